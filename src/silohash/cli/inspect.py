@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 import textwrap
 from dataclasses import asdict
@@ -15,6 +14,7 @@ import typer
 
 from silohash.cli.console import print_json, print_result
 from silohash.cli.help import DATA, START, add_command
+from silohash.cores import available_cores
 from silohash.optional import require
 from silohash.registry import Registry, suggestion
 from silohash.types import UserError
@@ -215,7 +215,7 @@ def doctor(
         return
     facts: dict[str, Any] = {
         "python": sys.version.split()[0],
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": available_cores(),
         "silohash": version("silohash"),
     }
     for name in PACKAGES:

@@ -13,7 +13,6 @@ items, r of them relevant, and t of its items fall within the cutoff. H is the h
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from silohash.cores import available_cores
 from silohash.evaluate import kernels
 from silohash.evaluate.relevance import Pairs, Relevance, Words, to_words
 from silohash.types import Rows, UserError
@@ -218,7 +218,7 @@ def _count(
         for start in range(0, len(queries), QUERIES_AT_ONCE)
     ]
     many = len(queries) * len(database) >= WORTH_THREADS
-    found = _each(count, tasks, (threads or _threads()) if many else 1)
+    found = _each(count, tasks, (threads or available_cores()) if many else 1)
     counts = np.zeros((len(queries), bits + 1, levels), np.int64)
     for (rows, level), part in zip(tasks, found, strict=True):
         if marked:
@@ -238,11 +238,6 @@ def _put(counts: Counts, found: Counts, farthest: Counts) -> None:
     counts[:, :width] = found[:, :width]
     counts[:, 0] -= farthest
     counts[:, -1] += farthest
-
-
-def _threads() -> int:
-    """Return the number of processors that the process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _each(count: Callable[[slice, int], Counts], tasks: Sequence[tuple[slice, int]], threads: int) -> list[Counts]:

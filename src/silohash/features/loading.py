@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections import deque
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
+from silohash.cores import available_cores
 from silohash.types import Notify
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ _Done = TypeVar("_Done")
 
 def loader_threads() -> int:
     """Return the number of loader threads: one per core, at most `MOST_THREADS`."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(MOST_THREADS, cores)
+    return min(MOST_THREADS, available_cores())
 
 
 def prefetched(

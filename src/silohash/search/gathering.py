@@ -1,7 +1,8 @@
 """Send a query to several nodes, and collect the answers that arrive before a deadline.
 
 A node may have to wait for another machine, so each node is queried in a thread of its own. Nodes that state that they are
-quick are queried by the calling thread, because their queries take less time than switching to another thread.
+quick are queried by the calling thread, because their queries take less time than starting another thread. If they hold many
+codes together, threads that already run take some of them, one per further core.
 """
 
 from __future__ import annotations
@@ -9,14 +10,21 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import TypeAlias
 
+from silohash.cores import available_cores
 from silohash.index.engines import time_limit
 from silohash.search.hits import Hits, Node, Query, Reason, silent
 from silohash.types import UserError, sides_of
 
 NOT_QUERIED = Reason("It was not queried, because there is no query for it.", "no_code")
+
+SHARED_CODES = 1_000_000
+"""Quick nodes with more codes than this together are shared with other threads, which saves more time than it takes."""
 
 Replies: TypeAlias = "queue.SimpleQueue[tuple[str, Hits]]"
 
@@ -28,7 +36,8 @@ def gather(nodes: Sequence[Node], queries: Mapping[str, Query], deadline_seconds
     search on a server that does not answer ends soon after the deadline.
 
     Args:
-        nodes: the nodes, with unique names. Those whose attribute ``quick`` is True are queried by the calling thread.
+        nodes: the nodes, with unique names. Those whose attribute ``quick`` is True are queried by the calling thread, and
+            shared with other threads if they have more than `SHARED_CODES` codes (attribute ``codes``) together.
         queries: the query of each node. A node without one is not queried.
         deadline_seconds: time limit for the slowest node. After it, no further quick node is queried.
 
@@ -41,11 +50,44 @@ def gather(nodes: Sequence[Node], queries: Mapping[str, Query], deadline_seconds
     quick = [node for node in queried if getattr(node, "quick", False)]
     slow = [node for node in queried if node not in quick]
     _start(slow, queries, replies, deadline_seconds)
-    answers = {node.name: _answer(node, queries[node.name]) for node in quick if time.monotonic() < end}
+    answers = _of_quick(quick, queries, end)
     answers |= _arrived(replies, len(slow), end) if slow else {}
     return [
         answers[node.name] if node.name in answers else _absent(node.name, queries, deadline_seconds) for node in nodes
     ]
+
+
+def _of_quick(nodes: Sequence[Node], queries: Mapping[str, Query], end: float) -> dict[str, Hits]:
+    """Return the answers of quick nodes by name. None is queried after ``end``, a value of the monotonic clock.
+
+    This thread and the helpers each take the next node until none is left. A helper that is still busy with another search
+    is not waited for.
+    """
+    waiting, answers = deque(nodes), dict[str, Hits]()
+
+    def work() -> None:
+        """Query nodes until none is left."""
+        while waiting and time.monotonic() < end:
+            try:
+                node = waiting.popleft()
+            except IndexError:  # another thread took the last
+                return
+            answers[node.name] = _answer(node, queries[node.name])
+
+    shared = len(nodes) > 1 and sum(getattr(node, "codes", 0) for node in nodes) > SHARED_CODES
+    helpers = min(available_cores(), len(nodes)) - 1 if shared else 0
+    started = [_helpers().submit(work) for _ in range(helpers)]
+    work()
+    for helper in started:
+        if not helper.cancel():
+            helper.result()
+    return answers
+
+
+@cache
+def _helpers() -> ThreadPoolExecutor:
+    """Return the threads that share quick nodes with those that search."""
+    return ThreadPoolExecutor(max(1, available_cores() - 1), "search")
 
 
 def _absent(name: str, queries: Mapping[str, Query], deadline_seconds: float) -> Hits:

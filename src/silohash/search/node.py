@@ -120,7 +120,12 @@ class SiloNode:
     def quick(self) -> bool:
         """Whether a query takes about a millisecond or less, so that it does not need a thread of its own (see `gather`)."""
         in_memory = isinstance(self._engine, str) or self._engine.in_memory
-        return in_memory and sum(len(side.index) for side in self._sides.values()) <= QUICK_ITEMS
+        return in_memory and self.codes <= QUICK_ITEMS
+
+    @property
+    def codes(self) -> int:
+        """Number of codes on all sides."""
+        return sum(len(side.index) for side in self._sides.values())
 
     @property
     def model_digest(self) -> str:

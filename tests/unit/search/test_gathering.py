@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from silohash.index.engines import seconds_left
+from silohash.search import gathering
 from silohash.search.gathering import NOT_QUERIED, gather
 from silohash.search.hits import Hits, Query, kind_of
 from silohash.types import UserError
@@ -19,10 +20,11 @@ QUERY = Query(words=np.zeros(1, np.uint16), bits=16, model_digest="m", target="i
 class Scripted:
     """A node that does what the test says."""
 
-    def __init__(self, name, act, *, quick=False):
+    def __init__(self, name, act, *, quick=False, codes=0):
         self.name = name
         self.act = act
         self.quick = quick
+        self.codes = codes
 
     def answer(self, query):
         return self.act(query)
@@ -62,6 +64,41 @@ def test_quick_nodes_are_queried_by_the_calling_thread():
     assert threads["b"] is threading.current_thread()
     assert len(set(threads.values())) == 3
     assert all(thread.daemon for name, thread in threads.items() if name != "b")
+
+
+@pytest.fixture
+def two_cores(monkeypatch):
+    monkeypatch.setattr(gathering, "available_cores", lambda: 2)
+    monkeypatch.setattr(gathering, "SHARED_CODES", 100)
+    gathering._helpers.cache_clear()
+    yield
+    gathering._helpers().shutdown()
+    gathering._helpers.cache_clear()
+
+
+def test_quick_nodes_with_many_codes_are_shared_with_another_thread(two_cores):
+    together = threading.Barrier(2, timeout=60)
+
+    def meet(name):
+        def act(_):
+            together.wait()
+            return hits_of(name, 1)
+
+        return act
+
+    nodes = [Scripted(name, meet(name), quick=True, codes=51) for name in "ab"]
+    assert [hits.silos for hits in gather(nodes, queries(*"ab"), 60.0)] == [("a",), ("b",)]
+
+
+def test_a_helper_that_is_busy_is_not_waited_for(two_cores):
+    release = threading.Event()
+    try:
+        gathering._helpers().submit(release.wait, 60)
+        nodes = [Scripted(name, lambda _, name=name: hits_of(name, 1), quick=True, codes=51) for name in "abc"]
+        assert [hits.silos for hits in gather(nodes, queries(*"abc"), 60.0)] == [("a",), ("b",), ("c",)]
+        assert not release.is_set()
+    finally:
+        release.set()
 
 
 def test_other_nodes_work_while_a_quick_one_is_queried():

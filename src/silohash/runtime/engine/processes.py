@@ -19,6 +19,8 @@ from contextlib import suppress
 from queue import LifoQueue, SimpleQueue
 from typing import IO, TypeAlias, TypeVar
 
+from silohash.cores import available_cores
+
 LENGTH_BYTES = 8
 INTERRUPTED = 130
 """Exit status of a child that was stopped while it worked on an answer."""
@@ -253,11 +255,6 @@ def read_frame(stream: IO[bytes]) -> bytes:
     if len(content) < size:
         raise EOFError
     return content
-
-
-def available_cores() -> int:
-    """Return the number of processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def available_threads() -> int:

@@ -19,7 +19,6 @@ from silohash.runtime.engine.processes import (
     INTERRUPTED,
     ProcessEndedError,
     ProcessPool,
-    available_cores,
     available_threads,
     read_frame,
     write_frame,
@@ -228,14 +227,6 @@ def test_child_stops_when_its_parent_is_gone(tmp_path: Path) -> None:
 def test_idle_child_ends_well_when_its_input_does() -> None:
     done = subprocess.run([sys.executable, "-c", SERVER], input=b"", capture_output=True, timeout=WAIT_SECONDS)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-
-
-def test_available_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {1, 3, 5} if process == 0 else {1}, raising=False)
-    assert available_cores() == 3
-    monkeypatch.delattr(os, "sched_getaffinity")
-    monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert available_cores() == 1
 
 
 @pytest.mark.parametrize(("limit", "threads"), [("2", 2), ("4,1", 4), (" 1 ", 1), ("", 3), ("0", 3), ("many", 3)])
