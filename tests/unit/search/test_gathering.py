@@ -42,6 +42,20 @@ def queries(*names):
     return dict.fromkeys(names, QUERY)
 
 
+def meeting(count):
+    """Return a function that makes the answers of nodes, each of which waits until so many nodes answer."""
+    together = threading.Barrier(count, timeout=60)
+
+    def meet(name):
+        def act(_):
+            together.wait()
+            return hits_of(name, 1)
+
+        return act
+
+    return meet
+
+
 def test_answers_stand_in_the_order_of_the_nodes():
     nodes = [Scripted(name, lambda _, name=name: hits_of(name, 3), quick=name in "bd") for name in "abcde"]
     answers = gather(nodes, queries(*"abcd"), 60.0)
@@ -77,15 +91,7 @@ def two_cores(monkeypatch):
 
 
 def test_quick_nodes_with_many_codes_are_shared_with_another_thread(two_cores):
-    together = threading.Barrier(2, timeout=60)
-
-    def meet(name):
-        def act(_):
-            together.wait()
-            return hits_of(name, 1)
-
-        return act
-
+    meet = meeting(2)
     nodes = [Scripted(name, meet(name), quick=True, codes=51) for name in "ab"]
     assert [hits.silos for hits in gather(nodes, queries(*"ab"), 60.0)] == [("a",), ("b",)]
 
@@ -102,15 +108,7 @@ def test_a_helper_that_is_busy_is_not_waited_for(two_cores):
 
 
 def test_other_nodes_work_while_a_quick_one_is_queried():
-    together = threading.Barrier(3, timeout=60)
-
-    def meet(name):
-        def act(_):
-            together.wait()
-            return hits_of(name, 1)
-
-        return act
-
+    meet = meeting(3)
     answers = gather([Scripted(name, meet(name), quick=name == "a") for name in "abc"], queries(*"abc"), 60.0)
     assert [len(hits) for hits in answers] == [1, 1, 1]
 
