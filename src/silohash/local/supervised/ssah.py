@@ -237,10 +237,9 @@ class SSAHNet(HashNet):
         extra: dict[str, Tensor] = {}
         for modality, feature in outputs.feature.items():
             extra[f"{modality}_labels"] = self.get_submodule(f"{modality}.predictor")(feature).float()
-        if len(outputs.feature) == 1:
-            [(modality, feature)] = outputs.feature.items()
-            extra[f"{modality}_deceives"] = self.get_submodule(f"{JUDGES}.{modality}")(feature)
-        if len(outputs.feature) != 1 or len(self.modalities) == 1:
+            if modalities is not None and len(modalities) == 1:
+                extra[f"{modality}_deceives"] = self.get_submodule(f"{JUDGES}.{modality}")(feature)
+        if modalities is None or len(modalities) != 1 or len(self.modalities) == 1:
             extra |= self._with_labels(batch.labels, outputs.feature)
         return replace(outputs, extra=extra)
 

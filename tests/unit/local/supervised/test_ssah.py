@@ -168,6 +168,16 @@ def test_the_label_network_runs_only_where_it_is_needed() -> None:
     assert "label_code" in ready(one)[1](one.batch(torch.arange(4)), ("image",)).extra
 
 
+def test_a_batch_with_texts_alone_trains_the_discriminator_of_texts() -> None:
+    method, model, state = ready(silo_data(4))
+    batch = replace(silo_data(4).batch(torch.arange(4)), image=None)
+    [step] = (step for step in method.steps(model) if step.name == "judges")
+    outputs = model(batch, step.modalities)
+    assert set(method.terms(step, outputs, batch, state)) == {"judgment"}
+    assert "text_judged" in outputs.extra
+    assert "image_judged" not in outputs.extra
+
+
 def test_stored_outputs_follow_the_steps() -> None:
     data = silo_data(10)
     method, model, state = ready(data)
