@@ -317,6 +317,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
     if not path.exists():
         raise UserError(f'The config file "{path}" does not exist. Create one: silohash new {path}')
     value = read_toml(path, remedy="Correct the file.")
+    if "axis" in value:
+        raise UserError(f'"{path}" is a study, not the config of one run. Run all of it: silohash study {path}')
     _make_absolute(value, path.parent)
     return value
 

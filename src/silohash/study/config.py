@@ -347,6 +347,8 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudyConfig:
     if not path.exists():
         raise UserError(f'There is no study file "{path}". See docs/how-to/studies.md for an example.')
     value = read_toml(path, remedy="Correct the file.")
+    if "axis" not in value and "data" in value:
+        raise UserError(f'"{path}" is the config of one run, not a study. Train it: silohash train {path}')
     return make_study(value, where=str(path), folder=path.parent, overrides=overrides)
 
 

@@ -210,6 +210,10 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     broken.write_text("[data\n")
     with pytest.raises(UserError, match=r"broken\.toml is not valid TOML: .*line 1"):
         load_config(broken)
+    study = tmp_path / "study.toml"
+    study.write_text('[[axis]]\nname = "bits"\n')
+    with pytest.raises(UserError, match=r"is a study, .* silohash study .*study\.toml$"):
+        load_config(study)
     broken.write_bytes(b"\xff\xfe")
     with pytest.raises(UserError, match="is not valid TOML"):
         load_config(broken)

@@ -158,3 +158,10 @@ def test_file_that_is_none(tmp_path: Path, content: bytes | None) -> None:
         load_study(path)
     with pytest.raises(UserError, match="is a folder"):
         load_study(tmp_path)
+
+
+def test_the_config_of_a_run_is_not_a_study(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text('[data]\nname = "glyphs"\n')
+    with pytest.raises(UserError, match=r"is the config of one run, .* silohash train .*run\.toml$"):
+        load_study(path)
