@@ -30,7 +30,9 @@ Set = Annotated[
 ]
 Only = Annotated[
     list[str] | None,
-    typer.Option(metavar="AXIS=CHOICE", help="Do only the runs with this choice. Can be repeated."),
+    typer.Option(
+        metavar="AXIS=CHOICE", help="Do only the runs with this choice, or with one seed as seed=0. Can be repeated."
+    ),
 ]
 Smoke = Annotated[
     bool, typer.Option("--smoke", help="Cut every run to two rounds of one epoch, to check that everything works.")

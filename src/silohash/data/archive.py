@@ -327,3 +327,25 @@ def default_splits(keys: Sequence[str], whole: npt.NDArray[np.bool_] | None = No
     is_query = np.isin(group_of, chosen)
     rest = np.flatnonzero(~is_query)
     return {"query": np.flatnonzero(is_query), "database": rest, "train": rest}
+
+
+def fold_splits(keys: Sequence[str], fold: int, folds: int) -> dict[str, Rows]:
+    """Split items for cross-validation: one fold holds the queries, all others are trained on and searched.
+
+    Which fold an item is in depends on the set of keys, not on their order. Items with the same key stay together.
+
+    Args:
+        keys: one key per item: the name of its picture, or its id.
+        fold: the fold of the queries, from 0.
+        folds: number of folds. Their numbers of keys differ by at most 1.
+
+    Returns:
+        Rows of ``query``, ``database`` and ``train``.
+    """
+    unique, group_of = np.unique(np.asarray(keys, dtype=object), return_inverse=True)
+    order = np.argsort([derive(0, f"fold/{key}") for key in unique], kind="stable")
+    fold_of = np.empty(len(unique), np.int64)
+    fold_of[order] = np.arange(len(unique)) * folds // len(unique)
+    is_query = fold_of[group_of] == fold
+    rest = np.flatnonzero(~is_query)
+    return {"query": np.flatnonzero(is_query), "database": rest, "train": rest}

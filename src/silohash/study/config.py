@@ -25,6 +25,9 @@ Over: TypeAlias = Literal["rounds", "seconds"]
 RESULT_FIELDS = ("task", "evaluation", "measure")
 """Fields that a table's rows and columns may show besides axes."""
 
+SEED = "seed"
+"""What rules and selections of runs call the seed, as if it was an axis."""
+
 Choices = Mapping[str, str]
 """Axis -> choice."""
 
@@ -81,7 +84,7 @@ class Axis(Section):
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Axis:
-        if self.name in (*RESULT_FIELDS, "seed"):
+        if self.name in (*RESULT_FIELDS, SEED):
             raise ValueError(f'an axis cannot be called "{self.name}", because tables have a column of that name')
         if duplicate := _duplicate([choice.name for choice in self.choices]):
             raise ValueError(f'there are two choices "{duplicate}"')
@@ -92,7 +95,8 @@ class Where(Section):
     """``[[where]]``: settings for a combination of choices, which override those of each choice."""
 
     choices: dict[str, str] = Field(min_length=1)
-    """Axis -> choice, such as ``{ method = "Centralized", data = "coco18" }``."""
+    """Axis -> choice, such as ``{ method = "Centralized", data = "coco18" }``. ``seed`` also counts as an axis, as in
+    ``{ seed = "1" }``."""
     set: dict[str, Any] = Field(default_factory=dict)
     """Settings by dotted key."""
 
@@ -293,12 +297,15 @@ class StudyConfig(Section):
 
         Args:
             where: where they are named, for the message.
-            choices: axis -> choice.
+            choices: axis -> choice. The axis ``seed`` has the study's seeds as choices.
 
         Raises:
             ValueError: if there is no such axis or choice; suggests the nearest name.
         """
         for axis, choice in choices.items():
+            if axis == SEED:
+                _check_name(f"{where}: the study has no seed", choice, [str(seed) for seed in self.seeds])
+                continue
             _check_name(f"{where}: there is no axis", axis, self.axis_names)
             _check_name(f'{where}: axis "{axis}" has no choice', choice, [c.name for c in self.axis(axis).choices])
 

@@ -21,7 +21,7 @@ from silohash.evaluate.measures import Measure
 from silohash.files import read_toml
 from silohash.forms import of_value, reading
 from silohash.registry import suggestion
-from silohash.study.config import Choice, Choices, StudyConfig, TunedBefore
+from silohash.study.config import SEED, Choice, Choices, StudyConfig, TunedBefore
 from silohash.types import UserError
 
 Tuned = Mapping[str, Mapping[str, Any]]
@@ -85,12 +85,17 @@ def run_config(config: StudyConfig, choices: Choices, seed: int, tuned: Mapping[
     Raises:
         UserError: if two choices set the same key, or the config is wrong.
     """
-    recipe, values = _settings(config, choices, tuned)
+    recipe, values = _settings(config, choices, seed, tuned)
     return _load(config, choices, recipe, {**values, **tuned, **config.set, "seed": seed})
 
 
 def selected(config: StudyConfig, runs: Sequence[PlannedRun], only: Sequence[str]) -> list[PlannedRun]:
-    """Return the runs that ``only`` selects: those with one of the choices named for each axis, as ``method=FedAvg``.
+    """Return the runs that ``only`` selects: those with one of the choices named for each axis.
+
+    Args:
+        config: the study.
+        runs: all of its runs.
+        only: ``axis=choice``, such as ``method=FedAvg`` or ``seed=0``.
 
     Raises:
         UserError: if there is no such axis or choice.
@@ -105,7 +110,12 @@ def selected(config: StudyConfig, runs: Sequence[PlannedRun], only: Sequence[str
         except ValueError as error:
             raise UserError(f"{error}.") from error
         wanted.setdefault(axis, set()).add(choice)
-    return [run for run in runs if all(run.choices[axis] in names for axis, names in wanted.items())]
+    choices_of = [{**run.choices, SEED: str(run.seed)} for run in runs]
+    return [
+        run
+        for run, choices in zip(runs, choices_of, strict=True)
+        if all(choices[axis] in names for axis, names in wanted.items())
+    ]
 
 
 def folder_name(choices: Choices) -> str:
@@ -159,7 +169,9 @@ def _tuned_before(config: StudyConfig, tuned: TunedBefore) -> Tuned:
     return found
 
 
-def _settings(config: StudyConfig, choices: Choices, tuned: Mapping[str, Any]) -> tuple[Path | None, dict[str, Any]]:
+def _settings(
+    config: StudyConfig, choices: Choices, seed: int, tuned: Mapping[str, Any]
+) -> tuple[Path | None, dict[str, Any]]:
     """Return the recipe of a combination of choices, and the settings that override it."""
     by_axis = _by_axis(config, choices)
     recipes = {axis: choice.recipe for axis, choice in by_axis.items() if choice.recipe is not None}
@@ -170,7 +182,7 @@ def _settings(config: StudyConfig, choices: Choices, tuned: Mapping[str, Any]) -
     rules = {
         f"[[where]] {number} with choices = {toml_value(where.choices)}": where.set
         for number, where in enumerate(config.where, 1)
-        if where.choices.items() <= choices.items()
+        if where.choices.items() <= {**choices, SEED: str(seed)}.items()
     }
     _check_conflicts(rules)
     if config.tune:

@@ -15,6 +15,7 @@ from silohash.data.archive import (
     Pictures,
     as_texts,
     default_splits,
+    fold_splits,
     is_features,
     longest_text,
     multi_hot,
@@ -189,6 +190,21 @@ def test_default_splits_follow_the_keys_and_not_their_order():
     first = {keys[row] for row in default_splits(keys)["query"]}
     turned = keys[::-1]
     assert {turned[row] for row in default_splits(turned)["query"]} == first
+
+
+def test_folds_ask_with_each_picture_once_and_keep_its_items_together():
+    keys = [f"picture {number // 5}" for number in range(515)]
+    asked = []
+    for fold in range(10):
+        splits = fold_splits(keys, fold, 10)
+        queries = {keys[row] for row in splits["query"]}
+        assert queries.isdisjoint(keys[row] for row in splits["database"])
+        assert np.array_equal(splits["train"], splits["database"])
+        assert sorted([*splits["query"], *splits["database"]]) == list(range(515))
+        assert {keys[::-1][row] for row in fold_splits(keys[::-1], fold, 10)["query"]} == queries
+        assert 10 <= len(queries) <= 11
+        asked += queries
+    assert sorted(asked) == sorted(set(keys))
 
 
 def test_items_of_one_picture_stay_on_one_side():

@@ -56,6 +56,7 @@ TUNE = {"trials": 2, "of": ["method"], "parameters": {"train.learning_rate": {"l
         (lambda v: v.update(plots={"heat_map": ["bits", "bits"]}), ["plots.heat_map: name two different axes"]),
         (lambda v: v["where"][0]["choices"].update(method="Fedavg"), ['no choice "Fedavg"', 'did you mean "FedAvg"']),
         (lambda v: v["where"][0]["choices"].update(methods="FedAvg"), ['no axis "methods"']),
+        (lambda v: v["where"][0]["choices"].update(seed="7"), ['where: the study has no seed "7"']),
         (lambda v: v["table"].update(against={"method": ["Fedavg"]}), ["table.against", 'did you mean "FedAvg"']),
         (lambda v: v["table"].update(against={"metod": ["FedAvg"]}), ["table.against", 'did you mean "method"']),
         (

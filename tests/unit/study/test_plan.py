@@ -55,6 +55,13 @@ def test_later_settings_go_over_earlier_ones() -> None:
     assert over == {0.4}
 
 
+def test_a_rule_can_hold_for_one_seed() -> None:
+    value = tiny_study(ARCHIVE)
+    value["where"].append({"choices": {"seed": "1", "bits": "32"}, "set": {"train.learning_rate": 0.3}})
+    rates = {run.name: run.config.train.learning_rate for run in planned_runs(study_of(value))}
+    assert {name for name, rate in rates.items() if rate == 0.3} == {"FedAvg-32-seed1", "Local-32-seed1"}
+
+
 def test_recipe_of_a_choice_takes_the_place_of_the_base(tmp_path: Path) -> None:
     for name, rounds in (("a", 5), ("b", 7)):
         text = f'[data]\nname = "glyphs"\n[federated]\nrounds = {rounds}\n'
@@ -135,6 +142,7 @@ def test_some_runs_are_selected() -> None:
     names = [run.name for run in selected(config, found, ["method=Local", "bits=16"])]
     assert names == ["Local-16-seed0", "Local-16-seed1"]
     assert len(selected(config, found, ["bits=16", "bits=32"])) == 8
+    assert [run.name for run in selected(config, found, ["seed=1", "bits=16"])] == ["FedAvg-16-seed1", "Local-16-seed1"]
     assert selected(config, found, []) == found
     for only, words in (("method", "axis=choice"), ("metod=Local", 'did you mean "method"'), ("method=Loc", "Local")):
         with pytest.raises(UserError, match=words):

@@ -16,7 +16,16 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.data.archive import Archive, ArchiveCard, Pictures, as_texts, default_splits, multi_hot, splits_of
+from silohash.data.archive import (
+    Archive,
+    ArchiveCard,
+    Pictures,
+    as_texts,
+    default_splits,
+    fold_splits,
+    multi_hot,
+    splits_of,
+)
 from silohash.data.packed.region_files import REGION_OPTIONS, read_regions, scene_regions
 from silohash.data.pictures.reading import PackedPictures, PictureFiles, read_array
 from silohash.data.regions import Regions
@@ -41,6 +50,9 @@ FEATURES: Mapping[str, Parts] = {
 }
 """File and key of the features that an option names."""
 
+OWN_SPLIT, FOLDS = "none", 10
+"""The option ``fold`` of the set's own split, and the number of folds that the option can name instead."""
+
 SIZES = {"unseen": "{train}-{database}-unseen", "test": "{train}-test-halves"}
 """How a protocol's name states the sizes of the splits, by the option ``database``."""
 
@@ -57,7 +69,7 @@ class PackedSet:
     """Facts of one packed data set. Calling it with options opens the archive.
 
     Formats are filled with the columns of an item's row, as ``"{file}#{caption_no}"``. Those of the protocol are filled with
-    the options and ``sizes``.
+    the options, ``sizes`` and ``split``.
 
     Attributes:
         name: name of the set and of its folder.
@@ -69,6 +81,7 @@ class PackedSet:
             ``query``, ``database`` or ``train``; ``image_row`` and ``text_row`` point into the features.
         id: format of an item's id.
         protocol: format of the protocol's name.
+        own_split: name of the set's own split in the protocol's name, if the option ``fold`` can replace it.
         caption: format of an item's text; empty if there are no texts to read.
         pictures: folder of picture files, or the first of the packed files; empty if there are no pictures.
         given: files and keys of the features, by modality, if there are only these.
@@ -88,6 +101,7 @@ class PackedSet:
     rows: str | Callable[[PackedSet, Choices], list[Row]]
     id: str = "{source_id}"
     protocol: str = "{sizes}"
+    own_split: str = "default"
     caption: str = ""
     pictures: str = ""
     given: Mapping[str, Parts] = field(default_factory=dict)
@@ -161,13 +175,14 @@ class PackedSet:
             has_image=~np.isnan(image[:, 0]) if isinstance(image, np.ndarray) else np.zeros(0, bool),
             captions=None if text is None else words,
             preview=None if image is None else pictures,
-            automatic_splits="split" not in rows[0],
+            automatic_splits="split" not in rows[0] and chosen.get("fold", OWN_SPLIT) == OWN_SPLIT,
         )
 
     def _card(self, splits: Mapping[str, Rows], labelling: Labelling | None, chosen: Choices) -> ArchiveCard:
         counts = {name: len(rows) for name, rows in splits.items()}
         sizes = SIZES.get(chosen.get("database", ""), "{train}-{database}").format_map(counts)
-        protocol = f"{self.name}/{self.protocol.format_map({**chosen, 'sizes': sizes})}"
+        split = self.own_split if chosen.get("fold", OWN_SPLIT) == OWN_SPLIT else f"{FOLDS}-fold"
+        protocol = f"{self.name}/{self.protocol.format_map({**chosen, 'sizes': sizes, 'split': split})}"
         notes = {**({"relevant": labelling.relevant} if labelling else {}), **self.notes}
         return ArchiveCard(self.name, self.source, self.licence, protocol, notes=notes)
 
@@ -211,8 +226,11 @@ class PackedSet:
         return multi_hot(of_item, names), names
 
     def _splits(self, rows: list[Row], chosen: Choices) -> dict[str, Rows]:
+        keys = [(self.split_key or self.id).format_map(row) for row in rows]
+        if chosen.get("fold", OWN_SPLIT) != OWN_SPLIT:
+            return fold_splits(keys, int(chosen["fold"]), FOLDS)
         if "split" not in rows[0]:
-            return default_splits([(self.split_key or self.id).format_map(row) for row in rows])
+            return default_splits(keys)
         parts = [self.split_names.get(row["split"], row["split"]) for row in rows]
         return splits_of(parts, search_training=chosen.get("database") not in SIZES)
 

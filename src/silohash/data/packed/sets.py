@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from silohash.data.packed.reader import Choices, Labelling, PackedSet, Row
+from silohash.data.packed.reader import FOLDS, OWN_SPLIT, Choices, Labelling, PackedSet, Row
 from silohash.data.pictures.reading import read_array
 
 IMAGE = {"image": ("mobilenet", "jpeg")}
 TEXT = {"text": ("caption", "bow", "words", "minilm")}
-CAPTIONS = {"image": (*IMAGE["image"], "regions"), **TEXT, "captions": ("each", "first")}
+FOLD = {"fold": (OWN_SPLIT, *map(str, range(FOLDS)))}
+CAPTIONS = {"image": (*IMAGE["image"], "regions"), **TEXT, "captions": ("each", "first"), **FOLD}
 BOXES = {**CAPTIONS, "image": (*CAPTIONS["image"], "boxes")}
 DATABASE = {"database": ("all", "unseen")}
 
@@ -144,10 +145,12 @@ FLICKR8K_1K = PackedSet(
     options=CAPTIONS,
     rows=_caption_rows,
     id="{file}#{caption_no}",
-    protocol="600-700/{captions}-caption",
+    protocol="{split}/{captions}-caption",
+    own_split="600-700",
     caption="{caption}",
     pictures="images",
     split_names={"test": "query", "val": "database"},
+    split_key="{file}",
     columns={"picture": "{file}"},
     notes={"relevant": "captions of the same picture, by the column picture"},
 )
@@ -161,7 +164,7 @@ COCO_MINI = PackedSet(
     options=BOXES,
     rows=_region_rows,
     id="{file}#{caption_no}",
-    protocol="default/{captions}-caption",
+    protocol="{split}/{captions}-caption",
     caption="{caption}",
     pictures="images",
     labellings={"": Labelling("{categories}", "items that share a label; photos without regions have none")},
@@ -176,10 +179,10 @@ NLVR_GRAPHS = PackedSet(
     source="Suhr, Lewis, Yeh, Artzi, A Corpus of Natural Language for Visual Reasoning, ACL 2017 "
     "(github.com/lil-lab/nlvr)",
     licence="CC BY 4.0",
-    options={"image": ("mobilenet", "png", "scene"), **TEXT, "labels": ("group", "objects", "true")},
+    options={"image": ("mobilenet", "png", "scene"), **TEXT, "labels": ("group", "objects", "true"), **FOLD},
     rows=_scene_rows,
     id="{id}",
-    protocol="default/{labels}",
+    protocol="{split}/{labels}",
     caption="{sentence}",
     pictures="images",
     labellings={
