@@ -150,11 +150,12 @@ class PackedSet:
             return list(csv.DictReader(stream, strict=True))
 
     def _choice(self, option: str, value: object) -> str:
-        known = self.options[option]
-        if value not in known:
-            near = suggestion(str(value), known)
-            raise UserError(f'{self.name}: {option} cannot be "{value}"{near}; it can be: {", ".join(known)}.')
-        return str(value)
+        known, text = self.options[option], str(value)
+        if text not in known:
+            raise UserError(
+                f'{self.name}: {option} cannot be "{text}"{suggestion(text, known)}; it can be: {", ".join(known)}.'
+            )
+        return text
 
     def _archive(self, rows: list[Row], chosen: Choices) -> Archive:
         labelling = self.labellings.get(chosen.get("labels") or next(iter(self.labellings), ""))

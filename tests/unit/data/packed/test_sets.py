@@ -24,7 +24,7 @@ EXPECTED = [
     ("clothing10", {}, "clothing10/3068-3068", (341, 3068, 3068), 10),
     ("flickr8k-1k", {}, "flickr8k-1k/600-700/each-caption", (1500, 3500, 3000), 0),
     ("flickr8k-1k", {"captions": "first"}, "flickr8k-1k/600-700/first-caption", (300, 700, 600), 0),
-    ("flickr8k-1k", {"fold": "9"}, "flickr8k-1k/10-fold/each-caption", (500, 4500, 4500), 0),
+    ("flickr8k-1k", {"fold": 9}, "flickr8k-1k/10-fold/each-caption", (500, 4500, 4500), 0),
     ("fashion-clip99", {}, "fashion-clip99/default/sub_category", (10, 89, 89), 19),
     ("coco-mini", {"captions": "first"}, "coco-mini/default/first-caption", (24, 215, 215), 80),
     ("coco-mini", {"captions": "first", "fold": "0"}, "coco-mini/10-fold/first-caption", (24, 215, 215), 80),
