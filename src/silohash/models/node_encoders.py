@@ -59,11 +59,9 @@ class WordEncoder(nn.Module):
     def forward(self, words: Tensor) -> Nodes:
         """Return the nodes of some texts. Places after the longest of them are left out."""
         numbers, heads = split_words(words)
-        longest = max(1, int((numbers >= 0).sum(1).max())) if len(numbers) else 1
-        numbers = numbers[:, :longest].long()
         mask = numbers >= 0
         states = self.states(numbers, mask)
-        edges = None if heads is None else edges_of_heads(heads[:, :longest], mask)
+        edges = None if heads is None else edges_of_heads(heads, mask)
         return Nodes(_nodes(states, mask, normalize=self.normalize), mask, edges=edges)
 
     def states(self, numbers: Tensor, mask: Tensor) -> Tensor:

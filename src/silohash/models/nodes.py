@@ -101,12 +101,17 @@ def split_regions(regions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def split_words(words: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Return the numbers of words, ``(B, W)``, and the positions of their heads, ``(B, W)``, if there are any.
+    """Return the numbers of words, ``(B, L)`` int64, and the positions of their heads, ``(B, L)``, if there are any.
+
+    Places after the longest text are left out, apart from the first two.
 
     Args:
         words: ``(B, W)`` integers, or ``(B, 2, W)`` with the heads in the second row. The padding of words is -1.
     """
-    return (words, None) if words.ndim == 2 else (words[:, 0], words[:, 1])
+    numbers, heads = (words, None) if words.ndim == 2 else (words[:, 0], words[:, 1])
+    used = (numbers >= 0).any(0).nonzero()
+    longest = max(2, int(used[-1]) + 1) if len(used) else 2
+    return numbers[:, :longest].long(), None if heads is None else heads[:, :longest]
 
 
 def edges_of_heads(heads: Tensor, mask: Tensor) -> Tensor:

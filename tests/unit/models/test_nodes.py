@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from silohash.models.nodes import Nodes, edges_of_heads, split_regions, split_words, window_edges
@@ -53,11 +54,17 @@ def test_regions_without_a_box_are_padding() -> None:
 
 
 def test_words_may_have_heads() -> None:
-    plain = torch.tensor([[0, 5, 1, -1]])
-    assert split_words(plain) == (plain, None)
+    plain = torch.tensor([[0, 5, 1, -1], [0, 1, -1, -1]], dtype=torch.int32)
+    numbers, none = split_words(plain)
+    assert (numbers.tolist(), numbers.dtype, none) == ([[0, 5, 1], [0, 1, -1]], torch.int64, None)
     numbers, heads = split_words(torch.stack([plain, plain + 1], dim=1))
     assert heads is not None
-    assert (numbers.tolist(), heads.tolist()) == (plain.tolist(), (plain + 1).tolist())
+    assert (numbers.tolist(), heads.tolist()) == ([[0, 5, 1], [0, 1, -1]], [[1, 6, 2], [1, 2, 0]])
+
+
+@pytest.mark.parametrize("texts", [0, 3])
+def test_texts_without_words_keep_two_places(texts: int) -> None:
+    assert split_words(torch.full((texts, 5), -1))[0].tolist() == [[-1, -1]] * texts
 
 
 def test_heads_are_neighbors_in_both_directions() -> None:

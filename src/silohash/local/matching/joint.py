@@ -108,7 +108,7 @@ class JointWords(nn.Module):
         """Return the words, with the vector of the whole ``(B, D)`` of length 1."""
         numbers, _ = split_words(words)
         mask = numbers >= 0
-        vectors = self.dropout(self.words(numbers.long().clamp(min=0))) * mask.unsqueeze(2)
+        vectors = self.dropout(self.words(numbers.clamp(min=0))) * mask.unsqueeze(2)
         whole = F.normalize(self.convolutions(vectors, mask), dim=1)
         return Nodes(self.project(vectors).float() * mask.unsqueeze(2), mask, extra={WHOLE: whole})
 

@@ -170,7 +170,7 @@ class WordConvolutions(nn.Module):
         """Return one node per text."""
         numbers, _ = split_words(words)
         mask = numbers >= 0
-        vectors = self.dropout(self.words(numbers.long().clamp(min=0))) * mask.unsqueeze(2)
+        vectors = self.dropout(self.words(numbers.clamp(min=0))) * mask.unsqueeze(2)
         return one_node(self.convolutions(vectors, mask), mask)
 
 

@@ -145,7 +145,7 @@ class LastWord(nn.Module):
         """Return one node per text."""
         numbers, _ = split_words(words)
         mask = numbers >= 0
-        vectors = self.dropout(self.words(numbers.long().clamp(min=0)))
+        vectors = self.dropout(self.words(numbers.clamp(min=0)))
         return one_node(last_states(self.gru, vectors, mask).float(), mask)
 
 
@@ -211,7 +211,7 @@ class VSRNNet(MatchingNet):
         """Return the loss of the generated text of each pair, ``(B,)``, if texts are generated."""
         if not hasattr(self, "captions") or batch.text is None:
             return {}
-        return {"caption": self.captions(images.values[:, 0], split_words(batch.text)[0].long())}
+        return {"caption": self.captions(images.values[:, 0], split_words(batch.text)[0])}
 
 
 class VSRN(Matching):
