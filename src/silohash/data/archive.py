@@ -1,4 +1,4 @@
-"""The central data type: an archive of items with a picture, a text, labels and splits; and how items are split."""
+"""The central data type: an archive of items with a picture, a text, labels and splits."""
 
 from __future__ import annotations
 
@@ -18,14 +18,8 @@ from silohash.types import Modality, Rows, UserError
 if TYPE_CHECKING:
     from PIL import Image
 
-
-from silohash.seeds import derive
-
 SPLITS = ("query", "database", "train")
 TEXT_CELLS = 1 << 29
-
-QUERY_SHARE = 0.1
-MOST_QUERIES = 2000
 
 
 @runtime_checkable
@@ -132,7 +126,7 @@ class Archive:
         captions: ``(N,)`` strings for people to read, where ``text`` holds features.
         preview: pictures for people to look at, where ``image`` holds features.
         query_in_database: whether the protocol allows queries in the database. Otherwise such an archive is refused.
-        automatic_splits: whether the archive states no splits, so that `default_splits` made them.
+        automatic_splits: whether the archive states no splits, so that `silohash.data.splits.default_splits` made them.
         folder: the folder that the archive was read from; None if it has a name or was made in memory.
     """
 
@@ -284,68 +278,3 @@ class Archive:
                 parts[name] = column.digest()
         digest = digest_json({**parts, "arrays": digest_arrays(arrays)})
         return replace(self, card=replace(self.card, digest=digest))
-
-
-def splits_of(parts: Sequence[str] | npt.NDArray[np.str_], *, search_training: bool = True) -> dict[str, Rows]:
-    """Return the rows of ``query``, ``database`` and ``train``.
-
-    Args:
-        parts: ``query``, ``database`` or ``train`` for each item; an item with another word is in no split.
-        search_training: whether items to train on are in the database as well.
-    """
-    part = np.asarray(parts, dtype=np.str_)
-    database = ("database", "train") if search_training else ("database",)
-    return {
-        "query": np.flatnonzero(part == "query"),
-        "database": np.flatnonzero(np.isin(part, database)),
-        "train": np.flatnonzero(part == "train"),
-    }
-
-
-def default_splits(keys: Sequence[str], whole: npt.NDArray[np.bool_] | None = None) -> dict[str, Rows]:
-    """Split items into queries (a tenth, at least 1, at most 2,000) and a database that is also trained on.
-
-    Which items become queries depends on their keys alone, not on their order. Items with the same key stay together, so
-    that no picture with five captions is both query and database.
-
-    Args:
-        keys: one key per item: the name of its picture, or its id.
-        whole: ``(N,)`` bool, items with both modalities. Other items become queries only if these are too few.
-
-    Returns:
-        Rows of ``query``, ``database`` and ``train``.
-    """
-    unique, group_of, sizes = np.unique(np.asarray(keys, dtype=object), return_inverse=True, return_counts=True)
-    lacking = np.zeros(len(unique), bool)
-    if whole is not None:
-        lacking[group_of[~whole]] = True
-    draws = np.array([derive(0, f"default split/{key}") for key in unique], np.int64)
-    order = np.lexsort((draws, lacking))
-    wanted = min(MOST_QUERIES, max(1, round(QUERY_SHARE * len(keys))))
-    before = np.cumsum(sizes[order]) - sizes[order]
-    chosen = order[:-1][before[:-1] < wanted]
-    is_query = np.isin(group_of, chosen)
-    rest = np.flatnonzero(~is_query)
-    return {"query": np.flatnonzero(is_query), "database": rest, "train": rest}
-
-
-def fold_splits(keys: Sequence[str], fold: int, folds: int) -> dict[str, Rows]:
-    """Split items for cross-validation: one fold holds the queries, all others are trained on and searched.
-
-    Which fold an item is in depends on the set of keys, not on their order. Items with the same key stay together.
-
-    Args:
-        keys: one key per item: the name of its picture, or its id.
-        fold: the fold of the queries, from 0.
-        folds: number of folds. Their numbers of keys differ by at most 1.
-
-    Returns:
-        Rows of ``query``, ``database`` and ``train``.
-    """
-    unique, group_of = np.unique(np.asarray(keys, dtype=object), return_inverse=True)
-    order = np.argsort([derive(0, f"fold/{key}") for key in unique], kind="stable")
-    fold_of = np.empty(len(unique), np.int64)
-    fold_of[order] = np.arange(len(unique)) * folds // len(unique)
-    is_query = fold_of[group_of] == fold
-    rest = np.flatnonzero(~is_query)
-    return {"query": np.flatnonzero(is_query), "database": rest, "train": rest}

@@ -18,16 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from silohash.data.archive import (
-    Archive,
-    ArchiveCard,
-    Features,
-    as_texts,
-    default_splits,
-    longest_text,
-    multi_hot,
-    splits_of,
-)
+from silohash.data.archive import Archive, ArchiveCard, Features, as_texts, longest_text, multi_hot
 from silohash.data.formats.columns import KNOWN, describe_slips
 from silohash.data.formats.given_regions import given_regions
 from silohash.data.formats.metadata import MetadataRow, read_metadata
@@ -36,6 +27,7 @@ from silohash.data.pairs import PICTURE, shares
 from silohash.data.pictures.checking import Verdict, check_pictures
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.regions import Regions
+from silohash.data.splits import default_splits, splits_of
 from silohash.files import read_npy, read_text
 from silohash.types import Modality, Rows, UserError
 

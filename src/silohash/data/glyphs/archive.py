@@ -12,10 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from silohash.data.archive import Archive, ArchiveCard, multi_hot, splits_of
+from silohash.data.archive import Archive, ArchiveCard, multi_hot
 from silohash.data.glyphs.drawing import FACES, face_of
 from silohash.data.glyphs.labels import KINDS, Glyph, describe
 from silohash.data.pictures.reading import GreyPictures
+from silohash.data.splits import splits_of
 from silohash.files import digest_json
 from silohash.seeds import derive
 from silohash.types import Rows, UserError
