@@ -199,6 +199,7 @@ def _located(error: UserError, where: str, overrides: Sequence[str]) -> UserErro
 def _resolve(config: RunConfig) -> ResolvedConfig:
     local: LocalMethod = _method(LOCAL_METHODS, "local", config.local)
     federated: FederatedMethod = _method(FEDERATED_METHODS, "federated", config.federated)
+    _check_partition(config)
     remarks = _check_closed_form(config, local, federated)
     if getattr(local, "scores_pairs", False):
         refuse(objections_to_scores(config, federated))
@@ -217,6 +218,22 @@ def _resolve(config: RunConfig) -> ResolvedConfig:
     )
     remarks = [*remarks, *remarks_on_settings(config, federated), *_conflicts(config, federated)]
     return ResolvedConfig(config, local, federated, tuple(remarks))
+
+
+def _check_partition(config: RunConfig) -> None:
+    """Check that the kind of partition exists and takes the parameters of the config.
+
+    Raises:
+        WrongValueError: if it does not.
+    """
+    from silohash.partitions.base import check_settings
+
+    parameters = config.partition.parameters()
+    for name in ("", *parameters):
+        try:
+            check_settings(config.partition.kind, [name] if name else [])
+        except UserError as error:
+            raise WrongValueError(f"partition.{name or 'kind'}", str(error)) from error
 
 
 def _check_closed_form(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> list[str]:

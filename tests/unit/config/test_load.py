@@ -135,11 +135,25 @@ def test_set(override: str, section: str, key: str, value: object) -> None:
 
 
 def test_set_of_the_seed_and_of_parameters() -> None:
-    resolved = load_resolved(GLYPHS, ["seed=7", "partition.beta=0.5", "local.anchors=9"])
+    resolved = load_resolved(GLYPHS, ["seed=7", "partition.kind=dirichlet", "partition.beta=0.5", "local.anchors=9"])
     config = resolved.config
     assert config.seed == 7
     assert config.partition.parameters() == {"beta": 0.5}
     assert resolved.local.params.anchors == 9
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        (["partition.kind=iid", "partition.beta=0.5"], '"partition.beta=0.5": .* kind "iid" takes no "beta"'),
+        (["partition.kind=idd"], '"partition.kind=idd": There is no partition "idd"'),
+    ],
+)
+def test_a_kind_of_partition_is_checked_with_its_parameters_before_the_data_is_read(
+    overrides: list[str], named: str
+) -> None:
+    with pytest.raises(OverrideError, match=named):
+        load_resolved(GLYPHS, overrides)
 
 
 @pytest.mark.parametrize("override", ["federated.rounds", "=5", "federated.=5", ".rounds=5"])
