@@ -22,12 +22,12 @@ class Regions:
         features: ``(M, R, D)`` real numbers, usually mapped from a file.
         boxes: ``(M, R, 4)`` float32, x1, y1, x2, y2 as shares of the picture's width and height. A region with
             x2 <= x1 is padding.
-        picture: ``(N,)`` int64, the picture of each item, as a position in ``features``; -1 for an item without a picture.
+        pictures: ``(N,)`` int64, the picture of each item, as a position in ``features``; -1 for an item without a picture.
     """
 
     features: np.ndarray
     boxes: npt.NDArray[np.float32]
-    picture: Rows
+    pictures: Rows
 
     def __post_init__(self) -> None:
         if (
@@ -42,7 +42,7 @@ class Regions:
 
     def __len__(self) -> int:
         """Return the number of items."""
-        return len(self.picture)
+        return len(self.pictures)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -54,7 +54,7 @@ class Regions:
 
         Regions that are padding, and those of items without a picture, are zero.
         """
-        places = self.picture[rows]
+        places = self.pictures[rows]
         held = np.concatenate([self.features[places].astype(np.float32), self.boxes[places]], axis=2)
         there = (held[:, :, -2] > held[:, :, -4]) & (places >= 0)[:, None]
         held[~there] = 0.0
@@ -62,7 +62,7 @@ class Regions:
 
     def digest(self) -> str:
         """Return a digest of all regions and of the items that they belong to."""
-        return digest_arrays({"features": self.features, "boxes": self.boxes, "picture": self.picture})
+        return digest_arrays({"features": self.features, "boxes": self.boxes, "picture": self.pictures})
 
 
 def relative_boxes(boxes: npt.NDArray[np.floating], sizes: npt.NDArray[np.integer]) -> npt.NDArray[np.float32]:

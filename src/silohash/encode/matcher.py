@@ -75,7 +75,7 @@ def write_nodes(
     if network is None:
         return
     column = archive.values(modality)
-    groups = column.picture[rows] if isinstance(column, Regions) else np.arange(len(rows))
+    groups = column.pictures[rows] if isinstance(column, Regions) else np.arange(len(rows))
     _, first, found = np.unique(groups, return_index=True, return_inverse=True)
     keys = np.arange(len(rows)) if keys is None else keys
     places = np.full(int(keys.max(initial=-1)) + 1, REMOVED)

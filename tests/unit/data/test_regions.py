@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from silohash.data.archive import Pictures
 from silohash.data.regions import Regions, relative_boxes
 from silohash.types import UserError
 
@@ -24,6 +25,10 @@ def test_items_of_one_picture_share_its_regions() -> None:
     assert (found.shape, found.dtype) == ((2, 3, 6), np.float32)
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_allclose(found[0, 1], [3, 4, 0.1, 0.2, 0.5, 0.6], rtol=1e-6)
+
+
+def test_regions_are_not_pictures() -> None:
+    assert not isinstance(regions([0, 1, 0]), Pictures)
 
 
 def test_padding_and_items_without_a_picture_are_zero() -> None:

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 
+from silohash.data.archive import is_features
+from silohash.data.regions import Regions
 from silohash.partitions.base import partition
 from silohash.partitions.kinds import (
     FITTED_ROWS,
@@ -266,6 +268,19 @@ def test_clusters_stand_in_for_labels(over, image):
     assert sum(len(silo.rows) for silo in made.silos) == 300
     again = partition(archive, "pseudo", 3, 0, clusters=4, over=over, beta=0.3)
     assert made.digest() == again.digest()
+
+
+def test_clusters_of_regions_are_those_of_their_means():
+    archive = made_up_archive(300)
+    assert is_features(archive.image)
+    length = np.linalg.norm(archive.image, axis=1, keepdims=True)
+    features = np.stack([archive.image / length, np.zeros_like(archive.image)], axis=1)
+    boxes = np.tile(np.array([0.1, 0.1, 0.9, 0.9], np.float32), (300, 2, 1))
+    boxes[:, 1] = 0.0
+    regions = replace(archive, image=Regions(features, boxes, np.arange(300)))
+    found = partition(regions, "pseudo", 3, 0, clusters=4, over="image")
+    expected = partition(archive, "pseudo", 3, 0, clusters=4, over="image")
+    assert [silo.rows.tolist() for silo in found.silos] == [silo.rows.tolist() for silo in expected.silos]
 
 
 def test_clusters_follow_the_features():

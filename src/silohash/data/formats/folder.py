@@ -234,7 +234,7 @@ def _image_values(folder: _Folder) -> Features | Regions | None:
 
 def _rows_of(values: Features | Regions, kept: Sequence[int]) -> Features | Regions:
     """Return the features or regions of some rows."""
-    return replace(values, picture=values.picture[kept]) if isinstance(values, Regions) else values[kept]
+    return replace(values, pictures=values.pictures[kept]) if isinstance(values, Regions) else values[kept]
 
 
 def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
@@ -282,7 +282,7 @@ def _splits(folder: _Folder) -> tuple[dict[str, Rows], str]:
         return splits_of([SPLIT_OF[row.values.get("split", "database").lower()] for row in folder.rows]), "given"
     names = folder.files if any(folder.files) else [row.values.get(PICTURE, "") for row in folder.rows]
     if isinstance(values := _image_values(folder), Regions):
-        names = values.picture.astype(np.str_).tolist()
+        names = values.pictures.astype(np.str_).tolist()
     keys = [name or identity for name, identity in zip(names, folder.ids, strict=True)]
     return default_splits(keys, folder.has["image"] & folder.has["text"]), "default"
 
@@ -367,7 +367,7 @@ def _shared_pictures(folder: _Folder) -> dict[str, npt.NDArray[np.str_]]:
     """Return a column that names each item's picture beside given features, if items share some."""
     values = _image_values(folder)
     if isinstance(values, Regions):
-        return {PICTURE: values.picture.astype(np.str_)}
+        return {PICTURE: values.pictures.astype(np.str_)}
     return {PICTURE: np.array(folder.files, dtype=np.str_)} if values is not None and shares(folder.files) else {}
 
 
