@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -21,7 +21,7 @@ from silohash.config.exchange import objections_to_exchange
 from silohash.config.ineffective import Objection, objections, objections_to_parameters, remarks_on_settings
 from silohash.config.matching import objections_to_scores, objections_without_scores
 from silohash.config.privacy import objections_to_privacy
-from silohash.config.sections import ExchangeConfig, FederatedConfig, LocalConfig, RunConfig, Section
+from silohash.config.sections import ExchangeConfig, FederatedConfig, LocalConfig, PartitionConfig, RunConfig, Section
 from silohash.config.wrong_types import missing, wrong_type
 from silohash.features.network import NETWORK_FILES
 from silohash.federated import DEFAULT_MEMBERS, FEDERATED_METHODS
@@ -199,7 +199,7 @@ def _located(error: UserError, where: str, overrides: Sequence[str]) -> UserErro
 def _resolve(config: RunConfig) -> ResolvedConfig:
     local: LocalMethod = _method(LOCAL_METHODS, "local", config.local)
     federated: FederatedMethod = _method(FEDERATED_METHODS, "federated", config.federated)
-    _check_partition(config)
+    refuse(_objections_to_partition(config.partition))
     remarks = _check_closed_form(config, local, federated)
     if getattr(local, "scores_pairs", False):
         refuse(objections_to_scores(config, federated))
@@ -220,20 +220,12 @@ def _resolve(config: RunConfig) -> ResolvedConfig:
     return ResolvedConfig(config, local, federated, tuple(remarks))
 
 
-def _check_partition(config: RunConfig) -> None:
-    """Check that the kind of partition exists and takes the parameters of the config.
+def _objections_to_partition(partition: PartitionConfig) -> Iterator[Objection]:
+    """Yield an objection for a kind that does not exist, or for each parameter that it does not take."""
+    from silohash.partitions.base import objections_to_settings
 
-    Raises:
-        WrongValueError: if it does not.
-    """
-    from silohash.partitions.base import check_settings
-
-    parameters = config.partition.parameters()
-    for name in ("", *parameters):
-        try:
-            check_settings(config.partition.kind, [name] if name else [])
-        except UserError as error:
-            raise WrongValueError(f"partition.{name or 'kind'}", str(error)) from error
+    for name, message in objections_to_settings(partition.kind, partition.parameters()):
+        yield f"partition.{name}", message
 
 
 def _check_closed_form(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> list[str]:

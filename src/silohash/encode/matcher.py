@@ -19,7 +19,7 @@ from silohash.features.base import Value
 from silohash.features.vectors import vectors
 from silohash.models.matching_net import MatchingNet, nodes_of, scores_of
 from silohash.models.node_encoders import word_tables
-from silohash.models.nodes import Nodes, split_words
+from silohash.models.nodes import Nodes
 from silohash.types import Arrays, Modality, Rows, UserError
 
 BLOCK_ITEMS = 1_024
@@ -150,7 +150,7 @@ class Matcher:
         if modality == "image":
             return "" if bool(values.isfinite().all()) else "some numbers are not finite"
         [table, *_] = word_tables(self._network)
-        numbers, _ = split_words(values)
+        numbers = values if values.ndim == 2 else values[:, 0]
         known = bool(((numbers >= -1) & (numbers < table.num_embeddings)).all())
         return "" if known else f"some words are not among its {table.num_embeddings:,}"
 

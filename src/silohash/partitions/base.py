@@ -10,7 +10,7 @@ class and their splits are those of the first one. A partition by a column separ
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -194,21 +194,20 @@ def kinds() -> dict[str, str]:
     }
 
 
-def check_settings(kind: str, names: Iterable[str]) -> dict[str, Any]:
-    """Return the settings of a kind with their defaults, after checking that it takes those with the given names.
-
-    Raises:
-        UserError: if the kind does not exist, or does not take a setting.
-    """
+def objections_to_settings(kind: str, names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a kind and the names of its settings, as the key in ``[partition]`` and a message."""
     if kind not in kinds():
-        raise UserError(f'There is no partition "{kind}"{suggestion(kind, kinds())}. Available: {", ".join(kinds())}.')
-    known = {**(NESTED_DEFAULTS if kind == NESTED else KINDS[kind].defaults), **SHARED_DEFAULTS}
+        yield "kind", f'There is no partition "{kind}"{suggestion(kind, kinds())}. Available: {", ".join(kinds())}.'
+        return
+    known = _defaults(kind)
     for name in names:
         if name not in known:
-            raise UserError(
-                f'[partition] kind "{kind}" takes no "{name}"{suggestion(name, known)}; it takes: {", ".join(known)}.'
-            )
-    return known
+            near = suggestion(name, known)
+            yield name, f'[partition] kind "{kind}" takes no "{name}"{near}; it takes: {", ".join(known)}.'
+
+
+def _defaults(kind: str) -> dict[str, Any]:
+    return {**(NESTED_DEFAULTS if kind == NESTED else KINDS[kind].defaults), **SHARED_DEFAULTS}
 
 
 def partition(archive: Archive, kind: str, silos: int | None, seed: int, **params: object) -> Partition:
@@ -234,7 +233,9 @@ def partition(archive: Archive, kind: str, silos: int | None, seed: int, **param
         UserError: if a setting is unknown or out of range, the archive lacks what the kind needs, there are more silos
             than items, or no draw gave every silo its minimum.
     """
-    settings = {**check_settings(kind, params), **params}
+    for _, message in objections_to_settings(kind, params):
+        raise UserError(message)
+    settings = {**_defaults(kind), **params}
     names: tuple[str, ...] = ()
     if kind == NESTED:
         parts, settings["fractions"] = nested(archive, silos, settings["fractions"], seed)

@@ -26,7 +26,7 @@ RESULT_FIELDS = ("task", "evaluation", "measure")
 """Fields that a table's rows and columns may show besides axes."""
 
 SEED = "seed"
-"""What rules and selections of runs call the seed, as if it was an axis."""
+"""What rules and selections of runs call the seed, as if it were an axis."""
 
 Choices = Mapping[str, str]
 """Axis -> choice."""

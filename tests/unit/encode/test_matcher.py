@@ -84,14 +84,15 @@ def test_content_that_does_not_fit_the_model_is_refused(run: Run, tmp_path: Path
     featurisers = run.model.encoder().featurisers
     words = featurisers["text"].encode_one("A dog.")
     regions = vectors(run.archive, featurisers["image"], np.array([3]))
-    unknown, low, broken = words.copy(), words.copy(), regions.copy()
-    unknown[0, 1], low[0, 1], broken[0, 0, 0] = 10_000, -2, np.nan
+    unknown, low, behind, broken = words.copy(), words.copy(), words.copy(), regions.copy()
+    unknown[0, 1], low[0, 1], behind[0, -1], broken[0, 0, 0] = 10_000, -2, -2, np.nan
     for content, modality, flaw in (
         (words[:, :-1], "image", r"words of the query do not fit the model: they are torch.int32 of shape \(1, 11\)"),
         (np.repeat(words, 2, 0), "image", r"of shape \(2, 12\), and it takes \(1, 12\)"),
         (words.astype(np.float32), "image", "they are torch.float32"),
         (unknown, "image", "some words are not among its"),
         (low, "image", "some words are not among its"),
+        (behind, "image", "some words are not among its"),
         (words, "text", "regions of the query do not fit the model"),
         (regions[:, 1:], "text", "they are torch.float16 of shape"),
         (broken, "text", "some numbers are not finite"),

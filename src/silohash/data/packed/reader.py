@@ -168,13 +168,13 @@ class PackedSet:
             has_image=~np.isnan(image[:, 0]) if isinstance(image, np.ndarray) else np.zeros(0, bool),
             captions=None if text is None else words,
             preview=None if image is None else pictures,
-            automatic_splits="split" not in rows[0] and chosen.get("fold", OWN_SPLIT) == OWN_SPLIT,
+            automatic_splits="split" not in rows[0] and _fold(chosen) is None,
         )
 
     def _card(self, splits: Mapping[str, Rows], labelling: Labelling | None, chosen: Choices) -> ArchiveCard:
         counts = {name: len(rows) for name, rows in splits.items()}
         sizes = SIZES.get(chosen.get("database", ""), "{train}-{database}").format_map(counts)
-        split = self.own_split if chosen.get("fold", OWN_SPLIT) == OWN_SPLIT else f"{FOLDS}-fold"
+        split = self.own_split if _fold(chosen) is None else f"{FOLDS}-fold"
         protocol = f"{self.name}/{self.protocol.format_map({**chosen, 'sizes': sizes, 'split': split})}"
         notes = {**({"relevant": labelling.relevant} if labelling else {}), **self.notes}
         return ArchiveCard(self.name, self.source, self.licence, protocol, notes=notes)
@@ -220,8 +220,9 @@ class PackedSet:
 
     def _splits(self, rows: list[Row], chosen: Choices) -> dict[str, Rows]:
         keys = [(self.split_key or self.id).format_map(row) for row in rows]
-        if chosen.get("fold", OWN_SPLIT) != OWN_SPLIT:
-            return fold_splits(keys, int(chosen["fold"]), FOLDS)
+        fold = _fold(chosen)
+        if fold is not None:
+            return fold_splits(keys, fold, FOLDS)
         if "split" not in rows[0]:
             return default_splits(keys)
         parts = [self.split_names.get(row["split"], row["split"]) for row in rows]
@@ -245,6 +246,12 @@ def data_root() -> Path:
             "Set SILOHASH_DATA to the folder of data sets, or use the embedded archive glyphs."
         )
     return found
+
+
+def _fold(chosen: Choices) -> int | None:
+    """Return the fold of the queries; None for the set's own split."""
+    fold = chosen.get("fold", OWN_SPLIT)
+    return None if fold == OWN_SPLIT else int(fold)
 
 
 def _strings(form: str, rows: list[Row]) -> npt.NDArray[np.str_]:
