@@ -224,8 +224,10 @@ def _objections_to_partition(partition: PartitionConfig) -> Iterator[Objection]:
     """Yield an objection for a kind that does not exist, or for each parameter that it does not take."""
     from silohash.partitions.base import objections_to_settings
 
+    table = f'partition={{kind="{partition.kind}",silos={partition.silos}}}'
     for name, message in objections_to_settings(partition.kind, partition.parameters()):
-        yield f"partition.{name}", message
+        remedy = "" if name == "kind" else f" Remove it, or replace the whole table: --set '{table}'"
+        yield f"partition.{name}", f"{message}{remedy}"
 
 
 def _check_closed_form(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> list[str]:
