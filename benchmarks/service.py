@@ -6,7 +6,7 @@ A NATS server with TLS connects the processes. ``code`` queries are codes of 64 
 hub's backend in this process; ``text`` queries go through the JSON API of a hub in a process of its own, which encodes
 them with onnxruntime. Each returns the k nearest items of all silos, by default 10, as in a search without options. Callers
 ask one query after the other, and every caller has a connection of its own. Processes share this machine's cores, so more
-callers than cores wait for each other.
+callers than cores wait for each other. The hub's process starts after the ``code`` queries, which do not need it.
 
 ``shares`` divides the median of a query of a single caller: ``scan`` is the time of the slowest silo with the writing of its
 answer, ``merge`` includes reading and checking the answers, ``encoding`` is the model, ``API`` is the application for a
@@ -29,6 +29,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -95,11 +96,9 @@ def main() -> None:
         run = make_run(Path(folder), items)
         federation = stack.enter_context(Federation(Path(folder) / "federation", *SILOS, run=run.folder))
         port = free_port()
-        processes = {name: start(federation, name, port) for name in (*SILOS, "hub")}
-        for process in processes.values():
-            stack.callback(stop, process)
-        numbers = {"this process": os.getpid(), **{name: process.pid for name, process in processes.items()}}
-        run_loop(measure(run, federation, port, queries, options.k, numbers))
+        start = partial(start_process, stack, federation, port)
+        processes = {"this process": os.getpid(), **{name: start(name) for name in SILOS}}
+        run_loop(measure(run, federation, port, queries, options.k, processes, start))
 
 
 def make_run(folder: Path, items: int) -> Run:
@@ -139,15 +138,17 @@ def write_index(folder: Path, silo: str, words: Words, digest: str) -> None:
             store.add([f"{silo}-{row}" for row in part], words[begin : begin + PART], payloads)
 
 
-def start(federation: Federation, name: str, port: int) -> subprocess.Popen[bytes]:
-    """Start a silo or the hub."""
+def start_process(stack: ExitStack, federation: Federation, port: int, name: str) -> int:
+    """Start a silo or the hub, which the stack ends, and return the number of its process."""
     command = ["hub", "--port", str(port)] if name == "hub" else ["silo"]
     with (federation.folder / f"{name}.log").open("wb") as log:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "silohash.cli", *command, str(federation.folder / f"{name}.toml")],
             stdout=log,
             stderr=log,
         )
+    stack.callback(stop, process)
+    return process.pid
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -156,7 +157,15 @@ def stop(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-async def measure(run: Run, federation: Federation, port: int, queries: int, k: int, processes: dict[str, int]) -> None:
+async def measure(
+    run: Run,
+    federation: Federation,
+    port: int,
+    queries: int,
+    k: int,
+    processes: dict[str, int],
+    start: Callable[[str], int],
+) -> None:
     """Measure both kinds of queries with 1, 8 and 32 callers, and the shares of a single caller."""
     if federation.process is not None:
         processes = {**processes, "NATS server": federation.process.pid}
@@ -173,6 +182,7 @@ async def measure(run: Run, federation: Federation, port: int, queries: int, k: 
         return lambda number: by_code(backend, codes[number % len(codes)], k)
 
     found = {"code": await figures("code", caller_by_code, queries, processes)}
+    processes["hub"] = start("hub")
     await answered(lambda: TextCaller(port, k).ask(0))
     found["text"] = await figures("text", lambda: TextCaller(port, k).ask, queries, processes)
     parts = parts_of_a_query(run, codes[: min(200, queries)], k)

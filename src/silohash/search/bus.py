@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 from silohash.index.engines import time_limit
 from silohash.search.answers import MOST_ANSWER_BYTES, Answer, ReleasedItem, encode_answer, encode_refusal
@@ -21,6 +21,8 @@ from silohash.search.node import SiloNode
 from silohash.search.released import item_code, released_item, silo_status
 from silohash.search.wire import CodeRequest, ItemRequest, Request, decode_request, with_time_left
 from silohash.types import UserError
+
+T = TypeVar("T")
 
 UNKNOWN = Reason("It is not part of the federation.", "unknown")
 
@@ -31,7 +33,14 @@ It is given the request, the limit on the answer's number of bytes, and the valu
 arrived.
 """
 
+Reader: TypeAlias = Callable[[str, bytes], None]
+"""Function that takes the name of a silo and its answer."""
+
 _log = logging.getLogger(__name__)
+
+
+def ignore(silo: str, answer: bytes) -> None:
+    """Do nothing with an answer."""
 
 
 @dataclass(frozen=True)
@@ -52,17 +61,33 @@ class Replies:
 class Bus(Protocol):
     """Carry requests to silos, and their answers back."""
 
-    async def ask(self, requests: Mapping[str, bytes], deadline_seconds: float) -> Replies:
+    async def ask(self, requests: Mapping[str, bytes], deadline_seconds: float, read: Reader = ignore) -> Replies:
         """Send one request per silo at the same time, and wait for the answers.
 
         Args:
             requests: maps the names of silos to requests.
             deadline_seconds: time limit for all answers.
+            read: called with each answer as soon as it arrives, while other silos still work on theirs.
 
         Returns:
             The answers, and the reason for each silo without an answer. Nothing is raised for such a silo.
         """
         ...
+
+
+async def completed(
+    futures: Collection[asyncio.Future[T]], deadline_seconds: float
+) -> AsyncIterator[asyncio.Future[T]]:
+    """Yield futures in the order in which they are done, until a deadline."""
+    clock = asyncio.get_running_loop().time
+    end, waiting = clock() + deadline_seconds, {*futures}
+    while waiting:
+        seconds = max(0.0, end - clock())
+        done, waiting = await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if not done:
+            return
+        for future in done:
+            yield future
 
 
 class TimeOver(UserError):  # noqa: N818  a refusal, not a failure
@@ -171,29 +196,30 @@ class LocalBus:
 
         return cls({node.name: responder(node) for node in nodes})
 
-    async def ask(self, requests: Mapping[str, bytes], deadline_seconds: float) -> Replies:
+    async def ask(self, requests: Mapping[str, bytes], deadline_seconds: float, read: Reader = ignore) -> Replies:
         """Send one request per silo, and wait for the answers. See `Bus.ask`."""
         start = time.monotonic()
-        tasks = {
-            silo: asyncio.create_task(
+        silo_of: dict[asyncio.Future[tuple[bytes, float]], str] = {
+            asyncio.create_task(
                 asyncio.to_thread(_timed, self.responders[silo], with_time_left(content, deadline_seconds), start)
-            )
+            ): silo
             for silo, content in requests.items()
             if silo in self.responders
         }
-        if tasks:
-            await asyncio.wait(tasks.values(), timeout=deadline_seconds)
         answers: dict[str, bytes] = {}
         seconds: dict[str, float] = {}
-        reasons = {silo: UNKNOWN for silo in requests if silo not in tasks}
-        for silo, task in tasks.items():
-            if not task.done():
+        reasons = {silo: UNKNOWN for silo in requests if silo not in self.responders}
+        async for task in completed(silo_of, deadline_seconds):
+            silo = silo_of[task]
+            if error := task.exception():
+                reasons[silo] = Reason(f"It failed: {type(error).__name__}: {error}", "failed")
+                continue
+            answers[silo], seconds[silo] = task.result()
+            read(silo, answers[silo])
+        for task, silo in silo_of.items():
+            if silo not in answers and silo not in reasons:
                 task.cancel()
                 reasons[silo] = late(deadline_seconds)
-            elif error := task.exception():
-                reasons[silo] = Reason(f"It failed: {type(error).__name__}: {error}", "failed")
-            else:
-                answers[silo], seconds[silo] = task.result()
         return Replies(answers, reasons, seconds)
 
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from silohash.features.text import BagOfWords
 from silohash.search.answers import decode_code, decode_hits, decode_item, decode_status
-from silohash.search.bus import Bus, Replies
+from silohash.search.bus import Bus, Reader, Replies, ignore
 from silohash.search.hits import Hits, Query, Reason, silent
 from silohash.search.merge import merge
 from silohash.search.order import question_key
@@ -289,20 +289,24 @@ class HubBackend:
         """Return the checked answer of each silo, or the reason for its absence."""
         by_query = {id(query): encode_request(query) for query in queries.values()}
         requests = {silo: by_query[id(query)] for silo, query in queries.items()}
-        replies = await self._query(requests)
-        answers = [silent(silo, reason) for silo, reason in replies.reasons.items()]
-        for silo, content in replies.answers.items():
+        answers: dict[str, Hits] = {}
+
+        def read(silo: str, content: bytes) -> None:
+            """Check an answer."""
             try:
-                answers.append(decode_hits(content, queries[silo], silo))
+                answers[silo] = decode_hits(content, queries[silo], silo)
                 self._acceptance.answered(silo)
             except WireError as error:
                 log_event("ignored an answer that cannot be used", level=WARNING, silo=silo, reason=str(error))
-                answers.append(silent(silo, Reason(str(error), "invalid")))
-        return answers
+                answers[silo] = silent(silo, Reason(str(error), "invalid"))
 
-    async def _query(self, requests: Mapping[str, bytes]) -> Replies:
-        """Send a query to silos, and report the time of each answer."""
-        replies = await self._bus.ask(requests, self._deadline_seconds)
+        replies = await self._query(requests, read)
+        answers |= {silo: silent(silo, reason) for silo, reason in replies.reasons.items()}
+        return [answers[silo] for silo in queries]
+
+    async def _query(self, requests: Mapping[str, bytes], read: Reader = ignore) -> Replies:
+        """Send a query to silos, and report the time of each answer. The arguments are those of `Bus.ask`."""
+        replies = await self._bus.ask(requests, self._deadline_seconds, read)
         if self._observe is not None:
             for silo, seconds in replies.seconds.items():
                 self._observe(silo, seconds)

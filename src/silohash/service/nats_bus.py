@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import count
 from logging import WARNING
 from secrets import randbelow, token_hex
@@ -28,7 +27,7 @@ from nats.errors import Error as NatsError
 
 from silohash.forms import reading
 from silohash.search.answers import MOST_ANSWER_BYTES
-from silohash.search.bus import Replies, Responder, late
+from silohash.search.bus import Reader, Replies, Responder, completed, ignore, late
 from silohash.search.hits import Reason
 from silohash.search.wire import with_time_left
 from silohash.service.config import BusSettings
@@ -262,7 +261,7 @@ class NatsBus:
         self._waiting: dict[tuple[str, str], asyncio.Future[bytes | Reason | None]] = {}
         self.link = Link(settings, f"hub of {federation}", self._subscribe, self._give_up)
 
-    async def ask(self, requests: Mapping[str, bytes], deadline_seconds: float) -> Replies:
+    async def ask(self, requests: Mapping[str, bytes], deadline_seconds: float, read: Reader = ignore) -> Replies:
         """Send one request per silo, and wait for the answers. See `Bus.ask`."""
         start = asyncio.get_running_loop().time()
         end = start + deadline_seconds
@@ -273,7 +272,7 @@ class NatsBus:
             if not await self.link.wait(_left(end)):
                 found |= dict.fromkeys(open_, NO_BUS)
                 break
-            for silo, outcome in (await self._ask_once(open_, end, arrived)).items():
+            for silo, outcome in (await self._ask_once(open_, end, arrived, read)).items():
                 if self._is_final(outcome, end):
                     found[silo] = late(deadline_seconds) if outcome is None else outcome
             open_ = {silo: content for silo, content in requests.items() if silo not in found}
@@ -287,7 +286,7 @@ class NatsBus:
         return absent or isinstance(outcome, bytes) or _left(end) <= RETRY_SECONDS
 
     async def _ask_once(
-        self, requests: Mapping[str, bytes], end: float, arrived: dict[str, float]
+        self, requests: Mapping[str, bytes], end: float, arrived: dict[str, float], read: Reader
     ) -> dict[str, bytes | Reason | None]:
         """Return an answer or a reason per silo; None if the connection was lost, or the time is over.
 
@@ -295,13 +294,13 @@ class NatsBus:
             requests: as in `ask`.
             end: time of the event loop at which the wait ends.
             arrived: receives the time of the event loop at which each outcome arrived.
+            read: as in `ask`.
         """
         number = next(self._numbers)
         futures = {silo: asyncio.get_running_loop().create_future() for silo in requests}
         keys = {silo: (token(silo), str(number)) for silo in requests}
         for silo, future in futures.items():
             self._waiting[keys[silo]] = future
-            future.add_done_callback(partial(_note_time, arrived, silo))
         try:
             client = self.link.client
             if client is None:
@@ -309,7 +308,12 @@ class NatsBus:
             for silo, content in requests.items():
                 answer = self._subjects.answer(silo, self._hub, number)
                 await client.publish(self._subjects.requests(silo), with_time_left(content, _left(end)), reply=answer)
-            await asyncio.wait(futures.values(), timeout=_left(end))
+            silo_of = {future: silo for silo, future in futures.items()}
+            async for future in completed(silo_of, _left(end)):
+                silo, outcome = silo_of[future], future.result()
+                arrived[silo] = asyncio.get_running_loop().time()
+                if isinstance(outcome, bytes):
+                    read(silo, outcome)
         except (NatsError, OSError):
             return dict.fromkeys(requests)
         finally:
@@ -382,11 +386,6 @@ def _replies(found: Mapping[str, bytes | Reason], seconds: Mapping[str, float]) 
     answers = {silo: outcome for silo, outcome in found.items() if isinstance(outcome, bytes)}
     reasons = {silo: outcome for silo, outcome in found.items() if isinstance(outcome, Reason)}
     return Replies(answers, reasons, {silo: seconds[silo] for silo in answers if silo in seconds})
-
-
-def _note_time(times: dict[str, float], silo: str, _: asyncio.Future[Any]) -> None:
-    """Record the current time of the event loop for a silo."""
-    times[silo] = asyncio.get_running_loop().time()
 
 
 def _left(end: float) -> float:

@@ -93,13 +93,30 @@ def test_the_local_bus_asks_all_silos_at_the_same_time():
     assert replies.reasons == {}
 
 
-def test_silos_that_do_not_answer_are_named_with_the_reason(monkeypatch):
-    release = threading.Event()
+def test_an_answer_is_read_while_another_silo_works():
+    was_read, seen = threading.Event(), []
 
-    async def wait(tasks, timeout):
-        assert timeout == 1
-        while sum(task.done() for task in tasks) < 2:  # the deadline comes when the other silos are done
-            await asyncio.sleep(0.01)
+    def read(silo, answer):
+        seen.append((silo, answer))
+        was_read.set()
+
+    def slow(content, most_bytes, arrived):
+        assert was_read.wait(60)
+        return content
+
+    bus = LocalBus({"slow": slow, "quick": lambda content, *_: content})
+    asyncio.run(bus.ask({"slow": b"1", "quick": b"2"}, 60, read))
+    assert seen == [("quick", b"2"), ("slow", b"1")]
+
+
+def test_silos_that_do_not_answer_are_named_with_the_reason(monkeypatch):
+    release, wait_for_some = threading.Event(), asyncio.wait
+
+    async def wait(tasks, *, timeout, return_when):
+        assert 0 <= timeout <= 1
+        if len(tasks) == 1:  # the deadline comes when the other silos are done
+            return set(), tasks
+        return await wait_for_some(tasks, return_when=return_when)
 
     monkeypatch.setattr(asyncio, "wait", wait)
 

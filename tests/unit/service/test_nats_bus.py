@@ -112,6 +112,29 @@ def test_silos_answer_and_those_that_are_absent_are_named_at_once(federation):
     assert kind_of(replies.reasons["south"]) == "not_connected"
 
 
+def test_an_answer_is_read_while_another_silo_works(federation):
+    was_read, seen = threading.Event(), []
+
+    def read(silo, answer):
+        seen.append((silo, answer))
+        was_read.set()
+
+    def slow(content, most_bytes, arrived):
+        assert was_read.wait(60)
+        return content
+
+    async def ask():
+        async with (
+            hub_of(federation) as bus,
+            silo_of(federation, "north", slow),
+            silo_of(federation, "south", echo("south")),
+        ):
+            await bus.ask({"north": b'{"a":1}', "south": b'{"a":2}', "west": b"3"}, 60, read)
+
+    asyncio.run(ask())
+    assert [silo for silo, _ in seen] == ["south", "north"], "an absent silo has no answer to read"
+
+
 def test_a_late_silo_is_named_and_its_late_answer_is_dropped(federation):
     released = threading.Event()
 
