@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import weakref
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,28 @@ from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
 
 MODEL = "3f2a"
+
+
+class AnswerAfterRead:
+    """A silo that does not answer before the hub has read the answer of another one.
+
+    Attributes:
+        seen: The name and the answer of each silo that the hub has read.
+    """
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, bytes]] = []
+        self._read = threading.Event()
+
+    def read(self, silo: str, answer: bytes) -> None:
+        """Note an answer."""
+        self.seen.append((silo, answer))
+        self._read.set()
+
+    def __call__(self, content: bytes, most_bytes: int, arrived: float) -> bytes:
+        """Answer with the request."""
+        assert self._read.wait(60)
+        return content
 
 
 def made_up_codes(count: int, bits: int, seed: int, *, centres: int = 4, flipped: float = 0.1) -> np.ndarray:

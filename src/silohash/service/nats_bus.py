@@ -302,24 +302,31 @@ class NatsBus:
         for silo, future in futures.items():
             self._waiting[keys[silo]] = future
         try:
-            client = self.link.client
-            if client is None:
+            if not await self._send(requests, number, end):
                 return dict.fromkeys(requests)
-            for silo, content in requests.items():
-                answer = self._subjects.answer(silo, self._hub, number)
-                await client.publish(self._subjects.requests(silo), with_time_left(content, _left(end)), reply=answer)
             silo_of = {future: silo for silo, future in futures.items()}
             async for future in completed(silo_of, _left(end)):
                 silo, outcome = silo_of[future], future.result()
                 arrived[silo] = asyncio.get_running_loop().time()
                 if isinstance(outcome, bytes):
                     read(silo, outcome)
-        except (NatsError, OSError):
-            return dict.fromkeys(requests)
         finally:
             for key in keys.values():
                 del self._waiting[key]
         return {silo: future.result() if future.done() else None for silo, future in futures.items()}
+
+    async def _send(self, requests: Mapping[str, bytes], number: int, end: float) -> bool:
+        """Send requests, and return whether there was a connection. The arguments are those of `_ask_once`."""
+        client = self.link.client
+        if client is None:
+            return False
+        try:
+            for silo, content in requests.items():
+                answer = self._subjects.answer(silo, self._hub, number)
+                await client.publish(self._subjects.requests(silo), with_time_left(content, _left(end)), reply=answer)
+        except (NatsError, OSError):
+            return False
+        return True
 
     def _in_grace(self) -> bool:
         """Return whether the connection was restored so recently that silos may not be connected again yet."""

@@ -14,7 +14,7 @@ from silohash.search.hits import Hits, kind_of
 from silohash.search.policy import Policy
 from silohash.search.released import NotFound
 from silohash.search.wire import CodeRequest, ItemRequest, StatusRequest, WireError, encode_request, with_time_left
-from tests.silos import made_up_codes, made_up_node, query_of
+from tests.silos import AnswerAfterRead, made_up_codes, made_up_node, query_of
 
 BITS = 16
 WORDS = made_up_codes(40, BITS, 1)
@@ -94,19 +94,10 @@ def test_the_local_bus_asks_all_silos_at_the_same_time():
 
 
 def test_an_answer_is_read_while_another_silo_works():
-    was_read, seen = threading.Event(), []
-
-    def read(silo, answer):
-        seen.append((silo, answer))
-        was_read.set()
-
-    def slow(content, most_bytes, arrived):
-        assert was_read.wait(60)
-        return content
-
+    slow = AnswerAfterRead()
     bus = LocalBus({"slow": slow, "quick": lambda content, *_: content})
-    asyncio.run(bus.ask({"slow": b"1", "quick": b"2"}, 60, read))
-    assert seen == [("quick", b"2"), ("slow", b"1")]
+    asyncio.run(bus.ask({"slow": b"1", "quick": b"2"}, 60, slow.read))
+    assert slow.seen == [("quick", b"2"), ("slow", b"1")]
 
 
 def test_silos_that_do_not_answer_are_named_with_the_reason(monkeypatch):

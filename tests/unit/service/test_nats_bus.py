@@ -29,6 +29,7 @@ from silohash.service.nats_bus import (
 from silohash.service.nats_server import Subjects, secret_key
 from silohash.types import UserError
 from tests.nats import Federation, needs_nats
+from tests.silos import AnswerAfterRead
 
 pytestmark = needs_nats
 
@@ -113,15 +114,7 @@ def test_silos_answer_and_those_that_are_absent_are_named_at_once(federation):
 
 
 def test_an_answer_is_read_while_another_silo_works(federation):
-    was_read, seen = threading.Event(), []
-
-    def read(silo, answer):
-        seen.append((silo, answer))
-        was_read.set()
-
-    def slow(content, most_bytes, arrived):
-        assert was_read.wait(60)
-        return content
+    slow = AnswerAfterRead()
 
     async def ask():
         async with (
@@ -129,10 +122,10 @@ def test_an_answer_is_read_while_another_silo_works(federation):
             silo_of(federation, "north", slow),
             silo_of(federation, "south", echo("south")),
         ):
-            await bus.ask({"north": b'{"a":1}', "south": b'{"a":2}', "west": b"3"}, 60, read)
+            await bus.ask({"north": b'{"a":1}', "south": b'{"a":2}', "west": b"3"}, 60, slow.read)
 
     asyncio.run(ask())
-    assert [silo for silo, _ in seen] == ["south", "north"], "an absent silo has no answer to read"
+    assert [silo for silo, _ in slow.seen] == ["south", "north"], "an absent silo has no answer to read"
 
 
 def test_a_late_silo_is_named_and_its_late_answer_is_dropped(federation):
