@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from silohash.local.base import MethodParams
 from silohash.local.matching.base import Matching, MatchingParams, pooled, towers_of
-from silohash.local.matching.saem import Convolutions, mixed, transformer_layer
+from silohash.local.matching.saem import Convolutions, mixed, mixed_after_projection, projected, transformer_layer
 from silohash.local.matching.sgraf import TEXTS_AT_ONCE, WHOLE
 from silohash.models.matching_net import MatchingNet
 from silohash.models.node_encoders import RegionEncoder
@@ -139,16 +139,26 @@ class JointNet(MatchingNet):
     def _score(self, images: Nodes, texts: Nodes) -> Tensor:
         """Return the cosines after the joint layer of a few texts with all images, ``(T, I)``."""
         shape, regions = (len(texts), len(images)), images.mask.shape[1]
-        parts = [
-            (images.values + self.kinds[0]).unsqueeze(0).expand(*shape, -1, -1),
-            (texts.values + self.kinds[1]).unsqueeze(1).expand(*shape, -1, -1),
-        ]
-        masks = [images.mask.unsqueeze(0).expand(*shape, -1), texts.mask.unsqueeze(1).expand(*shape, -1)]
-        mask = torch.cat(masks, 2).flatten(0, 1)
-        nodes = mixed(self.layer, torch.cat(parts, 2).flatten(0, 1), mask)
+        parts = images.values + self.kinds[0], texts.values + self.kinds[1]
+        # Queries, keys and values belong to an item, so they are computed once per item rather than per pair.
+        projections = pairs(*(projected(self.layer, part) for part in parts))
+        mask = pairs(images.mask, texts.mask)
+        nodes = mixed_after_projection(self.layer, pairs(*parts), projections, mask)
         image = pooled(nodes[:, :regions], mask[:, :regions])
         text = self.convolutions(nodes[:, regions:], mask[:, regions:])
         return F.cosine_similarity(image, text, dim=1).view(shape)
+
+
+def pairs(images: Tensor, texts: Tensor) -> Tensor:
+    """Return what belongs to the nodes of each pair of a text and an image, ``(T * I, R + W, ...)``, regions first.
+
+    Args:
+        images: ``(I, R, ...)``.
+        texts: ``(T, W, ...)``.
+    """
+    shape, rest = (len(texts), len(images)), (-1,) * (images.ndim - 1)
+    parts = [images.unsqueeze(0).expand(*shape, *rest), texts.unsqueeze(1).expand(*shape, *rest)]
+    return torch.cat(parts, 2).flatten(0, 1)
 
 
 class JointAttention(Matching):

@@ -121,6 +121,39 @@ def mixed(layer: nn.TransformerEncoderLayer, values: Tensor, mask: Tensor) -> Te
     return found
 
 
+def projected(layer: nn.TransformerEncoderLayer, values: Tensor) -> Tensor:
+    """Return the queries, keys and values of nodes in a Transformer layer side by side, ``(B, N, 3 D)``.
+
+    Args:
+        layer: The layer.
+        values: ``(B, N, D)``.
+    """
+    return F.linear(values, layer.self_attn.in_proj_weight, layer.self_attn.in_proj_bias)
+
+
+def mixed_after_projection(
+    layer: nn.TransformerEncoderLayer, values: Tensor, projections: Tensor, mask: Tensor
+) -> Tensor:
+    """Return `mixed` for nodes whose queries, keys and values are known, ``(B, N, D)`` float32, zero for padding.
+
+    Args:
+        layer: The layer, from `transformer_layer`.
+        values: ``(B, N, D)``.
+        projections: ``(B, N, 3 D)``, from `projected`.
+        mask: ``(B, N)`` bool, False for padding. The nodes of an item without any attend to its padding.
+    """
+    attention = layer.self_attn
+    there = mask | ~mask.any(1, keepdim=True)
+    split = projections.view(*mask.shape, 3, attention.num_heads, -1)
+    queries, keys, contents = split.permute(2, 0, 3, 1, 4)
+    dropout = attention.dropout if layer.training else 0.0
+    found = F.scaled_dot_product_attention(queries, keys, contents, there[:, None, None], dropout)
+    values = layer.norm1(values + layer.dropout1(attention.out_proj(found.transpose(1, 2).flatten(2))))
+    inner = layer.linear2(layer.dropout(layer.activation(layer.linear1(values))))
+    result: Tensor = layer.norm2(values + layer.dropout2(inner)).float() * mask.unsqueeze(2)
+    return result
+
+
 class Convolutions(nn.Module):
     """Encode a sequence as one vector, from the largest outputs of convolutions over 1, 2 and 3 neighbors.
 

@@ -10,7 +10,17 @@ import torch
 
 from silohash.local.base import SiloState
 from silohash.local.matching.base import EPOCHS
-from silohash.local.matching.saem import SAEM, SAEMNet, SAEMParams, angular_loss, angular_weight
+from silohash.local.matching.saem import (
+    SAEM,
+    SAEMNet,
+    SAEMParams,
+    angular_loss,
+    angular_weight,
+    mixed,
+    mixed_after_projection,
+    projected,
+    transformer_layer,
+)
 from silohash.testing.matching import node_data, node_spec
 from silohash.types import UserError
 
@@ -70,6 +80,33 @@ def test_terms_hold_the_angular_loss_and_the_norms_of_the_image_encoder() -> Non
     norms = sum(p.norm() for name, p in net.image.named_parameters() if "bias" not in name)
     assert terms["norm"][0] == 0.25
     torch.testing.assert_close(terms["norm"][1], norms)
+
+
+@pytest.mark.parametrize(("training", "dropout"), [(True, 0.0), (False, 0.3)])
+def test_a_layer_with_known_queries_keys_and_values_equals_the_layer_of_torch(training: bool, dropout: float) -> None:
+    torch.manual_seed(0)
+    layer = transformer_layer(8, 2, 12, dropout).train(training)
+    mask = torch.tensor([[True] * 5, [True, True, False, False, False], [False] * 5])
+    found = []
+    for factored in (True, False):
+        values = torch.linspace(-2, 2, 3 * 5 * 8).sin().view(3, 5, 8).requires_grad_()
+        layer.zero_grad()
+        if factored:
+            nodes = mixed_after_projection(layer, values, projected(layer, values), mask)
+        else:
+            nodes = mixed(layer, values, mask)
+        (nodes * torch.arange(8.0)).sum().backward()
+        found.append([nodes, values.grad, *(part.grad for part in layer.parameters())])
+    torch.testing.assert_close(found[0], found[1], atol=1e-5, rtol=1e-4)
+
+
+def test_dropout_changes_a_layer_with_known_queries_keys_and_values_in_training_alone() -> None:
+    layer, values, mask = transformer_layer(8, 2, 12, 0.3), torch.ones(1, 3, 8), torch.ones(1, 3, dtype=torch.bool)
+    projections = projected(layer, values)
+    for training in (True, False):
+        layer.train(training)
+        first, second = (mixed_after_projection(layer, values, projections, mask) for _ in range(2))
+        assert torch.equal(first, second) != training
 
 
 def test_heads_divide_the_width() -> None:
