@@ -306,7 +306,7 @@ class StudyConfig(Section):
             if axis == SEED:
                 _check_name(f"{where}: the study has no seed", choice, [str(seed) for seed in self.seeds])
                 continue
-            _check_name(f"{where}: there is no axis", axis, self.axis_names)
+            _check_name(f"{where}: there is no axis", axis, [*self.axis_names, SEED])
             _check_name(f'{where}: axis "{axis}" has no choice', choice, [c.name for c in self.axis(axis).choices])
 
     @property
