@@ -114,6 +114,7 @@ class MadeUpBackend:
         self.unknown_words: tuple[str, ...] = ()
         self.path: Path | None = None
         self.captions: dict[str, str] = {}
+        self.inputs: tuple[Modality, ...] = ("image", "text")
 
     def hits(self, options: SearchOptions) -> Hits:
         """Return the page of all items that the options ask for."""
@@ -178,7 +179,7 @@ class MadeUpBackend:
                 for silo in self.silos
             ),
             bits=32,
-            inputs=("image", "text"),
+            inputs=self.inputs,
             archive=self.archive,
             local_method="dcmh",
             federated_method="fedavg",
@@ -198,6 +199,13 @@ class MadeUpBackend:
             ),
             chosen_round=1,
         )
+
+
+def npy(values: np.ndarray) -> bytes:
+    """Return the content of the .npy file of an array."""
+    stream = io.BytesIO()
+    np.save(stream, values)
+    return stream.getvalue()
 
 
 def png(picture: Image.Image | None = None) -> bytes:

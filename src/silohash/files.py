@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import math
 import os
@@ -234,6 +235,19 @@ def read_npy(path: Path, *, mapped: bool = False, remedy: str = AGAIN, missing: 
             _check_npy(stream, path.stat().st_size)
         array: np.ndarray = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
         return array
+
+
+def npy_in(content: bytes) -> np.ndarray:
+    """Return the array of numbers or strings in the content of an ``.npy`` file, checked as `read_npy` checks a file.
+
+    Raises:
+        ValueError: If the content is not that of such a file; other errors of `silohash.forms.MALFORMED` are possible.
+    """
+    stream = io.BytesIO(content)
+    _check_npy(stream, len(content))
+    stream.seek(0)
+    array: np.ndarray = np.load(stream, allow_pickle=False)
+    return array
 
 
 def _check_npy(stream: BinaryIO, size_bytes: int) -> None:

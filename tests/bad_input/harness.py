@@ -27,6 +27,7 @@ from silohash.runtime.indexing import index_run
 from silohash.runtime.run import Run
 from tests.archives import made_up_archive
 from tests.runs import Said, tiny, train, write_archive
+from tests.served import npy
 from tests.studies import tiny_study
 
 QUICK = {"federated": {"rounds": 2, "local_epochs": 1}, "evaluate": {"measures": ["mAP@all"]}}
@@ -186,13 +187,6 @@ def a_zip() -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         archive.writestr("x.npy", npy(np.zeros(3)))
-    return stream.getvalue()
-
-
-def npy(array: np.ndarray) -> bytes:
-    """Return an array as an ``.npy`` file."""
-    stream = io.BytesIO()
-    np.save(stream, array)
     return stream.getvalue()
 
 

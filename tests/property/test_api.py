@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import schemathesis
 from fastapi import FastAPI
@@ -27,7 +28,7 @@ from silohash.service.local import LocalBackend
 from silohash.service.web.app import create_app
 from silohash.service.web.auth import Gate, create_protected_app
 from tests.accounts import PASSWORD, quick_accounts
-from tests.served import SHAPES, MadeUpBackend, drawn, png, served_run
+from tests.served import SHAPES, MadeUpBackend, drawn, npy, png, served_run
 
 pytestmark = pytest.mark.whole_run
 
@@ -40,6 +41,7 @@ ITEM = st.sampled_from([f"red-{shape}-{number}" for shape in SHAPES for number i
 TEXT = st.sampled_from(["red square", "blue", "green zebra", "zebra", "\x00", "<script>"])
 LABEL = st.sampled_from(["red", "square", "zebra"])
 PICTURE = st.sampled_from([png(), png(drawn("blue", "frame")), png()[:40], png() + b"PK", b"%PDF-1.4", b"<svg/>", b""])
+VECTOR = st.sampled_from([npy(np.ones(3)), npy(np.array(["a"])), npy(np.ones(3))[:-1], png(), b""])
 
 
 @pytest.fixture(scope="module")
@@ -73,14 +75,16 @@ def fuzz(app: FastAPI, mode: GenerationMode, examples: int, check: Callable[[Cas
 
 
 def fill(case: Case, data: Any, code: dict[str, Any]) -> None:
-    """Put names and pictures that exist into a request, so that it finds something. A few made-up values remain."""
+    """Put names, pictures and vectors that exist into a request, so that it finds something. A few made-up values remain."""
     silos = SILO if case.path.endswith("/item") else st.lists(SILO, min_size=1, max_size=2)
     values = {"text": TEXT, "label": LABEL, "of_silo": SILO, "of_id": ITEM, "id": ITEM, "silo": silos}
     for name in [name for name in case.query or {} if name in values]:
         if data.draw(st.integers(0, 9)):
             case.query[name] = data.draw(values[name])
-    if isinstance(case.body, dict) and "picture" in case.body:
-        case.body["picture"] = data.draw(PICTURE)
+    files = {"picture": PICTURE, "vector": VECTOR}
+    sent = next((name for name in files if isinstance(case.body, dict) and name in case.body), None)
+    if sent is not None:
+        case.body[sent] = data.draw(files[sent])
     elif isinstance(case.body, dict):
         case.body |= {name: data.draw(values[name]) for name in ("silo", "label") if case.body.get(name) is not None}
         chosen = data.draw(st.sampled_from([{"text": "red square"}, {"code": code}, {"text": "red", "code": code}]))
@@ -101,6 +105,8 @@ def test_no_request_fails_and_every_response_is_as_described(backend: LocalBacke
         seen[case.operation.label].add(response.status_code)
 
     fuzz(app, GenerationMode.POSITIVE, 25, valid)
+    made_up = create_app(MadeUpBackend(silos=("silo-1", "silo-2")), hosts=["testserver"])
+    fuzz(made_up, GenerationMode.POSITIVE, 10, valid)  # the model of the run takes pictures, and no vectors
     assert {label: statuses for label, statuses in seen.items() if 200 not in statuses} == {}, "some must succeed"
     assert {404, 422} <= set.union(*seen.values())
 

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from silohash import files
+from silohash.forms import MALFORMED
 from silohash.types import Arrays, UserError
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -447,6 +448,8 @@ def test_arrays_whose_header_does_not_hold_are_refused(content: bytes, says: str
     for mapped in (False, True):
         with pytest.raises(UserError, match=rf"vector\.npy is damaged .*{says}.* Do this\."):
             files.read_npy(path, mapped=mapped, remedy="Do this.")
+    with pytest.raises(MALFORMED, match=says):
+        files.npy_in(content)
 
 
 def test_a_zip_archive_of_arrays_is_not_an_array(tmp_path: Path) -> None:
@@ -463,6 +466,7 @@ def test_arrays_come_back(array: np.ndarray, tmp_path: Path) -> None:
         found = files.read_npy(tmp_path / "a.npy", mapped=mapped)
         assert found.dtype == array.dtype
         assert np.array_equal(found, array)
+    assert np.array_equal(files.npy_in((tmp_path / "a.npy").read_bytes()), array)
 
 
 def test_toml_and_text_with_and_without_a_byte_order_mark(tmp_path: Path) -> None:

@@ -202,6 +202,15 @@ class SavedModel:
         """The round that was chosen, from 0."""
         return self.record.round
 
+    def modalities_of_queries(self, *, vectors: bool) -> tuple[Modality, ...]:
+        """Return the modalities in which queries are feature vectors, or those in which they are texts and pictures.
+
+        Raises:
+            UserError: if a featurizer cannot be read.
+        """
+        kinds = {modality: featuriser.kind for modality, featuriser in self.featurisers.items()}
+        return tuple(modality for modality, kind in kinds.items() if (kind in features.VECTOR_KINDS) == vectors)
+
     @property
     def personalized(self) -> bool:
         """Whether silos deploy personal models."""

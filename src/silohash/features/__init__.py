@@ -38,6 +38,9 @@ Its attribute ``options`` maps the names of its options to their defaults. A cla
 ``options_of(kind)`` instead.
 """
 
+VECTOR_KINDS = frozenset({"given", "regions"})
+"""The kinds whose queries are feature vectors. Those of all others are texts or pictures."""
+
 AUTO = "auto"
 
 

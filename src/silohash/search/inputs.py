@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 import numpy as np
 import numpy.typing as npt
 
-from silohash.files import read_npy
+from silohash.files import npy_in, read_npy
+from silohash.forms import MALFORMED, damaged, detail
 from silohash.types import MODALITIES, TARGETS, Modality, Target, UserError
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ ImageLike: TypeAlias = Union["Path | str", "Image.Image", npt.NDArray[np.uint8]]
 
 VectorLike: TypeAlias = Path | str | npt.ArrayLike
 """A feature vector: the path of a ``.npy`` file, or the numbers."""
+
+SAVED = "Save the vector with numpy.save."
 
 
 def read_input(
@@ -124,7 +127,24 @@ def _read_vector(vector: VectorLike | None) -> Value:
         return np.asarray(vector)
     if not Path(vector).exists():
         raise UserError(f'The file "{vector}" does not exist. Check its path.')
-    found = read_npy(Path(vector), remedy="Save the vector with numpy.save.")
+    return _numbers(read_npy(Path(vector), remedy=SAVED), f'"{vector}"')
+
+
+def vector_in(content: bytes) -> np.ndarray:
+    """Return the feature vector in the content of an ``.npy`` file.
+
+    Raises:
+        UserError: if the content is not that of such a file with numbers.
+    """
+    try:
+        found = npy_in(content)
+    except MALFORMED as error:
+        raise damaged("The file of the vector", detail(error), SAVED) from error
+    return _numbers(found, "The file of the vector")
+
+
+def _numbers(found: np.ndarray, where: str) -> np.ndarray:
+    """Return an array after checking that it holds numbers."""
     if found.dtype.kind not in "fiub":
-        raise UserError(f'"{vector}" holds values of type {found.dtype}. Save a vector of numbers with numpy.save.')
+        raise UserError(f"{where} holds values of type {found.dtype}. Save a vector of numbers with numpy.save.")
     return found

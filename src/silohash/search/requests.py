@@ -14,6 +14,7 @@ from silohash.types import Modality, Target, UserError
 if TYPE_CHECKING:
     from PIL import Image
 
+    from silohash.features.base import Value
     from silohash.runtime.events import RoundRecord
 
 
@@ -34,6 +35,19 @@ class Code:
     words: npt.NDArray[np.unsignedinteger]
     bits: int
     model_digest: str
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Vector:
+    """Hold a feature vector to search for, for runs that were trained on given features.
+
+    Attributes:
+        values: the numbers, ``(D,)``, or ``(R, D + 4)`` for the regions of a picture with their boxes.
+        modality: what they describe.
+    """
+
+    values: npt.NDArray[Any]
+    modality: Modality
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,41 +75,58 @@ class SearchOptions:
     asker: str = ""
 
     def request(
-        self, *, text: str | None = None, picture: Image.Image | None = None, code: Code | None = None
+        self,
+        *,
+        text: str | None = None,
+        picture: Image.Image | None = None,
+        vector: Vector | None = None,
+        code: Code | None = None,
     ) -> SearchRequest:
-        """Return a request for a text, a picture or a code with these options. See `SearchRequest`."""
+        """Return a request for a text, a picture, a vector or a code with these options. See `SearchRequest`."""
         options: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(SearchOptions)}
-        return SearchRequest(text=text, picture=picture, code=code, **options)
+        return SearchRequest(text=text, picture=picture, vector=vector, code=code, **options)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SearchRequest(SearchOptions):
-    """Hold what to search for. Exactly one of text, picture and code is given.
+    """Hold what to search for. Exactly one of text, picture, vector and code is given.
 
     Attributes:
         text: words.
         picture: a decoded and checked picture, upright, in mode ``L`` or ``RGB``.
+        vector: a feature vector.
         code: a code.
     """
 
     text: str | None = None
     picture: Image.Image | None = None
+    vector: Vector | None = None
     code: Code | None = None
 
     def __post_init__(self) -> None:
         """Check the request.
 
         Raises:
-            UserError: unless exactly one of text, picture and code is given, or if the text is empty.
+            UserError: unless exactly one of text, picture, vector and code is given, or if the text is empty.
         """
-        values = {"a text": self.text, "a picture": self.picture, "a code": self.code}
+        values = {"a text": self.text, "a picture": self.picture, "a vector": self.vector, "a code": self.code}
         given = [name for name, value in values.items() if value is not None]
         if len(given) != 1:
             raise UserError(
-                f"Search for exactly one of a text, a picture and a code; {' and '.join(given) or 'none'} was given."
+                f"Search for exactly one of {', '.join([*values][:-1])} and a code; "
+                f"{' and '.join(given) or 'none'} was given."
             )
         if self.text is not None and not self.text.strip():
             raise UserError("The text is empty. Give the words to search for.")
+
+    @property
+    def uncoded(self) -> tuple[Value, Modality] | None:
+        """What has to be encoded, with its modality; None if the request has a code."""
+        if self.text is not None:
+            return self.text, "text"
+        if self.picture is not None:
+            return self.picture, "image"
+        return None if self.vector is None else (self.vector.values, self.vector.modality)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +138,8 @@ class FederationStatus:
         archive: name of the archive that the model was trained on; empty if it is not known.
         silos: one status per silo, in the order of their names.
         bits: code length.
-        inputs: the modalities that can be searched with.
+        inputs: the modalities that can be searched with: texts, and pictures.
+        vectors: the modalities that can be searched with by their feature vectors.
         local_method: key of the local method; empty if it is not known.
         federated_method: key of the federated method; empty if it is not known.
         rounds: the records of the training rounds; empty if there are none here.
@@ -118,6 +150,7 @@ class FederationStatus:
     silos: tuple[SiloStatus, ...]
     bits: int
     inputs: tuple[Modality, ...]
+    vectors: tuple[Modality, ...] = ()
     archive: str = ""
     local_method: str = ""
     federated_method: str = ""

@@ -22,6 +22,7 @@ from silohash.search.requests import FederationStatus as FederationStatus
 from silohash.search.requests import SearchOptions as SearchOptions
 from silohash.search.requests import SearchRequest as SearchRequest
 from silohash.search.requests import Unavailable as Unavailable
+from silohash.search.requests import Vector as Vector
 from silohash.types import Modality, UserError
 
 KNOWN_SECONDS = 30.0

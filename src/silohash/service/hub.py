@@ -122,9 +122,8 @@ class HubBackend:
         silos = self._chosen(request.silos)
         if request.code is not None:
             return await self._ask_all(_Encoded(dict.fromkeys(silos, request.code)), request)
-        value: Value | None = request.text if request.picture is None else request.picture
-        assert value is not None  # noqa: S101  the request checks it
-        modality: Modality = "text" if request.picture is None else "image"
+        assert request.uncoded is not None  # noqa: S101  the request checks it
+        value, modality = request.uncoded
         encode = partial(self._encode, value, modality, silos, request.target)
         if self._encodes_at_once(modality):
             return await self._ask_all(encode(), request)
@@ -175,7 +174,8 @@ class HubBackend:
             name=self._run.name,
             silos=silos,
             bits=model.bits,
-            inputs=tuple(model.featurisers),
+            inputs=model.modalities_of_queries(vectors=False),
+            vectors=model.modalities_of_queries(vectors=True),
             archive=str(data.get("name") or data.get("path") or "").rpartition("/")[2],
             local_method=record["local"]["name"],
             federated_method=record["federated"]["name"],

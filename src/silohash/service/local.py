@@ -29,7 +29,6 @@ from silohash.types import Modality, UserError
 
 if TYPE_CHECKING:
     from silohash.encode.encoder import Encoder
-    from silohash.features.base import Value
     from silohash.runtime.run import Run
     from silohash.search.node import SiloNode
 
@@ -98,9 +97,8 @@ class LocalBackend:
         nodes = self._chosen(request.silos)
         if request.code is not None:
             return self._by_code(nodes, request.code, request)
-        value: Value | None = request.text if request.picture is None else request.picture
-        assert value is not None  # noqa: S101  the request checks it
-        modality: Modality = "text" if request.picture is None else "image"
+        assert request.uncoded is not None  # noqa: S101  the request checks it
+        value, modality = request.uncoded
         options = _query_options(request)
         return ask_run(self._run, value, modality, request.target, nodes=nodes, encoders=self._encoders, **options)
 
@@ -137,7 +135,8 @@ class LocalBackend:
             archive=config.data.name or (config.data.path or Path()).name,
             silos=tuple(map(self._silo_status, self.nodes.values())),
             bits=model.bits,
-            inputs=tuple(model.featurisers),
+            inputs=model.modalities_of_queries(vectors=False),
+            vectors=model.modalities_of_queries(vectors=True),
             local_method=config.local.name,
             federated_method=config.federated.name,
             rounds=tuple(self._run.rounds()),

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.search.inputs import modality_named, read_input, target_named
+from silohash.search.inputs import modality_named, read_input, target_named, vector_in
 from silohash.types import UserError
+from tests.served import npy
 
 PIXELS = np.arange(4 * 5 * 3, dtype=np.uint8).reshape(4, 5, 3)
 
@@ -84,6 +85,18 @@ def test_vectors_come_from_files_and_numbers(tmp_path):
         assert modality == "text"
         assert value.tolist() == [1.5, 2.5]
     assert read_input(vector=[1.0])[1] == "image"
+
+
+def test_vectors_come_from_the_content_of_files():
+    assert vector_in(npy(np.array([1.5, 2.5]))).tolist() == [1.5, 2.5]
+    for content, says in (
+        (b"", "EOF"),
+        (npy(np.arange(4.0))[:-1], "for which the file is too short"),
+        (b"\x93NUMPY\x01\x00\xa0\x0f" + b"-" * 4000 + b"1", "is damaged or has another format"),
+        (npy(np.array(["a"])), "holds values of type <U1"),
+    ):
+        with pytest.raises(UserError, match=rf"The file of the vector .*{says}.* with numpy\.save"):
+            vector_in(content)
 
 
 def test_modalities_by_name():

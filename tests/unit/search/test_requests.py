@@ -8,17 +8,18 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.search.requests import Code, SearchOptions, SearchRequest
+from silohash.search.requests import Code, SearchOptions, SearchRequest, Vector
 from silohash.types import UserError
 
+VECTOR = Vector(values=np.ones(3), modality="text")
 CODE = Code(words=np.zeros(1, np.uint16), bits=16, model_digest="m")
 
 
 def test_a_request_holds_exactly_one_value() -> None:
     picture = Image.new("L", (2, 2))
-    for values in ({"text": "a"}, {"picture": picture}, {"code": CODE}):
+    for values in ({"text": "a"}, {"picture": picture}, {"vector": VECTOR}, {"code": CODE}):
         assert SearchRequest(**values).k == 10
-    with pytest.raises(UserError, match="a text, a picture and a code; none was given"):
+    with pytest.raises(UserError, match="a text, a picture, a vector and a code; none was given"):
         SearchRequest()
     with pytest.raises(UserError, match="a text and a code was given"):
         SearchRequest(text="a", code=CODE)
@@ -29,6 +30,15 @@ def test_a_request_holds_exactly_one_value() -> None:
 def test_options_become_a_request() -> None:
     options = SearchOptions(target="text", k=3, offset=4, radius_bits=5, label="a", silos=("b",), previews=False)
     request = options.request(text="c")
-    assert (request.text, request.picture, request.code) == ("c", None, None)
+    assert (request.text, request.picture, request.vector, request.code) == ("c", None, None, None)
     assert {each.name: getattr(request, each.name) for each in fields(SearchOptions)} == vars(options)
     assert options.request(code=CODE).code is CODE
+    assert options.request(vector=VECTOR).vector is VECTOR
+
+
+def test_what_has_to_be_encoded_has_a_modality() -> None:
+    picture = Image.new("L", (2, 2))
+    assert SearchRequest(text="a").uncoded == ("a", "text")
+    assert SearchRequest(picture=picture).uncoded == (picture, "image")
+    assert SearchRequest(vector=VECTOR).uncoded == (VECTOR.values, "text")
+    assert SearchRequest(code=CODE).uncoded is None

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from silohash.api.runs import open_run
@@ -24,7 +25,15 @@ from silohash.search.node import CONTENT_REFUSED, SiloNode
 from silohash.search.policy import Policy
 from silohash.search.silos import open_nodes
 from silohash.service.audit import AuditLog, verify_log
-from silohash.service.backend import ACCEPTANCE_UNKNOWN, Code, NotFound, SearchOptions, SearchRequest, Unavailable
+from silohash.service.backend import (
+    ACCEPTANCE_UNKNOWN,
+    Code,
+    NotFound,
+    SearchOptions,
+    SearchRequest,
+    Unavailable,
+    Vector,
+)
 from silohash.service.hub import HubBackend
 from silohash.service.local import LocalBackend
 from silohash.service.models import open_silo_node
@@ -385,6 +394,24 @@ def test_silos_that_accept_words_score_their_items(matching: Run, asked: Callabl
     [first, *_] = found
     assert search(silos.hub, text=TEXT, target="text").order == "distance", "texts are compared with texts by codes"
     assert asyncio.run(silos.hub.similar(first.silo, first.id, SearchOptions(k=2))).order == "distance"
+
+
+def test_regions_of_a_picture_find_texts_that_silos_score(matching: Run, asked: Callable[..., Asked]) -> None:
+    silos, local = asked(True, True, True), LocalBackend.open(matching.folder)
+    shape = matching.model.featurisers["image"].shape
+    regions = Vector(values=np.random.default_rng(0).random(shape, np.float32), modality="image")
+    expected, found = (search(backend, vector=regions, target="text", k=7) for backend in (local, silos.hub))
+    for backend in (local, silos.hub):
+        status = asyncio.run(backend.status())
+        assert (status.inputs, status.vectors) == (("text",), ("image",))
+        with pytest.raises(UserError, match=r"Pass a \.npy array of shape"):
+            search(backend, vector=Vector(values=np.ones(3), modality="image"))
+        with pytest.raises(UserError, match="the query is a vector"):
+            search(backend, vector=Vector(values=np.ones(3), modality="text"))
+    local.close()
+    assert (found.order, found.limited_silos) == ("score", {})
+    assert found.scores == pytest.approx(expected.scores)
+    assert (found.ids, found.silos, found.found_by) == (expected.ids, expected.silos, expected.found_by)
 
 
 def test_words_leave_the_hub_only_for_silos_whose_policies_accept_them(asked: Callable[..., Asked]) -> None:

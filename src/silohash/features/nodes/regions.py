@@ -86,14 +86,21 @@ class RegionFeatures:
         """Return the regions of one picture with their boxes, ``(R, D + 4)``, as ``(1, R, D + 4)`` float16.
 
         Raises:
-            UserError: If the query is something else.
+            UserError: If the query is something else, has numbers that are not finite, or boxes that are not shares.
         """
         if not isinstance(value, np.ndarray) or value.shape[-2:] != self.shape or value.size != np.prod(self.shape):
             raise UserError(
                 f"The run was trained on {self.regions} regions per picture, each with {self.vectors.width} features and a "
                 f"box. Pass a .npy array of shape {self.shape} that was computed like those regions."
             )
-        return self._standardized(value.reshape(1, *self.shape).astype(np.float32))
+        regions = value.reshape(1, *self.shape).astype(np.float32)
+        boxes = regions[..., -BOX:]
+        if not np.isfinite(regions).all() or boxes.min() < 0 or boxes.max() > 1:
+            raise UserError(
+                "The regions of the query have numbers that are not finite, or boxes outside of their picture. Boxes are "
+                "shares of the width and height of the picture, from 0 to 1."
+            )
+        return self._standardized(regions)
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return the sums and the settings."""

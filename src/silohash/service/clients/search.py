@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import secrets
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,10 @@ from typing import Any
 from urllib.parse import urlencode
 from urllib.request import Request
 
+import numpy as np
+
 from silohash.search.hits import Hits
+from silohash.search.inputs import VectorLike
 from silohash.service.clients.calls import TIMEOUT_SECONDS, answer_to, authorization, checked_address
 from silohash.types import UserError
 
@@ -56,26 +60,34 @@ class Client:
         *,
         image: str | Path | bytes | None = None,
         drawing: bool = False,
+        vector: VectorLike | None = None,
+        vector_modality: str = "image",
         **options: Any,  # noqa: ANN401
     ) -> Hits:
-        """Search all silos for a text or an image.
+        """Search all silos for a text, an image or a feature vector.
 
         Args:
             text: the text to search for.
             image: the picture file to search for: its path or its content.
             drawing: whether the image is a drawing, which is fitted to the pictures of the archive.
+            vector: the feature vector to search for, if the run was trained on given features: numbers, or the path of a
+                ``.npy`` file.
+            vector_modality: whether the vector describes an "image" or a "text".
             options: ``find``, ``k``, ``offset``, ``radius_bits``, ``label``, ``silos`` (a list of names) and
                 ``previews``, as for `TrainedRun.search`.
 
         Raises:
             UserError: if the service refuses the request or cannot be reached.
         """
-        if (text is None) == (image is None):
-            raise UserError("Search for exactly one of text and image.")
-        if image is None:
-            return _hits(self._call("/search", {"text": text, **_query(options)}))
-        content = image if isinstance(image, bytes) else _read(Path(image))
-        return _hits(self._call("/search/picture", {**_query(options), "drawing": drawing}, picture=content))
+        if sum(given is not None for given in (text, image, vector)) != 1:
+            raise UserError("Search for exactly one of text, image and vector.")
+        query = _query(options)
+        if vector is not None:
+            return _hits(self._call("/search/vector", {**query, "of": vector_modality}, vector=_npy(vector)))
+        if image is not None:
+            content = image if isinstance(image, bytes) else _read(Path(image))
+            return _hits(self._call("/search/picture", {**query, "drawing": drawing}, picture=content))
+        return _hits(self._call("/search", {"text": text, **query}))
 
     def similar(self, silo: str, id: str, *, by: str | None = None, **options: Any) -> Hits:  # noqa: A002, ANN401
         """Search all silos for the items nearest to an item.
@@ -107,11 +119,11 @@ class Client:
         """
         return self._call("/status", {})
 
-    def _call(self, path: str, query: Mapping[str, Any], picture: bytes | None = None) -> dict[str, Any]:
-        """Return the JSON document of one call."""
+    def _call(self, path: str, query: Mapping[str, Any], **files: bytes) -> dict[str, Any]:
+        """Return the JSON document of one call, which sends at most one file."""
         given = {name: _written(value) for name, value in query.items() if value is not None}
         address = f"{self.url}{API}{path}?{urlencode(given, doseq=True)}"
-        body, headers = (None, self._headers) if picture is None else self._with_picture(picture)
+        body, headers = self._with_file(*files.popitem()) if files else (None, self._headers)
         status, content = answer_to(
             Request(address, body, headers),  # noqa: S310  the scheme is checked
             timeout_seconds=self._timeout,
@@ -122,11 +134,11 @@ class Client:
             raise UserError(self._reason(content, status))
         return self._document(content)
 
-    def _with_picture(self, content: bytes) -> tuple[bytes, dict[str, str]]:
-        """Return the body of a request with a picture file, and its headers."""
+    def _with_file(self, field: str, content: bytes) -> tuple[bytes, dict[str, str]]:
+        """Return the body of a request with a file, and its headers."""
         boundary = secrets.token_hex(16)
         head = (
-            f'--{boundary}\r\nContent-Disposition: form-data; name="picture"; filename="picture"\r\n'
+            f'--{boundary}\r\nContent-Disposition: form-data; name="{field}"; filename="{field}"\r\n'
             "Content-Type: application/octet-stream\r\n\r\n"
         )
         body = head.encode() + content + f"\r\n--{boundary}--\r\n".encode()
@@ -164,6 +176,15 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise UserError(f'"{path}" cannot be read ({error.strerror}). Check the path.') from error
+
+
+def _npy(vector: VectorLike) -> bytes:
+    """Return the content of the ``.npy`` file of a vector."""
+    if isinstance(vector, str | Path):
+        return _read(Path(vector))
+    stream = io.BytesIO()
+    np.save(stream, np.asarray(vector), allow_pickle=False)
+    return stream.getvalue()
 
 
 def _hits(document: Mapping[str, Any]) -> Hits:

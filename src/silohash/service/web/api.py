@@ -8,7 +8,8 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, File, HTTPException, Query, UploadFile
 
 from silohash.search.hits import Hits
-from silohash.service.backend import Code, FederationStatus, SearchRequest
+from silohash.search.inputs import vector_in
+from silohash.service.backend import Code, FederationStatus, SearchRequest, Vector
 from silohash.service.web.access import Allowed, asker
 from silohash.service.web.documents import (
     ItemDocument,
@@ -18,6 +19,7 @@ from silohash.service.web.documents import (
     SimilarQuery,
     StatusDocument,
     TextQuery,
+    VectorQuery,
 )
 from silohash.service.web.responses import responses
 from silohash.service.web.state import Service, Shared
@@ -55,6 +57,22 @@ async def search_picture(
     """Return the items of all silos that are nearest to a picture. The picture is not kept."""
     value = await service.read_picture(await picture.read(), drawing=query.drawing)
     return await _search(service, query.options(who.name).request(picture=value), query.silo)
+
+
+@router.post("/search/vector", summary="Search for a feature vector", responses=responses(404, 503))
+async def search_vector(
+    service: Shared,
+    who: Allowed,
+    query: VectorQuery,
+    vector: Annotated[UploadFile, File(description="A .npy file with numbers, computed like the features of the run.")],
+) -> ResultsDocument:
+    """Return the items of all silos that are nearest to a feature vector, for runs that were trained on given features.
+
+    A vector has the shape (D,), and the regions of a picture with their boxes have the shape (R, D + 4).
+    """
+    values = vector_in(await vector.read())
+    request = query.options(who.name).request(vector=Vector(values=values, modality=query.of))
+    return await _search(service, request, query.silo)
 
 
 @router.get("/similar", summary="Search for items like an item", responses=responses(404, 503))

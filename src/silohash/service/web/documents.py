@@ -80,6 +80,13 @@ class PictureOptions(Options):
     )
 
 
+class VectorOptions(Options):
+    """A search for a feature vector."""
+
+    of: Modality = Field("image", description="What the vector describes: an image or a text.")
+
+
+VectorQuery = Annotated[VectorOptions, QueryParameter()]
 PictureQuery = Annotated[PictureOptions, QueryParameter()]
 TextQuery = Annotated[TextOptions, QueryParameter()]
 SimilarQuery = Annotated[SimilarOptions, QueryParameter()]
@@ -302,7 +309,8 @@ class StatusDocument(BaseModel):
     name: str
     archive: str
     bits: int = Field(description="Code length.")
-    inputs: list[Modality] = Field(description="What can be searched with.")
+    inputs: list[Modality] = Field(description="What can be searched with: texts, and pictures.")
+    vectors: list[Modality] = Field(description="What can be searched with by its feature vector.")
     silos: list[SiloDocument]
     rounds: int = Field(description="Number of training rounds on record.")
 
@@ -314,6 +322,7 @@ class StatusDocument(BaseModel):
             archive=status.archive,
             bits=status.bits,
             inputs=list(status.inputs),
+            vectors=list(status.vectors),
             silos=[SiloDocument.of(silo) for silo in status.silos],
             rounds=len(status.rounds),
         )

@@ -73,6 +73,12 @@ def test_other_inputs_are_refused() -> None:
         made.transform(np.array(["a text"]), ALL[:1])
     with pytest.raises(UserError, match=r"array of shape \(4, 7\)"):
         made.encode_one("a text")
+    regions = column().of(ALL[:1])[0]
+    for place, number in (((0, 0), np.nan), ((1, 1), np.inf), ((0, -1), 1.5), ((2, -4), -0.5)):
+        changed = regions.copy()
+        changed[place] = number
+        with pytest.raises(UserError, match="not finite, or boxes outside of their picture"):
+            made.encode_one(changed)
     with pytest.raises(UserError, match="needs regions of pictures"):
         features.featuriser("image", np.zeros((2, 3), np.float32), {"kind": "regions"})
     with pytest.raises(UserError, match="standardize is 1"):

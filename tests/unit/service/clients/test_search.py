@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import silohash
@@ -56,6 +57,11 @@ def test_pictures_drawings_items_and_status(url: str, backend: MadeUpBackend, tm
     assert backend.requests[-1].picture.size == (24, 24)
     client.search(image=png(), drawing=True)
     assert backend.requests[-1].picture.size == (256, 256)
+    np.save(tmp_path / "a.npy", np.arange(3.0))
+    for vector in (tmp_path / "a.npy", [0.0, 1.0, 2.0]):
+        assert len(client.search(vector=vector, vector_modality="text", k=2)) == 2
+        sent = backend.requests[-1].vector
+        assert (sent.values.tolist(), sent.modality) == ([0, 1, 2], "text")
     assert len(client.similar("north", "item-1", by="text", k=4)) == 4
     assert backend.requests[-1][3] == "text"
     assert client.item("north", "item-1")["caption"] == "red shape 1"
@@ -64,7 +70,7 @@ def test_pictures_drawings_items_and_status(url: str, backend: MadeUpBackend, tm
 
 def test_errors_are_explained(url: str, tmp_path: Path) -> None:
     client = Client(url)
-    with pytest.raises(UserError, match="exactly one of text and image"):
+    with pytest.raises(UserError, match="exactly one of text, image and vector"):
         client.search()
     with pytest.raises(UserError, match='There is no silo "east"'):
         client.search("a", silos=["east"])

@@ -14,7 +14,7 @@ from silohash.service.web.access import Asker
 from silohash.service.web.documents import MOST_HITS, CodeDocument
 from silohash.service.web.uploads import Limits
 from silohash.service.web.view.form import FARTHEST_OFFSET
-from tests.served import MadeUpBackend, client_of, drawn, png
+from tests.served import MadeUpBackend, client_of, drawn, npy, png
 
 MODEL = "m" * 32
 CODE = Code(words=pack([[1, -1] * 16])[0], bits=32, model_digest=MODEL)
@@ -108,6 +108,21 @@ def test_pictures_that_are_refused(backend: MadeUpBackend, content: bytes, statu
     assert not backend.requests
 
 
+def test_a_vector_is_searched(backend: MadeUpBackend) -> None:
+    client, content = client_of(backend), npy(np.arange(6.0).reshape(2, 3))
+    vector = {"vector": content}
+    assert len(client.post("/api/v1/search/vector", params={"k": 2}, files=vector).json()["hits"]) == 2
+    sent = backend.requests[-1].vector
+    assert (sent.values.tolist(), sent.modality) == ([[0, 1, 2], [3, 4, 5]], "image")
+    client.post("/api/v1/search/vector", params={"of": "text"}, files=vector)
+    assert backend.requests[-1].vector.modality == "text"
+    for wrong in (b"", b"\x93NUMPY", content[:-1], png()):
+        message = error_of(client.post("/api/v1/search/vector", files={"vector": ("a.npy", wrong)}), 422)
+        assert message.endswith("Save the vector with numpy.save.")
+    error_of(client.post("/api/v1/search/vector", params={"of": "sound"}, files=vector), 422)
+    assert len(backend.requests) == 2
+
+
 def test_similar_items_items_and_status(backend: MadeUpBackend) -> None:
     client = client_of(backend)
     answer = client.get("/api/v1/similar", params={"of_silo": "north", "of_id": "item-3", "by": "text", "k": 4})
@@ -118,6 +133,7 @@ def test_similar_items_items_and_status(backend: MadeUpBackend) -> None:
     assert (item["caption"], item["modalities"]) == ("red shape 3", ["image", "text"])
     status = client.get("/api/v1/status").json()
     assert (status["name"], status["bits"], status["rounds"]) == ("made-up", 32, 3)
+    assert (status["inputs"], status["vectors"]) == (["image", "text"], [])
     assert status["silos"][0] == {
         "name": "north",
         "reachable": True,
@@ -180,7 +196,8 @@ def test_other_errors_have_the_same_form(backend: MadeUpBackend) -> None:
 def test_the_description_has_examples_and_every_error(backend: MadeUpBackend) -> None:
     described = client_of(backend).get("/api/openapi.json").json()
     assert {path for path in described["paths"] if path.startswith("/api")} == {
-        *("/api/v1/search", "/api/v1/search/picture", "/api/v1/similar", "/api/v1/item", "/api/v1/status"),
+        *("/api/v1/search", "/api/v1/search/picture", "/api/v1/search/vector", "/api/v1/similar"),
+        *("/api/v1/item", "/api/v1/status"),
     }
     schemas = described["components"]["schemas"]
     for name in ("ResultsDocument", "ItemDocument", "SearchDocument"):

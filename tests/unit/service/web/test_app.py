@@ -25,7 +25,7 @@ def test_health_and_readiness() -> None:
 
 def test_static_files_are_kept_only_under_an_address_with_a_version() -> None:
     client = client_of(MadeUpBackend())
-    for name in ("page.css", "search.js", "draw.js", "icon.svg"):
+    for name in ("page.css", "search.js", "draw.js", "pictures.js", "icon.svg"):
         assert client.get(static_address(name)).headers["cache-control"] == FOREVER
         assert client.get(f"/static/{name}").headers["cache-control"] == DEFAULT_CACHE
     assert client.get("/static/../app.py").status_code == 404

@@ -12,6 +12,7 @@ import pytest
 
 from silohash.service.web.pages import EXPIRED
 from silohash.service.web.view.form import PAGE_HITS
+from silohash.types import Modality
 from tests.served import MadeUpBackend, client_of, drawn, png
 
 HOSTILE = "<script>alert(1)</script>\"'> \u202eevil"
@@ -56,6 +57,26 @@ def test_the_first_page_suggests_searches_and_items(backend: MadeUpBackend) -> N
     assert page.all("input", name="within")[0]["max"] == "32"
     assert {link["href"] for link in page.all("a") if (link["href"] or "").startswith("/item")}
     assert not backend.requests
+
+
+@pytest.mark.parametrize(
+    ("inputs", "says"),
+    [
+        (("image", "text"), "Use words, a picture or a drawing."),
+        (("text",), "Use words."),
+        (("image",), "Use a picture or a drawing."),
+        ((), "Its model takes feature vectors"),
+    ],
+)
+def test_the_page_offers_what_the_model_takes(backend: MadeUpBackend, inputs: tuple[Modality, ...], says: str) -> None:
+    backend.inputs = inputs
+    text = client_of(backend).get("/").text
+    page = Outline(text)
+    assert says in text
+    assert len(page.all("button", id="draw-open")) == len(page.all("form", id="upload")) == ("image" in inputs)
+    assert ("disabled" in page.all("input", name="q")[0]) != ("text" in inputs)
+    assert bool(page.all("a", class_="suggestion")) == ("text" in inputs)
+    assert any((link["href"] or "").startswith("/item") for link in page.all("a")), "items to begin with"
 
 
 def test_results_pages_and_filters(backend: MadeUpBackend) -> None:

@@ -30,6 +30,7 @@ def test_the_description_lists_the_errors_of_every_call() -> None:
     further = {
         "/api/v1/search": {"404", "503"},
         "/api/v1/search/picture": {"404", "415", "503"},
+        "/api/v1/search/vector": {"404", "503"},
         "/api/v1/similar": {"404", "503"},
         "/api/v1/item": {"404", "503"},
         "/api/v1/status": set(),

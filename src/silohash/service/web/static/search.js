@@ -2,6 +2,7 @@
 // Everything here also works as plain forms and links; this only makes it faster.
 
 import { startDrawing } from "./draw.js";
+import { startPictures } from "./pictures.js";
 
 const form = document.getElementById("search");
 const words = document.getElementById("q");
@@ -83,7 +84,7 @@ function complain(text) {
 }
 
 /** Search with a picture file or a drawing. The filters of the form are kept. */
-export function sendPicture(file, { drawing = false, keep = "push" } = {}) {
+function sendPicture(file, { drawing = false, keep = "push" } = {}) {
   const body = new FormData();
   for (const [name, value] of wanted().searchParams) if (!["q", "picture"].includes(name)) body.append(name, value);
   if (drawing) body.append("drawing", "1");
@@ -119,25 +120,6 @@ form.addEventListener("change", (event) => {
   if (event.target !== words) go(wanted(), { history: "replace" });
 });
 
-document.getElementById("file").addEventListener("change", (event) => {
-  const [file] = event.target.files;
-  if (file) sendPicture(file);
-  event.target.value = "";
-});
-
-// The label that opens the file dialog can be reached and pressed with the keyboard.
-const label = document.getElementById("file-label");
-label.tabIndex = 0;
-label.setAttribute("role", "button");
-label.addEventListener("keydown", (event) => {
-  if (event.key === "Enter" || event.key === " ") {
-    event.preventDefault();
-    document.getElementById("file").click();
-  }
-});
-document.getElementById("file").tabIndex = -1;
-document.querySelector("#upload button").tabIndex = -1;
-
 // Links to further pages, suggestions and cleared filters change the results in place.
 document.addEventListener("click", (event) => {
   const link = event.target.closest("a.suggestion, .paging a, #clear, .chip .drop");
@@ -172,37 +154,6 @@ addEventListener("popstate", () => {
   go(location.href, { history: "none" });
 });
 
-// A picture that is pasted or dropped anywhere.
-addEventListener("paste", (event) => {
-  const file = [...(event.clipboardData?.files ?? [])].find((one) => one.type.startsWith("image/"));
-  if (!file) return;
-  event.preventDefault();
-  sendPicture(file);
-});
-
-const veil = document.getElementById("drop");
-let depth = 0;
-const carriesFile = (event) => event.dataTransfer?.types.includes("Files");
-addEventListener("dragenter", (event) => {
-  if (!carriesFile(event)) return;
-  depth += 1;
-  veil.hidden = false;
-});
-addEventListener("dragleave", (event) => {
-  if (carriesFile(event)) veil.hidden = (depth = Math.max(0, depth - 1)) === 0;
-});
-addEventListener("dragover", (event) => {
-  if (carriesFile(event)) event.preventDefault();
-});
-addEventListener("drop", (event) => {
-  if (!carriesFile(event)) return;
-  event.preventDefault();
-  depth = 0;
-  veil.hidden = true;
-  const [file] = event.dataTransfer.files;
-  if (file) sendPicture(file);
-});
-
 // The menu of silos closes when something else is pressed.
 const menu = form.querySelector("details.menu");
 document.addEventListener("pointerdown", (event) => {
@@ -214,4 +165,8 @@ menu?.addEventListener("keydown", (event) => {
   menu.querySelector("summary").focus();
 });
 
-startDrawing((file) => sendPicture(file, { drawing: true, keep: "replace" }));
+// A model of given features takes neither pictures nor drawings.
+if (document.getElementById("upload")) {
+  startPictures(sendPicture);
+  startDrawing((file) => sendPicture(file, { drawing: true, keep: "replace" }));
+}

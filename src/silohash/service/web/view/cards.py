@@ -175,6 +175,16 @@ def example_cards(status: FederationStatus) -> list[Card]:
     return cards[:MOST_EXAMPLES]
 
 
+def ways_to_search(status: FederationStatus) -> str:
+    """Return the sentence on what people can search with on the page."""
+    words, pictures = ("text" in status.inputs, "image" in status.inputs)
+    if words and pictures:
+        return "Use words, a picture or a drawing."
+    if words or pictures:
+        return "Use words." if words else "Use a picture or a drawing."
+    return "Its model takes feature vectors, which programs send. Here, choose an item to find those like it."
+
+
 def suggestions(silos: Sequence[SiloStatus]) -> list[str]:
     """Return a few searches that have answers: names of labels, then captions of the archive, the shortest first.
 
