@@ -11,6 +11,7 @@ import pytest
 
 from silohash.service.web.app import create_app
 from silohash.service.web.view.form import PAGE_HITS
+from silohash.types import Modality
 from tests.browsers import CONTRAST, PATIENCE_MILLISECONDS, started_browser, until
 from tests.served import MadeUpBackend, drawn, png, running
 
@@ -114,6 +115,32 @@ def test_silos_are_chosen_in_a_menu(opened: Callable[..., Any], served: tuple[Ma
     until(page, "document.getElementById('headline').textContent.includes('the silo answered')")
     page.keyboard.press("Escape")
     assert not page.locator("details.menu").get_attribute("open")
+
+
+@pytest.mark.parametrize("inputs", [("text",), ()])
+def test_what_the_model_does_not_take_is_not_offered(browser: Any, inputs: tuple[Modality, ...]) -> None:
+    backend, faults = MadeUpBackend(), []
+    backend.inputs = inputs
+    with running(create_app(backend)) as address, browser.new_context() as context:
+        context.set_default_timeout(PATIENCE_MILLISECONDS)
+        page = context.new_page()
+        page.on("console", lambda message: faults.append(message.text))
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.goto(address)
+        assert not page.locator("#draw-open, #file-label, #upload").count()
+        for way in ("paste", "drop"):
+            page.evaluate(SEND_FILE, [way, base64.b64encode(png()).decode()])
+        if "text" in inputs:
+            page.keyboard.type("red")
+            page.wait_for_selector("#results .summary")
+            assert captions(page) == first_page()
+        else:
+            assert page.locator("#q").is_disabled()
+            page.click("#results .card a >> nth=0")
+            page.wait_for_url("**/item?*")
+            assert page.locator(".card").count()
+    assert {getattr(request, "picture", None) for request in backend.requests} <= {None}
+    assert faults == []
 
 
 @pytest.mark.parametrize("way", ["choose", "paste", "drop"])

@@ -65,7 +65,7 @@ def test_the_first_page_suggests_searches_and_items(backend: MadeUpBackend) -> N
         (("image", "text"), "Use words, a picture or a drawing."),
         (("text",), "Use words."),
         (("image",), "Use a picture or a drawing."),
-        ((), "Its model takes feature vectors"),
+        ((), "The model takes feature vectors"),
     ],
 )
 def test_the_page_offers_what_the_model_takes(backend: MadeUpBackend, inputs: tuple[Modality, ...], says: str) -> None:

@@ -182,7 +182,7 @@ def ways_to_search(status: FederationStatus) -> str:
         return "Use words, a picture or a drawing."
     if words or pictures:
         return "Use words." if words else "Use a picture or a drawing."
-    return "Its model takes feature vectors, which programs send. Here, choose an item to find those like it."
+    return "The model takes feature vectors, which programs send. Here, choose an item to find those like it."
 
 
 def suggestions(silos: Sequence[SiloStatus]) -> list[str]:
