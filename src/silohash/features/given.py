@@ -150,7 +150,7 @@ class GivenFeatures:
         """Return one vector, ``(width,)`` or ``(1, width)``, as ``(1, width)`` float32.
 
         Raises:
-            UserError: If the query is a text or a picture, or if it has another width.
+            UserError: If the query is a text or a picture, has another width, or does not have any finite number.
         """
         if not isinstance(value, np.ndarray):
             what = "a text" if isinstance(value, str) else "a picture"
@@ -158,7 +158,10 @@ class GivenFeatures:
                 f"The run was trained on precomputed {self.modality} features with {self.width} columns, and the query is "
                 f"{what}. Pass a .npy vector that was computed like those features."
             )
-        return self.transform(value.reshape(1, -1), np.zeros(1, np.int64))
+        vectors = self._vectors(value.reshape(1, -1))
+        if not np.isfinite(vectors).any():
+            raise UserError("The query is a vector without any finite number. Compute it again.")
+        return self.transform(vectors, np.zeros(1, np.int64))
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return the sums and the settings."""

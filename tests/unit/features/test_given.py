@@ -101,6 +101,7 @@ def test_a_query_is_encoded_as_the_archive_is():
         ),
         (drawn_pictures(1).picture(0), "the query is a picture"),
         (np.zeros(7), "these have 7"),
+        (np.array([np.nan] * 5 + [np.inf]), "without any finite number"),
     ],
 )
 def test_queries_of_the_wrong_kind(value, message):
