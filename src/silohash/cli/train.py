@@ -274,7 +274,17 @@ def _print_results(finished: list[Run], *, as_json: bool) -> None:
     for run in finished:
         print_result(f"Report: {run.report_path}")
         indexing = "" if run.index_folder.exists() else f"silohash index {run.folder}; "
-        print_status(f'Next: {indexing}silohash search {run.folder} "…"')
+        print_status(f"Next: {indexing}silohash search {run.folder} {_example_query(run)}")
+
+
+def _example_query(run: Run) -> str:
+    """Return the arguments with which `silohash search` gets a query that the model of a run takes."""
+    given = run.model.modalities_of_queries(vectors=False)
+    if "text" in given:
+        return '"…"'
+    if "image" in given:
+        return "--image FILE"
+    return "--vector FILE.npy" if "image" in run.model.featurisers else "--vector FILE.npy --vector-of text"
 
 
 def seed_numbers(text: str) -> list[int]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from silohash.cli.train import seed_numbers
+from silohash.cli.train import _example_query, seed_numbers
 from silohash.config.load import load_config
 from silohash.report.headline import headline
 from silohash.report.tables import read_results
 from silohash.runtime.run import Run
-from silohash.types import UserError
+from silohash.types import Modality, UserError
 from tests.runs import silohash, write_archive, write_config
 
 QUICK = {"federated": {"rounds": 1, "local_epochs": 1}}
@@ -93,6 +95,27 @@ def test_training_prints_figures_and_equals_itself(folder: Path, config: Path) -
     refused = silohash("train", config, "--out", first)
     assert refused.code == 2
     assert f"silohash resume {first}" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("given", "numbers", "says"),
+    [
+        (("image", "text"), (), '"…"'),
+        (("text",), ("image",), '"…"'),
+        (("image",), (), "--image FILE"),
+        ((), ("image", "text"), "--vector FILE.npy"),
+        ((), ("text",), "--vector FILE.npy --vector-of text"),
+    ],
+)
+def test_the_next_step_is_a_search_that_the_model_takes(
+    given: tuple[Modality, ...], numbers: tuple[Modality, ...], says: str
+) -> None:
+    model = SimpleNamespace(
+        modalities_of_queries=lambda *, vectors: numbers if vectors else given,
+        featurisers=dict.fromkeys((*given, *numbers)),
+    )
+    run: Any = SimpleNamespace(model=model)
+    assert _example_query(run) == says
 
 
 @pytest.mark.whole_run
