@@ -193,7 +193,17 @@ def _located(error: UserError, where: str, overrides: Sequence[str]) -> UserErro
         name = override.partition("=")[0].strip()
         if key and (f"{key}.".startswith(f"{name}.") or name.startswith(f"{key}.")):
             return OverrideError(override, message.removeprefix(f"{name}: "))
-    return UserError(f"{where}: {message}")
+    return UserError(f"{where}: {message}{_remedy_for_other_method(key, message, overrides)}")
+
+
+def _remedy_for_other_method(key: str, message: str, overrides: Sequence[str]) -> str:
+    """Return what to do about a setting of the config that an override's method does not have; empty if it is not one."""
+    section = key.partition(".")[0]
+    for name, _, value in (override.partition("=") for override in overrides):
+        if name.strip() == f"{section}.name" and message.startswith("unknown key"):
+            method = value.strip().strip("\"'")
+            return f" Remove it, or replace the whole table: --set '{section}={{name=\"{method}\"}}'"
+    return ""
 
 
 def _resolve(config: RunConfig) -> ResolvedConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -331,6 +332,18 @@ def test_a_wrong_value_of_the_file_is_not_blamed_on_an_override(tmp_path: Path) 
     with pytest.raises(UserError) as error:
         load_config(file, ["train.batches=3", "train.workers=2", "local.bits=16"])
     assert str(error.value).startswith(f"{file}: train.batch: ")
+
+
+@pytest.mark.parametrize("override", ["local.name=vsepp", 'local.name = "vsepp"'])
+def test_a_setting_that_another_method_does_not_have_can_go_with_its_table(override: str) -> None:
+    config = {"data": {"name": "glyphs"}, "local": {"name": "scan", "direction": "t2i"}}
+    replaced = """Remove it, or replace the whole table: --set 'local={name="vsepp"}'"""
+    with pytest.raises(UserError, match=rf'^the config: unknown key "local\.direction".*{re.escape(replaced)}$'):
+        load_resolved(config, [override])
+    assert load_resolved(config, ['local={name="vsepp"}']).config.local.name == "vsepp"
+    config["local"]["name"] = "vsepp"
+    with pytest.raises(UserError, match=r"known keys are: [^:]*\.$"):
+        load_resolved(config, ["federated.name=fedavg"])
 
 
 def test_the_last_of_two_overrides_is_named() -> None:
