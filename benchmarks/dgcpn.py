@@ -117,10 +117,10 @@ class PublicLoop:
             for modality, net in networks.items()
         }  # fmt: skip
         for _ in range(self.config.federated.local_epochs):
-            for image, text, rows, *labels in loader:
+            for image, text, rows, *labels_of_batch in loader:
                 among = similarity[rows][:, rows]
                 self._steps(networks, optimizers, (image, text), among)
-                for found in labels:
+                for found in labels_of_batch:
                     mean_precision(found.numpy(), among.numpy())
         return networks.state_dict()
 
