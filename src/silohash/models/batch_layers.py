@@ -14,15 +14,15 @@ gradient of the weights is G^T X, with the inputs X of the batch and the gradien
     U_i(s) = f_i^s U_i + A_i^T X,    X U_i(s)^T = f_i^s X U_i^T + X X^T A_i,
 
 where A_i starts at 0 and follows A_i' = f_i A_i + c_i G. All steps on a batch thus need one product with the modes and one
-update of them. Columns in which no item of the batch has a value only shrink. This is made up for when a batch has a value
-in them again. The bias is the weight of a further input that is always 1. Outputs and weights are those of the usual steps
-up to rounding.
+update of them. A mode is stored as a matrix times a number, which takes the factors f_i^s. Columns in which no item of the
+batch has a value are neither read nor written then. The bias is the weight of a further input that is always 1. Outputs and
+weights are those of the usual steps up to rounding.
 
 =======  ============================================  ========================================================
 symbol   code here                                     meaning
 =======  ============================================  ========================================================
 f, c     ``factors``, ``gains``                        factor of a mode per step, and multiple of the gradient
-U        ``weights``, ``bias``, times ``scales``       modes of the weights and of the bias
+U        ``weights`` times ``scales``, ``bias``        modes of the weights and of the bias
 X        `Batch.inputs`                                inputs of the batch
 A        `Batch.by_item`                               factors of X in the modes
 X X^T    `Batch.products`                              products of the inputs of two items, with that of the bias
@@ -40,12 +40,13 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from torch import Tensor, nn
 
 from silohash.models.item_layers import SGDRule
+from silohash.models.used_columns import used_columns
 
 LEAST_GAP = 1e-3
 """Smallest difference of the two factors at which the modes represent the weights accurately."""
 
-LEAST_SCALE = 1e-6
-"""Smallest factor of a mode whose multiplication is put off, which saves a pass over the weights."""
+LEAST_SCALE = 1e-12
+"""Smallest scale of a mode. Before it would be smaller, the modes are multiplied by their scales, in one pass over them."""
 
 MOST_COLUMNS = 0.25
 """Largest share of used columns at which it clearly pays to read and write only these."""
@@ -105,16 +106,14 @@ class Batch:
     Attributes:
         places: ``(U,)`` int64, positions of the columns in which the batch has values; None for all columns.
         inputs: ``(B, U)``, values of the batch.
-        modes: ``(k, U, H)``, modes of the weights before the steps.
-        outputs: ``(k, B, H)``, outputs of the modes before the steps.
+        outputs: ``(B, k, H)``, outputs of the modes before the steps.
         products: ``(B, B)``, products of the inputs of two items.
-        by_item: ``(k, B, H)``, factors of the inputs in the modes, or None before the first step.
+        by_item: ``(B, k, H)``, factors of the inputs in the modes, or None before the first step.
         steps: Number of steps.
     """
 
     places: Tensor | None
     inputs: Tensor
-    modes: Tensor
     outputs: Tensor
     products: Tensor
     by_item: Tensor | None = None
@@ -123,6 +122,9 @@ class Batch:
 
 class Modes:
     """The modes of a linear layer's weights and bias.
+
+    Those of the weights are ``weights``, ``(D, k, H)``, times ``scales``, ``(k, 1)``. Those of the bias are ``bias``,
+    ``(k, H)``.
 
     Args:
         layer: Layer that has the initial weights and a bias.
@@ -133,14 +135,13 @@ class Modes:
     @torch.no_grad()
     def __init__(self, layer: nn.Linear, modes: list[Mode], *, by_columns: bool) -> None:
         shares, factors, gains = torch.tensor(modes, dtype=torch.float64).T.unsqueeze(-1).unbind()
-        weights = layer.weight.T.contiguous() if by_columns else layer.weight.T
-        self.factors: Tensor = factors
-        self.gains: Tensor = gains.unsqueeze(-1).to(weights)
-        self.weights = shares.unsqueeze(-1).to(weights) * weights
-        self.bias = shares.to(weights) * layer.bias
-        self.scales = [1.0] * len(modes)
-        self.changed = torch.zeros(layer.in_features, dtype=torch.int64) if by_columns else None
-        self.steps = 0
+        shares, self.gains = shares.to(layer.weight), gains.to(layer.weight)
+        self.factors = factors
+        self.scales = torch.ones_like(factors)
+        weights = (shares.unsqueeze(-1) * layer.weight).permute(2, 0, 1)
+        self.weights = weights.contiguous() if by_columns else weights
+        self.bias = shares * layer.bias
+        self.by_columns = by_columns
         self.batch: Batch | None = None
 
     def outputs(self, inputs: Tensor) -> Tensor:
@@ -151,10 +152,9 @@ class Modes:
         """
         batch = self._opened(inputs)
         if batch.by_item is None:
-            return batch.outputs.sum(0)
-        factors = (self.factors**batch.steps).T.to(batch.outputs.dtype)
-        outputs = (factors @ batch.outputs.flatten(1)).view_as(batch.outputs[0])
-        return outputs.addmm_(batch.products, batch.by_item.sum(0))
+            return batch.outputs.sum(1)
+        factors = (self.factors**batch.steps).to(inputs.dtype)
+        return (batch.outputs * factors).sum(1).addmm_(batch.products, batch.by_item.sum(1))
 
     def step(self, inputs: Tensor, gradient: Tensor) -> None:
         """Take a step of SGD.
@@ -164,15 +164,15 @@ class Modes:
             gradient: ``(B, H)``, gradient of its outputs.
         """
         batch = self._opened(inputs)
-        added = self.gains * gradient
-        batch.by_item = added if batch.by_item is None else added.add_(batch.by_item.mul_(self.factors.unsqueeze(-1)))
+        added = self.gains * gradient.unsqueeze(1)
+        batch.by_item = added if batch.by_item is None else added.addcmul_(batch.by_item, self.factors.to(added.dtype))
         batch.steps += 1
 
     def current(self) -> tuple[Tensor, Tensor]:
         """Return the weights after the steps so far, ``(D, H)``, and the bias, ``(H,)``."""
         self.put_back()
         self._rescale()
-        return self.weights.sum(0), self.bias.sum(0)
+        return self.weights.sum(1), self.bias.sum(0)
 
     def put_back(self) -> None:
         """End the current batch: change the modes by its steps."""
@@ -180,45 +180,33 @@ class Modes:
         if batch is None or batch.by_item is None:
             return
         factors = self.factors**batch.steps
-        for number, (factor, by_item) in enumerate(zip(factors.flatten().tolist(), batch.by_item, strict=True)):
-            scale = factor * self.scales[number]
-            kept = batch.places is None and scale >= LEAST_SCALE
-            alpha, beta, self.scales[number] = (1.0 / scale, 1.0, scale) if kept else (1.0, scale, 1.0)
-            batch.modes[number].addmm_(batch.inputs.T, by_item, alpha=alpha, beta=beta)
-        self.bias.mul_(factors).add_(batch.by_item.sum(1))
-        self.steps += batch.steps
-        if batch.places is not None and self.changed is not None:
-            self.weights.index_copy_(1, batch.places, batch.modes)
-            self.changed.index_fill_(0, batch.places, self.steps)
+        self.bias.mul_(factors).add_(batch.by_item.sum(0))
+        self.scales *= factors
+        if bool((self.scales < LEAST_SCALE).any()):
+            self._rescale()
+        by_item = batch.by_item.mul_((1.0 / self.scales).to(batch.inputs.dtype)).flatten(1)
+        if batch.places is None:
+            self.weights.flatten(1).addmm_(batch.inputs.T, by_item)
+        else:
+            self.weights.flatten(1).index_add_(0, batch.places, batch.inputs.T @ by_item)
 
     def _opened(self, inputs: Tensor) -> Batch:
-        """Return the current batch, with the modes of its columns."""
+        """Return the current batch, with the outputs of the modes."""
         if self.batch is None:
-            places, modes = None, self.weights
-            if self.changed is not None:
-                places = inputs.any(0).nonzero().squeeze(1)
-                inputs, missed = inputs.index_select(1, places), self._missed(self.changed.index_select(0, places))
-                modes = modes.index_select(1, places).mul_(missed)
-            outputs = [
-                torch.addmm(bias, inputs, weights, alpha=scale)
-                for bias, weights, scale in zip(self.bias, modes, self.scales, strict=True)
-            ]
+            places, weights = None, self.weights.flatten(1)
+            if self.by_columns:
+                places = used_columns(inputs)
+                inputs, weights = inputs.index_select(1, places), weights.index_select(0, places)
+            outputs = (inputs @ weights).view(len(inputs), *self.bias.shape)
+            outputs = torch.addcmul(self.bias, outputs, self.scales.to(outputs.dtype))
             products = torch.addmm(inputs.new_ones(1), inputs, inputs.T)
-            self.batch = Batch(places, inputs, modes, torch.stack(outputs), products)
+            self.batch = Batch(places, inputs, outputs, products)
         return self.batch
 
     def _rescale(self) -> None:
-        """Apply the factors that were put off."""
-        if self.changed is not None:
-            self.weights.mul_(self._missed(self.changed))
-            self.changed.fill_(self.steps)
-        for weights, scale in zip(self.weights, self.scales, strict=True):
-            weights.mul_(scale)
-        self.scales = [1.0] * len(self.scales)
-
-    def _missed(self, changed: Tensor) -> Tensor:
-        """Return the factors of columns ``(k, U, 1)`` over the steps since they were last changed."""
-        return (self.factors ** (self.steps - changed)).unsqueeze(-1).to(self.weights.dtype)
+        """Multiply the modes of the weights by their scales, which become 1."""
+        self.weights.mul_(self.scales.to(self.weights.dtype))
+        self.scales.fill_(1.0)
 
 
 class BatchLayer(nn.Linear):

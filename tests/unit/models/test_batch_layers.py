@@ -42,6 +42,8 @@ def sgd(layer: nn.Linear, rule: SGDRule = RULE) -> torch.optim.SGD:
         replace(RULE, momentum=0.0),
         replace(RULE, weight_decay=0.0),
         replace(RULE, momentum=0.1, rate=0.01),  # the fast mode is rescaled
+        replace(RULE, momentum=0.0, weight_decay=10.0),  # a step forgets the weights
+        replace(RULE, momentum=0.0, weight_decay=15.0),
     ],
 )
 def test_weights_are_those_of_sgd(rule: SGDRule, by_columns: bool) -> None:
@@ -75,17 +77,18 @@ def test_weights_are_those_of_sgd(rule: SGDRule, by_columns: bool) -> None:
     assert torch.allclose(layer.bias, plain.bias, atol=1e-12)
 
 
-def test_factors_are_put_off_while_they_are_not_too_small() -> None:
+@pytest.mark.parametrize("by_columns", [True, False])
+def test_scales_do_not_become_too_small(by_columns: bool) -> None:
     inputs = words()
-    layer = made(nn.Linear(9, 4).double(), replace(RULE, momentum=0.1, rate=0.01), by_columns=False)
+    layer = made(nn.Linear(9, 4).double(), replace(RULE, momentum=0.1, rate=0.01), by_columns=by_columns)
     seen = []
-    for _ in range(10):
+    for _ in range(20):
         layer.announce(torch.arange(2), inputs[:2])
         assert layer.announced is not None
         layer(layer.announced).sum().backward()
         layer.step()
         layer.announce(torch.arange(0), None)
-        seen.append(layer.modes.scales[1])
+        seen.append(layer.modes.scales[1].item())
     assert seen[0] == pytest.approx(0.1, rel=0.01)
     assert 1.0 in seen
     assert min(seen) >= LEAST_SCALE

@@ -60,7 +60,7 @@ def test_inputs_with_many_zeros_train_by_columns(items: int, batch: int, by_colu
 def test_steps_on_the_same_batch_share_the_passes_over_the_weights() -> None:
     found = fast_layer(nn.Linear(20, 6), dense(40), RULE, 4, steps=2)
     assert isinstance(found, BatchLayer)
-    assert found.modes.changed is None
+    assert not found.modes.by_columns
     assert fast_layer(nn.Linear(20, 6), dense(40), RULE, 9, steps=2) is None, "products of two items take too long"
     swinging = replace(RULE, weight_decay=5.0)
     assert fast_layer(nn.Linear(20, 6), dense(40), swinging, 4, steps=2) is None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -85,7 +86,7 @@ def weighted_mean(parts: Sequence[Part]) -> Similarity:
     """
     if all(part.defined is None for part in parts):
         total = sum(part.weight for part in parts)
-        return Similarity(torch.stack([part.weight / total * part.values for part in parts]).sum(0), None)
+        return Similarity(reduce(torch.add, [part.weight / total * part.values for part in parts]), None)
     weights = torch.stack([part.weight * part.defined for part in parts if part.defined is not None]).sum(0)
     values = torch.stack([part.weight * part.values for part in parts]).sum(0)
     known = (weights > 0).to(values.dtype)
@@ -105,6 +106,23 @@ def defined_for(rows: Inputs, others: Inputs, modality: Modality) -> Tensor | No
     return torch.outer(one, other)
 
 
+def products_of_rows(values: Tensor, block: int = 512) -> Tensor:
+    """Return the products of every two rows, ``(n, n)``. Those of two blocks of rows are computed once.
+
+    Args:
+        values: ``(n, D)``, the rows.
+        block: Number of rows of a block.
+    """
+    if len(values) <= block:
+        return values @ values.T
+    products = values.new_empty(len(values), len(values))
+    for start in range(0, len(values), block):
+        rows, others = slice(start, start + block), slice(start, None)
+        torch.mm(values[rows], values[others].T, out=products[rows, others])
+        products[others, rows] = products[rows, others].T
+    return products
+
+
 def affinity(rows: Inputs, others: Inputs, text_weight: float) -> Similarity:
     """Return the weighted mean of the cosines of the inputs over the modalities that both items have, ``(n, m)``.
 
@@ -120,7 +138,14 @@ def affinity(rows: Inputs, others: Inputs, text_weight: float) -> Similarity:
         nothing = next(iter(rows.unit.values())).new_zeros(count, width)
         return Similarity(nothing, nothing)
     return weighted_mean(
-        [Part(weights[m], rows.unit[m] @ others.unit[m].T, defined_for(rows, others, m)) for m in shared]
+        [
+            Part(
+                weights[m],
+                products_of_rows(rows.unit[m]) if rows is others else rows.unit[m] @ others.unit[m].T,
+                defined_for(rows, others, m),
+            )
+            for m in shared
+        ]
     )
 
 
@@ -186,7 +211,7 @@ def code_pair(codes: Mapping[Modality, Tensor], batch: PairBatch) -> CodePair:
     if len(codes) == 1:
         [code] = codes.values()
         return CodePair(code, code)
-    if bool(batch.has_image.all() & batch.has_text.all()):
+    if bool(batch.has_image.all()) and bool(batch.has_text.all()):
         return CodePair(codes["image"], codes["text"])
     return CodePair(
         image=torch.where(batch.has_image.unsqueeze(1), codes["image"], codes["text"]),

@@ -40,11 +40,12 @@ from silohash import seeds
 from silohash.local.base import MethodParams, SiloData, SiloState, joint_step, signs
 from silohash.local.default_hooks import DefaultHooks
 from silohash.local.unsupervised.base import (
-    Inputs,
     SiloCache,
+    Similarity,
     affinity,
     code_pair,
     inputs_of,
+    products_of_rows,
     refuse_networks,
     with_inputs,
 )
@@ -53,8 +54,8 @@ from silohash.models.towers import HashNet
 from silohash.models.used_columns import skip_unused_columns
 from silohash.types import MethodCard, Outputs, PairBatch, Step, Terms
 
-MOST_STORED = 2048
-"""Largest number of items of a silo whose similarities are all stored, which takes 16 MB. With more items, those of each
+MOST_STORED = 5000
+"""Largest number of items of a silo whose similarities are all stored, which takes 100 MB. With more items, those of each
 batch are computed from the neighbors."""
 
 CARD = MethodCard(
@@ -169,7 +170,15 @@ def neighbor_weights(similarity: Tensor, own: Tensor, count: int) -> Tensor:
     return torch.zeros_like(similarity).scatter_(1, places, values)
 
 
-def neighbor_graph(data: SiloData, candidates: int, share: float, text_weight: float, block: int = 1024) -> Tensor:
+def neighbor_graph(
+    data: SiloData,
+    candidates: int,
+    share: float,
+    text_weight: float,
+    *,
+    similar: Tensor | None = None,
+    block: int = 1024,
+) -> Tensor:
     """Return the weights of each item's nearest neighbors among the candidates, ``(n, M)`` float32.
 
     Args:
@@ -177,6 +186,7 @@ def neighbor_graph(data: SiloData, candidates: int, share: float, text_weight: f
         candidates: Largest number of candidates M. More items are reduced to a random sample, always the same one.
         share: Number of neighbors, as a share of the candidates that an item can be compared with.
         text_weight: Weight of texts in the similarity.
+        similar: ``(n, n)``, similarity of all items, if it is known.
         block: Number of rows whose similarities are computed at a time.
     """
     chosen = candidate_rows(len(data), candidates).to(data.has_image.device)
@@ -184,10 +194,13 @@ def neighbor_graph(data: SiloData, candidates: int, share: float, text_weight: f
     graph = data.has_image.new_zeros(len(data), len(chosen), dtype=torch.float32)
     for start in range(0, len(data), block):
         rows = torch.arange(start, min(start + block, len(data)), device=chosen.device)
-        inputs = inputs_of(data.batch(rows))
-        if inputs.unit and others.unit:
-            similarity = affinity(inputs, others, text_weight).values
-            graph[rows] = neighbor_weights(similarity, rows.unsqueeze(1) == chosen, count)
+        if similar is not None:
+            to_others = similar[rows][:, chosen]
+        elif others.unit and (inputs := inputs_of(data.batch(rows))).unit:
+            to_others = affinity(inputs, others, text_weight).values
+        else:
+            continue
+        graph[rows] = neighbor_weights(to_others, rows.unsqueeze(1) == chosen, count)
     return graph
 
 
@@ -370,7 +383,7 @@ class DGCPN(DefaultHooks):
         """
         if "rows" not in state.buffers or not torch.equal(state.buffers["rows"], batch.row):
             found = self._of_batch(batch, state)
-            counted = 1.0 - torch.eye(len(found), device=found.device)
+            counted = torch.ones_like(found).fill_diagonal_(0.0)
             unknown = found.isnan()
             state.buffers["rows"] = batch.row
             state.buffers["similarity"] = found.masked_fill(unknown, 0.0)
@@ -381,34 +394,41 @@ class DGCPN(DefaultHooks):
         """Return the similarity of a batch's items, ``(B, B)``; NaN for pairs that cannot be compared."""
         if "similarities" in state.buffers:
             return state.buffers["similarities"].index_select(0, batch.row).index_select(1, batch.row)
-        graph = state.buffers.get("graph")
-        return self._between(inputs_of(batch), None if graph is None else graph.index_select(0, batch.row))
+        graph, inputs = state.buffers.get("graph"), inputs_of(batch)
+        similar = affinity(inputs, inputs, self.params.text_weight)
+        return self._between(similar, None if graph is None else graph.index_select(0, batch.row))
 
     def _similarities(self, data: SiloData) -> Tensor:
         """Return the similarity of all items of a silo, ``(n, n)``; NaN for pairs that cannot be compared."""
         inputs = inputs_of(data.batch(torch.arange(len(data), device=data.has_image.device)))
         if not inputs.unit:
             return torch.full((len(data), len(data)), float("nan"), device=data.has_image.device)
-        return self._between(inputs, self._graph(data) if self.params.graph_weight else None)
+        similar = affinity(inputs, inputs, self.params.text_weight)
+        return self._between(similar, self._graph(data, similar.values) if self.params.graph_weight else None)
 
-    def _between(self, inputs: Inputs, graph: Tensor | None) -> Tensor:
+    def _between(self, similar: Similarity, graph: Tensor | None) -> Tensor:
         """Return the similarity of some items, ``(B, B)``; NaN for pairs that cannot be compared.
 
         Args:
-            inputs: The items' inputs.
+            similar: Similarity of the items' inputs.
             graph: ``(B, M)``, the items' rows of `_graph`; None if it has no weight.
         """
-        similar, known = affinity(inputs, inputs, self.params.text_weight)
-        shared = torch.zeros_like(similar) if graph is None else graph @ graph.T
-        found = batch_similarity(similar, shared, self.params.graph_weight)
+        values, known = similar
+        shared = torch.zeros_like(values) if graph is None else products_of_rows(graph)
+        found = batch_similarity(values, shared, self.params.graph_weight)
         return found if known is None else found.masked_fill(known == 0, float("nan"))
 
-    def _graph(self, data: SiloData) -> Tensor:
+    def _graph(self, data: SiloData, similar: Tensor | None = None) -> Tensor:
         """Return the weights of the nearest neighbors of a silo's items, ``(n, M)``.
 
         They are scaled so that their products are the scaled coherence.
+
+        Args:
+            data: Pairs of the silo.
+            similar: ``(n, n)``, similarity of all inputs, if it is known.
         """
         params = self.params
         chosen = candidate_rows(len(data), params.candidates).to(data.has_image.device)
         scale = params.graph_scale * neighbor_count(comparable_items(data, chosen), params.neighbors)
-        return neighbor_graph(data, params.candidates, params.neighbors, params.text_weight).mul_(scale**0.5)
+        graph = neighbor_graph(data, params.candidates, params.neighbors, params.text_weight, similar=similar)
+        return graph.mul_(scale**0.5)

@@ -17,6 +17,7 @@ from silohash.local.unsupervised.base import (
     affinity,
     code_pair,
     inputs_of,
+    products_of_rows,
     refuse_networks,
     weighted_mean,
     with_inputs,
@@ -95,6 +96,12 @@ def test_affinity_between_complete_items_and_others() -> None:
     assert not values.any()
     assert not known.any()
     assert values.shape == (4, 1)
+
+
+def test_products_of_rows_by_blocks() -> None:
+    values = draw(11, 3, seed=1)
+    assert torch.allclose(products_of_rows(values, block=4), values @ values.T)
+    assert torch.equal(products_of_rows(values), values @ values.T)
 
 
 def test_a_weighted_mean_counts_matrices_where_they_are_defined() -> None:

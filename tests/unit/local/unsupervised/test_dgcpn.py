@@ -179,7 +179,7 @@ def test_stored_similarities_equal_those_of_a_large_silo(
 
 
 def test_which_silos_store_all_similarities(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert MOST_STORED == 2048
+    assert MOST_STORED == 5000
     data = silo_data(12)
     monkeypatch.setattr("silohash.local.unsupervised.dgcpn.MOST_STORED", 12)
     assert set(ready(method(), data)[1].buffers) == {"similarities"}
