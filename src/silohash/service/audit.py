@@ -93,8 +93,8 @@ class AuditLog:
         self._tail, self._size = Tail(), -1
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            with self._locked() as file:
-                self._repair(file)
+            with self._locked() as (file, size):
+                self._repair(file, size)
         except OSError as error:
             raise _unwritable(path, error) from error
 
@@ -105,8 +105,8 @@ class AuditLog:
             UserError: if it cannot be written.
         """
         try:
-            with self._threads, self._locked() as file:
-                self._write(file, entry)
+            with self._threads, self._locked() as (file, size):
+                self._write(file, size, entry)
         except OSError as error:
             raise _unwritable(self.path, error) from error
 
@@ -119,25 +119,29 @@ class AuditLog:
         self._sync()
 
     @contextmanager
-    def _locked(self) -> Iterator[FileIO]:
-        """Hold the lock of the current file, which an error releases by closing the file."""
+    def _locked(self) -> Iterator[tuple[FileIO, int]]:
+        """Hold the lock of the current file, which an error releases by closing the file.
+
+        Yields:
+            The file, and its size in bytes.
+        """
         try:
-            file = self._lock_current()
-            yield file
+            file, size = self._lock_current()
+            yield file, size
             unlock_descriptor(file.fileno())
         except BaseException:
             self._close_file()
             raise
 
-    def _lock_current(self) -> FileIO:
-        """Return the current file, locked, after starting the next one if it is full."""
+    def _lock_current(self) -> tuple[FileIO, int]:
+        """Return the current file, locked, and its size in bytes, after starting the next one if it is full."""
         while True:
             file = self._file = self._file or _open_private(self.path)
             lock_descriptor(file.fileno(), poll_interval=POLL_SECONDS)
             about = os.fstat(file.fileno())
             if _is_named(self.path, about):
                 if about.st_size < self._most_bytes:
-                    return file
+                    return file, about.st_size
                 self._sync()
                 self.path.rename(_next_name(self.path))
             self._close_file()
@@ -148,9 +152,8 @@ class AuditLog:
         if file is not None:
             file.close()
 
-    def _write(self, file: FileIO, entry: Entry) -> None:
-        """Write a line into the current file, whose lock is held."""
-        size = os.fstat(file.fileno()).st_size
+    def _write(self, file: FileIO, size: int, entry: Entry) -> None:
+        """Write a line into the current file of ``size`` bytes, whose lock is held."""
         if size != self._size:  # another process has written
             self._tail = _tail_of_log(self.path)
         number = self._tail.number + 1
@@ -171,13 +174,18 @@ class AuditLog:
         with suppress(OSError), self.path.open("rb") as file:
             os.fsync(file.fileno())
 
-    def _repair(self, file: FileIO) -> None:
-        """Remove an incomplete last line, as a loss of power leaves it, and add a line that records the removal."""
+    def _repair(self, file: FileIO, size: int) -> None:
+        """Remove an incomplete last line, as a loss of power leaves it, and add a line that records the removal.
+
+        The lock of the file of ``size`` bytes is held.
+        """
         content = self.path.read_bytes()[-MOST_LINE_BYTES:]
         cut = len(content) - (content.rfind(b"\n") + 1)
         if cut:
-            os.truncate(self.path, self.path.stat().st_size - cut)
-            self._write(file, {"request": "none", "repaired": f"an incomplete line of {cut} bytes was removed"})
+            os.truncate(self.path, size - cut)
+            self._write(
+                file, size - cut, {"request": "none", "repaired": f"an incomplete line of {cut} bytes was removed"}
+            )
 
 
 def verify_log(path: Path) -> Tail:
