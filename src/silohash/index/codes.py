@@ -8,7 +8,6 @@ are one uint32, and longer codes are as many uint64 as needed. Bits beyond the c
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -29,7 +28,6 @@ CodeBytes: TypeAlias = npt.NDArray[np.uint8]
 BLOCK_ROWS = 1 << 16
 
 
-@cache
 def word_type(bits: int) -> np.dtype[Any]:
     """Return the little-endian word type for codes of ``bits`` bits.
 
@@ -137,23 +135,6 @@ def from_bytes(packed: CodeBytes, bits: int) -> Words:
     words = np.zeros((len(packed), word_count(bits)), word_type(bits))
     words.view(np.uint8)[:, : byte_count(bits)] = packed
     return words
-
-
-def code_of(packed: bytes, bits: int) -> Words:
-    """Return the ``(W,)`` words of one code.
-
-    Args:
-        packed: the code without padding, as a row of `to_bytes`.
-        bits: code length.
-
-    Raises:
-        UserError: if the number of bytes does not fit ``bits``, or bits beyond the code length are set.
-    """
-    if len(packed) != byte_count(bits):
-        raise UserError(f"{len(packed)} bytes are not a code of {bits} bits.")
-    kind = word_type(bits)
-    words = np.frombuffer(bytearray(packed.ljust(word_count(bits) * kind.itemsize, b"\0")), kind)
-    return np.asarray(check_words(words[None], bits)[0])
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ class KeptRows:
             names.append(content[start:middle].decode())
             texts.append(content[middle:end])
         # Parsing all payloads at once is faster than one after the other.
-        return list(zip(names, json.loads((b"[" + b",".join(texts) + b"]").decode()), strict=True))
+        return list(zip(names, json.loads(b"[" + b",".join(texts) + b"]"), strict=True))
 
     def _places(self, keys: Sequence[int]) -> list[int]:
         """Return the positions of keys among all keys.

@@ -18,7 +18,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from silohash.forms import fault
-from silohash.index.codes import BITS_HIGHEST, BITS_LOWEST, Words, code_of, to_bytes
+from silohash.index.codes import BITS_HIGHEST, BITS_LOWEST, Words, byte_count, check_words, from_bytes, to_bytes
 from silohash.search.hits import Query
 from silohash.types import Modality, Target, UserError
 
@@ -339,7 +339,10 @@ def words_of(code: str, bits: int, name: str) -> Words:
     Raises:
         WireError: if the code does not have this length.
     """
+    packed = np.frombuffer(bytes.fromhex(code), np.uint8)
     try:
-        return code_of(bytes.fromhex(code), bits)
+        if len(packed) != byte_count(bits):
+            raise UserError(f"{len(packed)} bytes are not a code of {bits} bits.")
+        return np.asarray(check_words(from_bytes(packed[None], bits), bits)[0])
     except UserError as error:
         raise WireError(f"{name} does not have the expected form. {error}") from error

@@ -25,11 +25,6 @@ def log_event(event: str, *, level: int = logging.INFO, **fields: object) -> Non
     _log.log(level, event, extra={"fields": fields})
 
 
-def is_logged(level: int) -> bool:
-    """Return whether events of a level, as in `logging`, are logged."""
-    return _log.isEnabledFor(level)
-
-
 def start_logging(stream: TextIO | None = None, *, level: int = logging.INFO) -> None:
     """Write the logs of this process as JSON lines.
 
