@@ -332,11 +332,20 @@ def read_override(override: str) -> tuple[str, Any]:
         return key.strip(), text
 
 
+def similar_file(path: Path) -> str:
+    """Return `` (did you mean "x"?)`` with the closest name of a TOML file in the same folder, or an empty string.
+
+    Args:
+        path: path of a file that does not exist.
+    """
+    return suggestion(path.stem, [file.stem for file in path.parent.glob("*.toml")])
+
+
 def _read_toml(path: Path) -> dict[str, Any]:
     if path.is_dir():
         raise UserError(f'"{path}" is a folder, not a TOML file. Create a config: silohash new run.toml')
     if not path.exists():
-        raise UserError(f'The config file "{path}" does not exist. Create one: silohash new {path}')
+        raise UserError(f'The config file "{path}" does not exist{similar_file(path)}. Create one: silohash new {path}')
     value = read_toml(path, remedy="Correct the file.")
     if "axis" in value:
         raise UserError(f'"{path}" is a study, not the config of one run. Run all of it: silohash study {path}')

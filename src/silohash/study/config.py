@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import tomlkit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from silohash.config.load import absolute_path, read_override
+from silohash.config.load import absolute_path, read_override, similar_file
 from silohash.config.sections import Section
 from silohash.config.toml import toml_value
 from silohash.evaluate.measures import Measure
@@ -352,7 +352,9 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudyConfig:
     if path.is_dir():
         raise UserError(f'"{path}" is a folder. Give the path of a TOML file.')
     if not path.exists():
-        raise UserError(f'There is no study file "{path}". See docs/how-to/studies.md for an example.')
+        raise UserError(
+            f'There is no study file "{path}"{similar_file(path)}. See docs/how-to/studies.md for an example.'
+        )
     value = read_toml(path, remedy="Correct the file.")
     if "axis" not in value and "data" in value:
         raise UserError(f'"{path}" is the config of one run, not a study. Train it: silohash train {path}')

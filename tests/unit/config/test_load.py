@@ -219,6 +219,11 @@ def test_data_path_from_elsewhere_is_relative_to_the_working_directory(
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"does not exist\. Create one: silohash new"):
         load_config(tmp_path / "none.toml")
+    (tmp_path / "pictures.toml").touch()
+    with pytest.raises(UserError, match=r"does not exist\. Create one"):
+        load_config(tmp_path / "none.toml")
+    with pytest.raises(UserError, match=r'does not exist \(did you mean "pictures"\?\)\. Create one'):
+        load_config(tmp_path / "picturs.toml")
     with pytest.raises(UserError, match="is a folder"):
         load_config(tmp_path)
     broken = tmp_path / "broken.toml"
