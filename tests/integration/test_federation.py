@@ -117,3 +117,4 @@ def test_all_processes_end_cleanly(processes: Processes) -> None:
     log = (processes.federation.folder / "silo-1.log").read_text()
     assert '"event": "silo stopped"' in log
     assert "Traceback" not in processes.logs()
+    assert "eof_received" not in processes.logs()  # a warning that every encrypted connection would end with

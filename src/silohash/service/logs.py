@@ -13,6 +13,9 @@ from silohash.visible import visible_json
 
 _log = logging.getLogger("silohash.service")
 
+END_OF_TLS = "returning true from eof_received() has no effect when using ssl"
+"""Warning of asyncio and uvloop whenever an encrypted connection of nats-py ends. It does not point to a fault."""
+
 
 def log_event(event: str, *, level: int = logging.INFO, **fields: object) -> None:
     """Log an event of a server.
@@ -26,7 +29,7 @@ def log_event(event: str, *, level: int = logging.INFO, **fields: object) -> Non
 
 
 def start_logging(stream: TextIO | None = None, *, level: int = logging.INFO) -> None:
-    """Write the logs of this process as JSON lines.
+    """Write the logs of this process as JSON lines, except `END_OF_TLS`.
 
     Args:
         stream: output stream; standard error if None.
@@ -34,6 +37,7 @@ def start_logging(stream: TextIO | None = None, *, level: int = logging.INFO) ->
     """
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JsonLines())
+    handler.addFilter(lambda record: record.getMessage() != END_OF_TLS)
     logging.basicConfig(handlers=[handler], level=level, force=True)
 
 

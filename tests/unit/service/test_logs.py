@@ -51,3 +51,9 @@ def test_lines_of_a_request_hold_its_id(lines):
     within, other, outside = lines()
     assert within["request_id"] == other["request_id"] == record.id
     assert "request_id" not in outside
+
+
+def test_the_end_of_an_encrypted_connection_is_not_a_warning(lines):
+    logging.getLogger("asyncio").warning("returning true from eof_received() has no effect when using ssl")
+    logging.getLogger("asyncio").warning("socket.send() raised exception.")
+    assert [line["event"] for line in lines()] == ["socket.send() raised exception."]
