@@ -11,6 +11,7 @@ that equal those of the flat index. Times are wall-clock times.
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -102,6 +103,7 @@ def main() -> None:
     )
     parser.add_argument("--smoke", action="store_true", help="few codes, to check that the benchmark runs")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the servers, too
     count = 20_000 if given.smoke else given.count
     codes, queries = clustered_codes(count, "codes"), clustered_codes(max(given.trials, 20), "queries")
     flat = FlatIndex(BITS)

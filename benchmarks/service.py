@@ -23,6 +23,7 @@ import asyncio
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -89,8 +90,7 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=2_000, help="queries per figure")
     parser.add_argument("--k", type=int, default=10, help="number of hits per query")
     options = parser.parse_args()
-    if SERVER is None:
-        sys.exit("nats-server is not installed. On Debian: apt-get install nats-server")
+    prepare_processes()
     items, queries = (2_000, 20) if options.smoke else (1_000_000, options.queries)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         run = make_run(Path(folder), items)
@@ -101,24 +101,40 @@ def main() -> None:
         run_loop(measure(run, federation, port, queries, options.k, processes, start))
 
 
+def prepare_processes() -> None:
+    """Check that a NATS server can be started, and let SIGTERM end this process like Ctrl-C, with those that it starts."""
+    if SERVER is None:
+        sys.exit("nats-server is not installed. On Debian: apt-get install nats-server")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
 def make_run(folder: Path, items: int) -> Run:
     """Train a small model, and write an index of random codes per silo."""
-    pairs = folder / "pairs"
-    pairs.mkdir()
-    generator = numpy_generator(0, "benchmark")
-    with (pairs / "metadata.csv").open("w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["id", "text", "labels"])
-        for number in range(200):
-            chosen = generator.choice(WORDS, 3, replace=False).tolist()
-            writer.writerow([f"item-{number}", " ".join(chosen), "|".join(chosen)])
-    np.save(pairs / "image.npy", generator.normal(size=(200, 32)).astype(np.float32))
-    (folder / "run.toml").write_text(CONFIG.format(folder=folder, bits=BITS))
-    train(folder / "run.toml", folder / "run", report=False)
-    run = Run.open(folder / "run")
+    run = train_model(folder)
     for number, silo in enumerate(SILOS):
         write_index(run.index_folder / silo, silo, random_codes(items, number), run.model.digest("global"))
     return run
+
+
+def train_model(folder: Path, seed: int = 0) -> Run:
+    """Train a small model on random pairs. The folder holds the run and the pairs afterwards."""
+    write_pairs(folder / "pairs", 200)
+    (folder / "run.toml").write_text(CONFIG.format(folder=folder, bits=BITS))
+    train(folder / "run.toml", folder / "run", overrides=[f"seed={seed}"], report=False)
+    return Run.open(folder / "run")
+
+
+def write_pairs(folder: Path, count: int) -> None:
+    """Write an archive of random picture features, each with a text of three words."""
+    folder.mkdir(parents=True)
+    generator = numpy_generator(0, "benchmark")
+    with (folder / "metadata.csv").open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["id", "text", "labels"])
+        for number in range(count):
+            chosen = generator.choice(WORDS, 3, replace=False).tolist()
+            writer.writerow([f"item-{number}", " ".join(chosen), "|".join(chosen)])
+    np.save(folder / "image.npy", generator.normal(size=(count, 32)).astype(np.float32))
 
 
 def random_codes(count: int, number: int) -> Words:
@@ -192,11 +208,12 @@ async def measure(
     await bus.link.stop()
 
 
-async def answered(ask: Callable[[], Awaitable[None]]) -> None:
+async def answered(ask: Callable[[], Awaitable[object]]) -> None:
     """Wait until all silos answer."""
     for _ in range(1_200):
         with suppress(AssertionError, OSError):
-            return await ask()
+            await ask()
+            return
         await asyncio.sleep(0.1)
     sys.exit("The silos did not start within two minutes.")
 

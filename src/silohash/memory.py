@@ -1,4 +1,4 @@
-"""The peak memory of this process, which Linux measures."""
+"""The memory of this process: its peak, which Linux measures, and what it returns to the system."""
 
 from __future__ import annotations
 
@@ -15,6 +15,15 @@ RESET_PEAK = "5"
 """What Linux expects in the file `RESET` to start a new measurement of the peak."""
 
 
+def return_unused() -> None:
+    """Return the memory to the system that the allocator of the C library keeps for later. Only glibc can do so."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return
+    trim(0)
+
+
 def start_measuring() -> bool:
     """Release unused memory and start a new measurement of the peak.
 
@@ -22,7 +31,7 @@ def start_measuring() -> bool:
         Whether this system measures the peak.
     """
     gc.collect()
-    _return_unused()
+    return_unused()
     try:
         RESET.write_text(RESET_PEAK, encoding="ascii")
     except OSError:
@@ -58,12 +67,3 @@ def read_peak(path: Path) -> int | None:
     if not path.exists():
         return None
     return read_json(path, dict[str, int], remedy="Remove it.").get("peak_bytes")
-
-
-def _return_unused() -> None:
-    """Return the memory to the system that the allocator of the C library keeps for later. Only glibc can do so."""
-    try:
-        trim = ctypes.CDLL(None).malloc_trim
-    except (AttributeError, OSError, TypeError):
-        return
-    trim(0)

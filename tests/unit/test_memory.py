@@ -52,7 +52,7 @@ def test_system_without_these_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_c_library_without_trimming(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[object] = []
     monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: opened.append(name) or object())
-    memory._return_unused()
+    memory.return_unused()
     assert len(opened) == 1
 
 

@@ -187,9 +187,10 @@ class SiloNode:
         return None if self._approvals is None else self._approvals.ids()
 
     def close(self) -> None:
-        """Close the silo's index files."""
+        """Close the silo's index files, and release its codes."""
         for store in self._stores:
             store.close()
+        self._sides.clear()
 
     def answer(self, query: Query) -> Hits:
         """Return the silo's nearest ``query.reach`` items, or as many of them as its policy releases.

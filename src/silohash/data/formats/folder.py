@@ -159,7 +159,7 @@ def _given(path: Path, metadata: Path, files: Sequence[str], modality: Modality)
             "The features need one row per row of the metadata, in the same order."
         )
     with np.errstate(over="ignore"):
-        values = values.astype(np.float32)
+        values = values.astype(np.float32, copy=False)
     finite = np.isfinite(values).all(axis=1)
     return _Given(path, values, finite, ~finite & ~np.isnan(values).all(axis=1))
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import re
+import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ EXAMPLE = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class MetadataRow:
     """One row of the file.
 
@@ -117,8 +118,8 @@ def _csv_row(header: Sequence[str], record: Record) -> MetadataRow:
     if record.problem:
         return MetadataRow(record.line, problem=record.problem)
     if len(record.cells) == len(header):
-        row = _row(record.line, dict(zip(header, record.cells, strict=True)))
-        return replace(row, includes_rows=any(_includes_rows(cell, len(header)) for cell in record.cells))
+        includes_rows = any(_includes_rows(cell, len(header)) for cell in record.cells)
+        return _row(record.line, dict(zip(header, record.cells, strict=True)), includes_rows=includes_rows)
     fields = f"{len(record.cells)} field{'s' if len(record.cells) > 1 else ''}"
     return MetadataRow(record.line, problem=f"has {fields} and the header has {len(header)}")
 
@@ -172,17 +173,17 @@ def _parquet_rows(path: Path) -> Iterator[MetadataRow]:
         raise UserError(f"{path} is damaged or not a parquet file ({str(error)[:200]}). Write it again.") from error
 
 
-def _row(number: int, values: dict[str, Any]) -> MetadataRow:
+def _row(number: int, values: dict[str, Any], *, includes_rows: bool = False) -> MetadataRow:
     given = values.get("labels")
     listed = map(_string, given) if isinstance(given, list | tuple) else _string(given).split("|")
-    labels = tuple(dict.fromkeys(filter(None, map(str.strip, listed))))
+    labels = tuple(dict.fromkeys(map(sys.intern, filter(None, map(str.strip, listed)))))  # many rows have the same
     strings = {name: _string(value, known=name in KNOWN) for name, value in values.items() if name != "labels"}
     for name, value in [*strings.items(), ("labels", "".join(labels))]:
         if NOT_UTF8.search(value):
             return MetadataRow(number, problem=f'column "{name}" is not UTF-8')
         if "\0" in value:
             return MetadataRow(number, problem=f'column "{name}" contains a NUL character, which would cut it off')
-    return MetadataRow(number, strings, labels)
+    return MetadataRow(number, strings, labels, includes_rows=includes_rows)
 
 
 def _string(value: object, *, known: bool = True) -> str:

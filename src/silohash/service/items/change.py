@@ -14,6 +14,7 @@ from concurrent.futures import Executor
 from logging import ERROR, WARNING
 from typing import TYPE_CHECKING
 
+from silohash.memory import return_unused
 from silohash.runtime.run import Run
 from silohash.search.policy import Policy
 from silohash.search.released import silo_status
@@ -105,6 +106,7 @@ class ModelChange:
                 self._executor.submit(oldest.close).result()
                 if self._keeper is not None:
                     self._keeper.drop_old()
+                return_unused()
                 self.successor = None
                 log_event("answering with the new model only", silo=successor.silo)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from silohash.files import explaining_disk_errors
+from silohash.memory import return_unused
 from silohash.optional import require
 from silohash.service.items.indexer import Change, Indexer
 from silohash.service.items.ledger import Entry
@@ -287,6 +288,7 @@ class Keeper:
                         self._following = successor.finish(indexer)
         finally:
             indexer.close()
+            return_unused()  # the archive took more memory than its codes do
         self._unsettled = True  # the folder may have changed since
 
     def _state(self, name: str, entry: Entry | None) -> ItemState | None:
