@@ -77,8 +77,11 @@ def test_the_new_index_is_opened_and_the_old_one_closed_later(begin: Callable[..
     clock[0] = 3_599.0
     change.look()
     assert len(models.nodes) == 2
+    oldest = models.nodes[0]
+    assert oldest.codes == len(WORDS)
     clock[0] = 3_600.0
     change.look()
+    assert oldest.codes == 0, "a closed index does not take memory"
     assert [node.model_digest for node in models.nodes] == ["new"]
     assert keeper.events == [built, "dropped"]
     assert change.successor is None
