@@ -145,8 +145,8 @@ async def change(federation: Federation, runs: Sequence[Path], process: int) -> 
     one, changes, times = 0, [], []
     begin = time.perf_counter()
     for old, new in pairwise(runs):
-        state = hub.model_copy(update={"run": old, "next_run": new})
-        backend = open_backend(state, make := partial(HubBackend, silos=[SILO], bus=bus, deadline_seconds=10))
+        config = hub.model_copy(update={"run": old, "next_run": new})
+        backend = open_backend(config, make := partial(HubBackend, silos=[SILO], bus=bus, deadline_seconds=10))
         before, after = ({Run.open(run).model.digest("global")} for run in (old, new))
         ask = asker(backend)
         if not one:
@@ -156,7 +156,7 @@ async def change(federation: Federation, runs: Sequence[Path], process: int) -> 
         file.write_text(
             f'next_run = "{new}"\nkeep_old_hours = {KEEP_OLD_SECONDS / 3600}\n{text.replace(str(runs[0]), str(old))}'
         )
-        looking = asyncio.create_task(Adoption(backend, state, make).keep_looking())
+        looking = asyncio.create_task(Adoption(backend, config, make).keep_looking())
 
         async def changed(ask: Ask = ask, old: Path = old, models: set[str] = before | after) -> None:
             """Let the silo change, and ask until it has removed the index of the old model."""
