@@ -66,7 +66,7 @@ class FlatIndex:
         self.bits = bits
         self.threads = threads
         self._slot_keys = np.empty(0, np.int64)
-        self._blocks = np.empty((0, byte_count(bits), kernels.BLOCK_CODES), np.uint8)
+        self._blocks = kernels.aligned_empty((0, byte_count(bits), kernels.BLOCK_CODES), np.uint8)
         self._used = 0
         self._alive: Alive | None = None
         self._reserve(capacity)
@@ -83,7 +83,9 @@ class FlatIndex:
     def copy(self) -> FlatIndex:
         """Return a copy, which can be changed while this index is searched."""
         copied = FlatIndex(self.bits, threads=self.threads)
-        copied._slot_keys, copied._blocks, copied._used = self._slot_keys.copy(), self._blocks.copy(), self._used
+        copied._slot_keys, copied._used = self._slot_keys.copy(), self._used
+        copied._blocks = kernels.aligned_empty(self._blocks.shape, np.uint8)
+        copied._blocks[:] = self._blocks
         copied._alive = None if self._alive is None else self._alive.copy()
         return copied
 
@@ -168,7 +170,7 @@ class FlatIndex:
         def fill(start: int) -> None:
             """Fill in the results of one slice of the queries."""
             some = slice(start, start + step)
-            scratch = np.empty(kernels.BLOCK_CODES, self._distance_type)
+            scratch = kernels.aligned_empty((kernels.BLOCK_CODES,), self._distance_type)
             slots, distances, left_out = kernels.nearest(blocks, len(slot_keys), queries[some], depth, alive, scratch)
             answer.keys[some, :depth] = np.where(slots < 0, -1, slot_keys[slots])
             answer.distances[some, :depth] = distances
@@ -198,7 +200,7 @@ class FlatIndex:
         check_radius(radius_bits)
         queries = np.ascontiguousarray(to_bytes(words, self.bits))
         blocks, slot_keys, alive = self._scanned(allowed)
-        distances = np.empty((len(blocks), kernels.BLOCK_CODES), self._distance_type)
+        distances = kernels.aligned_empty((len(blocks), kernels.BLOCK_CODES), self._distance_type)
         answers = []
         for query in queries:
             kernels.measure_all(blocks, query, distances)
@@ -229,7 +231,7 @@ class FlatIndex:
         depth = min(k, len(slot_keys))
         if not depth:
             return np.empty(0, np.int64), np.empty(0, np.int32)
-        scratch = np.empty(kernels.BLOCK_CODES, self._distance_type)
+        scratch = kernels.aligned_empty((kernels.BLOCK_CODES,), self._distance_type)
         slots, distances = kernels.nearest_with_ties(blocks, len(slot_keys), query, depth, alive, scratch)
         return slot_keys[slots], distances
 
@@ -292,7 +294,7 @@ class FlatIndex:
         more = capacity - len(self._slot_keys)
         if more <= 0:
             return
-        grown = np.empty((_blocks_of(capacity), *self._blocks.shape[1:]), np.uint8)
+        grown = kernels.aligned_empty((_blocks_of(capacity), *self._blocks.shape[1:]), np.uint8)
         grown[: len(self._blocks)] = self._blocks
         self._blocks = grown
         self._slot_keys = np.concatenate([self._slot_keys, np.empty(more, np.int64)])
@@ -306,7 +308,7 @@ def _blocks_of(count: int) -> int:
 
 def _filled(packed: CodeBytes) -> CodeBytes:
     """Return new blocks that hold codes ``(n, bytes)``."""
-    blocks = np.empty((_blocks_of(len(packed)), packed.shape[1], kernels.BLOCK_CODES), np.uint8)
+    blocks = kernels.aligned_empty((_blocks_of(len(packed)), packed.shape[1], kernels.BLOCK_CODES), np.uint8)
     _write(blocks, 0, packed)
     return blocks
 
