@@ -106,7 +106,7 @@ class SiloContext:
         step_norm: Function of a number of steps and the weight of a proximal term. It returns how far the run's
             optimizer moves a parameter under a constant gradient of 1, in units of the learning rate.
         auxiliary: Networks of the federated method (such as a discriminator), trained with Adam by the terms of
-            `auxiliary_step`.
+            `auxiliary_step`. They may be created on any device. The training moves them to that of the items.
         steps_taken: Number of optimizer steps of this round, by step name.
         means: Mean values of the last epoch; ``loss`` is the mean loss.
         initial: Initial parameters, which every silo derives from the seed of the run.

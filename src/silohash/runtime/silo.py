@@ -315,8 +315,9 @@ def _optimizers(
 
 
 def _auxiliary_optimizer(context: SiloContext, rate: float) -> torch.optim.Optimizer | None:
-    """Return the optimizer of the federated method's networks, or None if it has none."""
-    parameters = [p for network in context.auxiliary.values() for p in network.parameters()]
+    """Move the federated method's networks to the device of the silo's items, and return their optimizer, or None."""
+    device = context.data.has_image.device
+    parameters = [p for network in context.auxiliary.values() for p in network.to(device).parameters()]
     return torch.optim.Adam(parameters, lr=rate, fused=True) if parameters else None
 
 

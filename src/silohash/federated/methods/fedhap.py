@@ -231,7 +231,7 @@ class FedHAP(FederatedMethod):
             judge = PairJudge(bits + classes, self.params.judge_width)
             start = f"{JUDGE}/"
             install(judge, {n.removeprefix(start): a for n, a in extras.items() if n.startswith(start)})
-            context.auxiliary[JUDGE] = judge.to(context.data.has_image.device)
+            context.auxiliary[JUDGE] = judge
         return super().begin_round(context)
 
     def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
