@@ -7,7 +7,7 @@ import pytest
 
 from silohash.index.codes import pack
 from silohash.index.flat import FlatIndex
-from silohash.index.kernels import BLOCK_CODES
+from silohash.index.kernels import ALIGNED_BYTES, BLOCK_CODES
 from silohash.types import UserError
 from tests.unit.index.stores import mistakes
 
@@ -225,3 +225,14 @@ def test_a_copy_changes_alone():
     assert (whole.words(np.array([0])).tolist(), copied.words(np.array([0])).tolist()) == ([[5]], [[9]])
     copied.remove(np.array([1]))
     assert whole.keys.tolist() == [0, 1]
+
+
+def test_codes_begin_at_a_cache_line_after_every_change() -> None:
+    index = FlatIndex(64)
+    index.add(np.arange(3000), pack(signs(3000, 64)))
+    starts = [index._blocks.ctypes.data]
+    index.add(np.arange(3000, 9000), pack(signs(6000, 64, 1)))
+    starts.append(index._blocks.ctypes.data)
+    index.remove(np.arange(0, 9000, 2))
+    starts += [index._blocks.ctypes.data, index.copy()._blocks.ctypes.data]
+    assert [start % ALIGNED_BYTES for start in starts] == [0, 0, 0, 0]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from silohash.index import kernels
-from silohash.index.kernels import BLOCK_CODES, measure_all, nearest, nearest_with_ties
+from silohash.index.kernels import ALIGNED_BYTES, BLOCK_CODES, aligned_empty, measure_all, nearest, nearest_with_ties
 
 
 def blocks_of(codes):
@@ -114,3 +114,14 @@ def test_nearest_with_ties_of_fewer_live_codes_than_requested():
     alive = np.array([1, 0, 1], np.uint8)
     slots, distances = nearest_with_ties(blocks_of(codes), 3, np.zeros((1, 1), np.uint8), 3, alive, scratch(1))
     assert (slots.tolist(), distances.tolist()) == ([0, 2], [0, 8])
+
+
+@pytest.mark.parametrize("shape", [(0, 8, BLOCK_CODES), (3, 5, 7), (BLOCK_CODES,)])
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16])
+def test_arrays_begin_at_a_cache_line(shape: tuple[int, ...], kind: type[np.unsignedinteger]) -> None:
+    arrays = [aligned_empty(shape, kind) for _ in range(5)]
+    assert {(array.shape, array.dtype) for array in arrays} == {(shape, np.dtype(kind))}
+    assert all(array.ctypes.data % ALIGNED_BYTES == 0 for array in arrays if array.size)
+    for value, array in enumerate(arrays):
+        array[:] = value
+    assert all((array == value).all() for value, array in enumerate(arrays))
