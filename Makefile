@@ -30,7 +30,7 @@ FLOWER := .venv-flower
 FLOWER_STAMP := $(FLOWER)/.installed
 FLOWER_TESTS := tests/unit/runtime/engine/flower tests/integration/test_flower.py
 
-.PHONY: help demo test test-fast test-all test-flower coverage mutation lint bench studies clean
+.PHONY: help demo test test-fast test-all test-flower coverage mutation lint bench studies page-with-studies clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)$$/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -67,14 +67,17 @@ lint: $(STAMP) ## check style and types
 bench: $(STAMP) ## measure each claim of speed, and print ratios
 	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
 
-# make PAGE=fedbignn studies runs recipes/fedbignn.toml and recipes/fedbignn-*.toml. OPTIONS="--smoke" is passed to each.
+# make PAGE=fedbignn studies runs the studies among recipes/fedbignn.toml and recipes/fedbignn-*.toml, and stops at one that
+# fails. OPTIONS="--smoke" is passed to each.
 PAGE ?=
 OPTIONS ?=
-studies: $(STAMP) ## run every study of a page of papers, as in make PAGE=fedbignn studies; hours
-	@test -n "$(PAGE)" -a -f "recipes/$(PAGE).toml" || { \
-		echo "Name a page with a recipe, as in: make PAGE=fedbignn studies" >&2; exit 1; }
-	@shopt -s nullglob; for file in recipes/$(PAGE).toml recipes/$(PAGE)-*.toml; do \
-		echo "== $$file"; $(BIN)/silohash study "$$file" --out "studies/$$(basename "$$file" .toml)" $(OPTIONS); done
+STUDIES = $(shell grep -ls '^\[\[axis\]\]' recipes/$(PAGE).toml recipes/$(PAGE)-*.toml)
+studies: page-with-studies $(STAMP) ## run every study of a page of papers, as in make PAGE=fedbignn studies; hours
+	@for file in $(STUDIES); do \
+		echo "== $$file"; $(BIN)/silohash study "$$file" --out "studies/$$(basename "$$file" .toml)" $(OPTIONS) || exit; done
+
+page-with-studies:
+	@test -n "$(STUDIES)" || { echo "Name a page that has studies, as in: make PAGE=fedbignn studies" >&2; exit 1; }
 
 clean: ## remove what the other targets created: .venv, caches, built packages
 	rm -rf $(VENV) $(FLOWER) .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks .coverage .coverage.* build dist
