@@ -22,6 +22,9 @@ GROUPS = (START, TRAIN, SEARCH, COMPARE, DATA)
 SETTING = "SECTION.KEY=VALUE"
 """What the option ``--set`` takes."""
 
+SETTING_GIVEN = re.compile(r"\w+(\.\w+)+=")
+"""The beginning of an argument of that form."""
+
 OTHER = "Commands"
 """The heading of commands without a group."""
 
@@ -29,7 +32,14 @@ OTHER = "Commands"
 class Command(TyperCommand):
     """A command whose help page shows ``RUN``, where typer shows ``{RUN}`` and ``RUN <path>``."""
 
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401  typer's context, whose class has moved
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  typer's context, whose class has moved
+        """Parse the arguments. A second setting behind one ``--set`` is an error that says how to give it."""
+        for option, first, second in zip(args, args[1:], args[2:], strict=False):
+            if option == "--set" and SETTING_GIVEN.match(second):
+                ctx.fail(f"Repeat --set before each setting: --set {first} --set {second}")
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401  as above
         """Return the parts of the usage line after the name of the command."""
         return [self.options_metavar or "", *(_usage(each) for each in self.params if _is_argument(each))]
 

@@ -127,6 +127,13 @@ def test_errors_become_a_sentence_and_an_exit_code(monkeypatch: pytest.MonkeyPat
         ending(monkeypatch, ZeroDivisionError())
 
 
+@pytest.mark.parametrize("command", [("train",), ("study", "--smoke")])
+def test_a_second_setting_behind_one_option_is_explained(command: tuple[str, ...]) -> None:
+    said = silohash(*command, "mine.toml", "--set", "local.bits=64", "train.device=cpu")
+    assert said.code == 2
+    assert "Repeat --set before each setting: --set local.bits=64 --set train.device=cpu" in said.err
+
+
 def test_ctrl_c_inside_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(kind: str) -> list:
         raise KeyboardInterrupt
