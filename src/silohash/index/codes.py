@@ -8,6 +8,7 @@ are one uint32, and longer codes are as many uint64 as needed. Bits beyond the c
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -28,6 +29,7 @@ CodeBytes: TypeAlias = npt.NDArray[np.uint8]
 BLOCK_ROWS = 1 << 16
 
 
+@cache
 def word_type(bits: int) -> np.dtype[Any]:
     """Return the little-endian word type for codes of ``bits`` bits.
 
@@ -45,6 +47,7 @@ def word_type(bits: int) -> np.dtype[Any]:
     return np.dtype("<u2" if bits <= 16 else "<u4" if bits <= 32 else "<u8")
 
 
+@cache
 def word_count(bits: int) -> int:
     """Return the number of words per code of ``bits`` bits."""
     return -(-bits // (word_type(bits).itemsize * 8))

@@ -90,6 +90,7 @@ class AuditLog:
         self._threads = threading.Lock()
         self._timer: threading.Timer | None = None
         self._file: FileIO | None = None
+        self._identity = (-1, -1)
         self._tail, self._size = Tail(), -1
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -136,15 +137,25 @@ class AuditLog:
     def _lock_current(self) -> tuple[FileIO, int]:
         """Return the current file, locked, and its size in bytes, after starting the next one if it is full."""
         while True:
-            file = self._file = self._file or _open_private(self.path)
+            file = self._file or self._open()
             lock_descriptor(file.fileno(), poll_interval=POLL_SECONDS)
-            about = os.fstat(file.fileno())
-            if _is_named(self.path, about):
+            try:
+                about = self.path.stat()
+            except FileNotFoundError:
+                about = None
+            if about is not None and (about.st_dev, about.st_ino) == self._identity:
                 if about.st_size < self._most_bytes:
                     return file, about.st_size
                 self._sync()
                 self.path.rename(_next_name(self.path))
             self._close_file()
+
+    def _open(self) -> FileIO:
+        """Open the current file, and note which file it is."""
+        file = self._file = _open_private(self.path)
+        about = os.fstat(file.fileno())
+        self._identity = (about.st_dev, about.st_ino)
+        return file
 
     def _close_file(self) -> None:
         """Close the current file, which releases its lock."""
@@ -277,14 +288,6 @@ def _of_request(request: Request | None) -> dict[str, Any]:
 def _open_private(path: Path) -> FileIO:
     """Open a file to append to. If it does not exist, it is created so that other users cannot read it."""
     return FileIO(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
-
-
-def _is_named(path: Path, about: os.stat_result) -> bool:
-    """Return whether a path is the name of an open file, rather than of another file or of none."""
-    try:
-        return os.path.samestat(about, path.stat())
-    except FileNotFoundError:
-        return False
 
 
 def _append_whole(file: FileIO, content: bytes, size: int) -> None:

@@ -287,8 +287,9 @@ class HubBackend:
 
     async def _answers(self, queries: Mapping[str, Query]) -> list[Hits]:
         """Return the checked answer of each silo, or the reason for its absence."""
-        by_query = {id(query): encode_request(query) for query in queries.values()}
-        requests = {silo: by_query[id(query)] for silo, query in queries.items()}
+        distinct = {id(query): query for query in queries.values()}
+        contents = {key: encode_request(query) for key, query in distinct.items()}
+        requests = {silo: contents[id(query)] for silo, query in queries.items()}
         answers: dict[str, Hits] = {}
 
         def read(silo: str, content: bytes) -> None:

@@ -17,6 +17,11 @@ END_OF_TLS = "returning true from eof_received() has no effect when using ssl"
 """Warning of asyncio and uvloop whenever an encrypted connection of nats-py ends. It does not point to a fault."""
 
 
+def is_logged(level: int) -> bool:
+    """Return whether events of a level are written, for callers that would collect the fields of many in vain."""
+    return _log.isEnabledFor(level)
+
+
 def log_event(event: str, *, level: int = logging.INFO, **fields: object) -> None:
     """Log an event of a server.
 

@@ -28,7 +28,7 @@ from silohash.search.wire import Request
 from silohash.service.audit import FOLDER, AuditError, AuditLog, entry_of
 from silohash.service.config import SiloConfig
 from silohash.service.event_loop import run_loop
-from silohash.service.logs import log_event
+from silohash.service.logs import is_logged, log_event
 from silohash.service.models import SiloModels, open_silo_node
 from silohash.service.nats_bus import SiloLink
 from silohash.types import UserError
@@ -233,6 +233,8 @@ def _audited(node: SiloNode, response: Response, log: AuditLog | None) -> Respon
 
 def _log(silo: str, response: Response, seconds: float) -> None:
     """Log an answer at the level DEBUG, and a refusal as a warning. Neither the code nor the items are logged."""
+    if not is_logged(DEBUG if response.error is None else WARNING):
+        return
     kind = "unreadable" if response.request is None else type(response.request).__name__
     fields = {"silo": silo, "request": kind, "milliseconds": round(1e3 * seconds, 3), "bytes": len(response.content)}
     if response.request is not None and response.request.request_id:
