@@ -31,6 +31,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
+from logging import WARNING
 from pathlib import Path
 
 import numpy as np
@@ -53,6 +54,7 @@ from silohash.seeds import numpy_generator
 from silohash.service.backend import Code, SearchRequest
 from silohash.service.event_loop import run_loop
 from silohash.service.hub import HubBackend
+from silohash.service.logs import start_logging
 from silohash.service.nats_bus import NatsBus
 from silohash.service.web.app import create_app
 
@@ -102,9 +104,10 @@ def main() -> None:
 
 
 def prepare_processes() -> None:
-    """Check that a NATS server can be started, and let SIGTERM end this process like Ctrl-C, with those that it starts."""
+    """Check that a NATS server can be started, log as the servers do, and let SIGTERM end this process like Ctrl-C."""
     if SERVER is None:
         sys.exit("nats-server is not installed. On Debian: apt-get install nats-server")
+    start_logging(level=WARNING)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
