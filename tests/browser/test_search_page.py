@@ -171,6 +171,15 @@ def test_a_picture_that_is_refused_gives_the_reason(opened: Callable[..., Any]) 
     page.set_input_files("#file", {"name": "a.png", "mimeType": "image/png", "buffer": b"no picture"})
     page.wait_for_selector("[role=alert]")
     assert "Send a PNG" in page.locator("[role=alert]").text_content()
+    assert page.locator("#q").input_value() == "red"
+    assert captions(page) == first_page()
+    page.set_input_files("#file", {"name": "a.png", "mimeType": "image/png", "buffer": b"no picture"})
+    page.wait_for_timeout(200)
+    until(page, "!document.querySelector('#results[aria-busy]')")
+    assert page.locator("[role=alert]").count() == page.locator("#headline").count() == 1
+    page.fill("#q", "blue")
+    page.wait_for_url("**/?q=blue")
+    assert page.locator("[role=alert]").count() == 0
 
 
 REFUSAL = '<div class="notice"><h1>That did not work</h1><p>Send a PNG file.</p></div>'
@@ -224,6 +233,124 @@ def test_pages_are_stable_and_the_focus_follows(opened: Callable[..., Any]) -> N
     page.go_forward()
     until(page, "document.querySelector('#results .title').textContent !== 'red shape 0'")
     assert captions(page) == second
+
+
+def typed(page: Any, text: str, address: str) -> None:
+    """Type a text into the search box, and wait for its results."""
+    page.keyboard.type(text)
+    page.wait_for_url(address)
+
+
+def test_back_returns_to_finished_searches(opened: Callable[..., Any]) -> None:
+    page = opened()
+    until(page, "document.activeElement.id === 'q'")
+    length = page.evaluate("history.length")
+    typed(page, "red", "**/?q=red")
+    typed(page, " sha", "**/?q=red+sha")
+    assert page.evaluate("history.length") == length + 1, "one entry for all that is typed"
+    page.keyboard.press("Enter")
+    typed(page, "pe", "**/?q=red+shape")
+    typed(page, " x", "**/?q=red+shape+x")
+    page.check("text=Pictures", force=True)
+    page.wait_for_url("**/?q=red+shape+x&find=image")
+    assert page.evaluate("history.length") == length + 2
+    page.go_back()
+    page.wait_for_url("**/?q=red+sha")
+    until(page, "document.getElementById('q').value === 'red sha'")
+    page.click("#q")
+    page.keyboard.press("End")
+    typed(page, " y", "**/?q=red+sha+y")
+    page.go_back()
+    page.wait_for_url("**/?q=red+sha")
+    page.go_back()
+    page.wait_for_url(lambda address: address.endswith("/"))
+    assert page.locator("#q").input_value() == ""
+
+
+def test_back_returns_to_the_picture_and_the_drawing(opened: Callable[..., Any]) -> None:
+    page = opened("/?q=red")
+    page.set_input_files("#file", {"name": "a.png", "mimeType": "image/png", "buffer": png()})
+    page.wait_for_url("**/?picture=*")
+    picture = page.url
+    page.click("#q")
+    typed(page, "blue", "**/?q=blue")
+    page.click("#draw-open")
+    addresses = [page.url]
+    for place in (50, 90):
+        page.click("#canvas", position={"x": place, "y": place})
+        page.wait_for_url(lambda address: "picture=" in address and address not in addresses)
+        addresses.append(page.url)
+    page.go_back()
+    page.wait_for_url("**/?q=blue")
+    page.go_back()
+    page.wait_for_url(picture)
+    page.wait_for_selector(".chip img")
+    page.go_back()
+    page.wait_for_url("**/?q=red")
+    until(page, "document.getElementById('q').value === 'red'")
+    assert page.locator(".chip img").count() == 0
+
+
+def test_escape_closes_the_drawing_from_everywhere(opened: Callable[..., Any]) -> None:
+    page = opened("/?q=red")
+    page.focus("#draw-open")
+    page.keyboard.press("Enter")
+    until(page, "document.activeElement.id === 'canvas'")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "undo"
+    page.click("summary:has-text('Silos')")
+    page.keyboard.press("Escape")
+    assert page.locator("details.menu").get_attribute("open") is None
+    assert page.locator("#draw").is_visible(), "one thing at a time"
+    page.click("#q")
+    page.keyboard.press("Escape")
+    assert page.locator("#draw").is_hidden()
+    assert page.evaluate("document.activeElement.id") == "draw-open"
+    assert page.locator("#q").input_value() == "red"
+
+
+def test_a_slow_search_is_told(opened: Callable[..., Any]) -> None:
+    page, held = opened("/?q=red"), []
+    page.route("**/?q=blue*", lambda route: held.append(route))
+    page.fill("#q", "blue")
+    until(page, "document.getElementById('results').ariaBusy === 'true'")
+    until(page, "document.getElementById('searching').textContent === 'Searching …'")
+    assert page.get_by_role("status").filter(has_text="Searching").is_visible()
+    assert captions(page) == first_page()
+    page.fill("#q", "blue shape")
+    while len(held) < 2:
+        page.wait_for_timeout(50)
+    assert page.locator("#searching").text_content() == "Searching …", "the next search is waited for too"
+    held[1].continue_()
+    page.wait_for_url("**/?q=blue+shape")
+    until(page, "document.getElementById('searching').textContent === ''")
+    assert page.locator("#results[aria-busy]").count() == 0
+
+
+def test_a_text_that_is_cut_is_told(opened: Callable[..., Any], served: tuple[MadeUpBackend, str]) -> None:
+    page = opened()
+    page.click("#q")
+    page.keyboard.insert_text("a" * 1_999)
+    assert page.locator("#limit").text_content() == ""
+    page.keyboard.insert_text("b" * 500)
+    assert page.locator("#q").input_value() == "a" * 1_999 + "b"
+    assert page.locator("#limit").text_content() == "A search takes at most 2,000 characters. Longer text is cut."
+    page.wait_for_url("**b")
+    page.fill("#q", "red")
+    page.wait_for_url("**/?q=red")
+    assert page.locator("#limit").text_content() == ""
+
+
+def test_an_empty_answer_of_a_chosen_silo_leads_to_all_silos(
+    opened: Callable[..., Any], served: tuple[MadeUpBackend, str]
+) -> None:
+    page = opened()
+    served[0].missing = {"museum": "It is off."}
+    page.goto(page.url + "?q=red&silo=museum")
+    page.click("text=Search all silos")
+    page.wait_for_url("**/?q=red")
+    assert captions(page) == first_page()
+    assert not page.locator("input[value=museum]").is_checked()
 
 
 def test_a_silent_silo_is_named_with_its_reason(opened: Callable[..., Any], served: tuple[MadeUpBackend, str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 from silohash.service.web.auth import app_for
 from tests.accounts import PASSWORD, quick_accounts
 from tests.browsers import CONTRAST, new_page, started_browser, until
-from tests.served import MadeUpBackend, running
+from tests.served import MadeUpBackend, png, running
 
 PHONE = {"width": 360, "height": 740}
 LONG_NAME = "maximiliane-von-und-zu-hohenstein"
@@ -64,6 +64,25 @@ def test_a_person_signs_in_searches_and_signs_out(browser: Any, address: str) ->
     page.go_back()
     page.goto(f"{address}/federation")
     assert page.locator("h1").text_content() == "Sign in"
+    page.close()
+
+
+def test_a_session_that_ended_leads_to_signing_in_and_back(browser: Any, address: str) -> None:
+    page = new_page(browser)
+    page.goto(f"{address}/?q=red")
+    sign_in(page, "ada", PASSWORD)
+    page.wait_for_url(f"{address}/?q=red")
+    page.context.clear_cookies()
+    page.fill("#q", "blue")
+    page.wait_for_url("**/sign-in?next=**")
+    sign_in(page, "ada", PASSWORD)
+    page.wait_for_url(f"{address}/?q=blue")
+    page.context.clear_cookies()
+    page.set_input_files("#file", {"name": "a.png", "mimeType": "image/png", "buffer": png()})
+    page.wait_for_url("**/sign-in?next=**")
+    sign_in(page, "ada", PASSWORD)
+    page.wait_for_url(f"{address}/?q=blue")
+    assert page.locator("#q").input_value() == "blue"
     page.close()
 
 

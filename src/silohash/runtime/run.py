@@ -28,6 +28,9 @@ FINGERPRINT = "archive.safetensors"
 BEFORE_A_RUN = frozenset({"policies", "log.txt"})
 """Names that a folder may hold before the run is created: the silos' policies, and the log of a study."""
 
+MOST_NAMED = 5
+"""Maximum number of runs that an error names."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -174,11 +177,19 @@ class Run:
         Raises:
             UserError: if it does not hold a run.
         """
-        if not self.config_path.exists():
+        if self.config_path.exists():
+            return
+        inside = sorted(str(path.parent) for path in self.folder.glob("*/config.toml"))
+        if inside:
+            more = f" and {len(inside) - MOST_NAMED} more" if len(inside) > MOST_NAMED else ""
             raise UserError(
-                f'"{self.folder}" does not hold a run: it has no config.toml. '
-                f"Train one: silohash train CONFIG --out {self.folder}"
+                f'"{self.folder}" does not hold a run, but folders in it do. '
+                f"Choose one of them: {', '.join(inside[:MOST_NAMED])}{more}"
             )
+        raise UserError(
+            f'"{self.folder}" does not hold a run: it has no config.toml. '
+            f"Train one: silohash train CONFIG --out {self.folder}"
+        )
 
     def check_free(self) -> None:
         """Check that a run can be created in the folder without overwriting anything.
@@ -238,7 +249,7 @@ class Run:
         """
         if self.given is not None:
             return self.given.config.data.path
-        data = read_toml(self.config_path).get("data")
+        data = read_toml(self.config_path, remedy="Correct the file.").get("data")
         path = data.get("path") if isinstance(data, dict) else None
         return (self.folder / path).resolve() if isinstance(path, str) and path else None
 
@@ -273,7 +284,12 @@ class Run:
 
     @cached_property
     def stored_partition(self) -> Partition:
-        """How the archive was divided among silos, without a look at the archive."""
+        """How the archive was divided among silos, without a look at the archive.
+
+        Raises:
+            UserError: if the folder does not hold a run, the silos are on other machines, or the stored partition is
+                missing or damaged.
+        """
         from silohash.partitions.base import read_partition
 
         self.check()

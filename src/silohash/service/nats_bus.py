@@ -34,8 +34,8 @@ from silohash.service.config import BusSettings
 from silohash.service.logs import log_event
 from silohash.service.nats_server import Subjects, secret_key, token
 
-NOT_CONNECTED = Reason("It is not connected to the bus.", "not_connected")
-NO_BUS = Reason("The hub is not connected to the bus.", "no_bus")
+NOT_CONNECTED = Reason("It is not running, or cannot be reached.", "not_connected")
+NO_BUS = Reason("The hub cannot reach the silos, because it is not connected to the message server (NATS).", "no_bus")
 QUEUE = "search"
 """Name of the queue group of a silo's processes."""
 

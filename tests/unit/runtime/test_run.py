@@ -80,6 +80,24 @@ def test_the_name_of_a_run_is_that_of_its_folder(tmp_path: Path, monkeypatch: py
     assert Run(Path()).name == "here"
 
 
+def test_runs_in_a_folder_that_is_not_a_run_are_named(tmp_path: Path) -> None:
+    for name in ("pooled", "federated"):
+        (tmp_path / "demo" / name).mkdir(parents=True)
+        (tmp_path / "demo" / name / "config.toml").touch()
+    (tmp_path / "demo" / "policies").mkdir()
+    demo = tmp_path / "demo"
+    with pytest.raises(UserError) as refused:
+        Run.open(demo)
+    assert str(refused.value) == (
+        f'"{demo}" does not hold a run, but folders in it do. Choose one of them: {demo / "federated"}, {demo / "pooled"}'
+    )
+    for number in range(5):
+        (demo / f"x{number}").mkdir()
+        (demo / f"x{number}" / "config.toml").touch()
+    with pytest.raises(UserError, match=r"x2 and 2 more$"):
+        Run.open(demo)
+
+
 def test_a_new_run_holds_what_is_known_before_its_first_round(
     run: Run, resolved: ResolvedConfig, archive: Archive, parts: Partition
 ) -> None:
@@ -208,7 +226,7 @@ def test_a_folder_that_does_not_hold_a_run(tmp_path: Path, run: Run) -> None:
         lambda folder: Run(folder).model,
     ):
         with pytest.raises(UserError, match=NOT_A_RUN):
-            call(tmp_path)
+            call(tmp_path / "new")
 
 
 def test_everything_is_read_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +262,7 @@ def test_the_folder_of_the_archive_is_known_without_the_rest_of_the_config(
         run.config_path.write_text(content, encoding="utf-8")
         assert Run(run.folder).data_path == found
     run.config_path.write_text("[data", encoding="utf-8")
-    with pytest.raises(UserError, match="is not valid TOML"):
+    with pytest.raises(UserError, match=r"is not valid TOML: .* Correct the file\."):
         _ = Run(run.folder).data_path
 
 

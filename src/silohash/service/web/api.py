@@ -43,7 +43,7 @@ async def search_document(service: Shared, who: Allowed, document: SearchDocumen
     """Return the items of all silos that are nearest to some words or to a code. Give exactly one of both."""
     code = None if document.code is None else document.code.code()
     if code is not None:
-        check_code(code, await service.status())
+        check_code(code, await service.recent_status())
     return await _search(service, document.options(who.name).request(text=document.text, code=code), document.silo)
 
 
@@ -96,7 +96,7 @@ async def item(
 @router.get("/status", summary="Show the federation", responses=responses())
 async def status(service: Shared) -> StatusDocument:
     """Return the silos with their numbers of items, and which of them answer."""
-    return StatusDocument.of(await service.status())
+    return StatusDocument.of(await service.recent_status())
 
 
 def check_code(code: Code, status: FederationStatus) -> None:

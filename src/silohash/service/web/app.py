@@ -20,6 +20,7 @@ from silohash.service.metrics import Metrics
 from silohash.service.web import api, monitor, pages
 from silohash.service.web.access import Access, everyone
 from silohash.service.web.documents import HealthDocument, ReadyDocument
+from silohash.service.web.faults import message_of
 from silohash.service.web.guard import BODY_ROOM, Guard, error_document
 from silohash.service.web.monitor import Monitor
 from silohash.service.web.responses import REQUEST_ID, responses
@@ -85,9 +86,10 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        """Load the model before the first request."""
+        """Load the model before the first request, and stop what runs in the background after the last one."""
         await service.status()  # so that the first search does not wait for it
         yield
+        await service.stop()
 
     app = FastAPI(
         title="silohash",
@@ -115,6 +117,7 @@ def create_app(
 _REASONS = {
     "Not Found": "There is nothing at this address. The page is at /, and the description of the API at /api/openapi.json.",
     "Method Not Allowed": "This address does not take requests of this kind. The API is described at /api/openapi.json.",
+    "There was an error parsing the body": "The body of the request cannot be decoded. Send JSON in UTF-8.",
 }
 """Sentences for the errors of the framework, by their phrases."""
 
@@ -136,8 +139,8 @@ async def _health() -> HealthDocument:
     "/readyz", summary="Check whether searches can be answered", responses={**_HEALTH_RESPONSES, 503: _NOT_READY}
 )
 async def _ready(service: Shared, response: Response) -> ReadyDocument:
-    """Return which silos can be searched. The status is 503 if there are none."""
-    silos = (await service.status()).silos
+    """Return which silos can be searched, as known within the last seconds. The status is 503 if there are none."""
+    silos = (await service.recent_status()).silos
     reachable = [silo.name for silo in silos if silo.reachable]
     missing = {silo.name: silo.reason for silo in silos if not silo.reachable}
     if not reachable:
@@ -173,5 +176,4 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101  as above
-    faults = [f"{'.'.join(map(str, fault['loc'][1:])) or 'body'}: {fault['msg']}" for fault in error.errors()[:5]]
-    return _answer(request, 422, f"The request is not valid. {'; '.join(faults)}.")
+    return _answer(request, 422, message_of(error, request))

@@ -105,13 +105,11 @@ class Gate:
     def _program(self, request: Request, credentials: str) -> str:
         """Return the account of the token in a header."""
         kind, _, secret = credentials.partition(" ")
-        token = (
-            self.accounts.token(secret.strip()) if kind.lower() == "bearer" and len(secret) <= LONGEST_FIELD else None
-        )
+        if kind.lower() != "bearer":
+            raise _unauthorized("The Authorization header is not of the form: Authorization: Bearer TOKEN.")
+        token = self.accounts.token(secret.strip()) if len(secret) <= LONGEST_FIELD else None
         if token is None:
-            raise HTTPException(
-                401, "The token is unknown or has expired. Ask for a new one.", {"WWW-Authenticate": "Bearer"}
-            )
+            raise _unauthorized("The token is unknown or has expired. Ask for a new one.")
         needed = scope_of(request.url.path)
         if needed is None or needed not in token.scopes:
             what = (
@@ -294,13 +292,15 @@ def _not_signed_in(request: Request) -> HTTPException:
     """Return the response to a request without credentials: a redirect to the form for pages, and an error for programs."""
     path = request.url.path
     if scope_of(path) is not None:
-        return HTTPException(
-            401, "Sign in, or send a token: Authorization: Bearer TOKEN.", {"WWW-Authenticate": "Bearer"}
-        )
+        return _unauthorized("Sign in, or send a token: Authorization: Bearer TOKEN.")
     target = f"{path}?{request.url.query}" if request.url.query else path
     return HTTPException(
         303, "Sign in first.", {"Location": _sign_in_address(target if request.method == "GET" else "/")}
     )
+
+
+def _unauthorized(message: str) -> HTTPException:
+    return HTTPException(401, message, {"WWW-Authenticate": "Bearer"})
 
 
 def _sign_in_address(target: str) -> str:

@@ -8,7 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from typing import Annotated, Any
+from typing import Annotated
 
 import uvicorn
 from fastapi import Depends, FastAPI, File, Form, HTTPException, Query, Request, Response, UploadFile
@@ -24,6 +24,7 @@ from silohash.index.items import is_id
 from silohash.service.items.keeper import ItemState, Keeper, Server
 from silohash.service.items.records import Record
 from silohash.service.web.app import CODES, LOOPBACK
+from silohash.service.web.faults import message_of
 from silohash.service.web.guard import BODY_ROOM, Guard, error_document
 from silohash.service.web.uploads import Limits, UploadError, read_picture
 from silohash.types import Modality, UserError
@@ -230,8 +231,6 @@ async def _http_error(_: Request, error: Exception) -> JSONResponse:
     return answer
 
 
-async def _invalid(_: Request, error: Exception) -> JSONResponse:
+async def _invalid(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101  as above
-    faults: list[Any] = list(error.errors()[:5])
-    shown = "; ".join(f"{'.'.join(map(str, fault['loc'][1:])) or 'body'}: {fault['msg']}" for fault in faults)
-    return _answer(422, f"The request is not valid. {shown}.")
+    return _answer(422, message_of(error, request))

@@ -6,7 +6,6 @@ request, so that queries, pictures, passwords and tokens are not logged.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -26,9 +25,6 @@ from silohash.service.web.state import Shared
 from silohash.types import UserError
 
 METRICS = "/metrics"
-STATUS_SECONDS = 2.0
-"""Maximum time to wait for the state of the silos. After it, the metrics show the last known state."""
-
 AREAS: Mapping[str, str] = {
     "/api/": "api",
     "/static/": "static",
@@ -56,8 +52,8 @@ async def metrics(request: Request, service: Shared) -> Response:
     """Return the metrics, to programs on this machine or with a token."""
     if not is_this_machine(request):
         await service.access(request)
-    with suppress(TimeoutError, UserError):
-        await asyncio.wait_for(asyncio.shield(service.status()), STATUS_SECONDS)
+    with suppress(UserError):
+        await service.recent_status()  # the backend shows each new status in the metrics
     return Response(service.metrics.text(), headers={"content-type": CONTENT_TYPE})
 
 

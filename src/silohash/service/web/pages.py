@@ -35,15 +35,15 @@ media = Media()
 @router.get("/")
 async def search(request: Request, service: Shared, who: Allowed) -> HTMLResponse:
     """Show the search form and, if something is searched for, one page of results."""
-    status = await service.status()
     form, message, code = SearchForm(), "", 200
     hits = None
     try:
         form = SearchForm.read(request.query_params)
         if form.asks:
-            hits = await _found(service, status, form, who.name)
+            hits = await _found(service, await service.status(), form, who.name)
     except UserError as error:
         message, code = str(error), status_of(error)
+    status = await (service.status() if form.asks else service.recent_status())
     return HTMLResponse(_search_page(status, form, hits, message, who), code)
 
 
@@ -54,8 +54,10 @@ async def send_picture(request: Request, service: Shared) -> Response:
         form = SearchForm.read(fields)
         drawing = fields.get("drawing") == "1"
         upload = fields.get("picture_file")
-        content = b"" if upload is None or isinstance(upload, str) else await upload.read()
-    if not content:
+        file = None if isinstance(upload, str) else upload
+        content = b"" if file is None else await file.read()
+    is_chosen = file is not None and bool(file.filename or content)  # else browsers send an empty file without a name
+    if not is_chosen:
         raise UploadError("No picture was sent. Choose a picture file first.")
     await service.read_picture(content, drawing=drawing)  # a refusal comes before the address of results exists
     name = service.recent.keep(content, drawing=drawing)
@@ -115,7 +117,7 @@ async def item(
 @router.get("/federation")
 async def federation(service: Shared, who: Allowed) -> HTMLResponse:
     """Show the silos, and the record of their training."""
-    status = await service.status()
+    status = await service.recent_status()
     known = cards.badges(silo.name for silo in status.silos)
     page = render(
         "federation.html",
@@ -181,6 +183,7 @@ def _search_page(status: FederationStatus, form: SearchForm, hits: Hits | None, 
         examples=cards.example_cards(status),
         suggestions=cards.suggestions(status.silos) if "text" in status.inputs else [],
         silos=[(known[silo.name], silo) for silo in status.silos],
+        silent=cards.silent_silos(status),
         labels=cards.labels_of(status),
         targets=cards.TARGET_WORDS,
         items=sum(map(cards.item_count, status.silos)),

@@ -8,18 +8,26 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from logging import ERROR
 from typing import Annotated
 
 from fastapi import Depends, Request
 from PIL import Image
 
 from silohash.service.backend import Backend, FederationStatus
+from silohash.service.logs import log_event
 from silohash.service.metrics import Metrics
 from silohash.service.web.access import Access, everyone
 from silohash.service.web.uploads import Limits, read_drawing, read_picture
 
 STATUS_SECONDS = 5.0
 """Time after which a status is requested again."""
+
+FRESH_SECONDS = 0.5
+"""Maximum time to wait for a new status where an older one is known. Silos that are well answer within milliseconds."""
+
+STOP_SECONDS = 1.0
+"""Maximum time to wait for the end of a request for a status that is canceled."""
 
 KEPT_SECONDS = 3600.0
 """Time for which the picture of a search is kept, for further pages and filters."""
@@ -90,15 +98,45 @@ class Service:
     metrics: Metrics = field(default_factory=Metrics)
     _status: FederationStatus | None = field(default=None, repr=False)
     _status_until: float = field(default=0.0, repr=False)
-    _asking: asyncio.Lock = field(default_factory=asyncio.Lock, repr=False)
+    _request: asyncio.Task[FederationStatus] | None = field(default=None, repr=False)
 
     async def status(self) -> FederationStatus:
-        """Return the status of the federation, which may be a few seconds old."""
-        async with self._asking:
-            if self._status is None or time.monotonic() >= self._status_until:
-                self._status = await self.backend.status()
-                self._status_until = time.monotonic() + STATUS_SECONDS
-            return self._status
+        """Return the last known status of the federation. If it is old, a new one is requested in the background.
+
+        Only the first status is waited for, so that a silo that does not answer never delays a search.
+        """
+        if self._status is None:
+            return await asyncio.shield(self._requested())
+        if time.monotonic() >= self._status_until:
+            self._requested()
+        return self._status
+
+    async def recent_status(self) -> FederationStatus:
+        """Return a status that is at most `STATUS_SECONDS` old, or the last known one if that takes too long."""
+        status = await self.status()
+        if self._request is not None and not self._request.done():
+            await asyncio.wait({self._request}, timeout=FRESH_SECONDS)
+        return self._status or status
+
+    async def stop(self) -> None:
+        """Cancel the request for a status, if one is in progress."""
+        if self._request is not None and not self._request.done():
+            self._request.cancel()
+            await asyncio.wait({self._request}, timeout=STOP_SECONDS)
+
+    def _requested(self) -> asyncio.Task[FederationStatus]:
+        """Return the request for a new status. It is sent unless one is in progress already."""
+        if self._request is None or self._request.done():
+            self._request = asyncio.create_task(self._renew())
+            self._request.add_done_callback(_log_failure)
+        return self._request
+
+    async def _renew(self) -> FederationStatus:
+        try:
+            self._status = await self.backend.status()
+        finally:
+            self._status_until = time.monotonic() + STATUS_SECONDS
+        return self._status
 
     async def silo_count(self) -> int:
         """Return the number of silos of the federation, which does not change while the service runs."""
@@ -119,6 +157,13 @@ class Service:
             return await asyncio.to_thread(read_picture, content, self.limits)
         archive = (await self.status()).archive
         return await asyncio.to_thread(read_drawing, content, archive, self.limits)
+
+
+def _log_failure(request: asyncio.Task[FederationStatus]) -> None:
+    """Log why a request for a status failed."""
+    error = None if request.cancelled() else request.exception()
+    if error is not None:
+        log_event("the status cannot be renewed", level=ERROR, reason=f"{type(error).__name__}: {error}")
 
 
 async def service_of(request: Request) -> Service:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+
 import pytest
 from fastapi import HTTPException, Request
 
+from silohash.service.web import state
 from silohash.service.web.access import Asker
 from silohash.service.web.app import FOREVER
 from silohash.service.web.guard import DEFAULT_CACHE
@@ -21,6 +25,41 @@ def test_health_and_readiness() -> None:
     asleep = client_of(backend).get("/readyz")
     assert asleep.status_code == 503
     assert asleep.json()["missing_silos"] == backend.missing
+
+
+def test_silos_that_hang_delay_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "STATUS_SECONDS", -1.0)
+    monkeypatch.setattr(state, "FRESH_SECONDS", 0.05)
+
+    class Slow(MadeUpBackend):
+        calls = 0
+
+        async def status(self):
+            self.calls += 1
+            if self.calls > 1:
+                await asyncio.sleep(60)
+            return await super().status()
+
+    backend = Slow()
+    pages = ("/", "/?q=red", "/federation", "/item?silo=north&id=item-1")
+    with client_of(backend) as client:
+        for path in (*pages, "/readyz", "/api/v1/status", "/api/v1/search?text=red"):
+            start = time.monotonic()
+            assert client.get(path).status_code == 200
+            assert time.monotonic() - start < 10, path
+    assert backend.calls == 2
+
+
+def test_readiness_shows_silos_that_answer_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state, "STATUS_SECONDS", -1.0)
+    backend = MadeUpBackend()
+    backend.missing = dict.fromkeys(backend.silos, "It is asleep.")
+    with client_of(backend) as client:
+        assert client.get("/readyz").status_code == 503
+        backend.missing = {}
+        assert client.get("/readyz").status_code == 200
+        backend.missing = {"south": "It is off."}
+        assert "It is off." in client.get("/federation").text
 
 
 def test_static_files_are_kept_only_under_an_address_with_a_version() -> None:

@@ -94,6 +94,16 @@ def test_a_new_session_replaces_the_former_one(client: TestClient) -> None:
     assert other.get("/").status_code == 303
 
 
+@pytest.mark.parametrize("header", ["Basic YWRhOng=", "TOKEN", "", "Token abc"])
+def test_a_header_without_a_bearer_token_is_explained(client: TestClient, header: str) -> None:
+    refused = client.get("/api/v1/status", headers={"authorization": header})
+    assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
+    assert "is not of the form: Authorization: Bearer TOKEN." in refused.json()["error"]["message"]
+    unknown = client.get("/api/v1/status", headers={"authorization": "bearer abc"})
+    assert unknown.status_code == 401
+    assert "unknown or has expired" in unknown.json()["error"]["message"]
+
+
 @pytest.mark.parametrize("cookie", ["", "x", "x" * 3_000, "é"])
 def test_unknown_sessions_are_refused(accounts: Accounts, cookie: str) -> None:
     client = client_of(Gate(accounts))

@@ -58,7 +58,7 @@ def test_a_hub_serves_until_a_signal_and_ends_cleanly(folder, tmp_path, monkeypa
     with Federation(tmp_path, "silo-1", run=folder) as federation:
         status, text = answer_of(federation.hub, stop)
     assert status == 503
-    assert "It is not connected to the bus" in text
+    assert "It is not running, or cannot be reached." in text
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
@@ -67,7 +67,7 @@ def test_a_hub_without_a_bus_says_so(folder, tmp_path, monkeypatch):
     federation = Federation(tmp_path, "silo-1", run=folder, deadline_seconds=0.1)
     status, text = answer_of(federation.hub, signal.SIGTERM)
     assert status == 503
-    assert "The hub is not connected to the bus" in text
+    assert "The hub cannot reach the silos, because it is not connected to the message server (NATS)." in text
 
 
 def test_a_folder_without_a_run_is_explained(tmp_path):

@@ -16,7 +16,7 @@ from silohash.search.hits import Reason
 from silohash.service.accounts.store import Accounts
 from silohash.service.accounts.throttle import RateLimit
 from silohash.service.logs import start_logging
-from silohash.service.web import monitor
+from silohash.service.web import state
 from silohash.service.web.app import create_app
 from silohash.service.web.auth import Gate, create_protected_app
 from tests.accounts import bearer, sign_in
@@ -98,7 +98,7 @@ def test_requests_are_counted(accounts: Accounts) -> None:
 
 
 def test_slow_silos_do_not_delay_the_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitor, "STATUS_SECONDS", 0.05)
+    monkeypatch.setattr(state, "FRESH_SECONDS", 0.05)
 
     class Slow(MadeUpBackend):
         calls = 0

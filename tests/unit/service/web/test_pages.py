@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from silohash.service.web import pages
 from silohash.service.web.pages import EXPIRED
 from silohash.service.web.view.form import PAGE_HITS
 from silohash.types import Modality
@@ -117,6 +118,55 @@ def test_silent_silos_are_named_with_their_reasons() -> None:
     page = client_of(backend).get("/", params={"q": "red"}).text
     assert "0 of 3 silos answered" in page
     assert "No silo could be searched" in page
+    assert "Search all silos" not in page, "all of them were asked"
+
+
+def test_a_search_of_silent_silos_leads_to_all_silos() -> None:
+    backend = MadeUpBackend(silos=("east", "north", "south"))
+    backend.missing = {"east": "It is asleep.", "south": "It is off."}
+    text = client_of(backend).get("/?q=red&silo=south&find=image").text
+    assert "No results · 0 of 1 silo answered" in text
+    assert "<p>south did not answer. The reason is above.</p>" in text
+    assert '<a href="/?q=red&amp;find=image">Search all silos</a>' in text
+    text = client_of(backend).get("/?q=red&silo=south&silo=east").text
+    assert "<p>No silo could be searched. The reasons are above.</p>" in text
+    assert '<a href="/?q=red">Search all silos</a>' in text
+
+
+def test_filters_that_nothing_passes_can_be_cleared() -> None:
+    backend = MadeUpBackend(items=0)
+    text = client_of(backend).get("/?q=red&silo=south").text
+    assert 'Nothing passes the filters. <a href="/?q=red">Search without them</a>.' in text
+    text = client_of(backend).get("/?q=red&silo=south&label=red").text
+    assert '<a href="/?q=red">Search without them</a> or <a href="/?q=red&amp;label=red">search all silos</a>.' in text
+    assert "The silos returned nothing." in client_of(backend).get("/?q=red&within=32").text
+
+
+def test_the_line_between_pages_counts_like_the_heading() -> None:
+    backend = MadeUpBackend(items=2_000)
+    assert client_of(backend).get("/?q=red&page=50").text.count("Results 1,177 to 1,200") == 2
+    text = client_of(backend).get("/?q=red&page=90").text
+    assert "No further results" in text
+    assert not re.search(r"Results [0-9]", text), "an empty page has no range"
+    assert Outline(text).all("a", rel="prev")
+
+
+@pytest.mark.parametrize(("limit", "is_filter"), [("", False), ("32", False), ("31", True)])
+def test_filters_can_be_cleared_if_there_are_any(backend: MadeUpBackend, limit: str, is_filter: bool) -> None:
+    page = outline(backend, "/", q="red", find="item", label="", within=limit)
+    [clear] = page.all("a", id="clear")
+    assert clear["class"] == ("clear" if is_filter else "clear unused")
+
+
+def test_the_first_page_knows_which_silos_do_not_answer(
+    backend: MadeUpBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[dict[str, Any]] = []
+    monkeypatch.setattr(pages, "render", lambda _, **values: shown.append(values) or "")
+    for missing in ({}, {"south": "It is off."}, dict.fromkeys(backend.silos, "It is off.")):
+        backend.missing = missing
+        client_of(backend).get("/")
+        assert {silo.name: silo.reason for silo in shown[-1]["silent"]} == missing
 
 
 def test_a_sent_picture_gets_an_address_that_keeps_the_filters(backend: MadeUpBackend) -> None:
@@ -139,7 +189,11 @@ def test_a_sent_picture_gets_an_address_that_keeps_the_filters(backend: MadeUpBa
     assert small.headers["content-type"] == "image/png"
     client.get(address + "&page=2")
     assert backend.requests[-1].offset == PAGE_HITS
-    assert EXPIRED in client_of(backend).get(address).text, "another service does not know it"
+    other = client_of(backend).get(address).text
+    assert EXPIRED in other, "another service does not know it"
+    assert not Outline(other).all("img", alt="The picture of this search")
+    assert not Outline(other).all("input", name="picture")
+    assert "Or search for words" not in other
 
 
 def test_a_drawing_is_fitted() -> None:
@@ -155,6 +209,17 @@ def test_refused_pictures(backend: MadeUpBackend, content: bytes, status: int) -
     assert 'role="alert"' in answer.text
     assert client_of(backend).post("/picture", data={"picture_file": "text"}).status_code == 422
     assert client_of(backend).post("/picture", content=b"x").status_code == 422
+
+
+def test_an_empty_file_is_told_from_no_file(backend: MadeUpBackend) -> None:
+    client = client_of(backend)
+    for name, says in (("a.png", "The picture file is empty."), ("", "Choose a picture file first.")):
+        head = f'--x\r\ncontent-disposition: form-data; name="picture_file"; filename="{name}"\r\n'
+        body = f"{head}content-type: application/octet-stream\r\n\r\n\r\n--x--\r\n"  # as browsers send it
+        kind = {"content-type": "multipart/form-data; boundary=x"}
+        answer = client.post("/picture", content=body, headers=kind)
+        assert answer.status_code == 422
+        assert says in answer.text
 
 
 @pytest.mark.parametrize(
@@ -218,6 +283,10 @@ def test_the_federation_page_shows_silos_and_rounds(backend: MadeUpBackend) -> N
     assert "3.0 MB" in page
     assert page.count("<polyline") == 2
     assert "The model of round 2 is deployed." in page
+    assert "<dt>Models</dt><dd>1</dd>" in page
+    cells = Outline(page).all("table", class_="stacked") and Outline(page).all("td")
+    names = [cell["data-name"] for cell in cells if "data-name" in cell]
+    assert names == ["State", "Items", "Codes", "Releases", "Model"] * 2, "shown beside the values on phones"
 
 
 def test_items_like_an_item_come_from_all_silos(backend: MadeUpBackend) -> None:
@@ -237,7 +306,7 @@ def test_a_silent_silo_is_shown_without_figures(backend: MadeUpBackend) -> None:
     page = client_of(backend).get("/federation").text
     assert "It is off." in page
     assert "ids only" not in page
-    assert page.count('<td class="number">–</td>') == 1
+    assert page.count('<td data-name="Items" class="number">–</td>') == 1
 
 
 @pytest.mark.parametrize("address", ["/", "/?q=red", "/item?silo=north&id=item-1", "/federation", "/nothing"])

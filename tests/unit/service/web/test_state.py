@@ -1,13 +1,18 @@
-"""Pictures of recent searches are kept for a time and within a size; a status is asked for again after a while."""
+"""Pictures of recent searches are kept for a time and within a size; a status is renewed without delaying anyone."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 
 import pytest
 
+from silohash.service.backend import FederationStatus
 from silohash.service.web import state
+from silohash.service.web.app import create_app
 from silohash.service.web.state import KEPT_SECONDS, RecentPictures, Service
+from silohash.types import UserError
 from tests.served import MadeUpBackend, png
 
 
@@ -35,26 +40,110 @@ def test_the_oldest_pictures_are_dropped_first() -> None:
     assert recent.get(names[-1]) is None
 
 
-def test_a_status_is_remembered_for_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Counting(MadeUpBackend):
-        asked = 0
+class Hanging(MadeUpBackend):
+    """A federation whose status, after the first, is given only when ``silos_answer`` is set."""
 
-        async def status(self):
-            self.asked += 1
-            return await super().status()
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = self.canceled = 0
+        self.silos_answer = asyncio.Event()
+        self.error: Exception | None = None
 
-    backend = Counting()
-    service = Service(backend)
+    async def status(self) -> FederationStatus:
+        self.asked += 1
+        try:
+            if self.asked > 1:
+                await self.silos_answer.wait()
+        except asyncio.CancelledError:
+            self.canceled += 1
+            raise
+        if self.error is not None:
+            raise self.error
+        return await super().status()
 
-    async def ask(times: int) -> None:
-        await asyncio.gather(*(service.status() for _ in range(times)))
 
-    asyncio.run(ask(5))
-    assert backend.asked == 1
+@pytest.fixture
+def old(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every status is old at once, and a new one is waited for only briefly."""
     monkeypatch.setattr(state, "STATUS_SECONDS", -1.0)
+    monkeypatch.setattr(state, "FRESH_SECONDS", 0.05)
+
+
+def test_a_status_is_remembered_for_some_seconds() -> None:
+    backend = Hanging()
     service = Service(backend)
-    asyncio.run(ask(2))
-    assert backend.asked == 3
+
+    async def ask() -> None:
+        await asyncio.gather(*(service.status() for _ in range(5)), *(service.recent_status() for _ in range(5)))
+
+    asyncio.run(ask())
+    assert backend.asked == 1
+
+
+@pytest.mark.usefixtures("old")
+def test_an_old_status_is_served_while_a_single_new_one_is_requested() -> None:
+    backend = Hanging()
+    service = Service(backend)
+
+    async def ask() -> None:
+        first = await service.status()
+        backend.missing = {"south": "It is asleep."}
+        start = time.monotonic()
+        assert [await service.status() for _ in range(5)] == [first] * 5
+        assert time.monotonic() - start < 0.05
+        assert await service.recent_status() is first, "the last known one after a short wait"
+        assert backend.asked == 2, "one request at a time"
+        backend.silos_answer.set()
+        found = await service.recent_status()
+        assert [silo.reachable for silo in found.silos] == [True, False]
+        assert await service.status() is found
+        assert service._request is not None
+        await service._request
+
+    asyncio.run(ask())
+
+
+@pytest.mark.usefixtures("old")
+def test_a_status_that_cannot_be_renewed_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    backend = Hanging()
+    service = Service(backend)
+
+    async def ask() -> None:
+        first = await service.status()
+        backend.silos_answer.set()
+        backend.error = RuntimeError("broken")
+        assert await service.recent_status() is first
+        backend.error = None
+        assert await service.recent_status() is not first
+
+    with caplog.at_level(logging.ERROR, "silohash.service"):
+        asyncio.run(ask())
+    [record] = caplog.records
+    assert (record.message, record.fields) == ("the status cannot be renewed", {"reason": "RuntimeError: broken"})
+
+
+def test_the_first_status_is_waited_for_and_its_error_raised() -> None:
+    backend = Hanging()
+    backend.error = UserError("The model is missing.")
+    for ask in (Service(backend).status, Service(backend).recent_status):
+        backend.asked = 0
+        with pytest.raises(UserError, match=r"The model is missing\."):
+            asyncio.run(ask())
+
+
+@pytest.mark.usefixtures("old")
+def test_the_end_of_the_application_cancels_the_request_for_a_status() -> None:
+    backend = Hanging()
+    app = create_app(backend)
+
+    async def serve() -> None:
+        async with app.router.lifespan_context(app):
+            await app.state.service.status()
+            await asyncio.sleep(0)
+            assert (backend.asked, backend.canceled) == (2, 0)
+        assert backend.canceled == 1
+
+    asyncio.run(serve())
 
 
 def test_drawings_are_fitted_to_the_archive() -> None:

@@ -67,12 +67,14 @@ export function startDrawing(search) {
     panel.hidden = !shown;
     opener.setAttribute("aria-expanded", String(shown));
     document.documentElement.classList.toggle("drawing", shown); // so that results do not move the surface
-    if (!shown) opener.focus();
+    (shown ? canvas : opener).focus();
   }
   opener.addEventListener("click", () => open(panel.hidden));
   document.getElementById("draw-close").addEventListener("click", () => open(false));
-  panel.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") open(false);
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || event.defaultPrevented || panel.hidden) return;
+    event.preventDefault(); // Escape would also empty the search box
+    open(false);
   });
 }
 

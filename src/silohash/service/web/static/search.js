@@ -8,8 +8,14 @@ const form = document.getElementById("search");
 const words = document.getElementById("q");
 const within = form.elements.within;
 const WAIT_MS = 220;
+const FADE_MS = 120;
+const SAY_MS = 700;
 let running = null;
 let timer = 0;
+let waits = []; // timers of a search that runs
+
+// What the present entry of the history follows: "words" that are being typed, or a "drawing". Empty if it is finished.
+let draft = "";
 
 document.documentElement.classList.add("with-script");
 
@@ -38,59 +44,114 @@ function show(page) {
 }
 
 /**
- * Fetch a page and show its results.
+ * Put an address into the history.
  *
- * @param {URL|string} address what to fetch
- * @param {object} how method and body of the request, and what to do with the history: "push", "replace" or "none"
- * @returns {Promise<boolean>} whether the results are shown
+ * @param {string} address the address of the results
+ * @param {string} keep "push" for a new entry; "replace" for the present one; "words" or "drawing" for one entry that follows
+ *   what is typed or drawn until it is finished; "none" to leave the history alone
  */
-async function go(address, { body, history: keep = "push" } = {}) {
-  clearTimeout(timer);
-  running?.abort();
-  const mine = (running = new AbortController());
-  const slow = setTimeout(() => document.getElementById("results").classList.add("waiting"), 120);
-  try {
-    const answer = await fetch(address, { method: body ? "POST" : "GET", body, signal: mine.signal });
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    if (page.getElementById("results")) {
-      show(page);
-      const next = answer.redirected ? answer.url : String(address);
-      if (keep === "push" && next !== location.href) history.pushState(null, "", next);
-      if (keep === "replace") history.replaceState(null, "", next);
-    } else {
-      complain(page.querySelector(".notice p")?.textContent ?? "The service did not answer as expected.");
-    }
-    return true;
-  } catch (error) {
-    if (error.name === "AbortError") return false;
-    complain("The service cannot be reached. Check that it is running, then search again.");
-    return false;
-  } finally {
-    clearTimeout(slow);
-    if (running === mine) document.getElementById("results").classList.remove("waiting");
+function record(address, keep) {
+  if (keep === "none") return;
+  if (keep === "push") draft = "";
+  if (keep === "replace" || keep === draft) {
+    history.replaceState(null, "", address);
+  } else if (address !== location.href) {
+    history.pushState(null, "", address);
+    draft = keep === "push" ? "" : keep;
   }
 }
 
-/** Show why there are no results. */
-function complain(text) {
+/** Mark the results as outdated while a search runs: to screen readers at once, then by their look, then in words. */
+function startWaiting() {
+  document.getElementById("results").setAttribute("aria-busy", "true");
+  if (waits.length) return; // the search that this one replaces was already waited for
+  waits = [
+    setTimeout(() => document.getElementById("results").classList.add("waiting"), FADE_MS),
+    setTimeout(() => (document.getElementById("searching").textContent = "Searching …"), SAY_MS),
+  ];
+}
+
+function stopWaiting() {
+  waits.forEach(clearTimeout);
+  waits = [];
+  const results = document.getElementById("results");
+  results.classList.remove("waiting");
+  results.removeAttribute("aria-busy");
+  document.getElementById("searching").textContent = "";
+}
+
+/** Go to the form for signing in, which leads back to the address that was fetched or, after a picture, to this page. */
+function signIn(address, sent) {
+  const target = new URL(address);
+  if (sent) target.searchParams.set("next", location.pathname + location.search);
+  location.assign(target);
+}
+
+/**
+ * Fetch a page and show its results.
+ *
+ * @param {URL|string} address what to fetch
+ * @param {object} how what to send, whether the present results remain if it is refused, and the entry of the history, as
+ *   in `record`
+ * @returns {Promise<boolean>} whether the results are shown
+ */
+async function go(address, { body, remain = false, history: keep = "push" } = {}) {
+  clearTimeout(timer);
+  running?.abort();
+  const mine = (running = new AbortController());
+  startWaiting();
+  try {
+    const answer = await fetch(address, { method: body ? "POST" : "GET", body, signal: mine.signal });
+    if (answer.redirected && new URL(answer.url).pathname === "/sign-in") {
+      signIn(answer.url, Boolean(body));
+      return false;
+    }
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    if (page.getElementById("results")) {
+      show(page);
+      record(answer.redirected ? answer.url : String(address), keep);
+      return true;
+    }
+    complain(page.querySelector(".notice p")?.textContent ?? "The service did not answer as expected.", remain);
+  } catch (error) {
+    if (error.name !== "AbortError") {
+      complain("The service cannot be reached. Check that it is running, then search again.", remain);
+    }
+  } finally {
+    if (running === mine) stopWaiting();
+  }
+  return false;
+}
+
+/** Show why there are no results, in place of the present ones or above them. */
+function complain(text, remain) {
   const results = document.getElementById("results");
   const notice = document.createElement("div");
-  notice.className = "notice";
+  notice.className = "notice complaint";
   notice.setAttribute("role", "alert");
-  const heading = Object.assign(document.createElement("h2"), { id: "headline", textContent: "This search has no answer" });
+  const heading = Object.assign(document.createElement("h2"), { textContent: "This search has no answer" });
   const reason = Object.assign(document.createElement("p"), { textContent: text });
   notice.append(heading, reason);
-  results.replaceChildren(notice);
+  if (remain) {
+    results.querySelector(".complaint")?.remove();
+    results.prepend(notice);
+    notice.scrollIntoView({ block: "nearest" });
+  } else {
+    heading.id = "headline";
+    results.replaceChildren(notice);
+  }
 }
 
 /** Search with a picture file or a drawing. The filters of the form are kept. */
-function sendPicture(file, { drawing = false, keep = "push" } = {}) {
+async function sendPicture(file, { drawing = false } = {}) {
   const body = new FormData();
   for (const [name, value] of wanted().searchParams) if (!["q", "picture"].includes(name)) body.append(name, value);
   if (drawing) body.append("drawing", "1");
   body.append("picture_file", file, file.name || "picture.png");
-  words.value = "";
-  return go("/picture", { body, history: keep });
+  if (await go("/picture", { body, remain: true, history: drawing ? "drawing" : "push" })) {
+    words.value = "";
+    describeLength();
+  }
 }
 
 function describeWithin() {
@@ -98,18 +159,30 @@ function describeWithin() {
   document.getElementById("within-text").textContent = open ? "any distance" : `${within.value} bits`;
 }
 
-form.addEventListener("submit", (event) => {
+/** Tell when the words are as long as they may be, because the browser cuts longer ones. */
+function describeLength() {
+  const limit = Number(words.dataset.most);
+  const text = `A search takes at most ${limit.toLocaleString("en-US")} characters. Longer text is cut.`;
+  document.getElementById("limit").textContent = words.value.length < limit ? "" : text;
+}
+
+form.addEventListener("submit", async (event) => {
   event.preventDefault();
-  go(wanted());
   words.blur();
   if (matchMedia("(pointer: fine)").matches) words.focus();
+  const address = wanted();
+  if (String(address) === location.href) draft = ""; // typing has already put it into the history
+  if (await go(address, { history: "words" })) draft = "";
 });
 
+words.maxLength = Number(words.dataset.most);
+describeLength();
 words.addEventListener("input", () => {
+  describeLength();
   clearTimeout(timer);
   const text = words.value.trim();
   if (text.length === 1 || (!text && document.querySelector("[name=picture]"))) return;
-  timer = setTimeout(() => go(wanted(), { history: "replace" }), WAIT_MS);
+  timer = setTimeout(() => go(wanted(), { history: "words" }), WAIT_MS);
 });
 
 form.addEventListener("input", (event) => {
@@ -117,12 +190,14 @@ form.addEventListener("input", (event) => {
 });
 
 form.addEventListener("change", (event) => {
-  if (event.target !== words) go(wanted(), { history: "replace" });
+  if (event.target === words) return;
+  const typed = words.value.trim() !== (new URL(location.href).searchParams.get("q") ?? "");
+  go(wanted(), { history: typed ? "words" : "replace" });
 });
 
 // Links to further pages, suggestions and cleared filters change the results in place.
 document.addEventListener("click", (event) => {
-  const link = event.target.closest("a.suggestion, .paging a, #clear, .chip .drop");
+  const link = event.target.closest("a.suggestion, .paging a, #clear, .chip .drop, #results .notice a");
   if (!link || event.metaKey || event.ctrlKey || event.shiftKey || event.button) return;
   event.preventDefault();
   follow(link);
@@ -142,6 +217,7 @@ async function follow(link) {
 /** Set the fields of the form to the parameters of an address. */
 function fill(parameters) {
   words.value = parameters.get("q") ?? "";
+  describeLength();
   within.value = parameters.get("within") ?? within.max;
   describeWithin();
   for (const radio of form.querySelectorAll("[name=find]")) radio.checked = radio.value === (parameters.get("find") ?? "item");
@@ -150,9 +226,13 @@ function fill(parameters) {
 }
 
 addEventListener("popstate", () => {
+  draft = "";
   fill(new URL(location.href).searchParams);
   go(location.href, { history: "none" });
 });
+
+// A search whose results were left for another page is finished.
+addEventListener("pagehide", () => (draft = ""));
 
 // The menu of silos closes when something else is pressed.
 const menu = form.querySelector("details.menu");
@@ -160,7 +240,8 @@ document.addEventListener("pointerdown", (event) => {
   if (menu?.open && !menu.contains(event.target)) menu.open = false;
 });
 menu?.addEventListener("keydown", (event) => {
-  if (event.key !== "Escape") return;
+  if (event.key !== "Escape" || !menu.open) return;
+  event.preventDefault();
   menu.open = false;
   menu.querySelector("summary").focus();
 });
@@ -168,5 +249,5 @@ menu?.addEventListener("keydown", (event) => {
 // A model of given features takes neither pictures nor drawings.
 if (document.getElementById("upload")) {
   startPictures(sendPicture);
-  startDrawing((file) => sendPicture(file, { drawing: true, keep: "replace" }));
+  startDrawing((file) => sendPicture(file, { drawing: true }));
 }

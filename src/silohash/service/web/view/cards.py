@@ -26,8 +26,19 @@ MOST_LABELS = 3
 LABEL_WORDS = 2
 """Most words of a label that is suggested."""
 
+FEWEST_SUGGESTIONS = 2
+"""Fewest suggestions that are shown. A single one would look like the only possible search."""
+
 SUGGESTED_WORDS = range(2, 5)
-"""Numbers of words of the captions that are suggested as searches."""
+"""Numbers of words of a suggested caption, or of its beginning if it is longer."""
+
+JOINING_WORDS = frozenset(
+    (
+        *("a", "an", "and", "are", "as", "at", "by", "for", "from", "in", "into", "is", "of", "on", "or", "over"),
+        *("that", "the", "their", "to", "was", "with"),
+    )
+)
+"""English words with which the suggested beginning of a caption neither begins nor ends."""
 
 MOST_EXAMPLES = 12
 GRID_PIXELS = 480
@@ -185,16 +196,42 @@ def ways_to_search(status: FederationStatus) -> str:
     return "The model takes feature vectors, which programs send. Here, choose an item to find those like it."
 
 
+def silent_silos(status: FederationStatus) -> list[SiloStatus]:
+    """Return the silos that do not answer, each with the reason."""
+    return [silo for silo in status.silos if not silo.reachable]
+
+
 def suggestions(silos: Sequence[SiloStatus]) -> list[str]:
     """Return a few searches that have answers: names of labels, then captions of the archive, the shortest first.
 
     Labels are taken if their words occur in captions, so that the model knows them, and rare ones come first, because they
-    tell more about the archive. Words of one character are left out of captions.
+    tell more about the archive. Words of one character are left out of captions. The beginnings of long captions follow.
     """
     captions = [_words(item.caption) for item in _in_turn([silo.examples for silo in silos])]
-    texts = sorted((words for words in captions if len(words) in SUGGESTED_WORDS), key=len)
+    whole = sorted((words for words in captions if len(words) in SUGGESTED_WORDS), key=len)
+    begun = [_beginning(words) for words in captions if len(words) >= SUGGESTED_WORDS.stop]
+    texts = [*whole, *(words for words in begun if len(words) in SUGGESTED_WORDS)]
     labels = _known_labels(silos, {word for words in captions for word in words})[:MOST_LABELS]
-    return list(dict.fromkeys([*labels, *map(" ".join, texts)]))[:MOST_SUGGESTIONS]
+    found = list(dict.fromkeys([*labels, *map(" ".join, texts)]))[:MOST_SUGGESTIONS]
+    return found if len(found) >= FEWEST_SUGGESTIONS else []
+
+
+def _beginning(words: Sequence[str]) -> list[str]:
+    """Return the first words of a caption, up to a punctuation mark.
+
+    Example:
+        >>> _beginning("The black dog, and two others".split()), _beginning("two men on the beach at night".split())
+        (['black', 'dog'], ['two', 'men'])
+    """
+    found: list[str] = []
+    for word in words:
+        if found or word.lower() not in JOINING_WORDS:
+            found.append(word.rstrip(",.;:!?"))
+            if found[-1] != word or len(found) == SUGGESTED_WORDS[-1]:
+                break
+    while found and found[-1].lower() in JOINING_WORDS:
+        found.pop()
+    return found
 
 
 def _known_labels(silos: Sequence[SiloStatus], known: set[str]) -> list[str]:

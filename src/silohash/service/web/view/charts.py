@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,16 @@ if TYPE_CHECKING:
 WIDTH, HEIGHT = 480, 200
 LEFT, RIGHT, TOP, BOTTOM = 52, 16, 14, 30
 GRID_LINES = 4
+
+OTHER_VALIDATION = ("Validation, score in percent", "Measured on held-out items of the silos.")
+VALIDATION: Mapping[frozenset[str], tuple[str, str]] = {
+    frozenset({"labels"}): ("Validation, mAP in percent", OTHER_VALIDATION[1]),
+    frozenset({"pairs"}): (
+        "Validation, score of pairs in percent",
+        "Measured on held-out pairs of the silos: mean reciprocal rank, or mean recall if the model scores pairs.",
+    ),
+}
+"""Title and note of the score on held-out items, for each kind of relevance (`RoundRecord.validation_by`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,12 +59,13 @@ class Chart:
 
 
 def charts(rounds: Sequence[RoundRecord], chosen: int | None) -> list[Chart]:
-    """Return the charts of a run: the loss, and the score on held-out items if it was measured."""
+    """Return the charts of a run: the score on held-out items if it was measured, and the loss."""
     losses = [(record.round, record.loss) for record in rounds if record.loss is not None]
     scores = [(record.round, 100 * record.validation) for record in rounds if record.validation is not None]
     deployed = "" if chosen is None else f" The model of round {chosen + 1} is deployed."
+    title, note = VALIDATION.get(frozenset(record.validation_by for record in rounds), OTHER_VALIDATION)
     found = [
-        _chart("Validation, mAP in percent", scores, f"Measured on held-out items of the silos.{deployed}"),
+        _chart(title, scores, f"{note}{deployed}"),
         _chart("Training loss", losses, "Mean over silos, weighted by their numbers of items."),
     ]
     return [chart for chart in found if chart is not None]

@@ -80,10 +80,14 @@ class SearchForm:
         """Whether there is something to search for."""
         return bool(self.text or self.picture)
 
-    @property
-    def filtered(self) -> bool:
-        """Whether a filter is set."""
-        return self != replace(SearchForm(), text=self.text, picture=self.picture, page=self.page)
+    def radius_bits(self, bits: int) -> int | None:
+        """Return the maximum distance of a hit, or None for no limit. A limit of ``bits``, the code length, is no limit."""
+        return None if self.within_bits is None or self.within_bits >= bits else self.within_bits
+
+    def filtered(self, bits: int) -> bool:
+        """Return whether a filter is set, for codes of ``bits`` bits."""
+        plain = SearchForm(text=self.text, picture=self.picture, page=self.page)
+        return replace(self, within_bits=self.radius_bits(bits)) != plain
 
     def address(self, **changes: Any) -> str:  # noqa: ANN401  values of fields
         """Return the address of the form with some fields changed. The page is the first unless it is given."""
@@ -103,14 +107,13 @@ class SearchForm:
         """Return the options of the search, with one more hit than a page shows, which tells whether there is a next page.
 
         Args:
-            bits: code length. A limit of so many bits is no limit.
+            bits: code length.
         """
-        within = self.within_bits
         return SearchOptions(
             target=self.find,
             k=PAGE_HITS + 1,
             offset=(self.page - 1) * PAGE_HITS,
-            radius_bits=None if within is None or within >= bits else within,
+            radius_bits=self.radius_bits(bits),
             label=self.label or None,
             silos=self.silos or None,
         )

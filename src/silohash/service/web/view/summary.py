@@ -20,7 +20,7 @@ class Summary:
         previous: address of the previous page; empty on the first.
         next: address of the next page; empty on the last.
         first: number of the first hit of the page, from 1.
-        last: number of its last hit.
+        last: number of its last hit; one less than `first` if the page is empty.
     """
 
     headline: str
@@ -59,9 +59,10 @@ def summarized(hits: Hits, form: SearchForm, *, asked: int) -> Summary:
 def answered(hits: Hits, asked: int) -> str:
     """Return how many silos answered, in words."""
     count = asked - len(hits.missing_silos)
+    silos = "silo" if asked == 1 else "silos"
     if not hits.missing_silos:
         return "the silo answered" if asked == 1 else f"all {asked} silos answered"
-    return f"{count} of {asked} silos answered"
+    return f"{count} of {asked} {silos} answered"
 
 
 def _counted(form: SearchForm, first: int, shown: int) -> str:

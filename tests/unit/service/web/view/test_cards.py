@@ -24,6 +24,7 @@ from silohash.service.web.view.cards import (
     item_count,
     labels_of,
     picture_address,
+    silent_silos,
     suggestions,
 )
 from silohash.service.web.view.form import PAGE_HITS
@@ -125,11 +126,47 @@ def test_suggestions_are_short_captions_the_shortest_first() -> None:
     silo = SiloStatus(
         name="s", examples=tuple(Item(id=str(n), silo="s", caption=text) for n, text in enumerate(captions))
     )
-    assert suggestions([silo]) == ["black star", "wedge-tailed rightwards arrow"]
+    whole = ["black star", "wedge-tailed rightwards arrow"]
+    assert suggestions([silo]) == [*whole, "one two three four"]
     assert suggestions([SiloStatus(name="s")]) == []
     labels = {"black": 9, "arrow": 2, "star": 5, "one two three four": 1, "unknown": 1, "rightwards": 9}
     found = suggestions([replace(silo, labels=labels)])
-    assert found == ["arrow", "star", "black", "black star", "wedge-tailed rightwards arrow"], "rare labels come first"
+    assert found == ["arrow", "star", "black", *whole, "one two three four"], "rare labels come first"
+
+
+def captioned(*captions: str) -> SiloStatus:
+    return SiloStatus(
+        name="s", examples=tuple(Item(id=str(n), silo="s", caption=text) for n, text in enumerate(captions))
+    )
+
+
+def test_long_captions_are_suggested_by_their_beginnings() -> None:
+    silo = captioned(
+        "The black dog, which is old, runs",
+        "Two men on the beach at night",
+        "a man in a red shirt climbs a rock wall",
+        "The house that stood by the road",
+        "It was on the table over there",
+        "snow covered mountains",
+    )
+    assert suggestions([silo]) == [
+        "snow covered mountains",
+        "black dog",
+        "Two men",
+        "man in red shirt",
+        "house that stood",
+    ]
+
+
+def test_a_single_suggestion_is_not_shown() -> None:
+    assert suggestions([captioned("black star")]) == []
+    assert len(suggestions([captioned("black star", "white star")])) == 2
+
+
+def test_silos_that_do_not_answer_are_listed_with_their_reasons(backend: MadeUpBackend) -> None:
+    backend.missing = {"south": "It is off."}
+    [silo] = silent_silos(asyncio.run(backend.status()))
+    assert (silo.name, silo.reason) == ("south", "It is off.")
 
 
 def test_labels_and_counts(backend: MadeUpBackend) -> None:

@@ -28,6 +28,15 @@ def test_points_lie_inside_and_in_order() -> None:
     assert loss.line.count(",") == 3
 
 
+def test_the_validation_is_named_by_what_makes_a_right_answer() -> None:
+    rounds = asyncio.run(MadeUpBackend().status()).rounds
+    pairs = [replace(record, validation_by="pairs") for record in rounds]
+    named = [charts(each, None)[0] for each in (rounds, pairs, [*rounds[:1], *pairs[1:]])]
+    assert ["mAP" in chart.title for chart in named] == [True, False, False]
+    assert ["pairs" in chart.title for chart in named] == [False, True, False]
+    assert "reciprocal rank" in named[1].note
+
+
 def test_values_that_are_not_there_are_left_out() -> None:
     rounds = asyncio.run(MadeUpBackend().status()).rounds
     without = [replace(record, validation=None, loss=None) for record in rounds]

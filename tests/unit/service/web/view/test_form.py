@@ -17,20 +17,20 @@ def test_empty_fields_have_their_defaults() -> None:
     for query in ("", "q=&find=&silo=&label=&within=&page=", "q=+&silo=+"):
         assert read(query) == SearchForm()
     assert not SearchForm().asks
-    assert not SearchForm().filtered
+    assert not SearchForm().filtered(32)
 
 
 def test_a_form_and_its_address() -> None:
     form = read("q=two+parrots&find=image&silo=a&silo=b&silo=a&label=bird&within=12&page=3")
     assert form == SearchForm(text="two parrots", find="image", silos=("a", "b"), label="bird", within_bits=12, page=3)
     assert form.asks
-    assert form.filtered
+    assert form.filtered(32)
     assert form.address() == "/?q=two+parrots&find=image&silo=a&silo=b&label=bird&within=12"
     assert read(form.address(page=3).partition("?")[2]) == form
     assert form.address(silos=(), label="", within_bits=None, find="item") == "/?q=two+parrots"
     assert form.address(picture="x").startswith("/?picture=x&"), "a picture takes the place of the words"
     assert SearchForm().address() == "/"
-    assert not SearchForm(text="a", picture="b", page=4).filtered
+    assert not SearchForm(text="a", picture="b", page=4).filtered(32)
     assert SearchForm(within_bits=0).address() == "/?within=0"
 
 
@@ -41,6 +41,12 @@ def test_the_options_of_a_page() -> None:
     assert SearchForm(within_bits=31).options(32).radius_bits == 31
     assert SearchForm(within_bits=32).options(32).radius_bits is None
     assert SearchForm().options(32).silos is None
+
+
+def test_a_limit_of_the_code_length_is_not_a_filter() -> None:
+    assert SearchForm(within_bits=31).filtered(32)
+    assert not SearchForm(within_bits=32).filtered(32)
+    assert SearchForm(within_bits=32, label="a").filtered(32)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ def test_silos_that_answered_are_counted() -> None:
     assert answered(hits, 1) == "the silo answered"
     assert answered(hits, 3) == "all 3 silos answered"
     assert answered(replace(hits, missing_silos={"a": "x"}), 3) == "2 of 3 silos answered"
+    assert answered(replace(hits, missing_silos={"a": "x"}), 1) == "0 of 1 silo answered"
 
 
 def test_unknown_words_and_ranks_are_explained() -> None:

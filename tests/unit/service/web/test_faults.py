@@ -1,0 +1,69 @@
+"""Requests that do not fit the description of the API: what is wrong with them, in sentences."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.served import MadeUpBackend, client_of
+
+JSON = {"content-type": "application/json"}
+SEARCH = "/api/v1/search"
+
+
+def message(method: str, path: str, status: int = 422, **request: Any) -> str:
+    """Return the message with which a request is refused."""
+    answer = client_of(MadeUpBackend()).request(method, path, **request)
+    assert answer.status_code == status
+    return str(answer.json()["error"]["message"])
+
+
+@pytest.mark.parametrize("kind", [None, "application/x-www-form-urlencoded", "text/plain; charset=utf-8", "a b", ""])
+@pytest.mark.parametrize("body", [b'{"text": "red"}', b""])
+def test_a_body_that_is_not_declared_as_json(kind: str | None, body: bytes) -> None:
+    headers = {} if kind is None else {"content-type": kind}
+    found = message("POST", SEARCH, content=body, headers=headers)
+    assert found == "The request is not sent as JSON. Send JSON with Content-Type: application/json."
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/json; charset=utf-8", "application/ld+json"])
+def test_declared_json_is_read(kind: str) -> None:
+    answer = client_of(MadeUpBackend()).post(SEARCH, content=b'{"text": "red"}', headers={"content-type": kind})
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b'{"text": "a",}', "The body is not valid JSON: Expecting property name enclosed in double quotes"),
+        (b"text=a", "The body is not valid JSON: Expecting value at character 1."),
+        (b"[1]", "The request is not valid. The body is not a JSON object."),
+        (b"", "The request is not valid. The body is empty. Send a JSON object."),
+    ],
+)
+def test_bodies_that_are_not_a_json_object(body: bytes, says: str) -> None:
+    found = message("POST", SEARCH, content=body, headers=JSON)
+    assert says in found
+    assert found.endswith(".")
+
+
+def test_bytes_that_cannot_be_decoded() -> None:
+    assert message("POST", SEARCH, 400, content=b'{"text": "\xff"}', headers=JSON).endswith("Send JSON in UTF-8.")
+
+
+def test_the_parameters_that_exist_are_named() -> None:
+    found = message("GET", SEARCH, params={"text": "a", "foo": "1"})
+    names = "find, k, offset, radius_bits, label, silo, previews, text"
+    assert found == f'The request is not valid. There is no parameter "foo". Choose from: {names}.'
+    assert 'There is no parameter "text". Choose from: ' in message("POST", f"{SEARCH}/picture", params={"text": "a"})
+    body = {"text": "a", "foo": 1, "code": {"hex": "00", "bits": 8, "model_digest": "m", "bar": 1}}
+    found = message("POST", SEARCH, json=body)
+    assert 'There is no field "foo".' in found
+    assert 'There is no field "code.bar".' in found
+
+
+def test_other_faults_are_sentences_with_the_name_of_the_value() -> None:
+    found = message("GET", SEARCH, params={"find": "sound"})
+    assert found.startswith("The request is not valid. find: Input should be 'item', 'image' or 'text'. text: ")
+    assert message("POST", f"{SEARCH}/picture") == "The request is not valid. picture: Field required."
