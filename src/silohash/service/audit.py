@@ -15,12 +15,13 @@ import json
 import os
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from glob import escape
 from io import FileIO
 from itertools import chain
+from logging import ERROR
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -31,13 +32,14 @@ from silohash.search.bus import Response
 from silohash.search.hits import Hits, Query
 from silohash.search.released import ItemCode, SiloStatus
 from silohash.search.wire import ItemRequest, Request, StatusRequest
+from silohash.service.logs import log_event
 from silohash.types import UserError
 
 MOST_BYTES = 64 << 20
 """Size at which a file of the log is closed and the next file is started, in bytes."""
 
-MOST_LINE_BYTES = 4 << 20
-"""Upper limit on the length of a line, in bytes."""
+END_BYTES = 1 << 16
+"""Bytes that are read at first from the end of a file to find its last line."""
 
 POLL_SECONDS = 0.001
 """Interval between attempts to lock the file while another process of the silo writes a line."""
@@ -89,6 +91,7 @@ class AuditLog:
         self._sync_seconds, self._most_bytes = sync_seconds, most_bytes
         self._threads = threading.Lock()
         self._timer: threading.Timer | None = None
+        self._not_on_disk: OSError | None = None
         self._file: FileIO | None = None
         self._identity = (-1, -1)
         self._tail, self._size = Tail(), -1
@@ -106,6 +109,10 @@ class AuditLog:
             UserError: if it cannot be written.
         """
         try:
+            if self._not_on_disk is not None:
+                self._sync()
+            if self._not_on_disk is not None:
+                raise self._not_on_disk
             with self._threads, self._locked() as (file, size):
                 self._write(file, size, entry)
         except OSError as error:
@@ -180,17 +187,26 @@ class AuditLog:
             self._timer.start()
 
     def _sync(self) -> None:
-        """Wait until the file is on the disk. An error is ignored here, and raised when the next line is written."""
+        """Wait until the file is on the disk. After an error, no line is written until it is."""
         self._timer = None
-        with suppress(OSError), self.path.open("rb") as file:
-            os.fsync(file.fileno())
+        try:
+            with self.path.open("rb") as file:
+                os.fsync(file.fileno())
+            self._not_on_disk = None
+        except FileNotFoundError:  # another process closed the file, after waiting until it was on the disk
+            self._not_on_disk = None
+        except OSError as error:
+            self._not_on_disk = error
+            log_event(
+                "lines of the audit log may not be on the disk", level=ERROR, file=str(self.path), reason=str(error)
+            )
 
     def _repair(self, file: FileIO, size: int) -> None:
         """Remove an incomplete last line, as a loss of power leaves it, and add a line that records the removal.
 
         The lock of the file of ``size`` bytes is held.
         """
-        content = self.path.read_bytes()[-MOST_LINE_BYTES:]
+        content = _end_of(self.path)
         cut = len(content) - (content.rfind(b"\n") + 1)
         if cut:
             os.truncate(self.path, size - cut)
@@ -320,11 +336,9 @@ def _tail_of_log(path: Path) -> Tail:
         UserError: if it is not a line of a log.
     """
     for file in (path, *reversed(_closed_files(path))):
-        size = file.stat().st_size if file.exists() else 0
-        if size:
-            with file.open("rb") as opened:
-                opened.seek(max(0, size - MOST_LINE_BYTES))
-                line = opened.read().splitlines()[-1]
+        lines = _end_of(file).splitlines() if file.exists() else []
+        if lines:
+            line = lines[-1]
             entry = _parsed(line)
             if entry is None:
                 raise UserError(
@@ -332,6 +346,19 @@ def _tail_of_log(path: Path) -> Tail:
                 )
             return Tail(entry["number"], _digest(line))
     return Tail()
+
+
+def _end_of(path: Path) -> bytes:
+    """Return the end of a file with its last complete line, however long that is, and what follows it."""
+    length = END_BYTES
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        while True:
+            file.seek(max(0, size - length))
+            content = file.read(length)
+            if length >= size or content.count(b"\n") > 1:
+                return content
+            length *= 4
 
 
 def _lines(path: Path) -> Iterator[bytes]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -183,6 +185,39 @@ def test_lines_reach_the_disk_at_once_or_after_a_time(path, monkeypatch):
     assert not synced
     later.close()
     assert len(synced) == 1
+
+
+def test_a_line_of_any_length_is_followed_by_the_next(path):
+    filled(path, 1)
+    with closing(AuditLog(path)) as log:
+        log.append({"released": ["Ж" * 20] * 40_000})
+    assert len(path.read_bytes().splitlines()[-1]) > 4 << 20
+    with closing(AuditLog(path)) as log:
+        log.append({})
+    assert verify_log(path).number == 3
+    with path.open("ab") as file:
+        file.write(b"x" * 300_000)
+    with closing(AuditLog(path)):
+        assert "an incomplete line of 300000 bytes" in path.read_text().splitlines()[3]
+    assert verify_log(path).number == 4
+
+
+def test_nothing_is_written_while_lines_cannot_reach_the_disk(path, monkeypatch):
+    def failing(number):
+        raise OSError(errno.EIO, "Input/output error")
+
+    log = AuditLog(path, sync_seconds=0.001)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", failing)
+        log.append({})
+        while log._not_on_disk is None:
+            time.sleep(0.001)
+        for _ in range(2):
+            with pytest.raises(UserError, match=r"cannot be written.*Input/output error"):
+                log.append({})
+    log.append({})
+    log.close()
+    assert verify_log(path).number == 2
 
 
 def test_logs_that_cannot_be_used_are_explained(path, tmp_path):

@@ -1,9 +1,9 @@
 """Read a user's folder: ``metadata.csv``, ``.jsonl`` or ``.parquet``, and pictures or given features.
 
 The metadata has the columns ``file_name`` (relative to the folder), ``text``, and optionally ``labels`` (joined with
-``|``, or a list), ``id`` and ``split``. Every other column is kept and can be partitioned by. ``image.npy`` and
-``text.npy`` beside it hold given features in the order of the rows; a row of NaN stands for a missing modality. An
-``image.npy`` with three dimensions holds regions of pictures (`silohash.data.formats.given_regions`).
+``|``, or a list), ``id`` and ``split`` (``database`` where it is empty). Every other column is kept and can be partitioned
+by. ``image.npy`` and ``text.npy`` beside it hold given features in the order of the rows; a row of NaN stands for a missing
+modality. An ``image.npy`` with three dimensions holds regions of pictures (`silohash.data.formats.given_regions`).
 ``labels.txt`` lists the allowed labels, one per line. A row that cannot be used is left out and named on the archive's
 card.
 """
@@ -36,6 +36,9 @@ MOST_NAMED = 5
 """Number of rows that a warning names."""
 
 COUNTED = ("items without a picture", "items without a text", "texts that were cut")
+LABELS = "labels.txt"
+"""Name of the file that lists the allowed labels."""
+
 SPLIT_OF = {"query": "query", "test": "query", "database": "database", "validation": "database", "train": "train"}
 """Values of the column ``split``, and the split that each means. Items to train on are searched as well."""
 
@@ -107,7 +110,7 @@ def read_folder(
         given=given,
         has={modality: _has(modality, rows, given) for modality, _ in options},
         verdicts=check_pictures(path, checked, follow_links=follow_links),
-        allowed=_allowed_labels(path, labels, follow_links=follow_links),
+        allowed=allowed_labels(path, labels, follow_links=follow_links),
         follow_links=follow_links,
     )
     kept, skipped = _usable(folder)
@@ -164,10 +167,17 @@ def _given(path: Path, metadata: Path, files: Sequence[str], modality: Modality)
     return _Given(path, values, finite, ~finite & ~np.isnan(values).all(axis=1))
 
 
-def _allowed_labels(folder: Path, labels: Sequence[str] | None, *, follow_links: bool) -> tuple[str, ...] | None:
+def allowed_labels(
+    folder: Path, labels: Sequence[str] | None = None, *, follow_links: bool = False
+) -> tuple[str, ...] | None:
+    """Return the labels that rows may have: those that are given, or those of the file `LABELS`; None for any.
+
+    Raises:
+        UserError: if the file cannot be read, or is a link that leads out of the folder and must not be followed.
+    """
     if labels is not None:
         return tuple(labels.split("|") if isinstance(labels, str) else labels)
-    path = folder / "labels.txt"
+    path = folder / LABELS
     if not path.is_file():
         return None
     check_link(folder, path.name, follow_links=follow_links)
@@ -203,12 +213,13 @@ def _problems(folder: _Folder, place: int, seen: set[str]) -> Iterator[str]:
         yield "there is neither a picture nor a text"
     if folder.ids[place] in seen:
         yield f'the id "{folder.ids[place]}" occurs in an earlier row'
-    yield from _problems_of_values(row, folder.allowed)
+    yield from problems_of_values(row, folder.allowed)
 
 
-def _problems_of_values(row: MetadataRow, allowed: tuple[str, ...] | None) -> Iterator[str]:
-    split = row.values.get("split")
-    if split is not None and split.lower() not in SPLIT_OF:
+def problems_of_values(row: MetadataRow, allowed: tuple[str, ...] | None) -> Iterator[str]:
+    """Yield what is wrong with the split and the labels of a row, given the labels that rows may have (None for any)."""
+    split = row.values.get("split", "")
+    if split and split.lower() not in SPLIT_OF:
         yield f'the split "{split}" is not one of {", ".join(SPLIT_OF)}'
     if allowed is not None:
         yield from (f'the label "{label}" is not allowed' for label in row.labels if label not in allowed)
@@ -279,7 +290,7 @@ def _pictures(folder: _Folder) -> PictureFiles:
 
 def _splits(folder: _Folder) -> tuple[dict[str, Rows], str]:
     if any("split" in row.values for row in folder.rows):
-        return splits_of([SPLIT_OF[row.values.get("split", "database").lower()] for row in folder.rows]), "given"
+        return splits_of([SPLIT_OF[(row.values.get("split") or "database").lower()] for row in folder.rows]), "given"
     names = folder.files if any(folder.files) else [row.values.get(PICTURE, "") for row in folder.rows]
     if isinstance(values := _image_values(folder), Regions):
         names = values.pictures.astype(np.str_).tolist()
@@ -325,7 +336,7 @@ def _absent_modalities(folder: _Folder, names: Sequence[str]) -> Iterator[str]:
             continue
         reason = f'{folder.metadata} does not have the column "{column}", and there is no {modality}.npy'
         if modality in folder.given:
-            reason = f"{modality}.npy holds no values"
+            reason = f"{modality}.npy does not contain values"
         elif column in names:
             reason = f'the column "{column}" is empty'
         yield f"No item has a {what}: {reason}."

@@ -66,11 +66,17 @@ class ModelChange:
         self.begin(config)
 
     def begin(self, config: SiloConfig) -> None:
-        """Begin to change to the new run that a config names, unless a change is under way.
+        """Begin to change to the new run that a config names, unless the change to it is under way.
 
         Raises:
-            UserError: if the folder does not hold a trained run.
+            UserError: if the folder does not hold a trained run, or the change to another run is under way.
         """
+        awaited = self._config.next_run
+        if self.successor is not None and config.next_run != awaited:
+            raise UserError(
+                f"next_run was changed while the silo changes to the model of {awaited}. Start the silo again to use "
+                "another run."
+            )
         self._config = config
         if config.next_run is None or self.successor is not None:
             return
@@ -121,15 +127,22 @@ class ModelChange:
 
         Other changes of the file need a restart.
         """
-        await self._logged(lambda: self.begin(read()))
-        log_event("the config was read again", next_run=str(self._config.next_run or ""))
 
-    async def _logged(self, work: Callable[[], None]) -> None:
-        """Do some work in a thread, and log the error with which it ends."""
+        def begin() -> None:
+            """Use the file as it is now."""
+            self.begin(read())
+            log_event("the config was read again", next_run=str(self._config.next_run or ""))
+
+        await self._logged(begin, "the config cannot be read again")
+
+    async def _logged(
+        self, work: Callable[[], None], refused: str = "the change to the new model does not go on"
+    ) -> None:
+        """Do some work in a thread, and log the error with which it ends, a `UserError` as the event ``refused``."""
         try:
             await asyncio.to_thread(work)
         except UserError as error:
-            log_event("the change to the new model does not go on", level=WARNING, reason=str(error))
+            log_event(refused, level=WARNING, reason=str(error))
         except Exception as error:  # the process answers with the old model
             log_event("the change to the new model failed", level=ERROR, reason=f"{type(error).__name__}: {error}")
 

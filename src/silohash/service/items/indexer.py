@@ -271,14 +271,16 @@ class Indexer:
 
     def _entry(self, item: FolderItem) -> Entry:
         """Return the entry of an item that is about to be written."""
-        known = self.ledger.entry(item.id)
-        replaced = known.replaced if known is not None else bool(self.has(item.id))
-        return Entry(item.id, item.stamp, "pending", replaced=replaced)
+        return Entry(item.id, item.stamp, "pending", replaced=self._replaces(item.id, self.ledger.entry(item.id)))
+
+    def _replaces(self, name: str, known: Entry | None) -> bool:
+        """Return whether an item has the id of one of the first indexing, which is still there if nothing is ``known``."""
+        return bool(self.has(name)) if known is None else known.replaced
 
     def _skip(self, item: FolderItem, reason: str) -> bool:
         """Note that an item cannot be indexed, and remove its former version. Return whether this was not known before."""
         known = self.ledger.entry(item.id)
-        entry = Entry(item.id, item.stamp, "skipped", reason, known is not None and known.replaced)
+        entry = Entry(item.id, item.stamp, "skipped", reason, self._replaces(item.id, known))
         if entry == known:
             return False
         self._drop([item.id])
@@ -339,7 +341,7 @@ def _opened(index: Path, silo: str, modality: Modality, encoder: Encoder) -> Sto
         if store.manifest.model_digest != encoder.digest:
             raise UserError(
                 f"{path} was built with model {store.manifest.model_digest[:12]}, and the run has {encoder.digest[:12]}. "
-                "Index the silo again: silohash index"
+                "Index the silo again: silohash index RUN"
             )
     except UserError:
         store.close()

@@ -104,6 +104,8 @@ class Keeper:
         self._following: Indexer | None = None
         self._successor: Successor | None = None
         self._builder: threading.Thread | None = None
+        self._builds: Successor | None = None
+        self._starting = threading.Lock()
         self._changing = threading.RLock()
         self._updating = threading.RLock()
         self._scanning = threading.Lock()
@@ -261,8 +263,13 @@ class Keeper:
         return change
 
     def _start_builder(self, successor: Successor) -> None:
-        self._builder = threading.Thread(target=self._build, args=(successor,), name="new model", daemon=True)
-        self._builder.start()
+        """Start to build the index of a new model, unless that has been started."""
+        with self._starting:  # `follow` may be called while another thread becomes the keeper
+            if self._builds is successor:
+                return
+            self._builds = successor
+            self._builder = threading.Thread(target=self._build, args=(successor,), name="new model", daemon=True)
+            self._builder.start()
 
     def _build(self, successor: Successor) -> None:
         """Build the index of a new model, again and again until it succeeds."""

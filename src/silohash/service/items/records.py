@@ -8,6 +8,7 @@ power failure.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,9 @@ PUT = "put"
 
 SHORT_DIGITS = 12
 REMEDY = "Remove it, and put the item again."
+
+_PICTURE = re.compile(rf"[0-9a-f]{{32}}-[0-9a-f]{{{SHORT_DIGITS}}}(\.\w+)?")
+"""Name of a picture file: the digest of the item's id, and the beginning of that of its content."""
 
 
 class Record(BaseModel):
@@ -98,12 +102,12 @@ class Records:
     def remove_leftovers(self) -> None:
         """Remove pictures that no record names, as after a process was killed between its two writes.
 
-        Pictures of damaged records are kept.
+        Pictures of damaged records and files that were not written here are kept.
         """
         if not self.folder.is_dir():
             return
         for path in self.folder.iterdir():
-            if path.suffix != ".json" and not path.name.startswith(".") and not self._is_used(path.name):
+            if _PICTURE.fullmatch(path.name) and not self._is_used(path.name):
                 path.unlink(missing_ok=True)
 
     def _is_used(self, picture: str) -> bool:

@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-from silohash.data.formats.folder import SPLIT_OF, row_ids
+from silohash.data.formats.folder import LABELS, SPLIT_OF, allowed_labels, problems_of_values, row_ids
 from silohash.data.formats.metadata import FILES, MetadataRow, read_metadata
 from silohash.data.links import Boundary
 from silohash.files import digest_json, read_json
@@ -72,6 +73,20 @@ class Scan:
     unsettled: bool = False
 
 
+class _Rows(NamedTuple):
+    """The rows of the metadata as they were read.
+
+    Attributes:
+        files: changes whenever the metadata or the list of allowed labels does.
+        rows: the ids and the rows.
+        allowed: the labels that rows may have; None for any.
+    """
+
+    files: object
+    rows: list[tuple[str, MetadataRow]]
+    allowed: tuple[str, ...] | None
+
+
 class FolderScanner:
     """Read an items folder. The metadata file is read again only if it has changed.
 
@@ -85,7 +100,7 @@ class FolderScanner:
         """Read from a folder that exists."""
         self.folder = folder
         self.records = Records(folder)
-        self._rows: tuple[tuple[Path, int, int], list[tuple[str, MetadataRow]]] | None = None
+        self._rows: _Rows | None = None
         self._known: dict[str, tuple[Signature, FolderItem]] = {}
         self.names: frozenset[str] = frozenset()
 
@@ -118,29 +133,40 @@ class FolderScanner:
         """Add the rows of the metadata. While the file is being written, the rows read before are used."""
         stat = metadata.stat()
         if _is_settled(stat, now):
-            key = (metadata, stat.st_size, stat.st_mtime_ns)
-            if self._rows is None or self._rows[0] != key:
-                self._read_rows(scan, key)
+            labels = self.folder / LABELS
+            files = (metadata, stat.st_size, stat.st_mtime_ns), signature(labels) if labels.is_file() else None
+            if self._rows is None or self._rows.files != files:
+                self._read_rows(scan, metadata, files)
         else:
             scan.unsettled, scan.complete = True, False
         boundary = Boundary(self.folder)
-        for name, row in self._rows[1] if self._rows is not None else ():
-            self._add_row(scan, name, row, boundary, now)
+        if self._rows is not None:
+            for name, row in self._rows.rows:
+                self._add_row(scan, name, row, self._rows.allowed, boundary, now)
 
-    def _read_rows(self, scan: Scan, key: tuple[Path, int, int]) -> None:
+    def _read_rows(self, scan: Scan, metadata: Path, files: object) -> None:
         try:
             _, rows = read_metadata(self.folder)
-            self._rows = (key, list(zip(row_ids(rows), rows, strict=True)))
+            self._rows = _Rows(files, list(zip(row_ids(rows), rows, strict=True)), allowed_labels(self.folder))
         except UserError as error:
-            scan.problems[key[0].name] = str(error)
+            scan.problems[metadata.name] = str(error)
             scan.complete = False
 
-    def _add_row(self, scan: Scan, name: str, row: MetadataRow, boundary: Boundary, now: float) -> None:
+    def _add_row(
+        self,
+        scan: Scan,
+        name: str,
+        row: MetadataRow,
+        allowed: tuple[str, ...] | None,
+        boundary: Boundary,
+        now: float,
+    ) -> None:
         """Add one row of the metadata. Queries are held out, as by ``silohash index``."""
         values, where = row.values, f"row {row.number}"
         if SPLIT_OF.get(values.get("split", "").lower()) == "query":
             return
         problem = row.problem or _problem_of_picture(values.get("file_name", ""), boundary)
+        problem = problem or next(problems_of_values(row, allowed), "")
         if not problem and name in scan.items:
             problem = f'the id "{name}" occurs in an earlier row'
         if problem:

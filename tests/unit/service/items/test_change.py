@@ -88,8 +88,11 @@ def test_the_new_index_is_opened_and_the_old_one_closed_later(begin: Callable[..
     change.look()
 
 
-def test_a_new_run_is_found_in_the_config(begin: Callable[..., Any], built: Built) -> None:
-    kept = Kept()
+def test_a_new_run_is_found_in_the_config(
+    begin: Callable[..., Any], built: Built, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept, logged = Kept(), []
+    monkeypatch.setattr(module, "log_event", lambda event, **fields: logged.append((event, fields)))
     change, _, _, _ = begin(None, kept=kept)
     change.look()
     assert (change.successor, kept.events) == (None, [])
@@ -99,10 +102,15 @@ def test_a_new_run_is_found_in_the_config(begin: Callable[..., Any], built: Buil
 
     asyncio.run(change.reload(broken))
     assert change.successor is None
+    assert [event for event, _ in logged] == ["the config cannot be read again"]
     asyncio.run(change.reload(lambda: SimpleNamespace(next_run=Path("new"), keep_old_hours=1.0)))
     assert (change.successor, kept.events) == (built, [built])
+    logged.clear()
     asyncio.run(change.reload(lambda: SimpleNamespace(next_run=Path("newer"), keep_old_hours=1.0)))
     assert kept.events == [built], "one change at a time"
+    [(event, fields)] = logged
+    assert event == "the config cannot be read again"
+    assert "next_run was changed while the silo changes to the model of new" in fields["reason"]
 
 
 def test_a_change_that_is_over_is_not_begun_again(begin: Callable[..., Any], built: Built) -> None:

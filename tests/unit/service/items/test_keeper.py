@@ -112,6 +112,16 @@ def test_deleted_items_of_the_folder_stay_hidden(run: Run, folder: Path) -> None
         assert keeper.put(Record(id="a.png", text="red")).indexed
 
 
+def test_an_item_of_the_first_indexing_stays_hidden_after_a_text_without_a_code(run: Run, folder: Path) -> None:
+    with keeper_of(run, folder, "first") as keeper:
+        keeper.put(Record(id="first", text="red"))
+        keeper._writer().ledger.forget(["first"])  # as the first indexing leaves an item
+        until(keeper.first_update.is_set)
+        assert not keeper.put(Record(id="first", text="zzz")).indexed
+        assert keeper.delete("first")
+        assert keeper._scanner.records.read("first") == Record(id="first", deleted=True)
+
+
 def test_what_was_put_is_indexed_after_a_crash_in_between(run: Run, folder: Path) -> None:
     keeper = keeper_of(run, folder, "crash")
     keeper._scanner.records.write(Record(id="a", text="red square"))
@@ -241,6 +251,34 @@ def test_items_go_to_the_index_of_a_new_model_too(
         keeper.follow(following)  # type: ignore[arg-type]
         until(lambda: keeper._following is not None)
         assert [each.index for each in keeper._writers()] == [run.index_folder / "changing", tmp_path / "next"]
+
+
+def test_a_new_model_that_is_named_while_another_process_hands_over_is_built_once(
+    run: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    following = Following(run, folder, "twice", tmp_path / "next")
+    built, going_on = [], threading.Event()
+
+    def build(stopped: threading.Event) -> Indexer:
+        built.append(threading.current_thread())
+        going_on.wait(LONGEST_SECONDS)
+        return following._open()
+
+    monkeypatch.setattr(following, "build", build)
+    keeper = keeper_of(run, folder, "twice")
+
+    @contextmanager
+    def server(begun: Keeper) -> Iterator[None]:
+        begun.follow(following)  # type: ignore[arg-type]
+        yield
+
+    keeper._server = server
+    with keeper:
+        until(lambda: built)
+        keeper.follow(following)  # type: ignore[arg-type]
+        going_on.set()
+        until(lambda: keeper._following is not None)
+    assert len(built) == 1
 
 
 def test_an_index_that_has_replaced_the_old_one_is_not_opened_again(

@@ -39,13 +39,16 @@ def test_pictures_of_interrupted_writes_are_removed(folder: Path) -> None:
     records = Records(folder)
     kept = records.write(Record(id="a"), b"first", ".png")
     stem = kept.picture.rpartition("-")[0]
-    for name in (f"{stem}-000000000000.png", "fedcba-000000000000.png"):
+    for name in (f"{stem}-000000000000.png", f"{'fedc' * 8}-000000000000"):
         (folder / "put" / name).write_bytes(b"left over")
-    damaged = folder / "put" / "0123.json"
-    damaged.write_text("{")
-    (folder / "put" / "0123-ffffffffffff.png").write_bytes(b"of the damaged record")
+    other = "0123456789abcdef" * 2
+    (folder / "put" / f"{other}.json").write_text("{")
+    of_damaged = f"{other}-ffffffffffff.png"
+    of_user = ["tee-shot.jpg", "notes.txt", "cafe-000000000000.png"]
+    for name in (of_damaged, *of_user):
+        (folder / "put" / name).write_bytes(b"content")
     records.remove_leftovers()
-    assert names(folder) == sorted(["0123.json", "0123-ffffffffffff.png", f"{stem}.json", kept.picture])
+    assert names(folder) == sorted([f"{other}.json", of_damaged, *of_user, f"{stem}.json", kept.picture])
 
 
 def test_a_damaged_record_is_named_and_can_be_replaced(folder: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from silohash.data.formats.folder import read_folder
 from silohash.service.items.records import Record
 from silohash.service.items.scan import SETTLED_SECONDS, FolderScanner
 from tests.served import png
@@ -81,6 +82,26 @@ def test_rows_of_metadata_are_items(folder: Path) -> None:
         "row 7": 'the picture "../x.png" lies outside the folder',
         "five": "there is neither a picture nor a text",
     }
+
+
+def test_rows_are_left_out_as_by_a_first_indexing(folder: Path) -> None:
+    (folder / "metadata.csv").write_text(
+        "id,text,labels,split\na,red,boat,\nb,red,boat,qurey\nc,red,car,\nd,red,sky|boat,query\n"
+    )
+    (folder / "labels.txt").write_text("boat\nsky\n")
+    scanner = FolderScanner(folder)
+    scan = scanner.scan(later())
+    problems = {
+        "row 3": 'the split "qurey" is not one of query, test, database, validation, train',
+        "row 4": 'the label "car" is not allowed',
+    }
+    assert (set(scan.items), scan.problems) == ({"a"}, problems)
+    archive = read_folder(folder)
+    assert archive.ids.tolist() == ["a", "d"]
+    assert {name: rows.tolist() for name, rows in archive.splits.items()}["query"] == [1]
+    assert [line.split(": ")[1].split(";")[0] for line in archive.card.skipped] == list(problems.values())
+    (folder / "labels.txt").write_text("boat\nsky\ncar\n")
+    assert set(scanner.scan(later()).items) == {"a", "c"}
 
 
 def test_links_out_of_the_folder_are_not_followed(folder: Path, tmp_path: Path) -> None:
