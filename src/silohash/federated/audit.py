@@ -101,14 +101,6 @@ class UpdateAudit:
         return found
 
 
-def suspicious_updates(current: ReadArrays, updates: Sequence[Message]) -> dict[str, str]:
-    """Return the silos whose updates are far longer than the median or point away from the others, with the reason."""
-    audit = UpdateAudit(current, len(updates))
-    for update in updates:
-        audit.add(update)
-    return audit.remarks()
-
-
 def has_weight(update: Message) -> bool:
     """Return whether an update has a positive weight in any group."""
     return any(weight > 0 for weight in update.weights.values())

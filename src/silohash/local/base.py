@@ -372,6 +372,14 @@ def drawn_rows(count: int, most: int, device: torch.device) -> Tensor:
     return rows.to(device)
 
 
+def draw_anchors(data: SiloData, state: SiloState, most: int) -> None:
+    """Draw at most ``most`` stored items with which batches are compared (`drawn_rows`).
+
+    Their positions are the working tensor ``anchors``, ``(min(n, most),)`` int64.
+    """
+    state.buffers["anchors"] = drawn_rows(len(data), most, data.has_image.device)
+
+
 def partner_outputs(state: SiloState, modality: Modality, rows: Tensor) -> Tensor:
     """Return the stored outputs of the other modality, ``(B, K)``.
 

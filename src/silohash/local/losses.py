@@ -9,6 +9,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from torch import Tensor
 
+from silohash.local.base import signs
+
 
 def similarity(labels: Tensor, others: Tensor, *, graded: bool) -> Tensor:
     """Return the similarity of items by their labels.
@@ -69,6 +71,17 @@ def quantization(codes: Tensor, targets: Tensor) -> Tensor:
     Source: Jiang and Li, equation (1), second term.
     """
     return (targets - codes).square()
+
+
+def straight_through(codes: Tensor) -> Tensor:
+    """Return the signs of the codes with the gradient of the identity, ``(B, K)``.
+
+    Args:
+        codes: ``(B, K)`` outputs of the network in training.
+
+    Source: Su et al., "Greedy Hash", NeurIPS 2018, the forward and the backward pass of the hash layer.
+    """
+    return codes + (signs(codes) - codes).detach()
 
 
 def balance(codes: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from pydantic import ValidationError
 
 from silohash.exchange.message import Message
+from silohash.federated.audit import UpdateAudit
 from silohash.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
 from silohash.local.base import MethodParams
 from silohash.local.supervised.dcmh import DCMH, DCMHParams
@@ -18,6 +19,7 @@ from silohash.models.parameters import params_of
 from silohash.models.towers import HashNet
 from silohash.runtime.engine.port import SiloTask
 from silohash.runtime.silo import make_context
+from silohash.types import ReadArrays
 from tests.runs import loop_config, model_spec, silo_data
 
 BITS, CLASSES = 8, 6
@@ -33,6 +35,14 @@ def update(sender: str, image: object, text: object = (1, 1), weight: float = 1.
         kind="update", sender=sender, round=0, params={**params, "image.steps": np.asarray(steps)},
         weights={"image": weight, "text": 1.0}, counts={"items": 1},
     )  # fmt: skip
+
+
+def audited(current: ReadArrays, updates: Sequence[Message]) -> UpdateAudit:
+    """Return an audit to which all updates are added."""
+    audit = UpdateAudit(current, len(updates))
+    for each in updates:
+        audit.add(each)
+    return audit
 
 
 def draw(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -10,8 +10,8 @@ import pytest
 
 from silohash.exchange.message import Message
 from silohash.federated import audit
-from silohash.federated.audit import UpdateAudit, mislabeled_silos, suspicious_updates
-from tests.unit.federated.helpers import CURRENT, update
+from silohash.federated.audit import UpdateAudit, mislabeled_silos
+from tests.unit.federated.helpers import CURRENT, audited, update
 
 
 def scored(sender: str, score: float, chance: float | None = 0.4, queries: int = 40) -> Message:
@@ -49,23 +49,23 @@ def test_no_silo_is_reported_before_something_is_learned_or_among_two() -> None:
 
 def test_suspicions_name_large_moves_and_opposite_ones() -> None:
     updates = [update(str(n), [1, 0.1 * n, 0]) for n in range(4)]
-    assert suspicious_updates(CURRENT, updates) == {}
-    assert "49 times" in suspicious_updates(CURRENT, [*updates, update("large", [50, 0, 0])])["large"]
-    assert "away" in suspicious_updates(CURRENT, [*updates, update("other", [-1, 0, 0])])["other"]
+    assert audited(CURRENT, updates).remarks() == {}
+    assert "49 times" in audited(CURRENT, [*updates, update("large", [50, 0, 0])]).remarks()["large"]
+    assert "away" in audited(CURRENT, [*updates, update("other", [-1, 0, 0])]).remarks()["other"]
 
 
 @pytest.mark.parametrize(("length", "reported"), [(4.9, False), (5.1, True)])
 def test_updates_beyond_five_times_the_median_are_reported(length: float, reported: bool) -> None:
     updates = [*(update(str(n), [1, 0, 0]) for n in range(4)), update("far", [length, 0, 0])]
-    assert bool(suspicious_updates(CURRENT, updates)) == reported
+    assert bool(audited(CURRENT, updates).remarks()) == reported
 
 
 @pytest.mark.parametrize(("cosine", "reported"), [(-0.15, False), (-0.25, True)])
 def test_updates_against_the_others_are_reported(cosine: float, reported: bool) -> None:
     turned = [cosine, math.sqrt(1 - cosine**2), 0]
     updates = [*(update(str(n), [1, 0, 0]) for n in range(4)), update("turned", turned)]
-    assert set(suspicious_updates(CURRENT, updates)) == ({"turned"} if reported else set())
-    assert suspicious_updates(CURRENT, updates[3:]) == {}
+    assert set(audited(CURRENT, updates).remarks()) == ({"turned"} if reported else set())
+    assert audited(CURRENT, updates[3:]).remarks() == {}
 
 
 @pytest.mark.parametrize(
@@ -99,10 +99,7 @@ def test_three_silos_are_enough_to_find_mislabeled_ones() -> None:
 
 
 def products(current: dict, updates: list[Message]) -> list:
-    seen = UpdateAudit(current, len(updates))
-    for each in updates:
-        seen.add(each)
-    sketches = np.stack(seen.sketches)
+    sketches = np.stack(audited(current, updates).sketches)
     return (sketches @ sketches.T).round(3).tolist()
 
 
@@ -130,9 +127,9 @@ def test_sketches_of_many_silos_share_the_memory_of_few(monkeypatch: pytest.Monk
         seen.add(updates[0])
         sizes.append(silos * seen.sketches[0].nbytes)
     assert max(sizes) <= 1.3 * audit.SKETCH_BYTES
-    assert suspicious_updates(current, updates) == {}
+    assert audited(current, updates).remarks() == {}
     against = Message("update", "against", 0, params={n: -a for n, a in sent.items()}, weights=weights)
-    assert set(suspicious_updates(current, [*updates, against])) == {"against"}
+    assert set(audited(current, [*updates, against]).remarks()) == {"against"}
 
 
 def test_parameters_that_a_silo_does_not_send_are_left_out_of_its_products() -> None:
@@ -144,14 +141,14 @@ def test_parameters_that_a_silo_does_not_send_are_left_out_of_its_products() -> 
 @pytest.mark.parametrize("size", [1.0, 0.1])
 def test_three_silos_are_enough_to_find_one_that_points_away(size: float) -> None:
     updates = [update("a", [size, 0, 0]), update("b", [size, 0, 0]), update("c", [-size, 0, 0])]
-    assert set(suspicious_updates(CURRENT, updates)) == {"c"}
+    assert set(audited(CURRENT, updates).remarks()) == {"c"}
     turned = [-0.25 * size, size * math.sqrt(1 - 0.25**2), 0]
-    assert set(suspicious_updates(CURRENT, [*updates[:2], update("c", turned)])) == {"c"}
+    assert set(audited(CURRENT, [*updates[:2], update("c", turned)]).remarks()) == {"c"}
 
 
 def test_nothing_is_suspicious_while_most_silos_stand_still() -> None:
     still = [update(str(n), [0, 0, 0]) for n in range(3)]
-    assert suspicious_updates(CURRENT, [*still, update("moved", [5, 0, 0])]) == {}
+    assert audited(CURRENT, [*still, update("moved", [5, 0, 0])]).remarks() == {}
 
 
 @pytest.mark.parametrize(("chance", "reported"), [(0.8, True), (0.85, False)])

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from silohash.federated import robust
-from silohash.federated.audit import suspicious_updates
 from silohash.federated.averaging import weighted_average
 from silohash.federated.robust import (
     capped_average,
@@ -34,7 +33,7 @@ from tests.runs import (
     run_loop,
     same_arrays,
 )
-from tests.unit.federated.helpers import CURRENT, update
+from tests.unit.federated.helpers import CURRENT, audited, update
 
 
 @pytest.mark.parametrize(
@@ -149,11 +148,11 @@ def test_silos_without_weight_are_not_neighbors() -> None:
     kept, remarks = clip_updates(CURRENT, [*empty, far, *near], factor=1.0)
     assert list(remarks) == ["far"]
     assert [message.params["image.w"][0] for message in kept[7:9]] == pytest.approx([5, 5.01])
-    assert suspicious_updates(CURRENT, [*empty, far, *near]) == {
+    assert audited(CURRENT, [*empty, far, *near]).remarks() == {
         "far": "its update is 10 times as long as the median silo's"
     }
     assert clip_updates(CURRENT, empty, factor=1.0) == (empty, {})
-    assert suspicious_updates(CURRENT, empty) == {}
+    assert audited(CURRENT, empty).remarks() == {}
 
 
 def test_krum_compares_silos_in_what_both_of_them_train() -> None:

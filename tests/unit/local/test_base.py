@@ -12,6 +12,7 @@ from silohash.local.base import (
     MethodParams,
     SiloState,
     class_group,
+    draw_anchors,
     drawn_rows,
     joint_codes,
     joint_step,
@@ -193,3 +194,12 @@ def test_drawn_rows_are_different_and_ascending(count: int, most: int) -> None:
     assert set(found) <= set(range(count))
     if most < count:
         assert drawn_rows(count, most, torch.device("cpu")).tolist() != found
+
+
+def test_anchors_are_drawn_from_all_items_of_the_silo() -> None:
+    state = SiloState({"labels": torch.ones(1)})
+    draw_anchors(silo_data(5), state, 9)
+    assert state.buffers["anchors"].tolist() == [0, 1, 2, 3, 4]
+    draw_anchors(silo_data(5), state, 2)
+    assert len(state.buffers["anchors"].unique()) == len(state.buffers["anchors"]) == 2
+    assert "labels" in state.buffers

@@ -19,6 +19,7 @@ from silohash.local.losses import (
     pair_weights,
     quantization,
     similarity,
+    straight_through,
 )
 
 
@@ -56,6 +57,14 @@ def test_pair_likelihood_equals_loops_and_is_stable() -> None:
     huge = pair_likelihood(1e3 * torch.ones(1, 8), torch.ones(1, 8), torch.ones(1, 1))
     assert torch.isfinite(huge).all()
     assert torch.allclose(pair_likelihood(0 * codes, others, similar), torch.tensor(math.log(2), dtype=torch.float64))
+
+
+def test_straight_through_is_the_sign_with_the_gradient_of_the_identity() -> None:
+    values = torch.tensor([[-2.0, -0.1, 0.0, 0.4, 30.0]], dtype=torch.float64, requires_grad=True)
+    codes, incoming = straight_through(values), drawn(1, 5)
+    codes.backward(incoming)
+    assert codes.tolist() == [[-1, -1, 1, 1, 1]]
+    assert torch.equal(values.grad, incoming)
 
 
 def test_pair_weights_give_each_kind_of_pair_half_of_the_loss() -> None:

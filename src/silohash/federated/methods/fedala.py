@@ -79,14 +79,17 @@ class FedALAParams(MethodParams):
 
 
 def updated_mix(mix: Tensor, gradient: Tensor, common: Tensor, own: Tensor, rate: float) -> Tensor:
-    """Return the mixing weights after one gradient step, clipped to [0, 1]. All tensors have the shape of one layer.
+    """Return the mixing weights after one gradient step, clipped to [0, 1].
 
     Args:
-        mix: Mixing weights W before the step.
-        gradient: Gradient of the loss with respect to the mixed parameters.
-        common: Global parameters.
-        own: The silo's own parameters.
+        mix: Mixing weights W before the step, of the shape of one parameter of the model.
+        gradient: Gradient of the loss with respect to the mixed parameter, of the same shape.
+        common: Global parameter of the same shape.
+        own: The silo's own parameter of the same shape.
         rate: Learning rate (eta).
+
+    Returns:
+        The new weights, of the same shape.
 
     Source: FedALA, update of W.
     """

@@ -46,6 +46,7 @@ from silohash.federated.prototypes import fused_statistics
 from silohash.federated.shared_means import SharedMean, class_mean
 from silohash.federated.statistics import ReleaseParams, sum_statistics
 from silohash.local.base import LocalMethod, MethodParams, signs
+from silohash.local.losses import straight_through
 from silohash.local.supervised.triplet import Triplet, pairwise_distances, triplet_loss
 from silohash.models.discriminator import PairJudge
 from silohash.models.parameters import install, params_of
@@ -170,11 +171,6 @@ def printed_adversarial_loss(made: Tensor, real: Tensor) -> Tensor:
     Source: FedHAP, equation (8).
     """
     return -((1.0 - F.logsigmoid(made)).mean() + F.logsigmoid(real).mean())
-
-
-def straight_through(codes: Tensor) -> Tensor:
-    """Return the signs of relaxed codes, with the gradients of the relaxed codes."""
-    return codes + (signs(codes) - codes).detach()
 
 
 class FedHAP(FederatedMethod):

@@ -19,24 +19,24 @@ The paper's objective is `pair_likelihood` + eta * `quantization`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
-from torch import Tensor, nn
+from torch import nn
 
 from silohash.local.base import (
     MethodParams,
     SiloData,
     SiloState,
-    drawn_rows,
+    draw_anchors,
     signs,
     store_all,
     store_batch,
     tower_steps,
 )
-from silohash.local.losses import mean_similarity, pair_likelihood, pair_weights, quantization, similarity
+from silohash.local.losses import quantization
+from silohash.local.stored_pairs import collapse_warnings, labels_and_share, stored_likelihood
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
 from silohash.types import MethodCard, Outputs, PairBatch, Step, Terms
@@ -110,10 +110,8 @@ class DPSH:
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store the outputs of all items, the labels, and the share of similar pairs."""
-        assert data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-        state.buffers = {"labels": data.labels}
+        state.buffers = labels_and_share(data, graded=self.params.similarity == "graded")
         store_all(model, data, state)
-        state.buffers["share"] = mean_similarity(data.labels, graded=self.params.similarity == "graded")
         self.end_epoch(model, data, state)
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
@@ -125,7 +123,9 @@ class DPSH:
             return {}
         anchors = state.buffers["anchors"]
         anchors = anchors[state.buffers[f"has_{modality}"][anchors]]
-        likelihood = self._likelihood(codes, state.buffers[modality][anchors], rows, anchors, state)
+        stored = state.buffers[modality][anchors]
+        graded, balanced = self.params.similarity == "graded", self.params.class_balance
+        likelihood = stored_likelihood(codes, stored, rows, anchors, state, graded=graded, balanced=balanced)
         drift = quantization(codes, signs(codes.detach()))
         in_paper = self.params.normalization == "paper"
         return {
@@ -136,15 +136,6 @@ class DPSH:
             ),
         }
 
-    def _likelihood(self, codes: Tensor, stored: Tensor, rows: Tensor, anchors: Tensor, state: SiloState) -> Tensor:
-        """Return the weighted likelihood of each pair, ``(B, N)``."""
-        labels = state.buffers["labels"]
-        similar = similarity(labels[rows], labels[anchors], graded=self.params.similarity == "graded")
-        likelihood = pair_likelihood(codes, stored, similar)
-        if not self.params.class_balance:
-            return likelihood
-        return likelihood * pair_weights(similar, float(state.buffers["share"]))
-
     def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
         """Store the outputs of the batch."""
         (modality,) = step.modalities
@@ -152,13 +143,9 @@ class DPSH:
 
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Draw the stored items for the next epoch."""
-        state.buffers["anchors"] = drawn_rows(len(data), self.params.anchors, data.has_image.device)
+        draw_anchors(data, state, self.params.anchors)
 
     def warnings(self, terms: Mapping[str, float]) -> list[str]:
-        """Return a warning if the codes collapse: outputs near zero give every pair a likelihood of ln 2."""
-        if self.params.class_balance or abs(terms.get("likelihood", 0.0) - math.log(2)) > 1e-4:
-            return []
-        return [
-            "The codes have collapsed: the likelihood per pair is ln 2, as if every output were zero. "
-            "Raise the learning rate, or use the preset recommended."
-        ]
+        """Return a warning if the codes collapse, unless classes are balanced."""
+        remedy = "Raise the learning rate, or use the preset recommended."
+        return collapse_warnings(terms, balanced=self.params.class_balance, remedy=remedy)

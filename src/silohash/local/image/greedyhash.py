@@ -28,9 +28,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.local.base import MethodParams, SiloState, class_group, joint_step, signs
+from silohash.local.base import MethodParams, SiloState, class_group, joint_step
 from silohash.local.default_hooks import DefaultHooks
-from silohash.local.losses import mean_where
+from silohash.local.losses import mean_where, straight_through
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
 from silohash.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
@@ -64,14 +64,6 @@ class GreedyHashParams(MethodParams):
     """Weight of the penalty that keeps outputs near -1 and 1 (alpha in the paper), at least 0."""
     targets: Literal["all", "first"] = "all"
     """Targets of an item with several labels: `all` with equal shares, or the `first` of them alone."""
-
-
-def straight_through(values: Tensor) -> Tensor:
-    """Return the signs of the values, with the gradient of the identity.
-
-    Source: Su et al., the forward and the backward pass of the hash layer.
-    """
-    return values + (signs(values) - values).detach()
 
 
 def class_targets(labels: Tensor, kind: Literal["all", "first"]) -> Tensor:

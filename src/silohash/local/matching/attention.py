@@ -179,7 +179,14 @@ def contexts(weights: Tensor, keys: Tensor, direction: Direction) -> Tensor:
 
 
 def context_lengths(squares: Tensor) -> Tensor:
-    """Return the lengths of contexts, given their squares, which rounding can make negative."""
+    """Return the lengths of contexts, given their squares, which rounding can make negative.
+
+    Args:
+        squares: Squared lengths of any shape.
+
+    Returns:
+        Positive lengths of the same shape.
+    """
     return squares.clamp(min=SMALLEST_SQUARE).sqrt()
 
 
@@ -207,6 +214,9 @@ def mean_over(values: Tensor, mask: Tensor, dim: int) -> Tensor:
         values: Cosines or scores of any shape, with words or regions as one dimension.
         mask: bool, False for padding, with as many dimensions, which broadcasts to the values.
         dim: The dimension of the words or regions.
+
+    Returns:
+        The means, of the shape of the values without this dimension.
     """
     return (values * mask).sum(dim) / mask.sum(dim).clamp(min=1)
 

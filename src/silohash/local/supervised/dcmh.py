@@ -22,7 +22,6 @@ Equation (2), which is equation (1) with one code for both modalities, is `pair_
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
@@ -34,22 +33,15 @@ from silohash.local.base import (
     MethodParams,
     SiloData,
     SiloState,
-    drawn_rows,
+    draw_anchors,
     joint_codes,
     partner_outputs,
     store_all,
     store_batch,
     tower_steps,
 )
-from silohash.local.losses import (
-    balance,
-    mean_similarity,
-    pair_contrast,
-    pair_likelihood,
-    pair_weights,
-    quantization,
-    similarity,
-)
+from silohash.local.losses import balance, pair_contrast, quantization
+from silohash.local.stored_pairs import collapse_warnings, labels_and_share, stored_likelihood
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
 from silohash.types import MethodCard, Outputs, PairBatch, Step, Terms
@@ -156,10 +148,8 @@ class DCMH:
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store both networks' outputs of all items, the labels, and the share of similar pairs."""
-        assert data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-        state.buffers = {"labels": data.labels}
+        state.buffers = labels_and_share(data, graded=self.params.similarity == "graded")
         store_all(model, data, state)
-        state.buffers["share"] = mean_similarity(data.labels, graded=self.params.similarity == "graded")
         self.end_epoch(model, data, state)
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
@@ -172,11 +162,9 @@ class DCMH:
         if not len(rows):
             return {}
         anchors = state.buffers["anchors"]
-        labels = state.buffers["labels"]
-        similar = similarity(labels[rows], labels[anchors], graded=self.params.similarity == "graded")
-        likelihood = pair_likelihood(codes, partner_outputs(state, modality, anchors), similar)
-        if self.params.class_balance:
-            likelihood = likelihood * pair_weights(similar, float(state.buffers["share"]))
+        stored = partner_outputs(state, modality, anchors)
+        graded, balanced = self.params.similarity == "graded", self.params.class_balance
+        likelihood = stored_likelihood(codes, stored, rows, anchors, state, graded=graded, balanced=balanced)
         drift = quantization(codes, state.buffers["code"][rows])
         if self.params.normalization == "mean":
             terms = self._terms(likelihood.mean(), drift.mean(), balance(codes).mean())
@@ -204,13 +192,9 @@ class DCMH:
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Set ``B = sign(F + G)`` and draw the stored items for the next epoch."""
         state.buffers["code"] = joint_codes(state)
-        state.buffers["anchors"] = drawn_rows(len(data), self.params.anchors, data.has_image.device)
+        draw_anchors(data, state, self.params.anchors)
 
     def warnings(self, terms: Mapping[str, float]) -> list[str]:
-        """Return a warning if the codes collapse: outputs near zero give every pair a likelihood of ln 2."""
-        if self.params.class_balance or abs(terms.get("likelihood", 0.0) - math.log(2)) > 1e-4:
-            return []
-        return [
-            "The codes have collapsed: the likelihood per pair is ln 2, as if every output were zero. "
-            "Lower balance_weight, raise the learning rate, or use the preset recommended."
-        ]
+        """Return a warning if the codes collapse, unless classes are balanced."""
+        remedy = "Lower balance_weight, raise the learning rate, or use the preset recommended."
+        return collapse_warnings(terms, balanced=self.params.class_balance, remedy=remedy)

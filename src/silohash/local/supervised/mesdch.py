@@ -32,7 +32,7 @@ from silohash.local.base import (
     MethodParams,
     SiloData,
     SiloState,
-    drawn_rows,
+    draw_anchors,
     signs,
     store_all,
     store_batch,
@@ -254,4 +254,4 @@ class MESDCH(DefaultHooks):
         """Set B to the signs of the sum of all codes, and draw the stored items for the next epoch."""
         codes = [state.buffers[LABELS], *(state.buffers[modality] for modality in stored_modalities(state))]
         state.buffers["code"] = signs(torch.stack(codes).sum(0))
-        state.buffers["anchors"] = drawn_rows(len(data), self.params.anchors, data.has_image.device)
+        draw_anchors(data, state, self.params.anchors)

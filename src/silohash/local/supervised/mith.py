@@ -39,7 +39,7 @@ from silohash.local.base import (
     MethodParams,
     SiloData,
     SiloState,
-    drawn_rows,
+    draw_anchors,
     joint_step,
     partner_outputs,
     signs,
@@ -47,7 +47,8 @@ from silohash.local.base import (
     store_batch,
 )
 from silohash.local.concept_networks import CONCEPTS, GLOBAL, TOKEN, VECTOR, ConceptNet, alignment
-from silohash.local.losses import mean_similarity, pair_likelihood, pair_weights, quantization, similarity
+from silohash.local.losses import quantization
+from silohash.local.stored_pairs import labels_and_share, stored_likelihood
 from silohash.models.specs import ModelSpec
 from silohash.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms
 
@@ -209,10 +210,8 @@ class MITH:
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store the codes of both branches for all items, the labels, and the share of similar pairs."""
-        assert data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-        state.buffers = {"labels": data.labels}
+        state.buffers = labels_and_share(data, graded=self.params.similarity == "graded")
         store_all(BranchCodes(model).train(model.training), data, state)
-        state.buffers["share"] = mean_similarity(data.labels, graded=self.params.similarity == "graded")
         self.end_epoch(model, data, state)
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
@@ -253,12 +252,8 @@ class MITH:
 
     def _likelihood(self, codes: Tensor, stored: Tensor, rows: Tensor, anchors: Tensor, state: SiloState) -> Tensor:
         """Return the mean likelihood of the pairs of a batch's codes and stored ones, a scalar."""
-        labels = state.buffers["labels"]
-        similar = similarity(labels[rows], labels[anchors], graded=self.params.similarity == "graded")
-        likelihood = pair_likelihood(codes, stored, similar)
-        if self.params.class_balance:
-            likelihood = likelihood * pair_weights(similar, float(state.buffers["share"]))
-        return likelihood.mean()
+        graded, balanced = self.params.similarity == "graded", self.params.class_balance
+        return stored_likelihood(codes, stored, rows, anchors, state, graded=graded, balanced=balanced).mean()
 
     def _alignment(self, outputs: Outputs, batch: PairBatch) -> Terms:
         """Return the alignment of the images and texts of the same items, and that of their concepts."""
@@ -297,7 +292,7 @@ class MITH:
 
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Draw the stored items for the next epoch."""
-        state.buffers["anchors"] = drawn_rows(len(data), self.params.anchors, data.has_image.device)
+        draw_anchors(data, state, self.params.anchors)
 
     def warnings(self, terms: Mapping[str, float]) -> list[str]:
         """Return no warnings."""

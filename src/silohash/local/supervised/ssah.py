@@ -39,7 +39,7 @@ from silohash.local.base import (
     MethodParams,
     SiloData,
     SiloState,
-    drawn_rows,
+    draw_anchors,
     signs,
     store_all,
     store_batch,
@@ -47,7 +47,8 @@ from silohash.local.base import (
 )
 from silohash.local.default_hooks import DefaultHooks
 from silohash.local.label_networks import LabelNet, LocalResponse, MultiScale
-from silohash.local.losses import mean_similarity, pair_likelihood, pair_weights, quantization, similarity
+from silohash.local.losses import pair_likelihood, pair_weights, quantization, similarity
+from silohash.local.stored_pairs import labels_and_share
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import Adapted, HashNet
 from silohash.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
@@ -298,10 +299,8 @@ class SSAH(DefaultHooks):
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store the outputs of all networks for all items, the labels, and the share of similar pairs."""
-        assert data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         net = model.model if isinstance(model, Adapted) else model
-        share = mean_similarity(data.labels, graded=self.params.similarity == "graded")
-        state.buffers = {"labels": data.labels, "share": share}
+        state.buffers = labels_and_share(data, graded=self.params.similarity == "graded")
         with torch.no_grad():
             state.buffers["label_feature"], state.buffers["label_code"], _ = net.get_submodule(LABELS)(data.labels)
         store_all(model, data, state)
@@ -386,4 +385,4 @@ class SSAH(DefaultHooks):
         """Set B to the signs of the sum of all codes, and draw the stored items for the next epoch."""
         codes = [state.buffers["label_code"], *(state.buffers[modality] for modality in stored_modalities(state))]
         state.buffers["code"] = signs(torch.stack(codes).sum(0))
-        state.buffers["anchors"] = drawn_rows(len(data), self.params.anchors, data.has_image.device)
+        draw_anchors(data, state, self.params.anchors)

@@ -24,8 +24,8 @@ from silohash.federated.methods.fedhap import (
     quantizes,
     sampled_classes,
     signed_prototypes,
-    straight_through,
 )
+from silohash.local.losses import straight_through
 from silohash.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.local.supervised.triplet import Triplet, TripletParams
 from silohash.models.discriminator import PairJudge

@@ -17,21 +17,12 @@ from silohash.local.image.greedyhash import (
     class_targets,
     classification_loss,
     cubic_gap,
-    straight_through,
 )
 from silohash.types import Outputs
 from tests.runs import silo_data
 from tests.unit.federated.helpers import accepts, draw
 from tests.unit.local.image.helpers import BITS, image_precision, outputs_with, ready, without_labels
 from tests.unit.local.synthetic import BAND
-
-
-def test_straight_through_is_the_sign_with_the_gradient_of_the_identity() -> None:
-    values = torch.tensor([[-2.0, -0.1, 0.0, 0.4, 30.0]], dtype=torch.float64, requires_grad=True)
-    codes, incoming = straight_through(values), draw(1, 5)
-    codes.backward(incoming)
-    assert codes.tolist() == [[-1, -1, 1, 1, 1]]
-    assert torch.equal(values.grad, incoming)
 
 
 def test_targets_of_items_with_several_labels_and_without() -> None:

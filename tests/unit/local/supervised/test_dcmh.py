@@ -10,15 +10,8 @@ import pytest
 import torch
 
 from silohash.local.base import EpochRules, SiloState, epoch_rules, signs
-from silohash.local.supervised.dcmh import (
-    CARD,
-    DCMH,
-    DCMHParams,
-    pair_contrast,
-    pair_likelihood,
-    pair_weights,
-    similarity,
-)
+from silohash.local.losses import pair_contrast, pair_likelihood, pair_weights, similarity
+from silohash.local.supervised.dcmh import CARD, DCMH, DCMHParams
 from silohash.types import Outputs, Step
 from tests.runs import model_spec, silo_data
 from tests.unit.federated.helpers import accepts
