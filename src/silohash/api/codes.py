@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from silohash.index.base import IndexManifest, Neighbors
 from silohash.index.codes import Codes, Words, pack
+from silohash.search.inputs import several
 from silohash.types import Rows, UserError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def evaluate_codes(
     *,
     query_ids: Sequence[str] | None = None,
     database_ids: Sequence[str] | None = None,
-    measures: Sequence[str] = ("mAP@all",),
+    measures: str | Sequence[str] = ("mAP@all",),
 ) -> dict[str, Score]:
     """Measure how well codes retrieve items that share a label with the query. Ties are taken into account exactly.
 
@@ -77,7 +78,7 @@ def evaluate_codes(
         query_ids: ids of the queries. An item with the same id is left out of the query's ranking. By default, the ids of
             `Codes`, if both are given as `Codes`.
         database_ids: ids of the items.
-        measures: names of measures, such as ``mAP@all``, ``mAP@50`` or ``P@10``.
+        measures: names of measures, such as ``mAP@all``, ``mAP@50`` or ``P@10``, or one name.
 
     Returns:
         The scores by name of the measure.
@@ -101,7 +102,7 @@ def evaluate_codes(
     _check_length("query ids", query_ids, len(query_words))
     _check_length("database ids", database_ids, len(database_words))
     relevance = Relevance(*_multi_hot(query_labels, database_labels), left_out=_own_items(query_ids, database_ids))
-    found = evaluate_all(_measures_by_labels(measures), query_words, database_words, relevance, bits)
+    found = evaluate_all(_measures_by_labels(several(measures)), query_words, database_words, relevance, bits)
     return {
         str(measure): Score(
             measure=str(measure),
@@ -121,14 +122,16 @@ def _measures_by_labels(names: Sequence[str]) -> list[Measure]:
     """Return the measures with these names.
 
     Raises:
-        UserError: if a measure is unknown, or judges by pairs.
+        UserError: if a measure is unknown, or does not judge by labels.
     """
     from silohash.evaluate.measures import Measure
 
     measures = [Measure.parse(name) for name in names]
     for measure in measures:
-        if measure.by == "pairs":
-            raise UserError(f'"{measure}" judges by pairs, and evaluate_codes judges by labels. Remove by=pairs.')
+        if measure.by != "labels":
+            raise UserError(
+                f'"{measure}" judges by {measure.by}, and evaluate_codes judges by labels. Remove by={measure.by}.'
+            )
     return measures
 
 

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 from silohash.index.store import ENGINES
 from silohash.optional import require
 from silohash.search.hits import CANDIDATES
-from silohash.search.inputs import ImageLike, VectorLike, modality_named, read_input, target_named
+from silohash.search.inputs import (
+    ImageLike,
+    VectorLike,
+    check_filters,
+    modality_named,
+    read_input,
+    several,
+    target_named,
+)
 from silohash.search.silos import ask_run, open_nodes, released_fields, remove_items
 from silohash.types import UserError
 from silohash.visible import visible
@@ -201,13 +209,13 @@ class TrainedRun:
         self.close()
         return counts
 
-    def remove(self, ids: Collection[str]) -> dict[str, list[str]]:
+    def remove(self, ids: str | Collection[str]) -> dict[str, list[str]]:
         """Remove items from the indexes of all silos, and release their disk space.
 
         Indexing the run again adds them again, unless they are removed from the archive too.
 
         Args:
-            ids: ids of the items.
+            ids: ids of the items, or one id.
 
         Returns:
             The removed ids of each silo that held any of them.
@@ -215,9 +223,10 @@ class TrainedRun:
         Raises:
             UserError: if the run is not indexed, or no index holds any of the ids.
         """
-        removed = remove_items(self._run.index_folder, list(ids))
+        names = several(ids)
+        removed = remove_items(self._run.index_folder, names)
         if not removed:
-            listed = ", ".join(f'"{name}"' for name in list(ids)[:5])
+            listed = ", ".join(f'"{name}"' for name in names[:5])
             raise UserError(
                 f"No index of {self.folder} holds {listed or 'an item, because no id was given'}. "
                 "Check the ids: silohash search --json prints them."
@@ -268,6 +277,7 @@ class TrainedRun:
             UserError: if the run is not indexed, the input cannot be read or encoded, or no training text held any word of
                 the text.
         """
+        check_filters(label, k=k, offset=offset, radius_bits=radius_bits, candidates=candidates)
         value, modality = read_input(text, image, vector, vector_modality)
         return ask_run(
             self._run,
@@ -285,15 +295,15 @@ class TrainedRun:
 
     def evaluate(
         self,
-        measures: Sequence[str] | None = None,
+        measures: str | Sequence[str] | None = None,
         *,
-        evaluations: Sequence[str] | None = None,
-        tasks: Sequence[str] | None = None,
+        evaluations: str | Sequence[str] | None = None,
+        tasks: str | Sequence[str] | None = None,
     ) -> list[ResultRow]:
         """Measure the run on the queries of its archive.
 
         Args:
-            measures: names of measures, such as ``mAP@all``; None for those of the config.
+            measures: names of measures, such as ``mAP@all``, or one name; None for those of the config.
             evaluations: whose model encodes whose items, such as "GG" or "XS"; None for those of the config.
             tasks: such as "i2t" or "t2item" (`silohash.types.TASKS`); None for those of the config.
 
@@ -305,6 +315,8 @@ class TrainedRun:
         """
         from silohash.runtime.evaluation import evaluate_run
 
+        chosen = (None if names is None else several(names) for names in (measures, evaluations, tasks))
+        measures, evaluations, tasks = chosen
         return list(evaluate_run(self._run, measures=measures, evaluations=evaluations, tasks=tasks).rows)
 
     def _archive_of(self, archive: Archive | str | Path | None, *, follow_links: bool = False) -> Archive:

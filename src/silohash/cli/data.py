@@ -111,7 +111,8 @@ def check(
 ) -> None:
     """Check the files of an archive, and show what was skipped.
 
-    Exits with 2 if files are missing or differ from checksums.json.
+    Exits with 2 if files that checksums.json lists are missing or differ. Rows that are left out are named, and are not an
+    error.
     """
     from silohash.data.benchmarks.table import DATASETS
     from silohash.stamps import silently_changed
@@ -299,7 +300,7 @@ def import_(
 ) -> None:
     """Convert an archive to the native format of silohash.
 
-    Archives in this format open fast and need no extra packages.
+    Archives in this format open fast and do not need extra packages.
     """
     from silohash.data.benchmarks.table import DATASETS
     from silohash.data.catalogue import link_options, named_or_folder

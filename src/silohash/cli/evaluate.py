@@ -99,7 +99,7 @@ def report(
     """Write the report of one or several runs as a single HTML file.
 
     The page shows the result in a sentence and a chart, example searches, curves, the silos and all figures. It loads
-    nothing from elsewhere and runs no script.
+    nothing from elsewhere and does not run scripts.
     """
     from silohash.files import check_replaceable
     from silohash.report.gather import report_data

@@ -24,7 +24,7 @@ WITH_CARDS = ("local", "federated")
 WIDTH = 116
 PACKAGES = {
     "torch": "training; indexing, searching and reports do without it: pip install 'silohash[train]'",
-    "onnx": "saving trained models so that others need no torch: pip install 'silohash[train]'",
+    "onnx": "saving trained models so that others do not need torch: pip install 'silohash[train]'",
     "onnxruntime": "encoding items and queries without torch: pip install onnxruntime",
     "numba": "fast kernels of large indexes and of the evaluation",
     "faiss-cpu": "an index without numba: pip install 'silohash[faiss]'",

@@ -233,7 +233,18 @@ def search(
         print_paths(hits, end="\0" if null else "\n")
     else:
         print_hits(hits, show=show)
+        if not hits and hits.answered and (about := _about_filters(label, radius)):
+            print_status(about)
     _check_answered(hits, print_reasons=as_json)
+
+
+def _about_filters(label: str | None, radius: int | None) -> str:
+    """Return a sentence on the filters of a search without hits; empty if there were none."""
+    limits = [
+        *([] if label is None else [f'with the label "{label}"']),
+        *([] if radius is None else [f"within {radius} bits of the query"]),
+    ]
+    return f"Only items {' and '.join(limits)} were searched." if limits else ""
 
 
 def _check_answered(hits: Hits, *, print_reasons: bool) -> None:
@@ -259,7 +270,7 @@ def _ids(given: list[str]) -> list[str]:
         names = _lines(Path(value[1:])) if value.startswith("@") else value.split(",")
         ids.update(dict.fromkeys(name.strip() for name in names if name.strip()))
     if not ids:
-        raise UserError(f"--remove {' '.join(given)} names no id. Give ids separated by commas, or @FILE.")
+        raise UserError(f"--remove {' '.join(given)} does not name an id. Give ids separated by commas, or @FILE.")
     return list(ids)
 
 

@@ -63,14 +63,14 @@ def serve(
 ) -> None:
     """Open a search page over a finished run, for this machine.
 
-    All silos of the run are searched in this process. The page and its JSON API need no account, so only this machine can
-    reach them. Stop with Ctrl-C.
+    All silos of the run are searched in this process. The page and its JSON API do not need an account, so only this
+    machine can reach them. Stop with Ctrl-C.
     """
     require_page()
     if host not in LOOPBACK:
         raise UserError(
-            f'The page needs no account, so it listens only on addresses of this machine, and "{host}" is not one of '
-            f"them. Use --host {LOOPBACK[0]}."
+            f'The page does not need an account, so it listens only on addresses of this machine, and "{host}" is not '
+            f"one of them. Use --host {LOOPBACK[0]}."
         )
     from silohash.runtime.run import Run
     from silohash.service.listening import listening_socket
@@ -360,7 +360,7 @@ def server(
 ) -> None:
     """Run the server of a training federation, until stopped with Ctrl-C.
 
-    It sends models to silos and adds up what they send. It sees no data. If its process dies, it is started again.
+    It sends models to silos and adds up what they send. It does not see data. If its process dies, it is started again.
     """
     _run_kit(kit)
 

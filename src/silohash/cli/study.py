@@ -252,7 +252,10 @@ def _print_summary(outcome: StudyOutcome, out: Path) -> None:
     if outcome.stopped:
         print_status("The time limit of --hours was reached. The same command continues.")
     if results.missing:
-        print_status(f"{len(results.missing)} of {len(results.missing) + len(results.runs)} runs are not finished.")
+        print_status(
+            f"{len(results.missing)} of {len(results.missing) + len(results.runs)} runs are not finished, or were run with "
+            "other settings than those of the study now."
+        )
     print_result(f"Figures: {out / 'results.csv'}")
     if results.runs:
         print_result(f"Tables: {out / 'tables'}\nPlots: {out / 'plots'}")

@@ -1,1 +1,1 @@
-"""Measure retrieval: ties, measures, curves and significance. Searching and evaluating need no torch."""
+"""Measure retrieval: ties, measures, curves and significance. Searching and evaluating do not need torch."""

@@ -70,8 +70,6 @@ class Relevance:
         array([[2, 1]], dtype=uint16)
         >>> Relevance(both, both, ignore=(0,)).gains(np.array([0]))
         array([[1, 0]], dtype=uint16)
-        >>> Relevance(both, both, ignore=(0,)).rows_with_another_label()[0]
-        array([0])
     """
 
     query_labels: npt.NDArray[np.uint8]
@@ -131,12 +129,8 @@ class Relevance:
         """The labels of the items that count, as bit masks ``(N, L)`` uint64."""
         return label_words(self._kept_of(self.database_labels))
 
-    def rows_with_another_label(self) -> tuple[Rows, Rows]:
-        """Return the rows of the queries and of the items that have a label besides the ignored ones."""
-        return np.flatnonzero(self.query_words.any(1)), np.flatnonzero(self.database_words.any(1))
-
     def take(self, query_rows: Rows, database_rows: Rows) -> Relevance:
-        """Return the relevance between some queries and some items, such as those of `rows_with_another_label`."""
+        """Return the relevance between some queries and some items."""
         own = None
         if self.left_out is not None:
             place = np.full(self.items + 1, -1)

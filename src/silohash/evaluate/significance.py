@@ -16,6 +16,10 @@ from silohash.seeds import numpy_generator
 from silohash.types import UserError
 
 RESAMPLES = 2_000
+
+FEWEST_QUERIES = 10
+"""Fewer queries are not resampled: their spread says little about that of other queries."""
+
 DRAWS_AT_ONCE = 1 << 22
 
 
@@ -32,7 +36,7 @@ def bootstrap_interval(
         median: return the interval of the median in place of the mean.
 
     Returns:
-        (low, high); NaN if there are no queries.
+        (low, high); NaN for fewer than `FEWEST_QUERIES`.
 
     Raises:
         UserError: if the level is not between 0 and 1.
@@ -40,7 +44,7 @@ def bootstrap_interval(
     if not 0 < level < 1:
         raise UserError(f"The level of an interval is {level}; it must lie between 0 and 1, as 0.95.")
     of_queries = np.asarray(values, np.float64)
-    if not len(of_queries):
+    if len(of_queries) < FEWEST_QUERIES:
         return float("nan"), float("nan")
     means = _resampled(of_queries, seed, "bootstrap interval", resamples, np.median if median else np.mean)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
@@ -59,6 +63,9 @@ def paired_bootstrap(first: npt.ArrayLike, second: npt.ArrayLike, seed: int, *, 
         seed: seed of the run.
         resamples: number of resamples of the queries.
 
+    Returns:
+        The p-value; 1 for fewer than `FEWEST_QUERIES`.
+
     Raises:
         UserError: if the two differ in their number of queries, or have none.
     """
@@ -67,6 +74,8 @@ def paired_bootstrap(first: npt.ArrayLike, second: npt.ArrayLike, seed: int, *, 
         raise UserError(
             f"Values of {one.size} and of {other.size} queries cannot be compared query by query. Give one value per query."
         )
+    if one.size < FEWEST_QUERIES:
+        return 1.0
     difference = one - other
     found = abs(difference.mean())
     means = _resampled(difference - difference.mean(), seed, "paired bootstrap", resamples, np.mean)

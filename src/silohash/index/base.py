@@ -15,6 +15,10 @@ from silohash.types import MODALITIES, Modality, UserError
 FORMAT_VERSION = 2
 """Version 2 added the name of the silo to the manifest."""
 
+FIELDS = ("caption", "labels", "preview", "file")
+"""The fields of an item that an index can store with its codes, and that a silo can release in addition to the item's id and
+distance. ``file`` is the name of its picture file within the silo's archive."""
+
 Keys: TypeAlias = npt.NDArray[np.int64]
 """Keys of items, ``(n,)``, at least 0. An index identifies each item by its key."""
 
@@ -213,7 +217,7 @@ def check_k(k: int) -> None:
         UserError: if ``k`` is less than 1.
     """
     if k < 1:
-        raise UserError(f"k = {k} requests no neighbor. Use k of at least 1.")
+        raise UserError(f"k = {k} does not request any neighbor. Use k of at least 1.")
 
 
 def check_radius(radius_bits: int) -> None:

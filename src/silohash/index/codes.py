@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from silohash.types import Modality, Rows, UserError
 
-WORD_BITS = 64
 BITS_LOWEST = 8
 BITS_HIGHEST = 256
 

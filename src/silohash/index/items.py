@@ -246,8 +246,8 @@ class ItemRows:
     def read(self, keys: Sequence[int]) -> list[tuple[str, str | None]]:
         """Return the id and payload of each item.
 
-        If all items have explicit ids, this is one read, which needs no transaction. Otherwise, items without a row are
-        looked up in the log.
+        If all items have explicit ids, this is one read, which does not need a transaction. Otherwise, items without
+        a row are looked up in the log.
 
         Raises:
             UserError: if an item does not exist, or a row is damaged.

@@ -349,6 +349,9 @@ def _client(url: str) -> MilvusClient:
 def connection_of(url: str) -> dict[str, str]:
     """Return the parts of a URL that the client takes.
 
+    Raises:
+        UserError: if the URL cannot be read.
+
     Example:
         >>> connection_of("https://me:geheim@host:19530/silos")
         {'uri': 'https://host:19530', 'user': 'me', 'password': 'geheim', 'db_name': 'silos'}

@@ -62,6 +62,8 @@ def move_indexes(folder: Path, config: IndexConfig, notify: Notify = lambda text
             process writes to the run.
     """
     config.check_installed()
+    if not config.in_memory:
+        config.url()  # without it, copies would be listed that cannot be made
     with locked_run(folder):
         moved = []
         for silo, modality, path in _index_files(folder / INDEX):

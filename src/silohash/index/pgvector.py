@@ -336,7 +336,7 @@ def drop_table(url: str, table: str) -> None:
 def _opened(url: str, seconds: float | None) -> psycopg.Connection[Any]:
     """Return a new connection whose statements have a time limit. See `_limit`.
 
-    It counts as lost if the machine of the server gives no sign for about `LOST_SECONDS`.
+    It counts as lost if the machine of the server does not give a sign for about `LOST_SECONDS`.
     """
     connection = psycopg.connect(
         url,

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from silohash.files import read_json, write_json
 
 SOURCE = "source.json"
-INDEX_AGAIN = "Index the silo again: silohash index"
+INDEX_AGAIN = "Index the silo again: silohash index RUN"
 
 
 @dataclass(frozen=True)

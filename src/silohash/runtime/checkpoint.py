@@ -137,7 +137,6 @@ def load_checkpoint(folder: Path, config_digest: str, *earlier: str) -> RunState
     Raises:
         UserError: if it is missing, damaged, or was written for another config or by a newer version of silohash.
     """
-    _recover(folder)
     about = read_json(folder / "state.json", _StoredState, remedy=TRAIN_AGAIN)
     if about.format_version > FORMAT_VERSION:
         raise UserError(f"{folder} was written by a newer silohash. Upgrade silohash to resume this run.")
@@ -159,19 +158,8 @@ def load_checkpoint(folder: Path, config_digest: str, *earlier: str) -> RunState
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Return whether a folder holds a checkpoint, after restoring one from an interrupted write."""
-    _recover(folder)
+    """Return whether a folder holds a checkpoint. One whose writing was interrupted is restored by `Run.writing`."""
     return (folder / "state.json").exists()
-
-
-def _recover(folder: Path) -> None:
-    """Restore the new checkpoint if the process was killed between removing the old one and renaming it."""
-    if folder.exists():
-        return
-    for candidate in sorted(folder.parent.glob(f".{folder.name}.*.part")):
-        if (candidate / "state.json").exists():
-            shutil.move(str(candidate), str(folder))
-            return
 
 
 def _link(source: Path, target: Path) -> None:

@@ -74,7 +74,7 @@ _NAMES_OF_SIDES: Mapping[tuple[Modality, ...], FoundBy] = {sides: name for name,
 
 
 class _Payload(TypedDict):
-    """The fields of an item that a silo can release, see `silohash.search.policy.FIELDS`."""
+    """The fields of an item that a silo can release, see `silohash.index.base.FIELDS`."""
 
     caption: NotRequired[Annotated[str, Field(max_length=MOST_CAPTION)]]
     labels: NotRequired[Annotated[list[Text], Field(max_length=MOST_LABELS)]]

@@ -160,8 +160,8 @@ class Hits:
             several silos scored with the same model, the number of their items with a higher score is divided by the number
             of these silos. None if items are ordered by distance or by score.
         scores: the score of each item, in descending order; None if silos compared codes only.
-        unknown_words: words of the query that no training text held. They carry no weight. None if the run was trained by
-            an earlier version, which cannot recognize them.
+        unknown_words: words of the query that no training text held. They do not carry weight. None if the run was
+            trained by an earlier version, which cannot recognize them.
         folders: folders on this machine in which the picture files of each silo may lie.
     """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, Union
 
@@ -46,14 +47,43 @@ def read_input(
     """
     given = [name for name, value in (("text", text), ("image", image), ("vector", vector)) if value is not None]
     if len(given) != 1:
-        raise UserError(f"Search for exactly one of text, image and vector; {' and '.join(given) or 'none'} was given.")
+        raise UserError(f"Search for exactly one of text, image and vector; {_given(given)}.")
     if text is not None:
+        if not isinstance(text, str):
+            raise UserError(f"The text is of type {type(text).__name__}. Give the words to search for as a str.")
         if not text.strip():
             raise UserError("The text is empty. Give the words to search for.")
         return text, "text"
     if image is not None:
         return _read_image(image), "image"
     return _read_vector(vector), modality_named(vector_modality)
+
+
+def _given(names: Sequence[str]) -> str:
+    return f"{' and '.join(names) or 'none'} {'were' if len(names) > 1 else 'was'} given"
+
+
+def check_filters(label: str | None, **numbers: int | None) -> None:
+    """Check the types of a label and of numbers, None for one that is not set, for callers that do not check types.
+
+    Raises:
+        UserError: if the label is not a string, or a number is not a whole number.
+    """
+    if not isinstance(label, str | None):
+        raise UserError(f"The label is of type {type(label).__name__}. Filter by one label, given as a str.")
+    for name, value in numbers.items():
+        if not isinstance(value, int | np.integer | None):
+            raise UserError(f"{name} is {value!r}. Use a whole number.")
+
+
+def several(names: str | Iterable[str]) -> list[str]:
+    """Return names as a list. A single string is one name.
+
+    Example:
+        >>> several("mAP@all"), several(("P@1", "P@5"))
+        (['mAP@all'], ['P@1', 'P@5'])
+    """
+    return [names] if isinstance(names, str) else list(names)
 
 
 def modality_named(name: str) -> Modality:

@@ -4,7 +4,7 @@ A policy is a TOML file per silo, ``RUN/policies/SILO.toml``. Every key is optio
 
     max_results = 100              # most items per query, over all its pages; at least 1
     max_distance_bits = 20         # no item farther away than this; at least 0, no limit by default
-    fields = ["caption", "labels"] # fields of an item that are released; "preview" is the third
+    fields = ["caption", "labels"] # released fields of an item; by default also "preview" and "file"
     modalities = ["image", "text"] # indexes that may be searched
     distance_step_bits = 4         # distances are rounded down to a multiple of this; at least 1, which is exact
     max_queries_per_minute = 60    # per asker; at least 1, no limit by default
@@ -24,12 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from silohash.files import read_toml
+from silohash.index.base import FIELDS
 from silohash.registry import suggestion
 from silohash.types import MODALITIES, Modality, UserError
-
-FIELDS = ("caption", "labels", "preview", "file")
-"""The fields that a silo can release of an item, in addition to its id and distance. ``file`` is the name of its picture
-file within the silo's archive."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +37,7 @@ class Policy:
         max_results: maximum number of items per query, over all its pages.
         max_distance_bits: maximum distance of an item that is released; None for no limit.
         fields: released fields, a subset of `FIELDS`. If empty, only ids and distances are released.
-        modalities: modalities whose index may be searched. If empty, the silo answers no query.
+        modalities: modalities whose index may be searched. If empty, the silo does not answer queries.
         distance_step_bits: released distances are rounded down to a multiple of this. At 1 they are exact.
         max_queries_per_minute: maximum number of queries per asker and minute; None for no limit.
         max_queries_per_day: maximum number of queries per asker and day; None for no limit.

@@ -92,7 +92,7 @@ def _about_nothing(hits: Hits) -> str:
 
 
 def _about_words(hits: Hits) -> str:
-    """Return a sentence on the words of the query that carry no weight."""
+    """Return a sentence on the words of the query that do not carry weight."""
     if hits.unknown_words is None:
         return (
             "This run was trained by an earlier version of silohash, which did not store the words of the training texts. "

@@ -21,7 +21,7 @@ SIMILARITY = 0.7
 def query_words(
     featuriser: Featuriser | None, value: Value, captions: Callable[[], Iterable[str]]
 ) -> tuple[str, ...] | None:
-    """Return the words of a query that no training text held, which carry no weight in the query's code.
+    """Return the words of a query that no training text held, which do not carry weight in the query's code.
 
     Args:
         featuriser: the featurizer that encodes the query.

@@ -103,6 +103,8 @@ def test_neighbors_with_filters_threads_and_engines():
         ((at(0), at(0), ["a"], ["a"]), {"database_ids": []}, "0 database ids but 1 codes"),
         ((at(0)[0], at(0), ["a"], ["a"]), {}, r"shape \(8,\)"),
         ((at(0), at(0), ["a"], ["a"]), {"measures": ["mPA@all"]}, "mAP"),
+        ((at(0), at(0), ["a"], ["a"]), {"measures": ["R@1[by=pairs]"]}, r"by pairs, .* Remove by=pairs"),
+        ((at(0), at(0), ["a"], ["a"]), {"measures": ["R@1[by=scores]"]}, r"by scores, .* Remove by=scores"),
         ((at(0), at(0), ["a", "b"], ["a"]), {}, "2"),
     ],
 )

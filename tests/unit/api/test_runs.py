@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -120,6 +122,9 @@ def test_removed_items_are_no_longer_found(run: TrainedRun) -> None:
         run.remove(["nobody"])
     with pytest.raises(UserError, match="no id was given"):
         run.remove([])
+    with pytest.raises(UserError, match='holds "nobody"'):
+        run.remove("nobody")
+    assert run.remove(first.ids[1]) == {first.silos[1]: [first.ids[1]]}, "a string is one id"
     run.index()
     assert run.search("parrot", k=2) == first
 
@@ -156,7 +161,25 @@ def test_further_items_become_one_more_silo(run: TrainedRun, tmp_path: Path) -> 
     assert {hit.found_by for hit in hits if hit.silo == "more"} == {("text",)}
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"text": 5}, "The text is of type int"),
+        ({"k": "2"}, "k is '2'. Use a whole number"),
+        ({"k": 2.5}, "k is 2.5"),
+        ({"radius_bits": "3"}, "radius_bits is '3'"),
+        ({"label": ["bird"]}, "The label is of type list. Filter by one label"),
+        ({"text": "parrot", "vector": [1.0]}, "text and vector were given"),
+    ],
+)
+def test_values_of_another_type_are_explained(run: TrainedRun, options: dict[str, Any], says: str) -> None:
+    run.index()
+    with pytest.raises(UserError, match=re.escape(says)):
+        run.search(**{"text": "parrot", **options})
+
+
 def test_figures_of_the_run(run: TrainedRun) -> None:
     rows = run.evaluate(["P@5"], tasks=["t2i"], evaluations=["GG"])
     assert [(row.measure, row.task, row.evaluation) for row in rows] == [("P@5", "t2i", "GG")]
     assert {row.measure for row in run.evaluate(tasks=["t2i"])} == {"mAP@all", "P@5"}
+    assert run.evaluate("P@5", tasks="t2i", evaluations="GG") == rows, "a string is one name"

@@ -117,7 +117,7 @@ def test_removal_reports_where_items_were(run: Path) -> None:
     ("arguments", "says"),
     [
         (("--remove", "nobody,none"), 'holds "nobody", "none"'),
-        (("--remove", " ,"), "names no id"),
+        (("--remove", " ,"), "does not name an id"),
         (("--remove", "@none.txt"), "none.txt is missing"),
         (("more", "--remove", "i1"), "Leave ARCHIVE, --name, --model and --all out"),
         (("--model", "silo-1", "--remove", "i1"), "Leave ARCHIVE, --name, --model and --all out"),

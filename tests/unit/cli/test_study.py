@@ -105,7 +105,7 @@ def test_study_passes_its_options_on(calls: list[dict[str, Any]], tmp_path: Path
                     "--processes", "3", "--hours", "1.5")  # fmt: skip
     assert said.code == 1
     assert "FedAvg-seed0 failed: out of memory" in said.err
-    assert "2 of 2 runs are not finished." in said.err
+    assert "2 of 2 runs are not finished, or were run with other settings than those of the study now." in said.err
     assert said.out == f"Figures: {out / 'results.csv'}\n"
     (call,) = calls
     assert call["only"] == ["method=Local", "bits=16"]

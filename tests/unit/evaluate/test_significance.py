@@ -37,6 +37,12 @@ def test_equal_values_leave_no_doubt_and_no_values_leave_no_interval():
     assert np.isnan(bootstrap_interval([], seed=0)).all()
 
 
+def test_few_queries_have_no_interval_and_differ_by_nothing():
+    assert np.isnan(bootstrap_interval(np.full(9, 0.25), seed=0)).all()
+    assert paired_bootstrap(np.full(9, 0.25), np.full(9, 0.75), seed=0) == 1.0
+    assert paired_bootstrap(np.full(10, 0.25), np.full(10, 0.75), seed=0) < 0.001
+
+
 def test_the_paired_test_tells_a_difference_from_noise():
     noise = np.random.default_rng(2).normal(0, 0.1, 400)
     assert paired_bootstrap(VALUES, VALUES + 0.05 + noise, seed=0) == pytest.approx(1 / 2001)
@@ -94,10 +100,10 @@ def test_scipy_is_imported_for_means_over_seeds_alone():
 
 
 def test_the_p_value_counts_the_observation_and_both_tails():
-    # Differences -1 and 1 after the shift: a resampled mean of two is -1, 0 or 1 with odds 1/4, 1/2, 1/4.
-    p_value = paired_bootstrap([2.0, 0.0], [0.0, 0.0], seed=1, resamples=3000)
-    assert p_value == pytest.approx(0.5, abs=0.05)
-    assert paired_bootstrap([5.0, 5.0], [0.0, 0.0], seed=1, resamples=9) == 0.1
+    # Differences -1 and 1 after the shift: the sum of ten is at least 4 from 0 with a probability of 2 * 176 / 1024.
+    p_value = paired_bootstrap([1.4] * 5 + [-0.6] * 5, [0.0] * 10, seed=1, resamples=3000)
+    assert p_value == pytest.approx(0.34375, abs=0.05)
+    assert paired_bootstrap([5.0] * 10, [0.0] * 10, seed=1, resamples=9) == 0.1
 
 
 @pytest.mark.parametrize("level", [0.0, 1.0])

@@ -25,4 +25,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
     monkeypatch.setattr(served, "drop_copy", fake.drop)
     monkeypatch.setattr("silohash.index.move.drop_copy", fake.drop)
     monkeypatch.setattr(IndexConfig, "check_installed", lambda config: None)
+    for engine in ("PGVECTOR", "MILVUS"):
+        monkeypatch.setenv(f"SILOHASH_{engine}_URL", "http://127.0.0.1")
     return fake

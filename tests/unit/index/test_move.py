@@ -118,8 +118,19 @@ def test_the_file_of_the_url_is_found_from_any_folder(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(run)
+    Path("url").write_text("http://127.0.0.1")
     move_indexes(run, IndexConfig(engine="milvus", url_file=Path("url")))
     assert read_index_config(run).url_file == run / "url"
+
+
+def test_a_move_without_the_url_of_the_server_leaves_nothing(
+    run: Path, server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SILOHASH_PGVECTOR_URL")
+    with pytest.raises(UserError, match="SILOHASH_PGVECTOR_URL does not hold the URL"):
+        move_indexes(run, PGVECTOR)
+    assert created_copies(run / "index") == ()
+    assert not list(run.glob("index/*/*.json"))
 
 
 def test_a_run_without_indexes_is_refused(tmp_path: Path) -> None:

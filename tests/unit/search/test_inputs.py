@@ -18,7 +18,7 @@ PIXELS = np.arange(4 * 5 * 3, dtype=np.uint8).reshape(4, 5, 3)
 def test_exactly_one_input_is_needed():
     with pytest.raises(UserError, match="none was given"):
         read_input()
-    with pytest.raises(UserError, match="text and vector was given"):
+    with pytest.raises(UserError, match="text and vector were given"):
         read_input("parrot", vector=[1.0])
     with pytest.raises(UserError, match="text is empty"):
         read_input(" \n")

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from silohash.search.policy import FIELDS, Policy, check_policy_files, policy_of, read_policy
+from silohash.index.base import FIELDS
+from silohash.search.policy import Policy, check_policy_files, policy_of, read_policy
 from silohash.types import UserError
 
 
