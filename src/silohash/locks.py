@@ -1,6 +1,6 @@
 """Locks of folders, so that one command at a time writes to a folder.
 
-The operating system releases a lock when the process that holds it ends, in whatever way. Reading takes no lock.
+The operating system releases a lock when the process that holds it ends, in whatever way. Reading does not take a lock.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from silohash.files import explaining_disk_errors, read_json, remove_leftovers, 
 from silohash.types import Notify, UserError
 from silohash.visible import visible
 
-if TYPE_CHECKING:  # a search imports this module, and takes no lock
+if TYPE_CHECKING:  # a search imports this module, and does not take a lock
     from filelock import FileLock
 
 LOCK = ".lock"

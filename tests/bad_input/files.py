@@ -290,7 +290,7 @@ def _texts() -> Iterator[Bad]:
     yield Bad("--remove @FILE: missing", remove, ("ids.txt is missing",))
     yield Bad("--remove @FILE: not text", remove, ("ids.txt is damaged", "not UTF-8"), put("ids.txt", NOT_TEXT))
     yield Bad("--remove @FILE: a folder", remove, ("ids.txt is a folder",), folder_instead("ids.txt"))
-    yield Bad("--remove @FILE: empty", remove, ("names no id",), put("ids.txt", ""))
+    yield Bad("--remove @FILE: empty", remove, ("does not name an id",), put("ids.txt", ""))
     check = ("data", "check", "archive")
     yield Bad("labels.txt: not text", check, ("archive/labels.txt", "not UTF-8"), put("archive/labels.txt", NOT_TEXT))
     vocabulary = ("train", "run.toml", "--out", "out", "--set", "features.text.vocabulary=words.txt")

@@ -91,7 +91,7 @@ def _pictures() -> Iterator[Bad]:
 def _others() -> Iterator[Bad]:
     for name, command, says in (
         ("index: an archive and ids to remove", ("index", "run", "archive", "--remove", "x"), ("Leave ARCHIVE",)),
-        ("index: no id", ("index", "run", "--remove", " , "), ("names no id",)),
+        ("index: no id", ("index", "run", "--remove", " , "), ("does not name an id",)),
         ("index: an unknown model", ("index", "run", "archive", "--model", "silo-9"), ("silo-9",)),
         ("index: an archive that is missing", ("index", "run", "nowhere"), ("nowhere",)),
         ("index: a name that leads out", ("index", "run", "archive", "--name", "../x"), ("../x",)),

@@ -21,6 +21,7 @@ ROOT = Path(silohash.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 UNIT_TESTS = Path(__file__).parent
 MOST_FILES_IN_A_FOLDER = 20
+MOST_LINES_OF_A_FILE = 500
 WITHOUT_A_TEST_FILE = {"cli/__main__.py": "a single call, run by python -m silohash.cli in tests/parity/test_resume.py"}
 """Modules without a test file of their own, and the reason. Files named ``__init__.py`` are tested with their folder."""
 
@@ -175,6 +176,46 @@ def promises_broken(where: str, tree: ast.AST) -> Iterator[str]:
             yield f"line {call.lineno}: torch.load without weights_only=True"
 
 
+def commands(tree: ast.Module) -> set[str]:
+    """Returns the names of the commands that a module registers. Their docstrings are help texts."""
+    registering = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "register"]
+    return {node.id for function in registering for node in ast.walk(function) if isinstance(node, ast.Name)}
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Yields the functions of a module and the methods of its classes, but no functions within functions."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+        elif not isinstance(node, ast.Lambda):
+            yield from functions(node)
+
+
+def raises_user_error(body: Iterable[ast.AST]) -> bool:
+    """Tells whether statements raise a UserError that they do not catch themselves."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
+            continue
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and ast.unparse(node.exc.func) == "UserError":
+            return True
+        inner: list[ast.AST] = list(ast.iter_child_nodes(node))
+        if isinstance(node, ast.Try) and any("UserError" in ast.unparse(h.type) for h in node.handlers if h.type):
+            inner = [*node.handlers, *node.orelse, *node.finalbody]
+        if raises_user_error(inner):
+            return True
+    return False
+
+
+def undocumented_errors(tree: ast.Module) -> Iterator[str]:
+    """Yields the public functions that raise a UserError without a section "Raises:" in their docstring."""
+    exempt = commands(tree)
+    for function in functions(tree):
+        if function.name.startswith("_") or function.name in exempt:
+            continue
+        if raises_user_error(function.body) and "Raises:" not in (ast.get_docstring(function) or ""):
+            yield f"line {function.lineno}: {function.name}"
+
+
 def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=600)
 
@@ -187,6 +228,11 @@ def test_every_part_has_its_place() -> None:
 def test_no_folder_holds_too_many_files() -> None:
     counts = Counter(path.parent.relative_to(ROOT).as_posix() for path in FILES)
     assert {folder: count for folder, count in counts.items() if count > MOST_FILES_IN_A_FOLDER} == {}
+
+
+def test_no_file_is_too_long() -> None:
+    lengths = {module_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    assert {name: lines for name, lines in lengths.items() if lines > MOST_LINES_OF_A_FILE} == {}
 
 
 def test_every_module_has_its_own_test_file() -> None:
@@ -236,6 +282,34 @@ def test_the_check_of_circles_sees() -> None:
     across = {"a.x.one": {"a.y.two"}, "a.y.three": {"a.x.four"}}
     assert circle(across) == []
     assert set(circle(folder_graph(across, {"a", "a.x", "a.y"}))) == {"a.x", "a.y"}
+
+
+def test_public_functions_document_the_errors_that_they_raise() -> None:
+    wrong = {}
+    for name, tree in TREES.items():
+        if found := list(undocumented_errors(tree)):
+            wrong[name] = found
+    assert wrong == {}
+
+
+def test_the_check_of_documented_errors_sees() -> None:
+    raising = 'raise UserError("wrong")'
+    for source, count in (
+        (f"def f():\n    {raising}", 1),
+        (f"async def f():\n    {raising}", 1),
+        (f'def f():\n    """Do it."""\n    if x:\n        {raising}', 1),
+        (f'def f():\n    """Do it.\n\n    Raises:\n        UserError: if not.\n    """\n    {raising}', 0),
+        (f"class C:\n    @property\n    def f(self):\n        {raising}", 1),
+        (f"if x:\n    def f():\n        {raising}", 1),
+        (f"def _f():\n    {raising}", 0),
+        (f"def f():\n    def g():\n        {raising}\n    return g", 0),
+        (f"def f():\n    try:\n        {raising}\n    except UserError:\n        pass", 0),
+        (f"def f():\n    try:\n        g()\n    except UserError:\n        {raising}", 1),
+        (f"def f():\n    try:\n        {raising}\n    except OSError:\n        pass", 1),
+        (f"def register(app):\n    add_command(app, f)\ndef f():\n    {raising}\ndef g():\n    {raising}", 1),
+        ('def f():\n    raise ValueError("wrong")', 0),
+    ):
+        assert len(list(undocumented_errors(ast.parse(source)))) == count, source
 
 
 @pytest.mark.whole_run

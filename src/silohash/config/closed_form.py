@@ -20,7 +20,7 @@ def objections_to_closed_form(config: RunConfig, local: LocalMethod, federated: 
     """Yield the federated method, or a setting of its rounds, if it cannot train the local method.
 
     A method that adds terms to a loss, or averages the steps of optimizers, cannot train a local method without gradient
-    steps. A method that adds up sums can train no other.
+    steps. A method that adds up sums cannot train any other.
     """
     from silohash.local.base import ClosedForm
     from silohash.local.closed_form.base import FromSums

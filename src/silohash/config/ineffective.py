@@ -93,7 +93,7 @@ def _median_of_means_only(robust: RobustConfig, federated: FederatedMethod) -> b
 def _beside_the_rule(
     settings: FederatedConfig, robust: RobustConfig, federated: FederatedMethod
 ) -> Iterator[Objection]:
-    """Yield the settings that a robust rule does not use, and the rule itself if it tolerates no faulty silo.
+    """Yield the settings that a robust rule does not use, and the rule itself if it does not tolerate any faulty silo.
 
     Every rule uses the share of faulty silos to protect class statistics.
     """

@@ -77,8 +77,8 @@ def _of_local(config: RunConfig, privacy: PrivacyConfig, local: LocalMethod) -> 
     if isinstance(local, ClosedForm):
         yield (
             "local.name",
-            f'local.name = "{name}" computes the parameters from exact sums, to which exchange.privacy adds no noise. '
-            "Choose a method that is trained by gradient steps, such as csq.",
+            f'local.name = "{name}" computes the parameters from exact sums, to which exchange.privacy does not add '
+            "noise. Choose a method that is trained by gradient steps, such as csq.",
         )
     if isinstance(local, ServerSolved):
         yield (

@@ -379,7 +379,7 @@ class RunConfig(Section):
             value["data"].pop("follow_links")
         if self.evaluate.validation_by == "auto":  # the key is younger than the digests of earlier runs
             value["evaluate"].pop("validation_by")
-        value["exchange"].pop("keep_updates")  # it changes no result
+        value["exchange"].pop("keep_updates")  # it does not change the results
         if not value["exchange"]:  # so is this table
             value.pop("exchange")
         return value

@@ -126,7 +126,8 @@ class Archive:
         captions: ``(N,)`` strings for people to read, where ``text`` holds features.
         preview: pictures for people to look at, where ``image`` holds features.
         query_in_database: whether the protocol allows queries in the database. Otherwise such an archive is refused.
-        automatic_splits: whether the archive states no splits, so that `silohash.data.splits.default_splits` made them.
+        automatic_splits: whether the archive does not state splits, so that `silohash.data.splits.default_splits` made
+            them.
         folder: the folder that the archive was read from; None if it has a name or was made in memory.
     """
 

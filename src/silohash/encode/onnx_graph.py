@@ -4,7 +4,7 @@ A file takes a featurizer's vectors and returns the outputs whose signs are the 
 pixels and the federated method's adaptation of the outputs.
 
 The two programs add up products in different orders, so their outputs differ by rounding errors. A bit is the sign of an
-output, and an output closer to 0 than these errors may get either sign. Such a bit is a tie, and its value carries no
+output, and an output closer to 0 than these errors may get either sign. Such a bit is a tie, and its value does not carry
 information. Every other bit must be equal.
 """
 

@@ -1,4 +1,4 @@
-"""The towers of a trained model as ONNX files beside its weights, so that searching needs no torch."""
+"""The towers of a trained model as ONNX files beside its weights, so that searching does not need torch."""
 
 from __future__ import annotations
 

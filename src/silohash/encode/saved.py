@@ -230,7 +230,7 @@ class SavedModel:
             if self.digest(name) == digest:
                 return name
         raise UserError(
-            f"An index was made by the model {digest}, which the run does not have. Make it again: silohash index"
+            f"An index was made by the model {digest}, which the run does not have. Make it again: silohash index RUN"
         )
 
     def shared_name(self) -> str:

@@ -102,7 +102,7 @@ def public_context(scheme: Scheme) -> Any:  # noqa: ANN401
 
 
 class EncryptedSum:
-    """The sum of encrypted vectors of the same length. It needs no key.
+    """The sum of encrypted vectors of the same length. It does not need a key.
 
     Args:
         context: a context of the vectors' scheme.

@@ -39,8 +39,8 @@ class GivenFeatures:
             whitening, also ``whitening (width, width)`` float32, the map of standardized vectors (see `whitening`).
         whiten: Whether to whiten the vectors.
         standardize: Whether to standardize the vectors. If not, only missing numbers are replaced, by zero.
-        equal_lengths: Whether to scale each vector to the length sqrt(width), so that its mean square is 1. This needs no
-            sums over the silos. Zeros stay zeros.
+        equal_lengths: Whether to scale each vector to the length sqrt(width), so that its mean square is 1. This does
+            not need sums over the silos. Zeros stay zeros.
     """
 
     modality: Modality
@@ -55,7 +55,11 @@ class GivenFeatures:
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> GivenFeatures:  # noqa: ARG003
-        """Return an unfitted featurizer for a column of vectors."""
+        """Return an unfitted featurizer for a column of vectors.
+
+        Raises:
+            UserError: If the column does not hold vectors, or if an option is invalid or does not go with another.
+        """
         if not isinstance(column, np.ndarray) or not is_features(column):
             raise UserError(
                 f'[features] kind "given" needs feature vectors, and this archive\'s {modality} column does not hold any. '

@@ -71,7 +71,11 @@ class PixelFeatures:
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> PixelFeatures:  # noqa: ARG003
-        """Return an unfitted featurizer. By default it is gray if the first picture of the column is gray."""
+        """Return an unfitted featurizer. By default it is gray if the first picture of the column is gray.
+
+        Raises:
+            UserError: If the column does not hold pictures, or if an option is invalid.
+        """
         if not isinstance(column, Pictures):
             raise UserError(
                 f'[features] kind "pixels" needs pictures, and this archive\'s {modality} column does not hold any. '

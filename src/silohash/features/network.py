@@ -165,7 +165,7 @@ class Source:
             return self._network
 
     def stored_network(self, key: str) -> OnnxNetwork | None:
-        """Return the network with a key from the cache, where it needs no torch, or None if the cache does not hold it.
+        """Return the network with a key from the cache, where it does not need torch, or None if the cache does not hold it.
 
         Raises:
             UserError: If its record is damaged.
@@ -208,7 +208,12 @@ class NetworkFeatures:
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> NetworkFeatures:
-        """Return an unfitted featurizer."""
+        """Return an unfitted featurizer.
+
+        Raises:
+            UserError: If the column is of another kind, if an option is invalid, or if the network or the device is not
+                available.
+        """
         if is_features(column) or isinstance(column, Pictures) != (modality == "image"):
             raise UserError(
                 f'[features] kind "{kind}" needs pictures or texts, and this archive\'s {modality} column holds vectors. '

@@ -1,4 +1,4 @@
-"""Run a network from an ONNX file with onnxruntime, which needs no torch and starts fast."""
+"""Run a network from an ONNX file with onnxruntime, which does not need torch and starts fast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts as bags of words, with hashed buckets (which need no shared vocabulary) or a given vocabulary."""
+"""Texts as bags of words, with hashed buckets (which do not need a shared vocabulary) or a given vocabulary."""
 
 from __future__ import annotations
 
@@ -104,7 +104,11 @@ class BagOfWords:
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> BagOfWords:
-        """Return an unfitted featurizer, where ``kind`` is the weighting."""
+        """Return an unfitted featurizer, where ``kind`` is the weighting.
+
+        Raises:
+            UserError: If the column does not hold texts, or if an option is invalid.
+        """
         check_texts(kind, modality, column)
         switches = ("log_tf", "numbers", "single_letters", "common_words")
         for name in switches:

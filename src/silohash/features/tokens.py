@@ -37,7 +37,11 @@ class TokenFeatures:
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> TokenFeatures:
-        """Return the featurizer that the options describe."""
+        """Return the featurizer that the options describe.
+
+        Raises:
+            UserError: If the column does not hold texts, if an option is invalid, or if the model is not available.
+        """
         check_texts(kind, modality, column)
         if type(options["length"]) is not int or options["length"] < 3:
             raise UserError(

@@ -29,7 +29,7 @@ COUNTING_FROM_PADDING = ("roberta", "xlm-roberta", "camembert", "mpnet")
 
 @dataclass(frozen=True)
 class WordPieces:
-    """A tokenizer that is serialized as one text, so that it needs no folder. It is thread-safe.
+    """A tokenizer that is serialized as one text, so that it does not need a folder. It is thread-safe.
 
     Attributes:
         tokenizer: The serialized tokenizer of the package tokenizers.

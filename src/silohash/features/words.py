@@ -1,4 +1,4 @@
-"""The words of a text, and their digests, which need no shared vocabulary."""
+"""The words of a text, and their digests, which do not need a shared vocabulary."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ SCORED_AT_ONCE = 64
 class CodeTower(nn.Module):
     """Map the nodes of an item to outputs whose signs are its code, ``Nodes -> (B, bits)``.
 
-    The mean and the largest values of the nodes pass through a layer of twice their width. The nodes receive no gradient, so
-    codes do not change how items are scored.
+    The mean and the largest values of the nodes pass through a layer of twice their width. The nodes do not receive
+    gradients, so codes do not change how items are scored.
 
     Args:
         width: Width of the nodes.

@@ -203,7 +203,7 @@ def objections_to_settings(kind: str, names: Iterable[str]) -> Iterator[tuple[st
     for name in names:
         if name not in known:
             near = suggestion(name, known)
-            yield name, f'[partition] kind "{kind}" takes no "{name}"{near}; it takes: {", ".join(known)}.'
+            yield name, f'[partition] kind "{kind}" does not take "{name}"{near}; it takes: {", ".join(known)}.'
 
 
 def _defaults(kind: str) -> dict[str, Any]:

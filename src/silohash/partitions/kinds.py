@@ -49,7 +49,11 @@ def is_number(value: object) -> bool:
 
 
 def positive(settings: Settings, name: str) -> float:
-    """Return a setting that must be a number above zero."""
+    """Return a setting that must be a number above zero.
+
+    Raises:
+        UserError: if it is not.
+    """
     value = settings[name]
     if not is_number(value) or value <= 0:
         raise UserError(
@@ -59,7 +63,11 @@ def positive(settings: Settings, name: str) -> float:
 
 
 def share(settings: Settings, name: str) -> float:
-    """Return a setting that must be a number between 0 and 1."""
+    """Return a setting that must be a number between 0 and 1.
+
+    Raises:
+        UserError: if it is not.
+    """
     value = settings[name]
     if not is_number(value) or not 0 <= value <= 1:
         raise UserError(f"[partition] {name} is {value!r}; it must be a number between 0 and 1.")
@@ -67,7 +75,11 @@ def share(settings: Settings, name: str) -> float:
 
 
 def whole(settings: Settings, name: str, least: int) -> int:
-    """Return a setting that must be a whole number of at least ``least``."""
+    """Return a setting that must be a whole number of at least ``least``.
+
+    Raises:
+        UserError: if it is not.
+    """
     value = settings[name]
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise UserError(f"[partition] {name} is {value!r}; it must be a whole number of at least {least}.")
@@ -75,7 +87,11 @@ def whole(settings: Settings, name: str, least: int) -> int:
 
 
 def choice(settings: Settings, name: str, known: tuple[str, ...]) -> str:
-    """Return a setting that must be one of some words."""
+    """Return a setting that must be one of some words.
+
+    Raises:
+        UserError: if it is not.
+    """
     value = settings[name]
     if value not in known:
         near = suggestion(str(value), known)

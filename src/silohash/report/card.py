@@ -51,7 +51,7 @@ def card_text(run: Run) -> str:
         UserError: if the run does not have a model or figures yet.
     """
     source = files("silohash.report").joinpath("templates/card.md").read_text(encoding="utf-8")
-    environment = jinja2.Environment(  # noqa: S701  Markdown needs no escaping
+    environment = jinja2.Environment(  # noqa: S701  Markdown does not need escaping
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -132,7 +132,7 @@ def labels_at_query(measured: MethodRun) -> str:
     """Return whether a query needs its own label."""
     if measured.needs_label_at_query:
         return "**A query needs its own label, which no real search has.**"
-    return "A query needs no label."
+    return "A query does not need a label."
 
 
 def data_facts(run: Run, known: Mapping[str, str]) -> dict[str, str]:

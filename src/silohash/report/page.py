@@ -1,4 +1,4 @@
-"""The report: one HTML page in one file. It loads nothing from elsewhere and runs no script.
+"""The report: one HTML page in one file. It loads nothing from elsewhere and does not run scripts.
 
 The page leads with the headline and its chart, then example searches, curves and silos, and ends with tables and
 provenance. It prints, and it follows the reader's light or dark setting.
@@ -108,7 +108,7 @@ def _drawings(data: ReportData) -> dict[str, object]:
 
 
 def _safe(drawings: Sequence[str]) -> list[Markup]:
-    """Mark our own drawings as HTML that needs no escaping."""
+    """Mark our own drawings as HTML that does not need escaping."""
     return [Markup(drawing) for drawing in drawings]  # noqa: S704
 
 

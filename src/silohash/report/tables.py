@@ -249,24 +249,6 @@ def compare(rows: Sequence[ResultRow]) -> Comparison:
     return Comparison(runs, keys, tuple(tuple(found.get((run, *key)) for run in runs) for key in keys))
 
 
-def compare_markdown(rows: Sequence[ResultRow], *, percent: bool = False) -> str:
-    """Return several runs side by side as a Markdown table. The best figure of each line is bold."""
-    table = compare(rows)
-    lines = []
-    for i, (evaluation, task, bits, measure) in enumerate(table.keys):
-        line = [evaluation, task, str(bits), measure]
-        for j, row in enumerate(table.rows[i]):
-            text = "–" if row is None else figure(row, row.value, percent=percent)
-            if row is None or not math.isfinite(row.low):
-                around = ""
-            else:
-                around = f" ({interval(row, row.low, row.high, percent=percent)})"
-            line.append((f"**{text}**" if j == table.leader(i) else text) + around)
-        lines.append(line)
-    headings = ("evaluation", "task", "bits", "measure", *map(markdown_of, table.runs))
-    return markdown_table(headings, lines, numbers_from=4)
-
-
 def write_results(path: Path, rows: Sequence[ResultRow]) -> None:
     """Write ``results.csv``, either completely or not at all. Names that look like formulas are guarded (`csv_cell`).
 

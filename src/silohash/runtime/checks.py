@@ -154,8 +154,8 @@ def _check_item_bits(resolved: ResolvedConfig, modalities: int) -> None:
         return
     if item_bits >= bits:
         raise UserError(
-            f"local.item_bits = {item_bits} leaves no bits for the classes, because codes have {bits} bits. Set "
-            f"local.item_bits to at most {bits - 1}."
+            f"local.item_bits = {item_bits} does not leave any bits for the classes, because codes have {bits} bits. "
+            f"Set local.item_bits to at most {bits - 1}."
         )
     if modalities < len(MODALITIES):
         raise UserError(

@@ -13,7 +13,7 @@ from silohash.data.pictures.reading import PictureFiles
 from silohash.encode.encoder import Encoder
 from silohash.features.truncation import truncation_remark
 from silohash.files import folder_beside
-from silohash.index.base import IndexManifest
+from silohash.index.base import FIELDS, IndexManifest
 from silohash.index.listing import note_indexed
 from silohash.index.move import follow_indexes
 from silohash.index.preview import make_preview
@@ -25,7 +25,6 @@ from silohash.runtime.run import Run
 from silohash.types import Modality, Notify, Rows, UserError
 
 BLOCK_ROWS = 50_000
-FIELDS = ("caption", "labels", "preview", "file")
 
 
 def index_run(

@@ -52,7 +52,7 @@ class RoundSettings:
         seed: seed for the choice of participants.
         remarks: remarks on the whole run, which are reported in the record of the first round.
         buffers: names of the model's buffers, which a server-side optimizer leaves as averaged.
-        held_bytes: memory for the updates of a round. It changes no result.
+        held_bytes: memory for the updates of a round. It does not change the results.
         folder: folder for temporary files; by default that of the system.
         limits: how long to wait for the silos.
         codec: how silos compress their parameters; None if they do not.

@@ -152,7 +152,7 @@ def _refuses(name: str, federated: str) -> None:
 
 
 def _equals_pooled(name: str) -> None:
-    """Check that the sums of silos give the codes of the pooled items, or that the method states no sums."""
+    """Check that the sums of silos give the codes of the pooled items, or that the method does not state sums."""
     kind = LOCAL_METHODS.resolve(name)
     method = kind(kind.Params(**kind.presets["recommended"]))
     if not isinstance(method, FromSums):

@@ -99,7 +99,7 @@ def _learns(made: Made, held: Held, *, single: bool) -> None:
     first, _ = _train(made, data, held=held)
     last, _ = _train(made, data, epochs=12, held=held)
     require_finite({"loss": first.loss, **last.update.params}, "After the training,")
-    require(bool(first.terms), "The method returns no terms.")
+    require(bool(first.terms), "The method does not return any terms.")
     require(
         last.loss < first.loss,
         f"The loss is {first.loss:.4f} after one epoch and {last.loss:.4f} after twelve; it should fall.",

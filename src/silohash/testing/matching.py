@@ -133,7 +133,7 @@ def _learns(made: Made) -> None:
     data = node_data(96)
     result, model = _train(made, data, epochs=15, hidden=LEARNING_WIDTH)
     require_finite({"loss": result.loss, **result.update.params}, "After the training,")
-    require(bool(result.terms), "The method returns no terms.")
+    require(bool(result.terms), "The method does not return any terms.")
     score, chance = match_score(model, data, np.arange(96))
     require(
         score > ABOVE_CHANCE * chance,

@@ -146,7 +146,7 @@ def test_set_of_the_seed_and_of_parameters() -> None:
 @pytest.mark.parametrize(
     ("overrides", "named"),
     [
-        (["partition.kind=iid", "partition.beta=0.5"], '"partition.beta=0.5": .* kind "iid" takes no "beta"'),
+        (["partition.kind=iid", "partition.beta=0.5"], '"partition.beta=0.5": .* kind "iid" does not take "beta"'),
         (["partition.kind=idd"], '"partition.kind=idd": There is no partition "idd"'),
     ],
 )

@@ -60,7 +60,7 @@ def test_a_silo_must_keep_something():
     ("kind", "silos", "params", "message"),
     [
         ("dirichlett", 3, {}, r'did you mean "dirichlet"\?'),
-        ("iid", 3, {"beta": 0.5}, 'takes no "beta"'),
+        ("iid", 3, {"beta": 0.5}, 'does not take "beta"'),
         ("dirichlet", 3, {"betta": 0.5}, r'did you mean "beta"\?'),
         ("dirichlet", 3, {"beta": 0}, "beta is 0; it must be a number above 0"),
         ("quantity", 3, {"beta": float("nan")}, "beta is nan"),

@@ -107,7 +107,7 @@ def test_the_card_tells_limits(run: Run, text: str) -> None:
     assert f"Trained without pairs: {', '.join(s.name for s in run.partition.silos if not s.paired)}." in text
     assert "distances cannot be compared" not in text
     assert "each silo's own ranks" not in text
-    assert "A query needs no label." in text
+    assert "A query does not need a label." in text
 
 
 def test_warnings_and_rejected_updates_are_limits(run: Run, tmp_path: Path) -> None:

@@ -113,7 +113,12 @@ def test_scores_need_labeled_validation_queries(tmp_path, validation: float) -> 
 @pytest.mark.parametrize(
     ("local", "federated", "modalities", "message"),
     [
-        ({"item_bits": 16}, {}, 2, "item_bits = 16 leaves no bits for the classes, because codes have 16 bits"),
+        (
+            {"item_bits": 16},
+            {},
+            2,
+            "item_bits = 16 does not leave any bits for the classes, because codes have 16 bits",
+        ),
         ({"item_bits": 15}, {}, 2, ""),
         (
             {"item_bits": 8},

@@ -17,12 +17,13 @@ from silohash.data.archive import Archive, ArchiveCard
 from silohash.data.formats.folder import read_folder
 from silohash.data.formats.native import read_native, write_native
 from silohash.data.pictures.reading import PictureFiles
+from silohash.index.base import FIELDS
 from silohash.index.listing import read_listing
 from silohash.index.source import PictureSource
 from silohash.index.store import Store
 from silohash.partitions.base import SiloRows
 from silohash.runtime import indexing
-from silohash.runtime.indexing import FIELDS, display_text, held_out_sentence, index_run, payload_of
+from silohash.runtime.indexing import display_text, held_out_sentence, index_run, payload_of
 from silohash.runtime.run import Run
 from silohash.types import MODALITIES, Modality, UserError
 from tests.runs import train, write_archive, write_metadata

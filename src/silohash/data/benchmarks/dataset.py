@@ -65,7 +65,11 @@ class Dataset:
         return choose(self.protocols, name or self.default_protocol)
 
     def layout(self, name: str, folder: Path) -> Layout:
-        """Return a layout whose files are present: by name, or the first complete one for ``auto``."""
+        """Return a layout whose files are present: by name, or the first complete one for ``auto``.
+
+        Raises:
+            UserError: if there is no such layout, or its files are missing.
+        """
         if name == AUTO:
             return files.complete_layout(self.key, folder, self.layouts)
         known = {layout.name: layout for layout in self.layouts}
@@ -80,6 +84,9 @@ class Dataset:
         """Read the files, before a protocol chooses among their items.
 
         The arguments are those of a call. The protocol ``choice`` has defaults for the options of the reader.
+
+        Raises:
+            UserError: if there is no such layout or option, or the files are missing or damaged.
         """
         folder = files.folder_of(self.key, root)
         known = list(dict.fromkeys([*OPTIONS, *(option for one in self.layouts for option in one.options)]))

@@ -63,7 +63,11 @@ def find_layout_files(layout: Layout, folder: Path) -> LayoutFiles:
 
 
 def complete_layout(key: str, folder: Path, layouts: Sequence[Layout]) -> Layout:
-    """Return the first layout whose required files are all present; the error lists what is missing."""
+    """Return the first layout whose required files are all present.
+
+    Raises:
+        UserError: if no layout is complete. The error lists what is missing.
+    """
     for layout in layouts:
         if not layout.missing(folder):
             return layout
@@ -72,7 +76,7 @@ def complete_layout(key: str, folder: Path, layouts: Sequence[Layout]) -> Layout
 
 def missing_files(key: str, folder: Path, layouts: Sequence[Layout]) -> str:
     """Return a text that lists each layout's required files, which of them are missing, and where they belong."""
-    state = "holds no complete layout" if folder.is_dir() else "does not exist"
+    state = "does not contain a complete layout" if folder.is_dir() else "does not exist"
     lines = [
         f"The files of {key} are missing: {folder.resolve()} {state}. Put the files of one layout there, or name the "
         f'folder that holds them: root = "..." in [data.options], or {VARIABLE} for the folder above {key}/.'

@@ -171,8 +171,8 @@ _lists = partial(_all_labels, database=None, draw="stated", searched="neither", 
 
 PROTOCOLS = (
     _dcmh(sources.FEDCAFE,
-        about="The paper draws at random and publishes no code for this data set; the rows are those of DCMH's code. The "
-        "centralized row of its table equals, in all six figures, a row that DLFFH measured on another split."),
+        about="The paper draws at random, and its code for this data set is not published; the rows are those of DCMH's "
+        "code. The centralized row of its table equals, in all six figures, a row that DLFFH measured on another split."),
     _protocol(sources.FEDHAP, query=2_100, database=193_734,
         about="The paper's text with its 21 classes; its table says 24 (fedhap-table-classes)."),
     _all_labels(sources.FEDHAP, name="fedhap-table-classes", query=2_100, database=None, classes=24,

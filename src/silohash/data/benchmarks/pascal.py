@@ -67,7 +67,7 @@ PROTOCOLS = (
         collected=1_000,
         about="Of the 50 pairs per class, 40 are for training, 5 for validation and 5 for the test. The test pairs are both "
         "queries and database, so each finds its own pair among them. The best epoch is chosen on them too. If the files "
-        "state no splits, dscmr/drawn draws as many rows."),
+        "do not state splits, dscmr/drawn draws as many rows."),
 )
 # fmt: on
 

@@ -45,7 +45,11 @@ def as_shape(shape: Sequence[int]) -> str:
 
 
 def find_kind(path: Path) -> Kind:
-    """Return the kind of a file, by its first bytes."""
+    """Return the kind of a file, by its first bytes.
+
+    Raises:
+        UserError: if the file is missing, cannot be read, or is neither a MATLAB nor an HDF5 file.
+    """
     try:
         with path.open("rb") as stream:
             head = stream.read(HDF5_OFFSETS[-1] + len(HDF5_MAGIC))
@@ -97,7 +101,11 @@ class MatFile:
         return any(self._matches(name) for name in wanted)
 
     def find(self, *wanted: str) -> str:
-        """Return the first of several variables that the file has, at the top level or in a struct."""
+        """Return the first of several variables that the file has, at the top level or in a struct.
+
+        Raises:
+            UserError: if the file does not have any of them, or has one several times.
+        """
         for want in wanted:
             matches = self._matches(want)
             if len(matches) > 1:
@@ -120,7 +128,11 @@ class MatFile:
         return self.variables[self.find(name)].shape
 
     def row_axis(self, name: str, rows: int) -> int:
-        """Return the one axis of the items in the shape that MATLAB shows."""
+        """Return the one axis of the items in the shape that MATLAB shows.
+
+        Raises:
+            UserError: if no axis or more than one has the size ``rows``.
+        """
         name = self.find(name)
         shape = self.shape(name)
         axes = [axis for axis, size in enumerate(shape) if size == rows]
@@ -171,6 +183,9 @@ class MatFile:
         The channels are the axis of size 3, next to the items' axis or at the opposite end. Height and width cannot be
         distinguished in square pictures: with ``swap="auto"`` they are swapped in HDF5 files that MATLAB wrote, and in
         natural order in others. A file that Python wrote with MATLAB's order of axes needs ``swap="yes"``.
+
+        Raises:
+            UserError: if the variable does not hold pictures, its axes are ambiguous, or ``swap`` has another value.
         """
         name = self._find_of(name, "numbers")
         if swap not in ("auto", "yes", "no"):

@@ -91,7 +91,10 @@ class PictureAxes:
 def find_picture_axes(shape: tuple[int, ...], rows: int | None, *, swapped: bool, where: str) -> PictureAxes:
     """Find the axes of items, channels, height and width in a shape as stored; exactly one order must fit.
 
-    With ``swapped``, the first of the two remaining axes is the width. The error names the array by ``where``.
+    With ``swapped``, the first of the two remaining axes is the width.
+
+    Raises:
+        UserError: if no order or more than one fits. The error names the array by ``where``.
 
     Example:
         >>> find_picture_axes((20015, 3, 224, 224), 20015, swapped=True, where="IAll")

@@ -46,7 +46,11 @@ class Variable:
 
 @contextmanager
 def explaining_damage(path: Path) -> Iterator[None]:
-    """Replace the errors that the readers raise on damaged files by a `UserError`."""
+    """Replace the errors that the readers raise on damaged files by a `UserError`.
+
+    Raises:
+        UserError: if the file is missing or damaged.
+    """
     try:
         yield
     except FileNotFoundError as error:
@@ -59,7 +63,11 @@ def explaining_damage(path: Path) -> Iterator[None]:
 
 
 def import_h5py() -> Any:  # noqa: ANN401  the package has no types
-    """Import h5py, or raise a `UserError` that says how to install it."""
+    """Import h5py.
+
+    Raises:
+        UserError: if it is not installed. The error says how to install it.
+    """
     try:
         import h5py
     except ImportError as error:

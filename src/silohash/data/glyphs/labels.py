@@ -167,7 +167,7 @@ KINDS: tuple[str, ...] = tuple(
 
 @dataclass(frozen=True)
 class Glyph:
-    """Facts of a character that need no drawing of it.
+    """Facts of a character that do not need a drawing of it.
 
     Attributes:
         character: the character.

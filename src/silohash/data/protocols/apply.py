@@ -85,7 +85,12 @@ def with_default(protocols: Iterable[SplitProtocol]) -> dict[str, SplitProtocol]
 
 
 def choose(protocols: Mapping[str, SplitProtocol], name: str) -> Choice:
-    """Return a data set's protocol by the name that a user gave, with its suffixes; an error suggests the nearest."""
+    """Return a data set's protocol by the name that a user gave, with its suffixes.
+
+    Raises:
+        UserError: if there is no such protocol or suffix, or the protocol does not allow the suffix. The error suggests the
+            nearest name.
+    """
     first, *suffixes = name.split("/")
     if first not in protocols:
         dataset = next(iter(protocols.values())).dataset

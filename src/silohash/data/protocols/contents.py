@@ -151,7 +151,7 @@ def _require_labels(
     if labels is None:
         raise UserError(
             f'Protocol "{protocol.name}" of {protocol.dataset} includes {protocol.rules()["population"]}, but the files '
-            f"hold no labels for their {len(contents):,} items. Add the files of labels."
+            f"do not contain labels for their {len(contents):,} items. Add the files of labels."
         )
     return labels
 
@@ -211,7 +211,7 @@ def _frequent_tags(
     if contents.text is None:
         raise UserError(
             f'Protocol "{protocol.name}" of {protocol.dataset} includes {protocol.rules()["population"]}, but the files '
-            "hold no tags. Add the files of tags."
+            "do not contain tags. Add the files of tags."
         )
     if is_features(contents.text):
         return _frequent_columns(np.asarray(contents.text, np.float32), least)

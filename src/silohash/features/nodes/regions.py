@@ -41,7 +41,11 @@ class RegionFeatures:
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> RegionFeatures:  # noqa: ARG003
-        """Return an unfitted featurizer for a column of regions."""
+        """Return an unfitted featurizer for a column of regions.
+
+        Raises:
+            UserError: If the column does not hold regions, or if an option is invalid.
+        """
         if not isinstance(column, Regions):
             raise UserError(
                 f'[features] kind "regions" needs regions of pictures, and this archive\'s {modality} column does not hold '

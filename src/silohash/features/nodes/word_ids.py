@@ -65,7 +65,11 @@ class WordSequences:
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> WordSequences:
-        """Return an unfitted featurizer."""
+        """Return an unfitted featurizer.
+
+        Raises:
+            UserError: If the column does not hold texts, or if an option is invalid.
+        """
         check_texts(kind, modality, column)
         if type(options["length"]) is not int or options["length"] < SPECIAL:
             raise UserError(

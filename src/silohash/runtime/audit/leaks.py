@@ -112,7 +112,11 @@ class Audit:
 
     @cached_property
     def outside(self) -> Rows:
-        """Archive rows of the attacker's own items: queries that no silo trained on, and that have all modalities."""
+        """Archive rows of the attacker's own items: queries that no silo trained on, and that have all modalities.
+
+        Raises:
+            UserError: if there are too few of them.
+        """
         archive = self.run.archive
         rows = np.setdiff1d(archive.split("query"), archive.split("train"))
         for modality in self.run.model.featurisers:

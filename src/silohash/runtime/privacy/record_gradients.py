@@ -87,7 +87,12 @@ class RecordGradients:
 
     @contextmanager
     def watched(self) -> Iterator[Passes]:
-        """Record the inputs and outputs of the layers within a ``with`` block, which runs the model once on a batch."""
+        """Record the inputs and outputs of the layers within a ``with`` block, which runs the model once on a batch.
+
+        Raises:
+            UserError: at the end of the block, if a layer was used more than once, or with an input that does not have
+                two axes.
+        """
         passes = Passes()
 
         def keep(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:

@@ -220,7 +220,7 @@ class Plan:
         )
 
     def server_inputs(self, resolved: ResolvedConfig) -> Prepared:
-        """Return the inputs of the server, which hold no items.
+        """Return the inputs of the server, which do not contain items.
 
         Raises:
             UserError: if the silos do not fit the methods.

@@ -68,7 +68,7 @@ def train_at_sites(
             or did not store its model.
 
     Returns:
-        The trained run. Its folder holds no items and no partition.
+        The trained run. Its folder does not contain items or a partition.
 
     Raises:
         UserError: if the config does not fit the silos or the checkpoint of the run, or too few silos answer.
@@ -178,7 +178,7 @@ def deploy_at_sites(
     limits: Limits,
     notify: Notify,
 ) -> TrainedModel:
-    """Let each silo store the model that it deploys, and return the model of the server, which holds no personal one.
+    """Let each silo store the model that it deploys, and return the model of the server, without personal ones.
 
     Args:
         state: the state after the last round.

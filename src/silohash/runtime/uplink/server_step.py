@@ -19,7 +19,7 @@ def next_server(
 ) -> tuple[ServerState, dict[str, str]]:
     """Return the next server state, and the remarks of the robust rule.
 
-    If the robust rule keeps no update, the state does not change, and a remark gives the reason.
+    If the robust rule does not keep any update, the state does not change, and a remark gives the reason.
 
     Args:
         server: the current state.

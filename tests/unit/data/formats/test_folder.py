@@ -202,7 +202,7 @@ def test_absent_pictures_and_texts_are_warned_of(tmp_path):
     write_csv(tmp_path, [{**row, "text": ""} for row in rows])
     assert read_folder(tmp_path).card.warnings == ('No item has a text: the column "text" is empty.',)
     np.save(tmp_path / "text.npy", np.full((2, 3), np.nan))
-    assert read_folder(tmp_path).card.warnings == ("No item has a text: text.npy holds no values.",)
+    assert read_folder(tmp_path).card.warnings == ("No item has a text: text.npy does not contain values.",)
 
 
 def test_texts_that_are_cut_are_named(tmp_path, monkeypatch):

@@ -90,9 +90,9 @@ def test_items_of_rare_labels_do_not_count() -> None:
 
 
 def test_missing_labels_or_tags_are_named() -> None:
-    with pytest.raises(UserError, match="hold no labels for their 30 items"):
+    with pytest.raises(UserError, match="do not contain labels for their 30 items"):
         split_of(raw_of(30, labels=None, label_names=()), "coco", "fedhap", items=20)
-    with pytest.raises(UserError, match="hold no tags"):
+    with pytest.raises(UserError, match="do not contain tags"):
         split_of(raw_of(30, text=None), "mirflickr25k", "dcmh")
 
 

@@ -64,7 +64,11 @@ class _Instances:
         return tuple(name for _, name in sorted(self.categories.items()))
 
     def labels(self, ids: Sequence[int]) -> tuple[npt.NDArray[np.uint8], int]:
-        """Return the labels of pictures, ``(N, C)`` uint8, and the number of boxes in other pictures."""
+        """Return the labels of pictures, ``(N, C)`` uint8, and the number of boxes in other pictures.
+
+        Raises:
+            UserError: if a box has a category that is not listed.
+        """
         known = np.array(sorted(self.categories), np.int64)
         categories = np.array(self.box_categories, np.int64)
         unknown = categories[~np.isin(categories, known)]
@@ -85,6 +89,9 @@ def read_annotations(root: Path, *, year: int = 2014, captions: str = "first") -
 
     Pictures without any category are kept with a row of zeros; the protocol decides on them. Texts are None if there is no
     ``captions_*.json``.
+
+    Raises:
+        UserError: if an option has another value, or the instances are missing or damaged.
     """
     reading.check_option("year", year, YEARS)
     instances = _read_instances(root, year)
@@ -200,7 +207,7 @@ class _Entry(NamedTuple):
 def _read_entries(path: Path) -> list[_Entry]:
     entries = [_parse_entry(path, element) for element in elements(path, "images")]
     if not entries:
-        raise UserError(f'{path} lists no "images". Restore the file.')
+        raise UserError(f'{path} does not list any "images". Restore the file.')
     return entries
 
 

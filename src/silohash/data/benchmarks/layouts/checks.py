@@ -60,7 +60,11 @@ def rest_searched(count: int, query: Rows) -> dict[str, Rows]:
 
 
 def common_rows(shapes: Mapping[str, tuple[int, ...]]) -> int:
-    """Find the number of items: the one size that every array, given by its shape, has on some axis."""
+    """Find the number of items: the one size that every array, given by its shape, has on some axis.
+
+    Raises:
+        UserError: if there is no such size, or there are several.
+    """
     shared = set.intersection(*(set(shape) for shape in shapes.values()))
     candidates = {size for size in shared if size > 1} or shared
     listed = "; ".join(f"{what} is {as_shape(shape)}" for what, shape in shapes.items())
@@ -72,7 +76,11 @@ def common_rows(shapes: Mapping[str, tuple[int, ...]]) -> int:
 
 
 def as_labels(values: np.ndarray, where: str) -> tuple[npt.NDArray[np.uint8], dict[str, str]]:
-    """Check ``(N, C)`` labels of 0 and 1, and return them as uint8 with notes on unusual ones."""
+    """Check ``(N, C)`` labels of 0 and 1, and return them as uint8 with notes on unusual ones.
+
+    Raises:
+        UserError: if the array does not have two axes, or a value is neither 0 nor 1.
+    """
     if values.ndim != 2:
         raise UserError(f"{where} is {as_shape(values.shape)}; labels need one row per item and one column per class.")
     wrong = ~np.isin(values, (0, 1))
@@ -90,7 +98,11 @@ def as_labels(values: np.ndarray, where: str) -> tuple[npt.NDArray[np.uint8], di
 
 
 def from_class_numbers(values: np.ndarray, where: str) -> tuple[npt.NDArray[np.uint8], dict[str, str]]:
-    """Return ``(N,)`` class numbers from 0, or from 1 if no item has 0, as ``(N, C)`` uint8 of 0 and 1, with notes."""
+    """Return ``(N,)`` class numbers from 0, or from 1 if no item has 0, as ``(N, C)`` uint8 of 0 and 1, with notes.
+
+    Raises:
+        UserError: if a number is negative, or not a finite whole number.
+    """
     numbers = np.asarray(values, dtype=np.float64).reshape(-1)
     if not np.isfinite(numbers).all():
         raise UserError(f"{where} holds NaN or infinity among the class numbers. Download the files again.")
@@ -109,7 +121,11 @@ def from_class_numbers(values: np.ndarray, where: str) -> tuple[npt.NDArray[np.u
 
 
 def as_features(values: np.ndarray, where: str) -> Features:
-    """Check that features are finite, and return them as ``(N, D)`` float32."""
+    """Check that features are finite, and return them as ``(N, D)`` float32.
+
+    Raises:
+        UserError: if the array does not have two axes and at least one column, or a value is not finite as float32.
+    """
     if values.ndim != 2 or not values.shape[1]:
         raise UserError(
             f"{where} is {as_shape(values.shape)}; features need one row per item and one column per feature."

@@ -212,7 +212,7 @@ def _contents(
 def _ids(variable: Variable | None, rows: int) -> tuple[npt.NDArray[np.str_], dict[str, str]]:
     """Return the names of the items as ids, or row numbers if there are no names."""
     if variable is None:
-        return checks.row_ids(rows), {"ids": "row numbers, because the files hold no names"}
+        return checks.row_ids(rows), {"ids": "row numbers, because the files do not contain names"}
     names = variable.file.strings(variable.name, rows=rows)
     if names.ndim != 1:
         raise UserError(

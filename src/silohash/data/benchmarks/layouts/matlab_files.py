@@ -77,6 +77,9 @@ def find_file(root: Path, *names: str, near: Path | None = None) -> Path | None:
     """Find a file by the first of several names that occurs anywhere in a folder.
 
     If there are several, exactly one of them must be in the folder of the file ``near``.
+
+    Raises:
+        UserError: if the name occurs more than once, in the folder of ``near`` or, if it does not occur there, in ``root``.
     """
     for name in names:
         found = sorted(path for path in root.rglob(name) if path.is_file())
@@ -91,7 +94,11 @@ def find_file(root: Path, *names: str, near: Path | None = None) -> Path | None:
 
 
 def need_file(root: Path, *names: str, near: Path | None = None) -> Path:
-    """Find a file as `find_file` does; it must be present."""
+    """Find a file as `find_file` does; it must be present.
+
+    Raises:
+        UserError: if there is no such file, or there are several.
+    """
     found = find_file(root, *names, near=near)
     if found is None:
         raise UserError(f"{' or '.join(names)} is missing in {root}. Add it beside the other files.")
@@ -102,6 +109,9 @@ def companion(path: Path, name: str, other_order: str = "") -> Path:
     """Return a file from the same folder as another.
 
     ``other_order`` is its name in the other order of rows (plain or ``-rand``), which must not be used instead.
+
+    Raises:
+        UserError: if there is no such file. If there is one in the other order of rows, the error explains the difference.
     """
     found = path.parent / name
     if found.is_file():

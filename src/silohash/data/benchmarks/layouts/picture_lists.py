@@ -48,6 +48,9 @@ def read_lists(root: Path, *, pictures: str = "", strip: str = "", classes: int 
     The splits are stated as the files have them, including overlaps. Some published lists hold their queries in the
     database as well, so each query counts as its own best answer. The note ``queries in the database`` counts them, and
     only a protocol that is named for the overlap accepts such lists.
+
+    Raises:
+        UserError: if a list is missing or damaged, or the lists are of different kinds.
     """
     paths = _present(root, ".txt")
     lines = {split: _parse_lines(path) for split, path in paths.items()}
@@ -66,7 +69,11 @@ def read_lists(root: Path, *, pictures: str = "", strip: str = "", classes: int 
 
 
 def read_companion_lists(root: Path, *, pictures: str = "", strip: str = "", classes: int = 0) -> Contents:
-    """Read ``{database,train,test}_img.txt`` with ``_label_onehot.txt`` or, if that is missing, ``_label.txt``."""
+    """Read ``{database,train,test}_img.txt`` with ``_label_onehot.txt`` or, if that is missing, ``_label.txt``.
+
+    Raises:
+        UserError: if a file is missing or damaged, or pictures and labels differ in number.
+    """
     paths = _present(root, "_img.txt")
     names = {split: [line for line in reading.read_lines(path) if line] for split, path in paths.items()}
     tables, sources = _companion_labels(root, paths, classes)

@@ -75,19 +75,27 @@ class Layout:
 
 
 def check_option(option: str, value: object, allowed: Sequence[object]) -> None:
-    """Raise a `UserError` that lists the allowed values unless the option's value is one of them."""
+    """Check that an option's value is one of the allowed ones.
+
+    Raises:
+        UserError: if it is not. The error lists the allowed values.
+    """
     if value not in allowed:
         names = [str(name) for name in allowed]
         raise UserError(f'{option} cannot be "{value}"{suggestion(str(value), names)}; it can be: {", ".join(names)}.')
 
 
 def find(root: Path, pattern: str) -> list[Path]:
-    """Return the files that match a glob, by depth and then by name, so that the order of the disk plays no part."""
+    """Return the files that match a glob, by depth and then by name, so that the order of the disk does not matter."""
     return sorted(root.glob(pattern), key=lambda path: (len(path.parts), str(path)))
 
 
 def find_one(root: Path, pattern: str, what: str) -> Path:
-    """Return the match of a glob that is nearest to the root; ``what`` says in the error what it should hold."""
+    """Return the match of a glob that is nearest to the root; ``what`` says in the error what it should hold.
+
+    Raises:
+        UserError: if no file matches.
+    """
     found = find(root, pattern)
     if not found:
         raise UserError(f"{root} has no file {pattern} ({what}). Add it, or name the folder that holds it.")
@@ -153,6 +161,10 @@ def read_zero_one(path: Path, kind: type[Number], *, columns: int | None = None)
     """Read a table of 0 and 1 separated by white space, as ``(lines, columns)`` uint8 or float32.
 
     Without ``columns``, there must be as many values per line as in the first one.
+
+    Raises:
+        UserError: if the file cannot be read, a value is neither 0 nor 1, the lines differ in length, or a line before
+            others is empty.
     """
     table = np.empty((0, columns or 1), kind)
     filled = empty = 0
@@ -195,7 +207,10 @@ def check_picture_files(folder: Path, names: Sequence[str], remedy: str) -> tupl
     """Decode every picture file once (the verdicts are cached), and leave out the unusable ones.
 
     Names are relative to the folder, and empty for items without a picture, as they become for missing and damaged
-    pictures. A note counts those. If none can be used, an error gives ``remedy``.
+    pictures. A note counts those.
+
+    Raises:
+        UserError: if there are names and none of the pictures can be used. The error ends with ``remedy``.
     """
     verdicts = {**check_pictures(folder, list(filter(None, names))), "": Verdict("", "")}
     digests = [verdicts[name].digest for name in names]

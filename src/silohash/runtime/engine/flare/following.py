@@ -50,7 +50,7 @@ class Followed:
         next_round: number of the first round that they have not received.
         noted: the lines that were passed on.
         records: the records that were passed on.
-        away: the silos that take no part in the present job, or are not waited for, according to the last round.
+        away: the silos that do not take part in the present job, or are not waited for, according to the last round.
         heard: time of the last sign of life of each silo that is away, when this was noticed.
         invited: how many jobs in a row were ended to take in a silo, which has not taken part since.
         refusals: why silos do not accept the present job, such as by their policy.

@@ -61,7 +61,7 @@ publisher = "silohash"
 serverapp = "silohash.runtime:none"
 clientapp = "silohash.runtime:none"
 """
-"""What Flower asks for as the program of a run. It holds no code, and neither the server nor a silo runs it."""
+"""What Flower asks for as the program of a run. It does not contain code, and neither the server nor a silo runs it."""
 
 
 def as_record(content: bytes) -> Any:  # noqa: ANN401  Flower has no types

@@ -32,7 +32,10 @@ def train_in_federation(
     """Train a run in a federation, and copy it into a new folder.
 
     If the server is lost, a new job continues after the last round, as soon as the silos are connected again. The arguments
-    and errors are those of `silohash.runtime.engine.flare.jobs.train_in_federation`.
+    are those of `silohash.runtime.engine.flare.jobs.train_in_federation`.
+
+    Raises:
+        UserError: if no silo is connected, the server cannot be reached, or the run fails.
     """
     check_run_name(folder.name)
     connection, own = Connection.of(kit), kit / RUNS / folder.name

@@ -1,7 +1,7 @@
 """The process of the server: ``python -m silohash.runtime.engine.flower.superlink KIT``.
 
-It is Flower's SuperLink, which passes messages between silos and whoever starts runs. It runs no program of a run, silos
-must hold a key of the kit, and only whoever has the secret of the kit starts runs or changes anything.
+It is Flower's SuperLink, which passes messages between silos and whoever starts runs. It does not run the program of a
+run, silos must hold a key of the kit, and only whoever has the secret of the kit starts runs or changes anything.
 """
 
 from __future__ import annotations
