@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import re
@@ -199,6 +200,28 @@ class MadeUpBackend:
             ),
             chosen_round=1,
         )
+
+
+class HangingBackend(MadeUpBackend):
+    """A federation whose status, after the first, is given only when ``silos_answer`` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = self.canceled = 0
+        self.silos_answer = asyncio.Event()
+        self.error: Exception | None = None
+
+    async def status(self) -> FederationStatus:
+        self.asked += 1
+        try:
+            if self.asked > 1:
+                await self.silos_answer.wait()
+        except asyncio.CancelledError:
+            self.canceled += 1
+            raise
+        if self.error is not None:
+            raise self.error
+        return await super().status()
 
 
 def npy(values: np.ndarray) -> bytes:

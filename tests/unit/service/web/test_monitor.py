@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 import logging
@@ -20,7 +19,7 @@ from silohash.service.web import state
 from silohash.service.web.app import create_app
 from silohash.service.web.auth import Gate, create_protected_app
 from tests.accounts import bearer, sign_in
-from tests.served import MadeUpBackend, client_of, png
+from tests.served import HangingBackend, MadeUpBackend, client_of, png
 
 HOST = "silos.example.org"
 HERE = ("127.0.0.1", 50_000)
@@ -99,17 +98,7 @@ def test_requests_are_counted(accounts: Accounts) -> None:
 
 def test_slow_silos_do_not_delay_the_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state, "FRESH_SECONDS", 0.05)
-
-    class Slow(MadeUpBackend):
-        calls = 0
-
-        async def status(self):
-            self.calls += 1
-            if self.calls > 1:
-                await asyncio.sleep(60)
-            return await super().status()
-
-    app = create_app(Slow())
+    app = create_app(HangingBackend())
     with TestClient(app, base_url="http://127.0.0.1:8765") as client:
         app.state.service._status_until = 0.0
         assert values(client)["silohash_silos_connected"] == 2, "as last seen"

@@ -8,12 +8,11 @@ import time
 
 import pytest
 
-from silohash.service.backend import FederationStatus
 from silohash.service.web import state
 from silohash.service.web.app import create_app
 from silohash.service.web.state import KEPT_SECONDS, RecentPictures, Service
 from silohash.types import UserError
-from tests.served import MadeUpBackend, png
+from tests.served import HangingBackend, MadeUpBackend, png
 
 
 def test_pictures_are_kept_for_a_time() -> None:
@@ -40,28 +39,6 @@ def test_the_oldest_pictures_are_dropped_first() -> None:
     assert recent.get(names[-1]) is None
 
 
-class Hanging(MadeUpBackend):
-    """A federation whose status, after the first, is given only when ``silos_answer`` is set."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.asked = self.canceled = 0
-        self.silos_answer = asyncio.Event()
-        self.error: Exception | None = None
-
-    async def status(self) -> FederationStatus:
-        self.asked += 1
-        try:
-            if self.asked > 1:
-                await self.silos_answer.wait()
-        except asyncio.CancelledError:
-            self.canceled += 1
-            raise
-        if self.error is not None:
-            raise self.error
-        return await super().status()
-
-
 @pytest.fixture
 def old(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every status is old at once, and a new one is waited for only briefly."""
@@ -70,7 +47,7 @@ def old(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_status_is_remembered_for_some_seconds() -> None:
-    backend = Hanging()
+    backend = HangingBackend()
     service = Service(backend)
 
     async def ask() -> None:
@@ -82,7 +59,7 @@ def test_a_status_is_remembered_for_some_seconds() -> None:
 
 @pytest.mark.usefixtures("old")
 def test_an_old_status_is_served_while_a_single_new_one_is_requested() -> None:
-    backend = Hanging()
+    backend = HangingBackend()
     service = Service(backend)
 
     async def ask() -> None:
@@ -105,7 +82,7 @@ def test_an_old_status_is_served_while_a_single_new_one_is_requested() -> None:
 
 @pytest.mark.usefixtures("old")
 def test_a_status_that_cannot_be_renewed_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    backend = Hanging()
+    backend = HangingBackend()
     service = Service(backend)
 
     async def ask() -> None:
@@ -123,7 +100,7 @@ def test_a_status_that_cannot_be_renewed_is_logged(caplog: pytest.LogCaptureFixt
 
 
 def test_the_first_status_is_waited_for_and_its_error_raised() -> None:
-    backend = Hanging()
+    backend = HangingBackend()
     backend.error = UserError("The model is missing.")
     for ask in (Service(backend).status, Service(backend).recent_status):
         backend.asked = 0
@@ -133,7 +110,7 @@ def test_the_first_status_is_waited_for_and_its_error_raised() -> None:
 
 @pytest.mark.usefixtures("old")
 def test_the_end_of_the_application_cancels_the_request_for_a_status() -> None:
-    backend = Hanging()
+    backend = HangingBackend()
     app = create_app(backend)
 
     async def serve() -> None:
