@@ -49,7 +49,7 @@ def _runs() -> Iterator[Bad]:
 def _questions() -> Iterator[Bad]:
     for name, arguments, says in (
         ("no question", (), ("exactly one of text, image and vector; none was given",)),
-        ("two questions", ("parrot", "--image", "a.png"), ("text and image was given",)),
+        ("two questions", ("parrot", "--image", "a.png"), ("text and image were given",)),
         ("an empty text", ("",), ("The text is empty",)),
         ("a text of spaces", ("  \t ",), ("The text is empty",)),
         ("an unknown modality to find", ("parrot", "--find", "sounds"), ('"sounds" cannot be found',)),

@@ -73,9 +73,7 @@ def test_training_prints_the_result_first_and_indexes(trained: tuple[Path, Said]
     assert lines[0] == headline(read_results(folder / "run" / "results.csv")).sentence
     assert lines[0].startswith("Training together with fedavg finds relevant items with ")
     assert lines[-1] == f"Report: {folder / 'run' / 'report.html'}"
-    assert re.search(
-        r"^GG +i2t +mAP@all +\d+\.\d +\d+\.\d–\d+\.\d +\d+\.\d–\d+\.\d +\d+\.\d +4$", said.out, re.MULTILINE
-    )
+    assert re.search(r"^GG +i2t +mAP@all +\d+\.\d +– +\d+\.\d–\d+\.\d +\d+\.\d +4$", said.out, re.MULTILINE)
     assert "silo-1: 18 items\nsilo-2: 18 items\n" in said.err
     assert "4 query items of photos are held out of the indexes" in said.err
     assert said.err.splitlines()[-1] == f'Next: silohash search {folder / "run"} "…"'
@@ -288,7 +286,7 @@ def test_a_terminal_of_eighty_columns_shows_tables_and_pictures(trained: tuple[P
     assert len(plain.splitlines()) == 6
     table = in_terminal("evaluate", run, TERM="dumb")
     assert max(map(cell_len, table.splitlines())) <= 80
-    assert re.search(r"^XS +t2i +mAP@all +\d+\.\d +\d+\.\d–\d+\.\d +\d+\.\d–\d+\.\d ", table, re.MULTILINE)
+    assert re.search(r"^XS +t2i +mAP@all +\d+\.\d +– +\d+\.\d–\d+\.\d ", table, re.MULTILINE)
 
 
 def test_pictures_need_a_terminal(trained: tuple[Path, Said]) -> None:

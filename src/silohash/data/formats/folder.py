@@ -1,9 +1,9 @@
 """Read a user's folder: ``metadata.csv``, ``.jsonl`` or ``.parquet``, and pictures or given features.
 
 The metadata has the columns ``file_name`` (relative to the folder), ``text``, and optionally ``labels`` (joined with
-``|``, or a list), ``id`` and ``split`` (``database`` where it is empty). Every other column is kept and can be partitioned
-by. ``image.npy`` and ``text.npy`` beside it hold given features in the order of the rows; a row of NaN stands for a missing
-modality. An ``image.npy`` with three dimensions holds regions of pictures (`silohash.data.formats.given_regions`).
+``|``, or a list), ``id`` and ``split``. Every other column is kept and can be partitioned by. ``image.npy`` and
+``text.npy`` beside it hold given features in the order of the rows; a row of NaN stands for a missing modality. An
+``image.npy`` with three dimensions holds regions of pictures (`silohash.data.formats.given_regions`).
 ``labels.txt`` lists the allowed labels, one per line. A row that cannot be used is left out and named on the archive's
 card.
 """
@@ -216,10 +216,17 @@ def _problems(folder: _Folder, place: int, seen: set[str]) -> Iterator[str]:
     yield from problems_of_values(row, folder.allowed)
 
 
-def problems_of_values(row: MetadataRow, allowed: tuple[str, ...] | None) -> Iterator[str]:
-    """Yield what is wrong with the split and the labels of a row, given the labels that rows may have (None for any)."""
-    split = row.values.get("split", "")
-    if split and split.lower() not in SPLIT_OF:
+def problems_of_values(row: MetadataRow, allowed: tuple[str, ...] | None, *, needs_split: bool = True) -> Iterator[str]:
+    """Yield what is wrong with the split and the labels of a row.
+
+    Args:
+        row: the row.
+        allowed: the labels that rows may have; None for any.
+        needs_split: whether an empty cell in a column ``split`` is wrong, because training would not know what to do with
+            the item. Where items are only searched, such an item is one of the database.
+    """
+    split = row.values.get("split")
+    if split is not None and (split or needs_split) and split.lower() not in SPLIT_OF:
         yield f'the split "{split}" is not one of {", ".join(SPLIT_OF)}'
     if allowed is not None:
         yield from (f'the label "{label}" is not allowed' for label in row.labels if label not in allowed)
@@ -290,7 +297,7 @@ def _pictures(folder: _Folder) -> PictureFiles:
 
 def _splits(folder: _Folder) -> tuple[dict[str, Rows], str]:
     if any("split" in row.values for row in folder.rows):
-        return splits_of([SPLIT_OF[(row.values.get("split") or "database").lower()] for row in folder.rows]), "given"
+        return splits_of([SPLIT_OF[row.values.get("split", "database").lower()] for row in folder.rows]), "given"
     names = folder.files if any(folder.files) else [row.values.get(PICTURE, "") for row in folder.rows]
     if isinstance(values := _image_values(folder), Regions):
         names = values.pictures.astype(np.str_).tolist()

@@ -166,7 +166,7 @@ class FolderScanner:
         if SPLIT_OF.get(values.get("split", "").lower()) == "query":
             return
         problem = row.problem or _problem_of_picture(values.get("file_name", ""), boundary)
-        problem = problem or next(problems_of_values(row, allowed), "")
+        problem = problem or next(problems_of_values(row, allowed, needs_split=False), "")
         if not problem and name in scan.items:
             problem = f'the id "{name}" occurs in an earlier row'
         if problem:
