@@ -287,8 +287,8 @@ def test_back_returns_to_the_picture_and_the_drawing(opened: Callable[..., Any])
     page.wait_for_selector(".chip img")
     page.go_back()
     page.wait_for_url("**/?q=red")
-    until(page, "document.getElementById('q').value === 'red'")
-    assert page.locator(".chip img").count() == 0
+    until(page, "document.getElementById('q').value === 'red' && !document.querySelector('.chip img')")
+    assert page.locator(".card").count() > 0
 
 
 def test_escape_closes_the_drawing_from_everywhere(opened: Callable[..., Any]) -> None:
