@@ -315,9 +315,13 @@ class TrainedRun:
         """
         from silohash.runtime.evaluation import evaluate_run
 
-        chosen = (None if names is None else several(names) for names in (measures, evaluations, tasks))
-        measures, evaluations, tasks = chosen
-        return list(evaluate_run(self._run, measures=measures, evaluations=evaluations, tasks=tasks).rows)
+        figures = evaluate_run(
+            self._run,
+            measures=several(measures or ()),
+            evaluations=several(evaluations or ()),
+            tasks=several(tasks or ()),
+        )
+        return list(figures.rows)
 
     def _archive_of(self, archive: Archive | str | Path | None, *, follow_links: bool = False) -> Archive:
         if archive is None:

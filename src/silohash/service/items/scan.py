@@ -130,11 +130,10 @@ class FolderScanner:
         return FolderItem(record.id, picture, record.text, record.labels, stamp, put=True, deleted=record.deleted)
 
     def _add_rows(self, scan: Scan, metadata: Path, now: float) -> None:
-        """Add the rows of the metadata. While the file is being written, the rows read before are used."""
-        stat = metadata.stat()
-        if _is_settled(stat, now):
-            labels = self.folder / LABELS
-            files = (metadata, stat.st_size, stat.st_mtime_ns), signature(labels) if labels.is_file() else None
+        """Add the rows of the metadata. While it or the list of labels is being written, the rows read before are used."""
+        stats = {path: path.stat() for path in (metadata, self.folder / LABELS) if path.is_file()}
+        if all(_is_settled(stat, now) for stat in stats.values()):
+            files = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()]
             if self._rows is None or self._rows.files != files:
                 self._read_rows(scan, metadata, files)
         else:

@@ -100,6 +100,8 @@ def test_rows_are_left_out_as_by_a_first_indexing(folder: Path) -> None:
     assert archive.ids.tolist() == ["a", "d"]
     assert [line.split(": ")[1].split(";")[0] for line in archive.card.skipped] == list(problems.values())
     (folder / "labels.txt").write_text("boat\nsky\ncar\n")
+    scan = scanner.scan((folder / "labels.txt").stat().st_ctime + 0.5)
+    assert (set(scan.items), scan.complete, scan.unsettled) == ({"a"}, False, True)
     assert set(scanner.scan(later()).items) == {"a", "c"}
 
 
