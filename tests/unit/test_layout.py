@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -20,7 +20,6 @@ import silohash
 ROOT = Path(silohash.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 UNIT_TESTS = Path(__file__).parent
-MOST_FILES_IN_A_FOLDER = 20
 MOST_LINES_OF_A_FILE = 500
 WITHOUT_A_TEST_FILE = {"cli/__main__.py": "a single call, run by python -m silohash.cli in tests/parity/test_resume.py"}
 """Modules without a test file of their own, and the reason. Files named ``__init__.py`` are tested with their folder."""
@@ -223,11 +222,6 @@ def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_every_part_has_its_place() -> None:
     parts = {part_of(path) for path in FILES} - {"__init__", "__main__", "py"}
     assert parts == set(ORDER)
-
-
-def test_no_folder_holds_too_many_files() -> None:
-    counts = Counter(path.parent.relative_to(ROOT).as_posix() for path in FILES)
-    assert {folder: count for folder, count in counts.items() if count > MOST_FILES_IN_A_FOLDER} == {}
 
 
 def test_no_file_is_too_long() -> None:
