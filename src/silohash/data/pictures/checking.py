@@ -25,10 +25,12 @@ class Verdict(NamedTuple):
     Attributes:
         digest: digest of its content; empty if it could not be read.
         problem: why it cannot be used, or an empty string.
+        note: what was assumed to decode it, such as `PERCENTILES_USED`, or an empty string.
     """
 
     digest: str
     problem: str
+    note: str = ""
 
 
 def check_pictures(folder: Path, names: Sequence[str], *, follow_links: bool = True) -> dict[str, Verdict]:
@@ -85,11 +87,12 @@ def _stamp(folder: Path, name: str, boundary: Boundary | None) -> tuple[str, lis
 
 
 def _verdict(path: Path) -> Verdict:
+    notes: list[str] = []
     try:
         content = path.read_bytes()
-        decode(content, at_least_pixels=DECODED_PIXELS)
+        decode(content, at_least_pixels=DECODED_PIXELS, notes=notes)
     except OSError as error:
         return Verdict("", f'the picture "{path.name}" cannot be read ({error.strerror})')
     except ValueError as error:
         return Verdict("", f'the picture "{path.name}" cannot be decoded ({error})')
-    return Verdict(digest_bytes(content), "")
+    return Verdict(digest_bytes(content), "", " ".join(notes))

@@ -1,0 +1,247 @@
+"""Pictures with more than 8 bits per sample, or with signed samples, become 8 bits.
+
+A file may declare what its samples mean: the range of values (``SMinSampleValue`` and ``SMaxSampleValue`` of TIFF, fewer
+bits than are stored, or a color profile), which samples are signed or fractions, that zero is white, and which value stands
+for no data. What it declares is used. If nothing declares the range, most pictures do not use all 16 or 32 bits, so the
+range is taken from the picture itself: from its 0.5th to its 99.5th percentile in gray, and from 0 to the 99.5th percentile
+in color, so that hues are kept. An unsigned picture of 16 bits that spreads over most of its range is shown by all of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageFile, TiffImagePlugin
+
+from silohash.data.pictures.formats import load, open_picture
+from silohash.data.pictures.profiles import PROFILE
+
+Samples: TypeAlias = npt.NDArray[Any]
+Range: TypeAlias = tuple[float, float]
+
+PERCENTILES = (0.5, 99.5)
+LARGEST = 65_535
+"""Largest sample of 16 bits."""
+
+WHOLE_GRAY, WHOLE_COLOR = (0.5, 0.75), (0.25, 0.5)
+"""Shares of the range of 16 bits up to which a picture is shown by its percentiles, and from which by the whole range. In
+between, the range grows from one to the other."""
+
+CEILINGS = (255, 1_023, 4_095, 16_383, LARGEST, 2**24 - 1, 2**32 - 1)
+"""Largest values of the usual numbers of bits. They show a picture that has the same value nearly everywhere."""
+
+SAMPLE_FORMAT, SMIN, SMAX, PHOTOMETRIC, BITS, NODATA = 339, 340, 341, 262, 258, 42113
+"""Tags of TIFF files."""
+
+APPLIED_LATER = ("exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif", PROFILE)
+"""What a picture's ``info`` holds that still has to be applied: its orientation and its color profile."""
+
+
+@dataclass(frozen=True)
+class Deep:
+    """The samples of a picture and what its file declares of them.
+
+    Attributes:
+        values: ``(height, width)`` or ``(height, width, 3)``, of any type of numbers.
+        opacity: ``(height, width)`` uint8; 0 where there is no data, None if the picture is opaque.
+        declared: the values of black and white, or None if the file does not declare them.
+        white_is_zero: whether low values are bright.
+    """
+
+    values: Samples
+    opacity: npt.NDArray[np.uint8] | None = None
+    declared: Range | None = None
+    white_is_zero: bool = False
+
+    def shown(self) -> Image.Image:
+        """Return the picture with 8 bits per channel, in mode ``L``, ``LA``, ``RGB`` or ``RGBA``."""
+        visible = self.values if self.opacity is None else self.values[self.opacity > 0]
+        low, high = self.declared or window(visible, color=self.values.ndim == 3)
+        pixels = _scaled(self.values, low, high)
+        if self.white_is_zero:
+            pixels = 255 - pixels
+        picture = Image.fromarray(pixels)
+        if self.opacity is not None:
+            picture.putalpha(Image.fromarray(self.opacity))
+        return picture
+
+
+def window(values: Samples, *, color: bool) -> Range:
+    """Return the values that become black and white in a picture whose file does not declare them.
+
+    Args:
+        values: the samples that count, of any shape. NaN and infinity are ignored.
+        color: whether they are those of a color picture.
+    """
+    finite = values[np.isfinite(values)] if values.dtype.kind == "f" else values.reshape(-1)
+    if not finite.size:
+        return 0.0, 1.0
+    low = 0.0 if color else float(np.percentile(finite, PERCENTILES[0], method="lower"))
+    high = float(np.percentile(finite, PERCENTILES[1], method="higher"))
+    if low == high:
+        return min(low, 0.0), ceiling(high, fractions=values.dtype.kind == "f")
+    if values.dtype == np.uint16:
+        least, most = WHOLE_COLOR if color else WHOLE_GRAY
+        whole = min(1.0, max(0.0, ((high - low) / LARGEST - least) / (most - least)))
+        low, high = low * (1 - whole), high + (LARGEST - high) * whole
+    return low, high
+
+
+def ceiling(value: float, *, fractions: bool) -> float:
+    """Return the largest value of the smallest usual number of bits that holds a value; of fractions from 0 to 1, it is 1."""
+    return next((float(most) for most in ((1, *CEILINGS) if fractions else CEILINGS) if value <= most), value)
+
+
+def _scaled(values: Samples, low: float, high: float) -> npt.NDArray[np.uint8]:
+    kind = np.float32 if values.dtype.itemsize <= 2 else np.float64  # both are exact for the samples they take
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = np.rint((values.astype(kind) - kind(low)) * kind(255 / (high - low)))
+        return np.nan_to_num(np.clip(scaled, 0, 255), nan=0).astype(np.uint8)
+
+
+def deep(opened: Image.Image, content: bytes = b"") -> Deep | None:
+    """Return the samples of a loaded picture, or None if it has 8 bits per channel.
+
+    Args:
+        opened: the picture.
+        content: the bytes of its file; empty if it does not come from one.
+    """
+    tags = getattr(opened, "tag_v2", {})
+    sample = _first(tags.get(SAMPLE_FORMAT)) or 1
+    if opened.mode == "L" and sample == 2:
+        values = np.asarray(opened).view(np.int8)
+    elif opened.mode in {"I", "F"} or opened.mode.startswith("I;16"):
+        values = _typed(np.asarray(opened), int(sample), int(_first(tags.get(BITS)) or 0))
+    else:
+        return _deep_color(opened, content)
+    opacity = None
+    absent = _absent(opened, tags, values)
+    if absent is not None:
+        opacity = np.where(absent, 0, 255).astype(np.uint8)
+    return Deep(values, opacity, _declared(opened, content, values), _first(tags.get(PHOTOMETRIC)) == 0)
+
+
+def _typed(values: Samples, sample: int, bits: int) -> Samples:
+    """Return samples in the type that a TIFF file declares, of which Pillow knows only the number of bits."""
+    if sample == 1 and bits == 32 and values.dtype == np.int32:
+        return values.view(np.uint32)
+    if sample == 3 and bits == 16:
+        return values.view(np.dtype(np.float16).newbyteorder(values.dtype.byteorder))
+    return values
+
+
+def _absent(opened: Image.Image, tags: Any, values: Samples) -> npt.NDArray[np.bool_] | None:  # noqa: ANN401  a mapping
+    """Return where a gray picture has no data: its transparent gray, or the value that GDAL declares."""
+    clear = opened.info.get("transparency")
+    with suppress(TypeError, ValueError, OverflowError):
+        if clear is None:
+            clear = float(str(tags[NODATA]).strip("\0 ")) if NODATA in tags else None
+        if clear is not None:
+            absent = np.isnan(values) if np.isnan(clear) else values == values.dtype.type(clear)
+            return absent if absent.any() else None
+    return None
+
+
+def _declared(opened: Image.Image, content: bytes, values: Samples) -> Range | None:
+    """Return the range of values that a file declares."""
+    tags = getattr(opened, "tag_v2", {})
+    low, high = _first(tags.get(SMIN)), _first(tags.get(SMAX))
+    if high is not None and np.isfinite(high) and high > (low or 0) and np.isfinite(low or 0):
+        return float(low or 0), float(high)
+    bits = _significant_bits(opened, content)
+    most = (1 << bits) - 1
+    if opened.format == "JPEG2000" and bits:
+        return 0.0, float(most << 16 - bits)  # Pillow moves the bits to the top
+    at_the_bottom = values.dtype.kind == "u" and bits and values.max() <= most and (values & (LARGEST >> bits)).any()
+    if bits and (opened.format == "TIFF" or at_the_bottom):
+        return 0.0, float(most)
+    if bits or (opened.info.get(PROFILE) and values.dtype == np.uint16):
+        return 0.0, float(LARGEST)
+    return None
+
+
+def _significant_bits(opened: Image.Image, content: bytes) -> int:
+    """Return the number of bits that a file with samples of 16 bits declares, or 0 if it does not."""
+    if opened.format == "PNG":
+        place = content.find(b"sBIT", 0, content.find(b"IDAT"))
+        length = int.from_bytes(content[place - 4 : place], "big") if place > 0 else 0
+        colors = content[place + 4 : place + 4 + length][: 3 if length >= 3 else 1]
+        return max(colors, default=0)
+    if opened.format == "JPEG2000":
+        start = content.find(b"\xff\x4f\xff\x51")
+        depth = (content[start + 42] & 0x7F) + 1 if 0 <= start < len(content) - 42 else 0
+        return depth if depth < 16 else 0
+    bits = int(_first(getattr(opened, "tag_v2", {}).get(BITS)) or 0)
+    return bits if 8 < bits < 16 else 0
+
+
+def _deep_color(opened: Image.Image, content: bytes) -> Deep | None:
+    """Return the samples of a picture in color, or in gray with opacity, of 16 bits per sample."""
+    if not content or opened.format not in {"PNG", "TIFF"}:
+        return None
+    page = opened.tell()
+    samples = _gray_and_opacity(content) if opened.format == "PNG" and opened.mode == "RGBA" else None
+    if samples is None:
+        high, low = (_bytes_of(content, page, last=last) for last in (False, True))
+        if high is None or low is None:
+            return None
+        samples = high.astype(np.uint16) << 8 | low
+    values, opacity = samples, None
+    if samples.shape[-1] in {2, 4}:
+        values, alpha = samples[..., :-1], samples[..., -1]
+        opacity = np.rint(alpha / 257).astype(np.uint8)
+    elif isinstance(clear := opened.info.get("transparency"), tuple):
+        opacity = np.where((values == np.array(clear, np.uint16)).all(axis=-1), 0, 255).astype(np.uint8)
+    values = np.ascontiguousarray(values[..., 0] if values.shape[-1] == 1 else values)
+    return Deep(values, opacity, _declared(opened, content, values))
+
+
+def _gray_and_opacity(content: bytes) -> npt.NDArray[np.uint16] | None:
+    """Return gray and opacity of a PNG file with 16 bits of each, ``(height, width, 2)``; None if it is another file."""
+    opened = open_picture(content)
+    if [_raw_mode(tile) for tile in opened.tile] != ["LA;16B"]:
+        return None
+    opened.tile = [tile._replace(args="RGBA") for tile in opened.tile]  # four bytes per pixel, as they are stored
+    load(opened)
+    return np.asarray(opened).view(">u2").astype(np.uint16)
+
+
+def _bytes_of(content: bytes, page: int, *, last: bool) -> npt.NDArray[np.uint8] | None:
+    """Return the first or the last byte of each sample of 16 bits in color; None if it is not such a picture.
+
+    Pillow keeps the first byte of each sample. It keeps the last one if it is told the opposite order of the bytes.
+    """
+    opened = open_picture(content)
+    if page:
+        opened.seek(page)
+    tiles = []
+    for tile in opened.tile:
+        raw, rest = _raw_mode(tile), tile.args[1:] if isinstance(tile.args, tuple) else None
+        if raw in {"R", "G", "B", "A"} and isinstance(opened, TiffImagePlugin.TiffImageFile):
+            if _first(opened.tag_v2.get(BITS)) != 16:
+                return None
+            raw += ";16B" if opened.tag_v2.prefix == b"MM" else ";16L"  # Pillow takes separate planes as 8 bits
+        if not raw.startswith(("RGB;16", "RGBA;16", "RGBX;16", "R;16", "G;16", "B;16", "A;16")):
+            return None
+        order = raw[-1] if raw[-1] != "N" else "L" if sys.byteorder == "little" else "B"
+        raw = raw[:-1] + (order if not last else {"L": "B", "B": "L"}[order])
+        tiles.append(tile._replace(args=raw if rest is None else (raw, *rest)))
+    if not tiles:
+        return None
+    opened.tile = tiles
+    load(opened)
+    return np.asarray(opened)
+
+
+def _raw_mode(tile: ImageFile._Tile) -> str:
+    return str(tile.args[0] if isinstance(tile.args, tuple) else tile.args)
+
+
+def _first(value: Any) -> Any:  # noqa: ANN401  a number, several, or None
+    """Return the first value of a TIFF tag."""
+    return value[0] if isinstance(value, tuple) and value else None if isinstance(value, tuple) else value

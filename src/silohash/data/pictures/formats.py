@@ -1,0 +1,224 @@
+"""The picture formats that are read, told by their content, and the one function that opens picture files."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError
+
+from silohash.optional import installed, sentence
+from silohash.types import UserError
+
+MAX_PIXELS = "SILOHASH_MAX_PIXELS"
+"""Environment variable with the largest number of pixels of a picture."""
+
+DEFAULT_MAX_PIXELS = 178_956_970
+"""The limit without the variable. It is Pillow's: half a gigabyte per picture in color."""
+
+
+class Format(NamedTuple):
+    """A picture format that is read.
+
+    Attributes:
+        name: its name for people.
+        plugin: its name in Pillow.
+        starts: the patterns with which its files begin.
+        suffixes: ends of the names of its files, in lowercase, the usual one first.
+        media_type: its media type.
+    """
+
+    name: str
+    plugin: str
+    starts: bytes
+    suffixes: tuple[str, ...]
+    media_type: str
+
+
+FORMATS = (
+    Format("PNG", "PNG", rb"\x89PNG", (".png", ".apng"), "image/png"),
+    Format("JPEG", "JPEG", rb"\xff\xd8\xff", (".jpg", ".jpeg", ".jpe", ".jfif", ".mpo"), "image/jpeg"),
+    Format("WebP", "WEBP", rb"RIFF....WEBP", (".webp",), "image/webp"),
+    Format("GIF", "GIF", rb"GIF8", (".gif",), "image/gif"),
+    Format("BMP", "BMP", rb"BM", (".bmp",), "image/bmp"),
+    Format("TIFF", "TIFF", rb"II(\*\0|\+\0)|MM(\0\*|\0\+)", (".tif", ".tiff"), "image/tiff"),
+    Format(
+        "JPEG 2000",
+        "JPEG2000",
+        rb"\xff\x4f\xff\x51|\0\0\0\x0cjP",
+        (".jp2", ".j2k", ".jpx", ".jpf", ".j2c", ".jpc"),
+        "image/jp2",
+    ),
+    Format("AVIF", "AVIF", rb"....ftyp(avif|avis|....(....)*avif)", (".avif", ".avifs"), "image/avif"),
+    Format(
+        "HEIC", "HEIF", rb"....ftyp(hei[cxms]|hev[cxms]|mif1|msf1)", (".heic", ".heif", ".hif"), "image/heic,image/heif"
+    ),
+)
+HEIC = FORMATS[-1]
+HEIC_PACKAGE = "pillow_heif"
+
+NAMES = f"{', '.join(form.name for form in FORMATS[:-1])} and {FORMATS[-1].name}"
+SUFFIXES = frozenset(suffix for form in FORMATS for suffix in form.suffixes)
+
+OTHERS = {
+    "PostScript": rb"%!PS|\xc5\xd0\xd3\xc6|\x04%!PS",
+    "a PDF document": rb"\s*%PDF-",
+    "a Photoshop document": rb"8BP[SB]",
+    "an SVG drawing": rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>)?\s*(<!--.*?-->\s*)*(<!DOCTYPE svg|<svg)",
+    "an HTML page": rb"(\xef\xbb\xbf)?\s*<(!doctype html|html|head|body)",
+    "a Windows metafile": rb"\xd7\xcd\xc6\x9a|\x01\0\x09\0\0\x03|\x01\0\0\0.{36} EMF",
+    "an icon": rb"icns|\0\0[\x01\x02]\0",
+    "FITS": rb"SIMPLE  =",
+    "GRIB": rb"GRIB",
+    "BUFR": rb"BUFR",
+    "HDF5": rb"\x89HDF",
+    "DICOM": rb".{128}DICM",
+    "JPEG XL": rb"\xff\x0a|\0\0\0\x0cJXL ",
+    "OpenEXR": rb"\x76\x2f\x31\x01",
+    "Radiance HDR": rb"#\?RA",
+    "a GIMP document": rb"gimp xcf",
+    "QOI": rb"qoif",
+    "DirectDraw Surface": rb"DDS ",
+    "Netpbm": rb"P[1-7fF]\s",
+    "PCX": rb"\x0a[\0-\x05][\0\x01]",
+    "DjVu": rb"AT&TFORM",
+    "an XPM drawing": rb"/\* XPM",
+    "a film": rb"....ftyp|\x1aE\xdf\xa3|\0\0\x01\xba|RIFF....AVI ",
+    "a zip archive": rb"PK\x03\x04",
+}
+"""How files of other kinds begin, by what they are."""
+
+_LIMIT = threading.RLock()
+"""Held while Pillow's limit, which is a variable of its module, is replaced by ours."""
+
+_II, _MM = b"II", b"MM"
+_SAMPLES = {
+    (1, 16): ("I;16", "I;16", "I;16B"),
+    (2, 16): ("I", "I;16S", "I;16BS"),
+    (3, 16): ("I;16", "I;16", "I;16B"),
+    (1, 32): ("I", "I;32", "I;32B"),
+    (2, 32): ("I", "I;32S", "I;32BS"),
+    (3, 32): ("F", "F;32F", "F;32BF"),
+    (3, 64): ("F", "F;64F", "F;64BF"),
+    (2, 8): ("L", "L", "L"),
+}
+"""Pillow's mode and raw modes (``II`` and ``MM``) of the gray TIFF files of each sample format and number of bits."""
+
+for _photometric in (0, 1):
+    for (_kind, _bits), (_mode, *_raw) in _SAMPLES.items():
+        for _prefix, _raw_mode in zip((_II, _MM), _raw, strict=True):  # Pillow knows only some of the combinations
+            _key = (_prefix, _photometric, (_kind,), 1, (_bits,), ())
+            TiffImagePlugin.OPEN_INFO.setdefault(_key, (_mode, _raw_mode))
+
+
+def most_pixels(default: int = DEFAULT_MAX_PIXELS) -> int:
+    """Return the largest number of pixels that a picture may have.
+
+    Args:
+        default: the limit if the user did not set one.
+
+    Raises:
+        UserError: if the variable that sets it is not a whole number of at least 1.
+    """
+    value = os.environ.get(MAX_PIXELS, "").strip()
+    if not value:
+        return default
+    digits = value.replace("_", "").replace(",", "")
+    if not digits.isascii() or not digits.isdecimal() or not int(digits):
+        raise UserError(f'{MAX_PIXELS} is "{value}". Set it to a number of pixels, such as {4 * DEFAULT_MAX_PIXELS}.')
+    return int(digits)
+
+
+def open_picture(content: bytes) -> ImageFile.ImageFile:
+    """Open a picture file without decoding its pixels. Its content tells its format; its name does not matter.
+
+    Args:
+        content: the bytes of the file.
+
+    Raises:
+        ValueError: if it is not of one of the `FORMATS`, is damaged, has more pixels than `most_pixels` allows, or is a
+            HEIC file without the package that reads it.
+        UserError: if the limit cannot be read.
+    """
+    limit = most_pixels()
+    found = next((form for form in FORMATS if re.match(form.starts, content, re.DOTALL)), None)
+    if found is None:
+        raise ValueError(_other(content))
+    if found is HEIC:
+        _register_heic()
+    try:
+        with pillow_limit(limit):
+            opened = Image.open(io.BytesIO(content), formats=[found.plugin])
+    except UnidentifiedImageError as error:
+        raise ValueError(f"it is a {found.name} file that is damaged or of a kind that cannot be decoded") from error
+    except Image.DecompressionBombError as error:
+        number = re.search(r"\d+", str(error))
+        raise ValueError(_too_large(f"{int(number[0]):,}" if number else "too many", limit)) from error
+    width, height = opened.size
+    if width * height > limit:
+        opened.close()
+        raise ValueError(_too_large(f"{width:,} x {height:,}", limit))
+    return opened
+
+
+@contextmanager
+def pillow_limit(limit: int | None = None) -> Iterator[None]:
+    """Replace Pillow's limit of pixels by ours while a picture is opened or a large one is loaded.
+
+    Args:
+        limit: the limit; that of `most_pixels` if None.
+    """
+    with _LIMIT, warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, most_pixels() if limit is None else limit
+        try:
+            yield
+        finally:
+            Image.MAX_IMAGE_PIXELS = before
+
+
+def load(opened: Image.Image) -> None:
+    """Decode the pixels of an opened picture. Only one that Pillow would warn of has to wait for others."""
+    if isinstance(opened, TiffImagePlugin.TiffImageFile):
+        opened.tile = [tile._replace(args=_native(tile)) for tile in opened.tile]
+    usual = Image.MAX_IMAGE_PIXELS
+    if usual is None or opened.width * opened.height <= usual:
+        opened.load()
+        return
+    with pillow_limit():
+        opened.load()
+
+
+def _native(tile: ImageFile._Tile) -> object:
+    """Return the arguments of a tile's decoder. libtiff returns samples in the order of this machine, not of the file."""
+    if tile.codec_name != "libtiff" or not isinstance(tile.args, tuple):
+        return tile.args
+    raw = str(tile.args[0])
+    return (re.sub(r"^([IF];(?:16|32|64))B?([SF]?)$", r"\1N\2", raw), *tile.args[1:])
+
+
+def _register_heic() -> None:
+    if not installed(HEIC_PACKAGE):
+        raise ValueError(sentence(HEIC_PACKAGE, "it is a HEIC file. Reading it"))
+    if HEIC.plugin not in Image.OPEN:
+        import pillow_heif
+
+        pillow_heif.register_heif_opener()
+
+
+def _too_large(size: str, limit: int) -> str:
+    return f"it has {size} pixels, more than {limit:,}; set {MAX_PIXELS} to a higher number to read it"
+
+
+def _other(content: bytes) -> str:
+    """Return why a file that is not of a known format cannot be read."""
+    kind = next(
+        (name for name, start in OTHERS.items() if re.match(start, content[:2048], re.DOTALL | re.IGNORECASE)), ""
+    )
+    return f"it is {kind}; silohash reads {NAMES}" if kind else "it is not a picture of a known format"
