@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFile, TiffImagePlugin
 
-from silohash.data.pictures.formats import load, open_picture
+from silohash.data.pictures.formats import adapted_pillow, load, open_picture
 from silohash.data.pictures.profiles import PROFILE
 
 Samples: TypeAlias = npt.NDArray[Any]
@@ -35,7 +35,7 @@ between, the range grows from one to the other."""
 CEILINGS = (255, 1_023, 4_095, 16_383, LARGEST, 2**24 - 1, 2**32 - 1)
 """Largest values of the usual numbers of bits. They show a picture that has the same value nearly everywhere."""
 
-SAMPLE_FORMAT, SMIN, SMAX, PHOTOMETRIC, BITS, NODATA = 339, 340, 341, 262, 258, 42113
+SAMPLE_FORMAT, SMIN, SMAX, PHOTOMETRIC, BITS, NODATA, PLANES, EXTRA = 339, 340, 341, 262, 258, 42113, 284, 338
 """Tags of TIFF files."""
 
 APPLIED_LATER = ("exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif", PROFILE)
@@ -93,7 +93,7 @@ def window(values: Samples, *, color: bool) -> Range:
 
 
 def ceiling(value: float, *, fractions: bool) -> float:
-    """Return the largest value of the smallest usual number of bits that holds a value; of fractions from 0 to 1, it is 1."""
+    """Return the largest value of the smallest usual number of bits that holds a value; 1 for fractions up to 1."""
     return next((float(most) for most in ((1, *CEILINGS) if fractions else CEILINGS) if value <= most), value)
 
 
@@ -185,7 +185,7 @@ def _deep_color(opened: Image.Image, content: bytes) -> Deep | None:
     if not content or opened.format not in {"PNG", "TIFF"}:
         return None
     page = opened.tell()
-    samples = _gray_and_opacity(content) if opened.format == "PNG" and opened.mode == "RGBA" else None
+    samples = _gray_and_opacity(content, page) if opened.mode == "RGBA" else None
     if samples is None:
         high, low = (_bytes_of(content, page, last=last) for last in (False, True))
         if high is None or low is None:
@@ -198,17 +198,29 @@ def _deep_color(opened: Image.Image, content: bytes) -> Deep | None:
     elif isinstance(clear := opened.info.get("transparency"), tuple):
         opacity = np.where((values == np.array(clear, np.uint16)).all(axis=-1), 0, 255).astype(np.uint8)
     values = np.ascontiguousarray(values[..., 0] if values.shape[-1] == 1 else values)
-    return Deep(values, opacity, _declared(opened, content, values))
+    inverted = values.ndim == 2 and _first(getattr(opened, "tag_v2", {}).get(PHOTOMETRIC)) == 0
+    return Deep(values, opacity, _declared(opened, content, values), inverted)
 
 
-def _gray_and_opacity(content: bytes) -> npt.NDArray[np.uint16] | None:
-    """Return gray and opacity of a PNG file with 16 bits of each, ``(height, width, 2)``; None if it is another file."""
-    opened = open_picture(content)
-    if [_raw_mode(tile) for tile in opened.tile] != ["LA;16B"]:
+def _gray_and_opacity(content: bytes, page: int) -> npt.NDArray[np.uint16] | None:
+    """Return gray and opacity of 16 bits each, ``(height, width, 2)``; None if it is another picture."""
+    opened = _opened_at(content, page)
+    order = ">"
+    if isinstance(opened, TiffImagePlugin.TiffImageFile):
+        if opened.tag_v2.get(BITS) != (16, 16):
+            return None
+        if opened.tag_v2.get(PLANES) == 2:
+            raise ValueError("it is a TIFF file whose gray and opacity are stored in separate planes")
+        order = "=" if opened.tile[0].codec_name == "libtiff" or opened.tag_v2.prefix == b"II" else ">"
+    elif [_raw_mode(tile) for tile in opened.tile] != ["LA;16B"]:
         return None
-    opened.tile = [tile._replace(args="RGBA") for tile in opened.tile]  # four bytes per pixel, as they are stored
+    else:
+        opened.tile = [tile._replace(args="RGBA") for tile in opened.tile]  # four bytes per pixel, as they are stored
     load(opened)
-    return np.asarray(opened).view(">u2").astype(np.uint16)
+    samples = np.asarray(opened).view(f"{order}u2").astype(np.uint16)
+    if isinstance(opened, TiffImagePlugin.TiffImageFile) and _first(opened.tag_v2.get(EXTRA)) == 0:
+        samples[..., 1] = LARGEST  # the second sample is not an opacity
+    return samples
 
 
 def _bytes_of(content: bytes, page: int, *, last: bool) -> npt.NDArray[np.uint8] | None:
@@ -216,9 +228,7 @@ def _bytes_of(content: bytes, page: int, *, last: bool) -> npt.NDArray[np.uint8]
 
     Pillow keeps the first byte of each sample. It keeps the last one if it is told the opposite order of the bytes.
     """
-    opened = open_picture(content)
-    if page:
-        opened.seek(page)
+    opened = _opened_at(content, page)
     tiles = []
     for tile in opened.tile:
         raw, rest = _raw_mode(tile), tile.args[1:] if isinstance(tile.args, tuple) else None
@@ -236,6 +246,13 @@ def _bytes_of(content: bytes, page: int, *, last: bool) -> npt.NDArray[np.uint8]
     opened.tile = tiles
     load(opened)
     return np.asarray(opened)
+
+
+def _opened_at(content: bytes, page: int) -> ImageFile.ImageFile:
+    opened = open_picture(content)
+    with adapted_pillow():
+        opened.seek(page)
+    return opened
 
 
 def _raw_mode(tile: ImageFile._Tile) -> str:

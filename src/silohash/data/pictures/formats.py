@@ -94,11 +94,10 @@ OTHERS = {
 }
 """How files of other kinds begin, by what they are."""
 
-_LIMIT = threading.RLock()
-"""Held while Pillow's limit, which is a variable of its module, is replaced by ours."""
+_ADAPTING = threading.RLock()
+"""Held while variables of Pillow's modules are replaced."""
 
-_II, _MM = b"II", b"MM"
-_SAMPLES = {
+_GRAY_SAMPLES = {
     (1, 16): ("I;16", "I;16", "I;16B"),
     (2, 16): ("I", "I;16S", "I;16BS"),
     (3, 16): ("I;16", "I;16", "I;16B"),
@@ -108,13 +107,20 @@ _SAMPLES = {
     (3, 64): ("F", "F;64F", "F;64BF"),
     (2, 8): ("L", "L", "L"),
 }
-"""Pillow's mode and raw modes (``II`` and ``MM``) of the gray TIFF files of each sample format and number of bits."""
+"""Pillow's mode and its raw modes (``II`` and ``MM``) by the sample format and the number of bits of a gray TIFF file."""
 
-for _photometric in (0, 1):
-    for (_kind, _bits), (_mode, *_raw) in _SAMPLES.items():
-        for _prefix, _raw_mode in zip((_II, _MM), _raw, strict=True):  # Pillow knows only some of the combinations
-            _key = (_prefix, _photometric, (_kind,), 1, (_bits,), ())
-            TiffImagePlugin.OPEN_INFO.setdefault(_key, (_mode, _raw_mode))
+_TIFF_KINDS = {
+    (order, photometric, (kind,), 1, (bits,), ()): (mode, raw)
+    for photometric in (0, 1)
+    for (kind, bits), (mode, *raws) in _GRAY_SAMPLES.items()
+    for order, raw in zip((b"II", b"MM"), raws, strict=True)
+} | {
+    (order, photometric, (1,), 1, (16, 16), (extra,)): ("RGBA", "RGBA")  # the bytes of gray and opacity as they are stored
+    for order in (b"II", b"MM")
+    for photometric in (0, 1)
+    for extra in (0, 1, 2)
+}
+"""The kinds of gray TIFF files that `silohash.data.pictures.deep` can read. Pillow knows only some of them."""
 
 
 def most_pixels(default: int = DEFAULT_MAX_PIXELS) -> int:
@@ -153,7 +159,7 @@ def open_picture(content: bytes) -> ImageFile.ImageFile:
     if found is HEIC:
         _register_heic()
     try:
-        with pillow_limit(limit):
+        with adapted_pillow(limit):
             opened = Image.open(io.BytesIO(content), formats=[found.plugin])
     except UnidentifiedImageError as error:
         raise ValueError(f"it is a {found.name} file that is damaged or of a kind that cannot be decoded") from error
@@ -168,19 +174,23 @@ def open_picture(content: bytes) -> ImageFile.ImageFile:
 
 
 @contextmanager
-def pillow_limit(limit: int | None = None) -> Iterator[None]:
-    """Replace Pillow's limit of pixels by ours while a picture is opened or a large one is loaded.
+def adapted_pillow(limit: int | None = None) -> Iterator[None]:
+    """Let Pillow open what is read here: pictures up to the limit, and more kinds of TIFF files.
+
+    Nothing of it lasts, because other code of the process may use Pillow, too.
 
     Args:
         limit: the limit; that of `most_pixels` if None.
     """
-    with _LIMIT, warnings.catch_warnings():
+    with _ADAPTING, warnings.catch_warnings():
         warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-        before, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, most_pixels() if limit is None else limit
+        before = Image.MAX_IMAGE_PIXELS, TiffImagePlugin.OPEN_INFO
+        Image.MAX_IMAGE_PIXELS = most_pixels() if limit is None else limit
+        TiffImagePlugin.OPEN_INFO = _TIFF_KINDS | before[1]
         try:
             yield
         finally:
-            Image.MAX_IMAGE_PIXELS = before
+            Image.MAX_IMAGE_PIXELS, TiffImagePlugin.OPEN_INFO = before
 
 
 def load(opened: Image.Image) -> None:
@@ -191,7 +201,7 @@ def load(opened: Image.Image) -> None:
     if usual is None or opened.width * opened.height <= usual:
         opened.load()
         return
-    with pillow_limit():
+    with adapted_pillow():
         opened.load()
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from PIL import Image, ImageFile, ImageOps
 
 from silohash.data.pictures.deep import APPLIED_LATER, deep
-from silohash.data.pictures.formats import load, open_picture
+from silohash.data.pictures.formats import adapted_pillow, load, open_picture
 from silohash.data.pictures.profiles import PROFILE, jpeg2000_profile, to_srgb
 from silohash.files import digest_arrays, digest_bytes, digest_json, read_npy
 from silohash.forms import reading
@@ -28,7 +28,7 @@ from silohash.types import Rows, UserError
 
 RESTORE = "Restore the whole folder."
 RULE = "silohash rule"
-"""Key in the ``info`` of a picture whose pixels depend on the rule for deep pictures and color profiles, with its version."""
+"""Key of the rule's version in the ``info`` of a picture that has more than 8 bits or a color profile."""
 
 PERCENTILES_USED = "no value range"
 """A note on a picture whose range of values was taken from its own percentiles."""
@@ -108,13 +108,14 @@ def _reduce(opened: ImageFile.ImageFile, content: bytes, least: int) -> bool:
         return bool(opened._reduce)
     if opened.format == "TIFF":
         chosen = page = 0
-        with suppress(EOFError):
+        with suppress(EOFError), adapted_pillow():
             while True:
                 opened.seek(page := page + 1)
                 if not opened.tag_v2.get(SUBFILE_TYPE, 0) & 1 or min(opened.size) < least:
                     break
                 chosen = page
-        opened.seek(chosen)
+        with adapted_pillow():
+            opened.seek(chosen)
     else:
         opened.draft(None, (least, least))
     return opened.size != whole
