@@ -178,7 +178,7 @@ def test_sums_are_those_of_every_pixel():
 
 def test_the_state_holds_sums_mean_and_deviation():
     features = PixelFeatures(8, 1, cache=None)
-    assert features.state() == ({}, {"kind": "pixels", "modality": "image", "size": 8, "channels": 1})
+    assert features.state() == ({}, {"kind": "pixels", "modality": "image", "size": 8, "channels": 1, "rule": 2})
     drawn = DrawnPictures([np.full((8, 8), 3, np.uint8), np.full((8, 8), 5, np.uint8)])
     arrays, about = features.fitted(features.statistics(drawn, np.arange(2))).state()
     assert (arrays["mean"].tolist(), arrays["deviation"].tolist()) == ([4.0], [1.0])

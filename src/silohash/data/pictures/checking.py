@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +17,8 @@ from silohash.stamps import PICTURES, read_table, table_path
 from silohash.types import UserError
 
 DECODED_PIXELS = 64
+MOST_NAMED = 5
+"""Number of pictures that a sentence names."""
 
 
 class Verdict(NamedTuple):
@@ -69,6 +71,20 @@ def check_pictures(folder: Path, names: Sequence[str], *, follow_links: bool = T
                 table_path(PICTURES, folder), {name: [*stamp, *verdicts[name]] for name, stamp in stamps.items()}
             )
     return verdicts
+
+
+def describe_assumptions(verdicts: Mapping[str, Verdict]) -> str:
+    """Return a sentence that names the pictures of which something was assumed; empty if there are none.
+
+    Args:
+        verdicts: the verdicts of pictures by the names of their files.
+    """
+    names = [name for name, verdict in verdicts.items() if verdict.note]
+    if not names:
+        return ""
+    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+    count = f"{len(names):,} pictures declare" if len(names) > 1 else "1 picture declares"
+    return f"{count} no value range, so percentiles set black and white: {', '.join(names[:MOST_NAMED])}{more}."
 
 
 def _stamp(folder: Path, name: str, boundary: Boundary | None) -> tuple[str, list[int]]:

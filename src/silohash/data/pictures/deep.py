@@ -98,10 +98,11 @@ def ceiling(value: float, *, fractions: bool) -> float:
 
 
 def _scaled(values: Samples, low: float, high: float) -> npt.NDArray[np.uint8]:
-    kind = np.float32 if values.dtype.itemsize <= 2 else np.float64  # both are exact for the samples they take
+    exact: Samples = values.astype(np.float32 if values.dtype.itemsize <= 2 else np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
-        scaled = np.rint((values.astype(kind) - kind(low)) * kind(255 / (high - low)))
-        return np.nan_to_num(np.clip(scaled, 0, 255), nan=0).astype(np.uint8)
+        scaled = np.rint((exact - float(low)) * (255 / (high - low)))
+    pixels: npt.NDArray[np.uint8] = np.nan_to_num(np.clip(scaled, 0, 255), nan=0).astype(np.uint8)
+    return pixels
 
 
 def deep(opened: Image.Image, content: bytes = b"") -> Deep | None:
@@ -185,18 +186,18 @@ def _deep_color(opened: Image.Image, content: bytes) -> Deep | None:
     if not content or opened.format not in {"PNG", "TIFF"}:
         return None
     page = opened.tell()
-    samples = _gray_and_opacity(content, page) if opened.mode == "RGBA" else None
+    samples: Samples | None = _gray_and_opacity(content, page) if opened.mode == "RGBA" else None
     if samples is None:
         high, low = (_bytes_of(content, page, last=last) for last in (False, True))
         if high is None or low is None:
             return None
         samples = high.astype(np.uint16) << 8 | low
-    values, opacity = samples, None
+    values, opacity, clear = samples, None, opened.info.get("transparency")
     if samples.shape[-1] in {2, 4}:
-        values, alpha = samples[..., :-1], samples[..., -1]
-        opacity = np.rint(alpha / 257).astype(np.uint8)
-    elif isinstance(clear := opened.info.get("transparency"), tuple):
-        opacity = np.where((values == np.array(clear, np.uint16)).all(axis=-1), 0, 255).astype(np.uint8)
+        values, opacity = samples[..., :-1], np.rint(samples[..., -1] / 257).astype(np.uint8)
+    elif isinstance(clear, tuple):
+        absent = np.equal(values, np.array(clear, np.uint16)).all(axis=-1)
+        opacity = np.where(absent, 0, 255).astype(np.uint8)
     values = np.ascontiguousarray(values[..., 0] if values.shape[-1] == 1 else values)
     inverted = values.ndim == 2 and _first(getattr(opened, "tag_v2", {}).get(PHOTOMETRIC)) == 0
     return Deep(values, opacity, _declared(opened, content, values), inverted)

@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError
 
@@ -63,8 +63,9 @@ FORMATS = (
 HEIC = FORMATS[-1]
 HEIC_PACKAGE = "pillow_heif"
 
-NAMES = f"{', '.join(form.name for form in FORMATS[:-1])} and {FORMATS[-1].name}"
+NAMES = f"{', '.join(form.name for form in FORMATS[:-1])} or {FORMATS[-1].name}"
 SUFFIXES = frozenset(suffix for form in FORMATS for suffix in form.suffixes)
+MEDIA_TYPES = ",".join(form.media_type for form in FORMATS)
 
 OTHERS = {
     "PostScript": rb"%!PS|\xc5\xd0\xd3\xc6|\x04%!PS",
@@ -115,12 +116,27 @@ _TIFF_KINDS = {
     for (kind, bits), (mode, *raws) in _GRAY_SAMPLES.items()
     for order, raw in zip((b"II", b"MM"), raws, strict=True)
 } | {
-    (order, photometric, (1,), 1, (16, 16), (extra,)): ("RGBA", "RGBA")  # the bytes of gray and opacity as they are stored
+    (order, photometric, (1,), 1, (16, 16), (extra,)): (
+        "RGBA",
+        "RGBA",
+    )  # the bytes of gray and opacity as they are stored
     for order in (b"II", b"MM")
     for photometric in (0, 1)
     for extra in (0, 1, 2)
 }
 """The kinds of gray TIFF files that `silohash.data.pictures.deep` can read. Pillow knows only some of them."""
+
+
+class TooManyPixelsError(ValueError):
+    """A picture has more pixels than the limit allows.
+
+    Attributes:
+        size: its number of pixels, as text.
+    """
+
+    def __init__(self, size: str, limit: int) -> None:
+        super().__init__(f"it has {size} pixels, more than {limit:,}; set {MAX_PIXELS} to a higher number to read it")
+        self.size = size
 
 
 def most_pixels(default: int = DEFAULT_MAX_PIXELS) -> int:
@@ -141,19 +157,25 @@ def most_pixels(default: int = DEFAULT_MAX_PIXELS) -> int:
     return int(digits)
 
 
-def open_picture(content: bytes) -> ImageFile.ImageFile:
+def format_of(content: bytes) -> Format | None:
+    """Return the format of a picture file by its first bytes; None if it is not of one of the `FORMATS`."""
+    return next((form for form in FORMATS if re.match(form.starts, content, re.DOTALL)), None)
+
+
+def open_picture(content: bytes, limit: int | None = None) -> ImageFile.ImageFile:
     """Open a picture file without decoding its pixels. Its content tells its format; its name does not matter.
 
     Args:
         content: the bytes of the file.
+        limit: the largest number of pixels; that of `most_pixels` if None.
 
     Raises:
-        ValueError: if it is not of one of the `FORMATS`, is damaged, has more pixels than `most_pixels` allows, or is a
-            HEIC file without the package that reads it.
+        TooManyPixelsError: if it has more pixels.
+        ValueError: if it is not of one of the `FORMATS`, is damaged, or is a HEIC file without the package that reads it.
         UserError: if the limit cannot be read.
     """
-    limit = most_pixels()
-    found = next((form for form in FORMATS if re.match(form.starts, content, re.DOTALL)), None)
+    limit = most_pixels() if limit is None else limit
+    found = format_of(content)
     if found is None:
         raise ValueError(_other(content))
     if found is HEIC:
@@ -165,11 +187,11 @@ def open_picture(content: bytes) -> ImageFile.ImageFile:
         raise ValueError(f"it is a {found.name} file that is damaged or of a kind that cannot be decoded") from error
     except Image.DecompressionBombError as error:
         number = re.search(r"\d+", str(error))
-        raise ValueError(_too_large(f"{int(number[0]):,}" if number else "too many", limit)) from error
+        raise TooManyPixelsError(f"{int(number[0]):,}" if number else "too many", limit) from error
     width, height = opened.size
     if width * height > limit:
         opened.close()
-        raise ValueError(_too_large(f"{width:,} x {height:,}", limit))
+        raise TooManyPixelsError(f"{width:,} x {height:,}", limit)
     return opened
 
 
@@ -183,9 +205,10 @@ def adapted_pillow(limit: int | None = None) -> Iterator[None]:
         limit: the limit; that of `most_pixels` if None.
     """
     with _ADAPTING, warnings.catch_warnings():
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        warnings.simplefilter("ignore")  # what matters is raised as an error
         before = Image.MAX_IMAGE_PIXELS, TiffImagePlugin.OPEN_INFO
-        Image.MAX_IMAGE_PIXELS = most_pixels() if limit is None else limit
+        most = most_pixels() if limit is None else limit
+        Image.MAX_IMAGE_PIXELS = max(most, DEFAULT_MAX_PIXELS) // 2  # Pillow raises an error above twice its limit
         TiffImagePlugin.OPEN_INFO = _TIFF_KINDS | before[1]
         try:
             yield
@@ -205,7 +228,7 @@ def load(opened: Image.Image) -> None:
         opened.load()
 
 
-def _native(tile: ImageFile._Tile) -> object:
+def _native(tile: ImageFile._Tile) -> tuple[Any, ...] | str | None:
     """Return the arguments of a tile's decoder. libtiff returns samples in the order of this machine, not of the file."""
     if tile.codec_name != "libtiff" or not isinstance(tile.args, tuple):
         return tile.args
@@ -222,13 +245,9 @@ def _register_heic() -> None:
         pillow_heif.register_heif_opener()
 
 
-def _too_large(size: str, limit: int) -> str:
-    return f"it has {size} pixels, more than {limit:,}; set {MAX_PIXELS} to a higher number to read it"
-
-
 def _other(content: bytes) -> str:
     """Return why a file that is not of a known format cannot be read."""
     kind = next(
         (name for name, start in OTHERS.items() if re.match(start, content[:2048], re.DOTALL | re.IGNORECASE)), ""
     )
-    return f"it is {kind}; silohash reads {NAMES}" if kind else "it is not a picture of a known format"
+    return f"it is {kind}, not {NAMES}" if kind else "it is not a picture of a known format"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageFile, ImageOps
+from PIL import Image, ImageFile, ImageOps, Jpeg2KImagePlugin, TiffImagePlugin
 
 from silohash.data.pictures.deep import APPLIED_LATER, deep
 from silohash.data.pictures.formats import adapted_pillow, load, open_picture
@@ -101,20 +101,20 @@ def decode(content: bytes, *, at_least_pixels: int = 0, notes: list[str] | None 
 def _reduce(opened: ImageFile.ImageFile, content: bytes, least: int) -> bool:
     """Choose the smallest form of a picture that a format offers, and return whether it is not the whole picture."""
     whole = opened.size
-    if opened.format == "JPEG2000":
+    if isinstance(opened, Jpeg2KImagePlugin.Jpeg2KImageFile):
         levels = content[content.find(b"\xff\x52", content.find(b"\xff\x4f\xff\x51")) + 9]
-        halvings = (min(opened.size) // least).bit_length() - 1
-        opened.reduce = max(0, min(levels, halvings))
-        return bool(opened._reduce)
-    if opened.format == "TIFF":
+        halvings = max(0, min(levels, (min(whole) // least).bit_length() - 1))
+        opened.reduce = halvings
+        return halvings > 0
+    if isinstance(opened, TiffImagePlugin.TiffImageFile):
         chosen = page = 0
-        with suppress(EOFError), adapted_pillow():
-            while True:
-                opened.seek(page := page + 1)
-                if not opened.tag_v2.get(SUBFILE_TYPE, 0) & 1 or min(opened.size) < least:
-                    break
-                chosen = page
         with adapted_pillow():
+            with suppress(EOFError):
+                while True:
+                    opened.seek(page := page + 1)
+                    if not opened.tag_v2.get(SUBFILE_TYPE, 0) & 1 or min(opened.size) < least:
+                        break
+                    chosen = page
             opened.seek(chosen)
     else:
         opened.draft(None, (least, least))

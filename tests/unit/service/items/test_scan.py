@@ -26,7 +26,9 @@ def test_pictures_without_metadata_are_items(folder: Path) -> None:
         (folder / name).write_bytes(b"content")
     scan = FolderScanner(folder).scan(later())
     assert {name: item.picture for name, item in scan.items.items()} == {"a.png": "a.png", "sub/b.JPG": "sub/b.JPG"}
-    assert (scan.complete, scan.unsettled, scan.problems) == (True, False, {})
+    assert (scan.complete, scan.unsettled) == (True, False)
+    assert list(scan.problems) == ["notes.txt"]
+    assert "does not end like that of a PNG, JPEG, WebP, GIF, BMP, TIFF" in scan.problems["notes.txt"]
 
 
 def test_a_file_that_has_just_changed_waits(folder: Path) -> None:
