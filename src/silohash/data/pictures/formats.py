@@ -55,7 +55,7 @@ FORMATS = (
         (".jp2", ".j2k", ".jpx", ".jpf", ".j2c", ".jpc"),
         "image/jp2",
     ),
-    Format("AVIF", "AVIF", rb"....ftyp(avif|avis|....(....)*avif)", (".avif", ".avifs"), "image/avif"),
+    Format("AVIF", "AVIF", rb"....ftyp(avif|avis|(....){1,16}avif)", (".avif", ".avifs"), "image/avif"),
     Format(
         "HEIC", "HEIF", rb"....ftyp(hei[cxms]|hev[cxms]|mif1|msf1)", (".heic", ".heif", ".hif"), "image/heic,image/heif"
     ),
@@ -116,10 +116,7 @@ _TIFF_KINDS = {
     for (kind, bits), (mode, *raws) in _GRAY_SAMPLES.items()
     for order, raw in zip((b"II", b"MM"), raws, strict=True)
 } | {
-    (order, photometric, (1,), 1, (16, 16), (extra,)): (
-        "RGBA",
-        "RGBA",
-    )  # the bytes of gray and opacity as they are stored
+    (order, photometric, (1,), 1, (16, 16), (extra,)): ("RGBA", "RGBA")  # the four bytes of a pixel as they are stored
     for order in (b"II", b"MM")
     for photometric in (0, 1)
     for extra in (0, 1, 2)
@@ -220,8 +217,8 @@ def load(opened: Image.Image) -> None:
     """Decode the pixels of an opened picture. Only one that Pillow would warn of has to wait for others."""
     if isinstance(opened, TiffImagePlugin.TiffImageFile):
         opened.tile = [tile._replace(args=_native(tile)) for tile in opened.tile]
-    usual = Image.MAX_IMAGE_PIXELS
-    if usual is None or opened.width * opened.height <= usual:
+    usual = DEFAULT_MAX_PIXELS // 2
+    if opened.width * opened.height <= min(usual, Image.MAX_IMAGE_PIXELS or usual):
         opened.load()
         return
     with adapted_pillow():
