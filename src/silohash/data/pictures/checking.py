@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from silohash.data.links import Boundary
+from silohash.data.pictures.formats import TIFF, format_of
 from silohash.data.pictures.reading import decode
 from silohash.files import digest_bytes, write_json
 from silohash.stamps import PICTURES, read_table, table_path
@@ -106,7 +107,8 @@ def _verdict(path: Path) -> Verdict:
     notes: list[str] = []
     try:
         content = path.read_bytes()
-        decode(content, at_least_pixels=DECODED_PIXELS, notes=notes)
+        reduced = format_of(content) is not TIFF  # a reduced page would not show that the first one is damaged
+        decode(content, at_least_pixels=DECODED_PIXELS if reduced else 0, notes=notes)
     except OSError as error:
         return Verdict("", f'the picture "{path.name}" cannot be read ({error.strerror})')
     except ValueError as error:

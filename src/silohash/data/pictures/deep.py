@@ -111,6 +111,9 @@ def deep(opened: Image.Image, content: bytes = b"") -> Deep | None:
     Args:
         opened: the picture.
         content: the bytes of its file; empty if it does not come from one.
+
+    Raises:
+        ValueError: if Pillow cannot decode samples of its kind.
     """
     tags = getattr(opened, "tag_v2", {})
     sample = _first(tags.get(SAMPLE_FORMAT)) or 1
@@ -174,15 +177,25 @@ def _significant_bits(opened: Image.Image, content: bytes) -> int:
         colors = content[place + 4 : place + 4 + length][: 3 if length >= 3 else 1]
         return max(colors, default=0)
     if opened.format == "JPEG2000":
-        start = content.find(b"\xff\x4f\xff\x51")
-        depth = (content[start + 42] & 0x7F) + 1 if 0 <= start < len(content) - 42 else 0
+        depth = _jpeg2000_bits(content)
         return depth if depth < 16 else 0
     bits = int(_first(getattr(opened, "tag_v2", {}).get(BITS)) or 0)
     return bits if 8 < bits < 16 else 0
 
 
+def _jpeg2000_bits(content: bytes) -> int:
+    """Return the number of bits per sample of a JPEG 2000 file."""
+    start = content.find(b"\xff\x4f\xff\x51")
+    return (content[start + 42] & 0x7F) + 1 if 0 <= start < len(content) - 42 else 0
+
+
 def _deep_color(opened: Image.Image, content: bytes) -> Deep | None:
     """Return the samples of a picture in color, or in gray with opacity, of 16 bits per sample."""
+    if opened.format == "JPEG2000" and (bits := _jpeg2000_bits(content)) > 8:
+        raise ValueError(
+            f"it is a JPEG 2000 file in color with {bits} bits per channel, whose white Pillow decodes as black; save it as "
+            "PNG or TIFF"
+        )
     if not content or opened.format not in {"PNG", "TIFF"}:
         return None
     page = opened.tell()

@@ -60,7 +60,7 @@ FORMATS = (
         "HEIC", "HEIF", rb"....ftyp(hei[cxms]|hev[cxms]|mif1|msf1)", (".heic", ".heif", ".hif"), "image/heic,image/heif"
     ),
 )
-HEIC = FORMATS[-1]
+TIFF, HEIC = FORMATS[5], FORMATS[-1]
 HEIC_PACKAGE = "pillow_heif"
 
 NAMES = f"{', '.join(form.name for form in FORMATS[:-1])} or {FORMATS[-1].name}"

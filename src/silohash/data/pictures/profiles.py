@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image, ImageCms
 
 IDENTITY_LEVELS = 2
@@ -31,12 +33,10 @@ def to_srgb(picture: Image.Image) -> Image.Image:
     if not isinstance(profile, bytes) or not profile or picture.mode == "1":
         return picture
     colors, alpha = _split(picture)
-    found = _transform(profile, colors.mode)
-    if found is None:
+    convert = _conversion(profile, colors.mode)
+    if convert is None:
         return picture
-    transform, mode = found
-    applied = transform.apply(colors if colors.mode == mode else colors.convert(mode))
-    result = applied.getchannel("G") if mode == "L" else applied
+    result = convert(colors)
     if alpha is not None:
         result.putalpha(alpha)
     result.info = {name: value for name, value in picture.info.items() if name not in {PROFILE, "transparency"}}
@@ -66,22 +66,30 @@ def _split(picture: Image.Image) -> tuple[Image.Image, Image.Image | None]:
 
 
 @lru_cache(KEPT_PROFILES)
-def _transform(profile: bytes, mode: str) -> tuple[ImageCms.ImageCmsTransform, str] | None:
-    """Return what converts pixels with a profile to sRGB and the mode it takes, or None if pixels are to be kept."""
+def _conversion(profile: bytes, mode: str) -> Callable[[Image.Image], Image.Image] | None:
+    """Return what converts pictures of a mode with a profile to sRGB, or None if their pixels are to be kept."""
     try:
         given = ImageCms.ImageCmsProfile(io.BytesIO(profile))
         takes = MODES.get(given.profile.xcolor_space.strip(), "")
         if takes != mode and (takes, mode) != ("RGB", "L"):
             return None
-        transform = ImageCms.buildTransform(
-            given, ImageCms.createProfile("sRGB"), takes, "RGB", flags=ImageCms.Flags.NOCACHE
-        )
+        precise = ImageCms.Flags.NOOPTIMIZE if takes == "L" else ImageCms.Flags.HIGHRESPRECALC
+        flags = precise | ImageCms.Flags.NOCACHE  # several threads share the transform
+        transform = ImageCms.buildTransform(given, ImageCms.createProfile("sRGB"), takes, "RGB", flags=flags)
     except (ImageCms.PyCMSError, OSError, ValueError, TypeError):  # damaged profiles must not cost the whole picture
         return None
     if takes == "CMYK":
-        return transform, takes
+        return transform.apply
+    if takes == "L":
+        grays = np.arange(256, dtype=np.uint8)
+        table = np.asarray(transform.apply(Image.fromarray(grays[None])))[0, :, 1]
+        return None if _is_near(table, grays) else lambda picture: picture.point(table.tolist())
     steps = np.arange(0, 256, 15, dtype=np.uint8)
     grid = np.stack(np.meshgrid(steps, steps, steps), axis=-1).reshape(1, -1, 3)
-    ramp = Image.fromarray(grid) if takes == "RGB" else Image.fromarray(np.arange(256, dtype=np.uint8)[None])
-    change = np.asarray(transform.apply(ramp), np.int16) - np.asarray(ramp.convert("RGB"), np.int16)
-    return None if np.abs(change).max() <= IDENTITY_LEVELS else (transform, takes)
+    if _is_near(np.asarray(transform.apply(Image.fromarray(grid))), grid):
+        return None
+    return lambda picture: transform.apply(picture.convert("RGB"))
+
+
+def _is_near(pixels: npt.NDArray[np.uint8], others: npt.NDArray[np.uint8]) -> bool:
+    return bool(np.abs(pixels.astype(np.int16) - others).max() <= IDENTITY_LEVELS)

@@ -1,4 +1,4 @@
-"""Pictures of more than 8 bits mean what their files declare, and are shown by their percentiles where nothing is declared."""
+"""Pictures of more than 8 bits mean what their files declare; where that is nothing, percentiles set black and white."""
 
 from __future__ import annotations
 
@@ -181,7 +181,11 @@ def test_transparent_values_are_white_as_at_8_bits() -> None:
     assert found[3, 7].tolist() == [255, 255, 255]
     assert np.array_equal(np.delete(found, 3, 0), np.delete(np.rint(three / 257), 3, 0))
     transparent = np.stack([RAMP, np.where(RAMP > 60_000, 0, 65_535)], axis=-1)
-    for content in (png(transparent), tiff(transparent.astype(np.uint16)), tiff(transparent.astype(np.uint16), order=">")):
+    for content in (
+        png(transparent),
+        tiff(transparent.astype(np.uint16)),
+        tiff(transparent.astype(np.uint16), order=">"),
+    ):
         found = gray(content)
         assert (found[RAMP > 60_000] == 255).all()
         assert np.array_equal(found[RAMP <= 60_000], np.rint(RAMP / 257)[RAMP <= 60_000])
@@ -221,7 +225,9 @@ def test_gray_with_opacity_in_white_is_zero() -> None:
     values = np.stack([RAMP, np.full_like(RAMP, 65_535)], axis=-1).astype(np.uint16)
     assert np.array_equal(gray(tiff(values, {262: ("H", 0)})), 255 - np.rint(RAMP / 257))
     unspecified = np.stack([RAMP, np.zeros_like(RAMP)], axis=-1).astype(np.uint16)
-    assert np.array_equal(gray(tiff(unspecified, {338: ("H", 0)})), np.rint(RAMP / 257)), "the second sample is no opacity"
+    assert np.array_equal(gray(tiff(unspecified, {338: ("H", 0)})), np.rint(RAMP / 257)), (
+        "the second sample is no opacity"
+    )
 
 
 @pytest.mark.parametrize("bits", [1, 8])

@@ -18,9 +18,7 @@ from silohash.data.pictures.reading import decode
 from silohash.types import UserError
 from tests.unit.data.pictures.tiffs import tiff
 
-EPS = (
-    "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 32 32\n%%EndComments\n0 0 32 32 rectfill\nshowpage\n%%EOF\n"
-).encode()
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 32 32\n%%EndComments\n0 0 32 32 rectfill\nshowpage\n%%EOF\n"
 
 
 def written(picture: Image.Image, kind: str, **options: object) -> bytes:
