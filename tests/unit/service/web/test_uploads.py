@@ -255,3 +255,20 @@ def test_a_drawing_for_other_archives_is_centered_on_white() -> None:
 def test_an_empty_drawing_is_refused() -> None:
     with pytest.raises(UploadError, match="The drawing is empty"):
         read_drawing(encoded("PNG", Image.new("L", (50, 50), 240)), "glyphs")
+
+
+def test_the_limit_is_a_setting_that_the_message_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SILOHASH_MAX_PIXELS", "599")
+    error = refusal(encoded("PNG"))
+    assert error.status == 413
+    assert "The picture has 30 x 20 pixels. Send at most 599 pixels" in str(error)
+    assert "set SILOHASH_MAX_PIXELS to a higher number where the service runs" in str(error)
+    monkeypatch.setenv("SILOHASH_MAX_PIXELS", "100000000")
+    assert (Limits().most_pixels, Limits().longest_side) == (100_000_000, 100_000_000)
+    monkeypatch.delenv("SILOHASH_MAX_PIXELS")
+    assert (Limits().most_pixels, Limits().longest_side) == (50_000_000, 20_000)
+
+
+def test_a_deep_picture_is_searched_as_a_file_is() -> None:
+    content = encoded("PNG", Image.fromarray((np.arange(4096) % 4096).reshape(64, 64).astype(np.uint16)))
+    assert np.asarray(read_picture(content)).max() == 255
