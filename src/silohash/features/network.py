@@ -187,7 +187,7 @@ class NetworkFeatures:
         batch: Number of items per forward pass.
         device: Name of the device, for example ``auto`` or ``cpu``.
         half: Whether to compute in 16 bits if that is faster, and to store vectors in 16 bits.
-        draft: Whether to decode JPEG files at a reduced size if that is large enough for the network.
+        draft: Whether to decode pictures at a reduced size if that is large enough for the network.
         vectors: The cached vectors.
         rule: The version of the rule by which pictures are decoded, see `silohash.data.pictures.deep`.
     """

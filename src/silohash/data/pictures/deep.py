@@ -35,6 +35,9 @@ between, the range grows from one to the other."""
 CEILINGS = (255, 1_023, 4_095, 16_383, LARGEST, 2**24 - 1, 2**32 - 1)
 """Largest values of the usual numbers of bits. They show a picture that has the same value nearly everywhere."""
 
+BLOCK_SAMPLES = 1 << 20
+"""Number of samples that are converted at a time, so that a large picture does not take many times its memory."""
+
 SAMPLE_FORMAT, SMIN, SMAX, PHOTOMETRIC, BITS, NODATA, PLANES, EXTRA = 339, 340, 341, 262, 258, 42113, 284, 338
 """Tags of TIFF files."""
 
@@ -98,10 +101,14 @@ def ceiling(value: float, *, fractions: bool) -> float:
 
 
 def _scaled(values: Samples, low: float, high: float) -> npt.NDArray[np.uint8]:
-    exact: Samples = values.astype(np.float32 if values.dtype.itemsize <= 2 else np.float64)
-    with np.errstate(over="ignore", invalid="ignore"):
-        scaled = np.rint((exact - float(low)) * (255 / (high - low)))
-    pixels: npt.NDArray[np.uint8] = np.nan_to_num(np.clip(scaled, 0, 255), nan=0).astype(np.uint8)
+    pixels = np.empty(values.shape, np.uint8)
+    kind = np.float32 if values.dtype.itemsize <= 2 else np.float64  # both are exact for the samples they take
+    step = max(1, BLOCK_SAMPLES // (values[:1].size or 1))
+    for start in range(0, len(values), step):
+        with np.errstate(over="ignore", invalid="ignore"):
+            exact: Samples = values[start : start + step].astype(kind)
+            scaled = np.rint((exact - float(low)) * (255 / (high - low)))
+        pixels[start : start + step] = np.nan_to_num(np.clip(scaled, 0, 255), nan=0)
     return pixels
 
 
@@ -154,19 +161,24 @@ def _absent(opened: Image.Image, tags: Any, values: Samples) -> npt.NDArray[np.b
 def _declared(opened: Image.Image, content: bytes, values: Samples) -> Range | None:
     """Return the range of values that a file declares."""
     tags = getattr(opened, "tag_v2", {})
-    low, high = _first(tags.get(SMIN)), _first(tags.get(SMAX))
-    if high is not None and np.isfinite(high) and high > (low or 0) and np.isfinite(low or 0):
-        return float(low or 0), float(high)
+    low, high = float(_first(tags.get(SMIN)) or 0), _first(tags.get(SMAX))
+    if high is not None and low < high and np.isfinite([low, high]).all():
+        return low, float(high)
     bits = _significant_bits(opened, content)
+    if bits:
+        return 0.0, _largest(bits, str(opened.format), values)
+    return (0.0, float(LARGEST)) if opened.info.get(PROFILE) and values.dtype == np.uint16 else None
+
+
+def _largest(bits: int, form: str, values: Samples) -> float:
+    """Return the sample of 16 bits that is white if a file declares a smaller number of bits."""
     most = (1 << bits) - 1
-    if opened.format == "JPEG2000" and bits:
-        return 0.0, float(most << 16 - bits)  # Pillow moves the bits to the top
-    at_the_bottom = values.dtype.kind == "u" and bits and values.max() <= most and (values & (LARGEST >> bits)).any()
-    if bits and (opened.format == "TIFF" or at_the_bottom):
-        return 0.0, float(most)
-    if bits or (opened.info.get(PROFILE) and values.dtype == np.uint16):
-        return 0.0, float(LARGEST)
-    return None
+    if form == "JPEG2000":
+        return float(most << 16 - bits)  # Pillow moves the bits to the top
+    below = values.dtype.kind == "u" and values.max() <= most and (values & (LARGEST >> bits)).any()
+    return float(
+        most if form == "TIFF" or below else LARGEST
+    )  # those of PNG belong at the top, but not all writers know
 
 
 def _significant_bits(opened: Image.Image, content: bytes) -> int:
@@ -196,15 +208,9 @@ def _deep_color(opened: Image.Image, content: bytes) -> Deep | None:
             f"it is a JPEG 2000 file in color with {bits} bits per channel, whose white Pillow decodes as black; save it as "
             "PNG or TIFF"
         )
-    if not content or opened.format not in {"PNG", "TIFF"}:
-        return None
-    page = opened.tell()
-    samples: Samples | None = _gray_and_opacity(content, page) if opened.mode == "RGBA" else None
+    samples = _samples(opened, content)
     if samples is None:
-        high, low = (_bytes_of(content, page, last=last) for last in (False, True))
-        if high is None or low is None:
-            return None
-        samples = high.astype(np.uint16) << 8 | low
+        return None
     values, opacity, clear = samples, None, opened.info.get("transparency")
     if samples.shape[-1] in {2, 4}:
         values, opacity = samples[..., :-1], np.rint(samples[..., -1] / 257).astype(np.uint8)
@@ -214,6 +220,18 @@ def _deep_color(opened: Image.Image, content: bytes) -> Deep | None:
     values = np.ascontiguousarray(values[..., 0] if values.shape[-1] == 1 else values)
     inverted = values.ndim == 2 and _first(getattr(opened, "tag_v2", {}).get(PHOTOMETRIC)) == 0
     return Deep(values, opacity, _declared(opened, content, values), inverted)
+
+
+def _samples(opened: Image.Image, content: bytes) -> Samples | None:
+    """Return all samples of 16 bits of a PNG or TIFF file, ``(height, width, n)``; None if it has 8 bits per sample."""
+    if not content or opened.format not in {"PNG", "TIFF"}:
+        return None
+    page = opened.tell()
+    samples = _gray_and_opacity(content, page) if opened.mode == "RGBA" else None
+    if samples is not None:
+        return samples
+    high, low = (_bytes_of(content, page, last=last) for last in (False, True))
+    return None if high is None or low is None else high.astype(np.uint16) << 8 | low
 
 
 def _gray_and_opacity(content: bytes, page: int) -> npt.NDArray[np.uint16] | None:

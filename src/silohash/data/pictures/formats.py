@@ -93,7 +93,7 @@ OTHERS = {
     "a film": rb"....ftyp|\x1aE\xdf\xa3|\0\0\x01\xba|RIFF....AVI ",
     "a zip archive": rb"PK\x03\x04",
 }
-"""How files of other kinds begin, by what they are."""
+"""The patterns with which files of other kinds begin."""
 
 _ADAPTING = threading.RLock()
 """Held while variables of Pillow's modules are replaced."""

@@ -87,10 +87,12 @@ def decode(content: bytes, *, at_least_pixels: int = 0, notes: list[str] | None 
             reduced = at_least_pixels > 0 and _reduce(opened, content, at_least_pixels)
             try:
                 load(opened)
-            except Exception:
-                if reduced and opened.format == "JPEG2000":  # a part of it has fewer levels than its header says
-                    return decode(content, notes=notes)
-                raise
+            except OSError:
+                if not reduced:
+                    raise
+                return decode(
+                    content, notes=notes
+                )  # a part of a JPEG 2000 file may have fewer levels than its header says
             return to_rgb(opened, content, notes=notes)
     except UserError:
         raise
