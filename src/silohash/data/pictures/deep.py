@@ -139,11 +139,10 @@ def deep(opened: Image.Image, content: bytes = b"") -> Deep | None:
 
 def _typed(values: Samples, sample: int, bits: int) -> Samples:
     """Return samples in the type that a TIFF file declares, of which Pillow knows only the number of bits."""
+    values = values.astype(values.dtype.newbyteorder("="), copy=False)
     if sample == 1 and bits == 32 and values.dtype == np.int32:
         return values.view(np.uint32)
-    if sample == 3 and bits == 16:
-        return values.view(np.dtype(np.float16).newbyteorder(values.dtype.byteorder))
-    return values
+    return values.view(np.float16) if sample == 3 and bits == 16 else values
 
 
 def _absent(opened: Image.Image, tags: Any, values: Samples) -> npt.NDArray[np.bool_] | None:  # noqa: ANN401  a mapping

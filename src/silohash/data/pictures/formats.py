@@ -99,6 +99,7 @@ _ADAPTING = threading.RLock()
 """Held while variables of Pillow's modules are replaced."""
 
 _GRAY_SAMPLES = {
+    (1, 12): ("I;16", "I;12", "I;12"),
     (1, 16): ("I;16", "I;16", "I;16B"),
     (2, 16): ("I", "I;16S", "I;16BS"),
     (3, 16): ("I;16", "I;16", "I;16B"),

@@ -70,7 +70,8 @@ def test_ramps_of_every_type_become_ramps(values: np.ndarray, order: str, deflat
 def test_a_picture_that_uses_its_range_is_divided_by_257() -> None:
     assert np.array_equal(gray(png(RAMP)), np.rint(RAMP / 257))
     photo = np.clip(np.random.default_rng(0).normal(33_000, 11_000, (64, 64)), 0, 65_535).astype(int)
-    assert np.array_equal(gray(png(photo)), np.rint(photo / 257))
+    for content in (png(photo), *(tiff(photo.astype(np.uint16), order=order) for order in "<>")):
+        assert np.array_equal(gray(content), np.rint(photo / 257))
 
 
 def test_a_few_pixels_do_not_change_the_brightness_of_the_others() -> None:
@@ -141,11 +142,16 @@ def test_bits_that_are_declared_are_used() -> None:
     assert close(gray(png(RAMP // 2 // 16 * 16, (b"sBIT", b"\x0c"))), EXPECTED / 2, 1)
     assert gray(png(half, (b"sBIT", b"\x10"))).max() == 8, "all 16 bits count, so it is a dark picture"
     assert notes_of(png(half, (b"sBIT", b"\x0c"))) == []
-    packed = np.repeat(half.reshape(-1, 2), 1, axis=0)
-    data = b"".join(struct.pack(">I", int(a) << 12 | int(b))[1:] for a, b in packed)
-    content = tiff(np.frombuffer(data, np.uint8).reshape(64, 96), {256: ("L", 64), 258: ("H", 12)})
-    assert Image.open(io.BytesIO(content)).mode == "I;16"
-    assert close(gray(content), EXPECTED / 2, 1)
+
+
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("options", [{}, {"deflated": True}])
+def test_samples_of_12_bits_are_declared(order: str, options: dict[str, bool]) -> None:
+    pairs = (RAMP // 32).reshape(-1, 2)
+    data = b"".join(struct.pack(">I", int(first) << 12 | int(second))[1:] for first, second in pairs)
+    pixels, tags = np.frombuffer(data, np.uint8).reshape(64, 96), {256: ("L", 64), 258: ("H", 12)}
+    assert close(gray(tiff(pixels, tags, order=order, **options)), EXPECTED / 2, 1)
+    assert close(gray(tiff(pixels, tags, order=order, inverted=True, **options)), 255 - EXPECTED / 2, 1)
 
 
 def test_a_color_profile_declares_the_whole_range() -> None:
