@@ -60,7 +60,7 @@ FORMATS = (
         "HEIC", "HEIF", rb"....ftyp(hei[cxms]|hev[cxms]|mif1|msf1)", (".heic", ".heif", ".hif"), "image/heic,image/heif"
     ),
 )
-TIFF, HEIC = FORMATS[5], FORMATS[-1]
+WEBP, TIFF, HEIC = FORMATS[2], FORMATS[5], FORMATS[-1]
 HEIC_PACKAGE = "pillow_heif"
 
 NAMES = f"{', '.join(form.name for form in FORMATS[:-1])} or {FORMATS[-1].name}"
@@ -179,7 +179,8 @@ def open_picture(content: bytes, limit: int | None = None) -> ImageFile.ImageFil
     if found is HEIC:
         _register_heic()
     try:
-        with adapted_pillow(limit):
+        # A WebP file takes the memory of its pixels when it is opened.
+        with adapted_pillow(max(limit, DEFAULT_MAX_PIXELS) if found is WEBP else None):
             opened = Image.open(io.BytesIO(content), formats=[found.plugin])
     except UnidentifiedImageError as error:
         raise ValueError(f"it is a {found.name} file that is damaged or of a kind that cannot be decoded") from error
@@ -195,18 +196,17 @@ def open_picture(content: bytes, limit: int | None = None) -> ImageFile.ImageFil
 
 @contextmanager
 def adapted_pillow(limit: int | None = None) -> Iterator[None]:
-    """Let Pillow open what is read here: pictures up to the limit, and more kinds of TIFF files.
+    """Let Pillow open what is read here: pictures above its own limit of pixels, and more kinds of TIFF files.
 
     Nothing of it lasts, because other code of the process may use Pillow, too.
 
     Args:
-        limit: the limit; that of `most_pixels` if None.
+        limit: largest number of pixels, above which Pillow raises an error; None for any.
     """
     with _ADAPTING, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what matters is raised as an error
         before = Image.MAX_IMAGE_PIXELS, TiffImagePlugin.OPEN_INFO
-        most = most_pixels() if limit is None else limit
-        Image.MAX_IMAGE_PIXELS = max(most, DEFAULT_MAX_PIXELS) // 2  # Pillow raises an error above twice its limit
+        Image.MAX_IMAGE_PIXELS = None if limit is None else limit // 2  # it only warns up to twice its limit
         TiffImagePlugin.OPEN_INFO = _TIFF_KINDS | before[1]
         try:
             yield
