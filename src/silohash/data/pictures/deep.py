@@ -41,6 +41,9 @@ BLOCK_SAMPLES = 1 << 20
 SAMPLE_FORMAT, SMIN, SMAX, PHOTOMETRIC, BITS, NODATA, PLANES, EXTRA = 339, 340, 341, 262, 258, 42113, 284, 338
 """Tags of TIFF files."""
 
+PNG_BITS = 24
+"""Place of the number of bits per sample in a PNG file."""
+
 APPLIED_LATER = ("exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif", PROFILE)
 """What a picture's ``info`` holds that still has to be applied: its orientation and its color profile."""
 
@@ -185,8 +188,7 @@ def _significant_bits(opened: Image.Image, content: bytes) -> int:
     if opened.format == "PNG":
         place = content.find(b"sBIT", 0, content.find(b"IDAT"))
         length = int.from_bytes(content[place - 4 : place], "big") if place > 0 else 0
-        colors = content[place + 4 : place + 4 + length][: 3 if length >= 3 else 1]
-        return max(colors, default=0)
+        return max(content[place + 4 : place + (7 if length >= 3 else 5)]) if length in {1, 2, 3, 4} else 0
     if opened.format == "JPEG2000":
         depth = _jpeg2000_bits(content)
         return depth if depth < 16 else 0
@@ -223,7 +225,8 @@ def _deep_color(opened: Image.Image, content: bytes) -> Deep | None:
 
 def _samples(opened: Image.Image, content: bytes) -> Samples | None:
     """Return all samples of 16 bits of a PNG or TIFF file, ``(height, width, n)``; None if it has 8 bits per sample."""
-    if not content or opened.format not in {"PNG", "TIFF"}:
+    tiff = opened.format == "TIFF" and _first(getattr(opened, "tag_v2", {}).get(BITS)) == 16
+    if not content or not (tiff or (opened.format == "PNG" and content[PNG_BITS] == 16)):
         return None
     page = opened.tell()
     samples = _gray_and_opacity(content, page) if opened.mode == "RGBA" else None

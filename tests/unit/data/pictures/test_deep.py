@@ -212,7 +212,8 @@ def test_colors_of_16_bits(order: str, options: dict[str, bool]) -> None:
 
 def test_colors_of_16_bits_in_png() -> None:
     for values in (THREE, FOUR):
-        assert np.array_equal(colors(png(values)), np.rint(THREE / 257))
+        for interlaced in (False, True):
+            assert np.array_equal(colors(png(values, interlaced=interlaced)), np.rint(THREE / 257))
     dark = THREE // 16
     assert close(colors(png(dark)), THREE / 257, 3)
     assert close(colors(png(dark, (b"sBIT", b"\x0c\x0c\x0c"))), THREE / 257, 1)
