@@ -155,7 +155,7 @@ def _absent(opened: Image.Image, tags: Any, values: Samples) -> npt.NDArray[np.b
         if clear is None:
             clear = float(str(tags[NODATA]).strip("\0 ")) if NODATA in tags else None
         if clear is not None:
-            absent = np.isnan(values) if np.isnan(clear) else values == values.dtype.type(clear)
+            absent = np.isnan(values) if np.isnan(clear) else np.equal(values, clear)
             return absent if absent.any() else None
     return None
 
@@ -178,9 +178,7 @@ def _largest(bits: int, form: str, values: Samples) -> float:
     if form == "JPEG2000":
         return float(most << 16 - bits)  # Pillow moves the bits to the top
     below = values.dtype.kind == "u" and values.max() <= most and (values & (LARGEST >> bits)).any()
-    return float(
-        most if form == "TIFF" or below else LARGEST
-    )  # those of PNG belong at the top, but not all writers know
+    return float(most if form == "TIFF" or below else LARGEST)  # in PNG they belong at the top, but often are not
 
 
 def _significant_bits(opened: Image.Image, content: bytes) -> int:
@@ -245,7 +243,8 @@ def _gray_and_opacity(content: bytes, page: int) -> npt.NDArray[np.uint16] | Non
             return None
         if opened.tag_v2.get(PLANES) == 2:
             raise ValueError("it is a TIFF file whose gray and opacity are stored in separate planes")
-        order = "=" if opened.tile[0].codec_name == "libtiff" or opened.tag_v2.prefix == b"II" else ">"
+        stored = "<" if opened.tag_v2.prefix == b"II" else ">"
+        order = "=" if opened.tile[0].codec_name == "libtiff" else stored
     elif [_raw_mode(tile) for tile in opened.tile] != ["LA;16B"]:
         return None
     else:
@@ -267,8 +266,6 @@ def _bytes_of(content: bytes, page: int, *, last: bool) -> npt.NDArray[np.uint8]
     for tile in opened.tile:
         raw, rest = _raw_mode(tile), tile.args[1:] if isinstance(tile.args, tuple) else None
         if raw in {"R", "G", "B", "A"} and isinstance(opened, TiffImagePlugin.TiffImageFile):
-            if _first(opened.tag_v2.get(BITS)) != 16:
-                return None
             raw += ";16B" if opened.tag_v2.prefix == b"MM" else ";16L"  # Pillow takes separate planes as 8 bits
         if not raw.startswith(("RGB;16", "RGBA;16", "RGBX;16", "R;16", "G;16", "B;16", "A;16")):
             return None

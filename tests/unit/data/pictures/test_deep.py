@@ -178,6 +178,15 @@ def test_where_there_is_no_data_the_paper_is_white(values: np.ndarray, nodata: s
     assert notes_of(tiff(values, {42113: ("s", "none")})) == [PERCENTILES_USED]
 
 
+def test_a_missing_value_that_the_type_cannot_hold_is_nowhere() -> None:
+    values = RAMP.astype(np.uint16)
+    values[3, 3] = 65_536 - 9999
+    assert np.array_equal(gray(tiff(values, {42113: ("s", "-9999")})), gray(tiff(values)))
+    deflated = np.stack([values, np.full_like(values, 65_535)], axis=-1)
+    for order in "<>":
+        assert np.array_equal(gray(tiff(deflated, order=order, deflated=True)), np.rint(values / 257))
+
+
 def test_transparent_values_are_white_as_at_8_bits() -> None:
     found = gray(png(RAMP, (b"tRNS", struct.pack(">H", 0))))
     assert found[0, 0] == 255
