@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import random
 import struct
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -287,3 +289,25 @@ def test_windows() -> None:
     assert window(np.array([0, 65_535], np.uint16), color=False) == (0, 65_535)
     assert [ceiling(value, fractions=False) for value in (0, 256, 70_000, 1e12)] == [255, 1023, 2**24 - 1, 1e12]
     assert [ceiling(value, fractions=True) for value in (0.3, 1, 1.1)] == [1, 1, 255]
+
+
+@pytest.mark.parametrize(
+    "name", ["png gray", "png color", "png opacity", "tiff", "tiff range", "tiff planes", "tiff opacity"]
+)
+def test_damaged_deep_pictures_are_refused_or_read(name: str) -> None:
+    content = {
+        "png gray": png(RAMP[:9], (b"sBIT", b"\x0c")),
+        "png color": png(THREE[:9]),
+        "png opacity": png(FOUR[:9, :, 2:]),
+        "tiff": tiff(RAMP[:9].astype(np.float64), order=">"),
+        "tiff range": tiff(RAMP[:9].astype(np.uint16), {340: ("H", 5), 341: ("H", 900), 42113: ("s", "-9")}),
+        "tiff planes": tiff(THREE[:9].astype(np.uint16), planes=True),
+        "tiff opacity": tiff(FOUR[:9, :, 2:].astype(np.uint16)),
+    }[name]
+    generator = random.Random(name)
+    for _ in range(100):
+        changed = bytearray(content[: generator.choice([len(content), generator.randrange(len(content))])])
+        for _ in range(generator.randint(0, 4)):
+            changed[generator.randrange(len(changed))] = generator.randrange(256)
+        with suppress(ValueError):
+            assert decode(bytes(changed), at_least_pixels=generator.choice([0, 4])).mode == "RGB"
