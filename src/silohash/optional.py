@@ -16,6 +16,7 @@ EXTRAS: Mapping[str, str] = {
     "faiss": "faiss",
     "tensorboard": "tensorboard",
     "h5py": "matlab",
+    "pillow_heif": "heic",
     "huggingface_hub": "backbones",
     "tokenizers": "backbones",
     "transformers": "backbones",

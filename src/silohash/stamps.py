@@ -16,7 +16,11 @@ from silohash.cache import cache_folder
 from silohash.files import digest_file, digest_json, read_json, write_json
 from silohash.types import UserError
 
-VERDICT_VERSION = 1
+FILES_VERSION = 1
+PICTURE_RULE = 2
+"""Version of the rule by which picture files become pixels, see `silohash.data.pictures`. Pictures of more than 8 bits and
+pictures with a color profile depend on it, and so does everything that is kept of pictures."""
+
 PICTURES = "pictures"
 FILES = "files"
 SETTLED_NANOSECONDS = 2_000_000_000
@@ -31,12 +35,14 @@ class Stamp(NamedTuple):
         time: of the last modification, in nanoseconds.
         digest: of its content; empty if it could not be read.
         problem: why a picture file cannot be used, or an empty string.
+        note: what was assumed of a picture file, or an empty string.
     """
 
     size: int
     time: int
     digest: str
     problem: str = ""
+    note: str = ""
 
 
 Table: TypeAlias = dict[str, Stamp]
@@ -45,7 +51,8 @@ Table: TypeAlias = dict[str, Stamp]
 
 def table_path(kind: str, folder: Path) -> Path:
     """Return the file that remembers the picture files (`PICTURES`) or other files (`FILES`) of a folder."""
-    return cache_folder() / kind / f"{digest_json([VERDICT_VERSION, str(folder.resolve())])}.json"
+    version = PICTURE_RULE if kind == PICTURES else FILES_VERSION
+    return cache_folder() / kind / f"{digest_json([version, str(folder.resolve())])}.json"
 
 
 def read_table(kind: str, folder: Path) -> Table:
@@ -53,7 +60,7 @@ def read_table(kind: str, folder: Path) -> Table:
     path = table_path(kind, folder)
     try:
         if kind == PICTURES:
-            pictures = read_json(path, dict[str, tuple[int, int, str, str]])
+            pictures = read_json(path, dict[str, tuple[int, int, str, str, str]])
             return {name: Stamp(*entry) for name, entry in pictures.items()}
         return {name: Stamp(*entry) for name, entry in read_json(path, dict[str, tuple[int, int, str]]).items()}
     except UserError:

@@ -13,9 +13,11 @@ from PIL import Image, ImageOps
 from PIL import __version__ as pillow_version
 
 from silohash.data.archive import Column, Pictures
+from silohash.data.pictures.reading import RULE, to_rgb
 from silohash.features.base import MOMENTS, Value, blocks, known, mean_and_deviation, stored_sums
 from silohash.features.cache import DecodedPictures, PixelCache
 from silohash.files import digest_json
+from silohash.stamps import PICTURE_RULE
 from silohash.types import Arrays, Modality, Rows, UserError
 
 BLOCK_ROWS = 1_024
@@ -27,6 +29,8 @@ CACHED_SHARE = 8
 """If fewer than one in this many of an archive's pictures are needed, they are decoded without the cache."""
 
 MODES = {1: "L", 3: "RGB"}
+FIRST_RULE = 1
+"""The rule by which the pictures of runs without a record of it were decoded."""
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 
@@ -44,12 +48,14 @@ class PixelFeatures:
         channels: 1 (gray) or 3 (color).
         summed: The added sums of the silos per channel: ``count``, ``sum``, ``sum_squares``, int64 and thus exact.
         cache: The cache of decoded pictures, or None to decode them each time.
+        rule: The version of the rule by which pictures are decoded, see `silohash.data.pictures.deep`.
     """
 
     size: int = 32
     channels: int = 3
     summed: Arrays | None = None
     cache: PixelCache | None = field(default_factory=PixelCache, repr=False)
+    rule: int = field(default=PICTURE_RULE, repr=False)
 
     kind: ClassVar[str] = "pixels"
     modality: ClassVar[Modality] = "image"
@@ -143,17 +149,19 @@ class PixelFeatures:
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return the sums, the ``mean`` and ``deviation`` that the tower needs, and the settings."""
         arrays = {} if self.summed is None else {**self.summed, "mean": self.mean, "deviation": self.deviation}
-        return arrays, {"kind": self.kind, "modality": self.modality, "size": self.size, "channels": self.channels}
+        settings = {"size": self.size, "channels": self.channels, "rule": self.rule}
+        return arrays, {"kind": self.kind, "modality": self.modality, **settings}
 
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> PixelFeatures:
         """Return the featurizer with a given state."""
         channels = about["channels"]
         sums = {name: array for name, array in arrays.items() if name in MOMENTS}
-        return cls(about["size"], channels, stored_sums(sums, dict.fromkeys(MOMENTS, (channels,))))
+        summed = stored_sums(sums, dict.fromkeys(MOMENTS, (channels,)))
+        return cls(about["size"], channels, summed, rule=about.get("rule", FIRST_RULE))
 
     def _draw(self, picture: Image.Image) -> Pixels:
-        picture = _plain(picture).convert(MODES[self.channels])
+        picture = check_rule(_plain(picture), self.rule).convert(MODES[self.channels])
         if picture.size != (self.size, self.size):
             picture = picture.resize((self.size, self.size), Image.Resampling.BICUBIC)
         pixels = np.asarray(picture, np.uint8).reshape(self.size, self.size, self.channels)
@@ -167,7 +175,7 @@ class PixelFeatures:
             )
         if self.cache is None or len(rows) < CACHED_PICTURES or len(rows) * CACHED_SHARE < len(column):
             return partial(self._decode, column)
-        settings = {"pictures": column.digest(), "shape": self.shape, "pillow": pillow_version}
+        settings = {"pictures": column.digest(), "shape": self.shape, "pillow": pillow_version, "rule": self.rule}
         shape = (len(column), self.channels, self.size, self.size)
         entry = self.cache.decoded(digest_json(settings), shape, partial(self._decode_one, column))
         return partial(self._decode, column) if entry is None else partial(self._read, column, entry)
@@ -208,7 +216,33 @@ def query_picture(value: Value) -> Image.Image:
 
 
 def _plain(picture: Image.Image) -> Image.Image:
-    return ImageOps.exif_transpose(picture if picture.mode in MODES.values() else _over_white(picture))
+    if picture.mode in MODES.values():
+        return ImageOps.exif_transpose(picture)
+    try:
+        picture.load()
+        return to_rgb(picture)
+    except ValueError as error:
+        raise UserError(
+            f"The picture's mode {picture.mode} is not supported. Save it as RGB with 8 bits per channel."
+        ) from error
+
+
+def check_rule(picture: Image.Image, rule: int) -> Image.Image:
+    """Return a picture if its pixels are the same under the rule by which a model's pictures were decoded.
+
+    Args:
+        picture: a decoded picture.
+        rule: the version of that rule.
+
+    Raises:
+        UserError: if they are not.
+    """
+    if picture.info.get(RULE, rule) != rule:
+        raise UserError(
+            "The run was trained by an earlier version, which decoded pictures of more than 8 bits or with a color profile "
+            "differently, and this is such a picture. Train the run again, or leave the picture out."
+        )
+    return picture
 
 
 def _mode_of_first(pictures: Pictures) -> str:
@@ -227,15 +261,3 @@ def _picture_of(pixels: npt.NDArray[Any]) -> Image.Image:
         raise UserError(
             f"The query has the shape {pixels.shape}, which is not the shape of a picture. Pass a picture file."
         ) from error
-
-
-def _over_white(picture: Image.Image) -> Image.Image:
-    try:
-        layer = picture.convert("RGBA")
-    except ValueError as error:
-        raise UserError(
-            f"The picture's mode {picture.mode} is not supported. Save it as RGB with 8 bits per channel."
-        ) from error
-    paper = Image.new("RGBA", layer.size, "white")
-    paper.alpha_composite(layer)
-    return paper.convert("RGB")

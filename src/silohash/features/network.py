@@ -24,7 +24,7 @@ from silohash.data.pictures.reading import PictureContents, decode
 from silohash.features.base import Value
 from silohash.features.device import choose_device
 from silohash.features.given import WHITENING, GivenFeatures, is_whitened
-from silohash.features.image import query_picture
+from silohash.features.image import FIRST_RULE, check_rule, query_picture
 from silohash.features.loading import loader_threads, prefetched, progress
 from silohash.features.onnx_network import OnnxNetwork, cached_network
 from silohash.features.text import query_text, texts_of
@@ -32,6 +32,7 @@ from silohash.features.token_vectors import TokenVectors
 from silohash.features.vector_cache import NetworkVectors, VectorCache
 from silohash.files import digest_bytes, digest_json
 from silohash.optional import require
+from silohash.stamps import PICTURE_RULE
 from silohash.types import Arrays, Modality, Rows, UserError
 
 NETWORKS: Mapping[str, str] = {
@@ -186,8 +187,9 @@ class NetworkFeatures:
         batch: Number of items per forward pass.
         device: Name of the device, for example ``auto`` or ``cpu``.
         half: Whether to compute in 16 bits if that is faster, and to store vectors in 16 bits.
-        draft: Whether to decode JPEG files at a reduced size if that is large enough for the network.
+        draft: Whether to decode pictures at a reduced size if that is large enough for the network.
         vectors: The cached vectors.
+        rule: The version of the rule by which pictures are decoded, see `silohash.data.pictures.deep`.
     """
 
     source: Source
@@ -198,6 +200,7 @@ class NetworkFeatures:
     half: bool
     draft: bool
     vectors: NetworkVectors = field(repr=False)
+    rule: int = field(default=PICTURE_RULE, repr=False)
 
     options: ClassVar[Mapping[str, Any]] = {**COMMON_OPTIONS, **WHITENING}
 
@@ -233,13 +236,19 @@ class NetworkFeatures:
 
     @classmethod
     def _over(
-        cls, source: Source, key: str, given: GivenFeatures | TokenVectors, options: Mapping[str, Any]
+        cls,
+        source: Source,
+        key: str,
+        given: GivenFeatures | TokenVectors,
+        options: Mapping[str, Any],
+        rule: int = PICTURE_RULE,
     ) -> NetworkFeatures:
         settings = {name: options[name] for name in ("half", "draft")}
         if given.modality == "image":
-            settings["pillow"] = pillow_version
+            settings |= {"pillow": pillow_version, "rule": rule}
         vectors = VectorCache().of_network(digest_json([key, settings]), given.width, half=options["half"])
-        return cls(source, key, given, options["batch"], options["device"], options["half"], options["draft"], vectors)
+        half, draft = options["half"], options["draft"]
+        return cls(source, key, given, options["batch"], options["device"], half, draft, vectors, rule)
 
     @property
     def kind(self) -> str:
@@ -280,7 +289,8 @@ class NetworkFeatures:
             UserError: If the query is of the other modality, or if the cache does not hold the network and it no longer
                 exists, has changed, or cannot run because torch is missing.
         """
-        query = query_picture(value) if self.modality == "image" else query_text(value)
+        image = self.modality == "image"
+        query = check_rule(query_picture(value), self.rule) if image else query_text(value)
         stored = None if self.half else self.source.stored_network(self.key)
         if stored is not None:
             found = stored.vectors([query])
@@ -301,6 +311,8 @@ class NetworkFeatures:
             "half": self.half,
             "draft": self.draft,
         }
+        if self.modality == "image":
+            about["rule"] = self.rule
         return dict(self.given.summed or {}), about | self.given.settings()
 
     @classmethod
@@ -309,7 +321,7 @@ class NetworkFeatures:
         source = Source(about["kind"], about["modality"], about["options"], about["key"])
         given = (TokenVectors if about.get("tokens") else GivenFeatures).from_state(arrays, about)
         options = {**COMMON_OPTIONS, "half": about["half"], "draft": about["draft"]}
-        return cls._over(source, about["key"], given, options)
+        return cls._over(source, about["key"], given, options, about.get("rule", FIRST_RULE))
 
     def network_vectors(self, column: Column, rows: Rows) -> npt.NDArray[np.float32]:
         """Return the network's vectors before standardization, ``(n, width)`` float32. Missing ones are computed first."""
@@ -354,10 +366,15 @@ class NetworkFeatures:
 
         def prepare(places: list[int]) -> Arrays:
             """Decode and prepare one group, one value at a time."""
-            batch = network.prepare(_value(column, int(rows[place]), pixels) for place in places)
+            batch = network.prepare(self._value(column, int(rows[place]), pixels) for place in places)
             return pinned(batch) if device.startswith("cuda") else batch
 
         return prepare
+
+    def _value(self, column: Column, row: int, at_least_pixels: int) -> Value:
+        if isinstance(column, Pictures):
+            return check_rule(_decoded(column, row, at_least_pixels), self.rule)
+        return str(texts_of(column)[row])
 
 
 def _standardizer(network: Network, *, whiten: bool) -> GivenFeatures | TokenVectors:
@@ -389,10 +406,6 @@ def _content_digest(column: Column, row: int) -> str:
         return digest_bytes(str(texts_of(column)[row]).encode())
     picture = _decoded(column, row, 0)
     return digest_bytes(f"{picture.mode} {picture.size} ".encode() + picture.tobytes())
-
-
-def _value(column: Column, row: int, at_least_pixels: int) -> Value:
-    return _decoded(column, row, at_least_pixels) if isinstance(column, Pictures) else str(texts_of(column)[row])
 
 
 def _decoded(column: Pictures, row: int, at_least_pixels: int) -> Image.Image:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -132,9 +131,9 @@ class Hit:
         content = preview_content(self.preview_url)
         if content is None:
             return None
-        from PIL import Image
+        from silohash.data.pictures.formats import open_picture
 
-        return Image.open(io.BytesIO(content))
+        return open_picture(content)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, Union
@@ -129,15 +128,20 @@ def _from_pillow(image: object) -> Value:
     """Return a Pillow image in mode ``L`` or ``RGB``, converted in the same way as a file of its mode."""
     from PIL import Image
 
-    from silohash.data.pictures.reading import decode
+    from silohash.data.pictures.profiles import PROFILE
+    from silohash.data.pictures.reading import to_rgb
 
     if not isinstance(image, Image.Image):
         raise UserError(f"The image is of type {type(image).__name__}. Give a path, a Pillow image or uint8 pixels.")
-    if image.mode in {"L", "RGB"}:
+    if image.mode in {"L", "RGB"} and PROFILE not in image.info:
         return image
-    content = io.BytesIO()
-    image.save(content, "TIFF" if image.mode == "F" else "PNG")
-    return decode(content.getvalue())
+    try:
+        image.load()
+        return to_rgb(image)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"The image of mode {image.mode} cannot be converted to RGB ({error}). Convert it first."
+        ) from error
 
 
 def _from_pixels(pixels: npt.NDArray[np.uint8]) -> Value:

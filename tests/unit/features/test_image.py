@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from silohash.data.pictures.reading import PictureFiles
 from silohash.features.base import add_statistics
 from silohash.features.cache import PixelCache
 from silohash.features.image import PixelFeatures, query_picture
+from silohash.stamps import PICTURE_RULE
 from silohash.types import UserError
 from tests.archives import DrawnPictures, drawn_pictures
 
@@ -178,7 +180,7 @@ def test_sums_are_those_of_every_pixel():
 
 def test_the_state_holds_sums_mean_and_deviation():
     features = PixelFeatures(8, 1, cache=None)
-    assert features.state() == ({}, {"kind": "pixels", "modality": "image", "size": 8, "channels": 1})
+    assert features.state() == ({}, {"kind": "pixels", "modality": "image", "size": 8, "channels": 1, "rule": 2})
     drawn = DrawnPictures([np.full((8, 8), 3, np.uint8), np.full((8, 8), 5, np.uint8)])
     arrays, about = features.fitted(features.statistics(drawn, np.arange(2))).state()
     assert (arrays["mean"].tolist(), arrays["deviation"].tolist()) == ([4.0], [1.0])
@@ -198,3 +200,39 @@ def test_arrays_that_are_not_pictures(value):
 
 def test_the_cache_is_not_part_of_the_description():
     assert repr(PixelFeatures(8, 1)) == "PixelFeatures(size=8, channels=1, summed=None)"
+
+
+def test_deep_queries_are_decoded_as_files_are(tmp_path):
+    deep = Image.fromarray(np.arange(64, dtype=np.uint16).reshape(8, 8) * 60)
+    deep.save(tmp_path / "a.png")
+    features = PixelFeatures(8, 1, cache=None)
+    from_file = features.transform(PictureFiles(tmp_path, ["a.png"]), np.arange(1))
+    np.testing.assert_array_equal(features.encode_one(deep), from_file)
+    assert from_file.max() == 255
+
+
+def test_a_run_of_another_rule_reads_8_bits_only(tmp_path):
+    plain, deep = (np.arange(64, dtype=kind).reshape(8, 8) for kind in (np.uint8, np.uint16))
+    names = ["plain.png", "deep.png"]
+    for name, pixels in zip(names, (plain, deep), strict=True):
+        Image.fromarray(pixels).save(tmp_path / name)
+    files = PictureFiles(tmp_path, names)
+    arrays, about = PixelFeatures(8, 1, cache=None).state()
+    assert about["rule"] == PICTURE_RULE
+    before = {name: value for name, value in about.items() if name != "rule"}
+    for recorded in (before, about | {"rule": PICTURE_RULE + 1}):
+        features = PixelFeatures.from_state(arrays, recorded)
+        assert features.transform(files, np.array([0])).tolist() == [[plain.tolist()]]
+        says = "decoded pictures of more than 8 bits or with a color profile differently"
+        with pytest.raises(UserError, match=says):
+            features.transform(files, np.array([1]))
+        with pytest.raises(UserError, match=says):
+            features.encode_one(files.picture(1))
+    assert PixelFeatures.from_state(arrays, about).transform(files, np.array([1])).max() == 255
+
+
+def test_pixels_of_another_rule_are_not_taken_from_the_cache(tmp_path):
+    pictures = drawn_pictures(90)
+    for rule in (PICTURE_RULE, PICTURE_RULE + 1):
+        PixelFeatures(8, 1, cache=PixelCache(tmp_path), rule=rule).transform(pictures, ALL)
+    assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 2

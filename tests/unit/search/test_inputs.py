@@ -11,6 +11,7 @@ from PIL import Image
 from silohash.search.inputs import modality_named, read_input, target_named, vector_in
 from silohash.types import UserError
 from tests.served import npy
+from tests.unit.data.pictures.icc import ADOBE_RGB, rgb_profile
 
 PIXELS = np.arange(4 * 5 * 3, dtype=np.uint8).reshape(4, 5, 3)
 
@@ -109,3 +110,22 @@ def test_what_is_found_is_named():
     assert [target_named(name) for name in ("item", "image", "text")] == ["item", "image", "text"]
     with pytest.raises(UserError, match=r'"sounds" cannot be found\. Use item, image or text\.'):
         target_named("sounds")
+
+
+def test_pictures_of_pillow_mean_what_they_declare(tmp_path):
+    ramp = np.arange(4096).reshape(64, 64)
+    for name, pixels in (("a.png", ramp.astype(np.uint16)), ("a.tif", (ramp * 1000 - 9).astype(np.int32))):
+        Image.fromarray(pixels).save(tmp_path / name)
+        from_file, _ = read_input(image=tmp_path / name)
+        assert np.array_equal(np.asarray(read_input(image=Image.fromarray(pixels))[0]), np.asarray(from_file))
+        assert np.asarray(from_file).max() == 255
+    profiled = Image.new("RGB", (4, 4), (60, 180, 90))
+    profiled.info["icc_profile"] = rgb_profile(ADOBE_RGB, 2.2)
+    assert read_input(image=profiled)[0].getpixel((0, 0))[0] < 30
+    assert read_input(image=Image.new("YCbCr", (3, 2)))[0].mode == "RGB"
+
+
+def test_a_file_of_another_kind_is_named(tmp_path):
+    (tmp_path / "holiday.jpg").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n")
+    with pytest.raises(UserError, match=r"holiday\.jpg.*it is PostScript, not PNG, JPEG, WebP"):
+        read_input(image=tmp_path / "holiday.jpg")

@@ -24,7 +24,7 @@ from silohash.data.formats.given_regions import given_regions
 from silohash.data.formats.metadata import MetadataRow, read_metadata
 from silohash.data.links import check_link
 from silohash.data.pairs import PICTURE, shares
-from silohash.data.pictures.checking import Verdict, check_pictures
+from silohash.data.pictures.checking import Verdict, check_pictures, describe_assumptions
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.regions import Regions
 from silohash.data.splits import default_splits, splits_of
@@ -324,6 +324,8 @@ def _warnings(folder: _Folder) -> Iterator[str]:
     yield from describe_slips(names)
     yield from _absent_modalities(folder, names)
     yield from _cut_texts(folder)
+    assumed = describe_assumptions({name: folder.verdicts[name] for name in folder.files if name in folder.verdicts})
+    yield from filter(None, [assumed])
     several = [row.number for row in folder.rows if row.includes_rows]
     if several:
         yield (

@@ -18,6 +18,7 @@ from PIL import Image
 
 from silohash.cache import cache_folder
 from silohash.data.formats.matlab_sources import explaining_damage, import_h5py
+from silohash.data.pictures.deep import ceiling, window
 from silohash.files import digest_json, read_json, write_json
 from silohash.types import UserError
 
@@ -33,7 +34,7 @@ BLOCK_BYTES = 32 << 20
 PIECE_BYTES = 512 << 20
 KEPT_BYTES = 128 << 20
 RUN_ROWS = 16
-DIGEST_VERSION = 1
+DIGEST_VERSION = 2
 
 
 class Hdf5Array:
@@ -174,8 +175,11 @@ class MatPictures:
         if part.dtype == np.uint8:
             return np.ascontiguousarray(part)
         if self._scale is None:
-            unit = part.dtype.kind == "f" and np.nanmax(self._rows(0, 1), initial=0) <= 1
-            self._scale = 255.0 if unit else 1.0
+            first = self._rows(0, 1)
+            unit = part.dtype.kind == "f" and np.nanmax(first, initial=0) <= 1
+            whole = part.dtype.kind in "iu"
+            most = ceiling(window(first, color=True)[1], fractions=False) if whole else 1 if unit else 255
+            self._scale = 255 / most
         scaled = np.rint(np.nan_to_num(part.astype(np.float32)) * self._scale)
         return np.ascontiguousarray(np.clip(scaled, 0, 255).astype(np.uint8))
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
 from silohash.data.links import Boundary
+from silohash.data.pictures.formats import TIFF, format_of
 from silohash.data.pictures.reading import decode
 from silohash.files import digest_bytes, write_json
 from silohash.stamps import PICTURES, read_table, table_path
 from silohash.types import UserError
 
 DECODED_PIXELS = 64
+MOST_NAMED = 5
+"""Number of pictures that a sentence names."""
 
 
 class Verdict(NamedTuple):
@@ -25,10 +28,12 @@ class Verdict(NamedTuple):
     Attributes:
         digest: digest of its content; empty if it could not be read.
         problem: why it cannot be used, or an empty string.
+        note: what was assumed to decode it, such as `PERCENTILES_USED`, or an empty string.
     """
 
     digest: str
     problem: str
+    note: str = ""
 
 
 def check_pictures(folder: Path, names: Sequence[str], *, follow_links: bool = True) -> dict[str, Verdict]:
@@ -69,6 +74,20 @@ def check_pictures(folder: Path, names: Sequence[str], *, follow_links: bool = T
     return verdicts
 
 
+def describe_assumptions(verdicts: Mapping[str, Verdict]) -> str:
+    """Return a sentence that names the pictures of which something was assumed; empty if there are none.
+
+    Args:
+        verdicts: the verdicts of pictures by the names of their files.
+    """
+    names = [name for name, verdict in verdicts.items() if verdict.note]
+    if not names:
+        return ""
+    more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
+    count = f"{len(names):,} pictures declare" if len(names) > 1 else "1 picture declares"
+    return f"{count} no value range, so percentiles set black and white: {', '.join(names[:MOST_NAMED])}{more}."
+
+
 def _stamp(folder: Path, name: str, boundary: Boundary | None) -> tuple[str, list[int]]:
     """Return why there is no such file, or its size and time."""
     if Path(name).is_absolute() or os.pardir in Path(os.path.normpath(name)).parts:
@@ -85,11 +104,13 @@ def _stamp(folder: Path, name: str, boundary: Boundary | None) -> tuple[str, lis
 
 
 def _verdict(path: Path) -> Verdict:
+    notes: list[str] = []
     try:
         content = path.read_bytes()
-        decode(content, at_least_pixels=DECODED_PIXELS)
+        reduced = format_of(content) is not TIFF  # a reduced page would not show that the first one is damaged
+        decode(content, at_least_pixels=DECODED_PIXELS if reduced else 0, notes=notes)
     except OSError as error:
         return Verdict("", f'the picture "{path.name}" cannot be read ({error.strerror})')
     except ValueError as error:
         return Verdict("", f'the picture "{path.name}" cannot be decoded ({error})')
-    return Verdict(digest_bytes(content), "")
+    return Verdict(digest_bytes(content), "", " ".join(notes))

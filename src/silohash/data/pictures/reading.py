@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import struct
 import threading
@@ -17,14 +16,26 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageFile, ImageOps, Jpeg2KImagePlugin, TiffImagePlugin
 
+from silohash.data.pictures.deep import APPLIED_LATER, deep
+from silohash.data.pictures.formats import adapted_pillow, load, open_picture
+from silohash.data.pictures.profiles import PROFILE, jpeg2000_profile, to_srgb
 from silohash.files import digest_arrays, digest_bytes, digest_json, read_npy
 from silohash.forms import reading
-from silohash.stamps import file_digests
+from silohash.stamps import PICTURE_RULE, file_digests
 from silohash.types import Rows, UserError
 
 RESTORE = "Restore the whole folder."
+RULE = "silohash rule"
+"""Key of the rule's version in the ``info`` of a picture that has more than 8 bits or a color profile."""
+
+PERCENTILES_USED = "no value range"
+"""A note on a picture whose range of values was taken from its own percentiles."""
+
+SUBFILE_TYPE = 254
+"""Tag of TIFF files whose lowest bit marks a page as a reduced form of another."""
+
 LOCAL_HEADER = "<26xHH"
 """Header of a file in a zip archive. Its last two numbers are the lengths of the name and the extra field that follow."""
 
@@ -54,49 +65,93 @@ class GreyPictures:
         return self.known_digest or digest_arrays({"pixels": self.pixels})
 
 
-def decode(content: bytes, *, at_least_pixels: int = 0) -> Image.Image:
-    """Decode a picture file to RGB: rotated by its EXIF data, transparency over white, 16 bits reduced to 8.
+def decode(content: bytes, *, at_least_pixels: int = 0, notes: list[str] | None = None) -> Image.Image:
+    """Decode a picture file to RGB in the color space sRGB: rotated by its EXIF data, with transparency over white.
+
+    Of several frames or pages, the first is decoded. `deep` says how pictures of more than 8 bits are reduced to 8.
 
     Args:
         content: the bytes of the file.
-        at_least_pixels: shortest side that is needed, or 0 for the full size. A JPEG file is decoded at the smallest of a
-            half, a quarter and an eighth of its size that suffices. This is faster and changes the pixels.
+        at_least_pixels: shortest side that is needed, or 0 for the full size. Files of JPEG and JPEG 2000 are decoded at the
+            smallest of a half, a quarter, … of their size that suffices, and of TIFF, the smallest of the reduced pages
+            that follow the first. This is faster and changes the pixels.
+        notes: a list to which `PERCENTILES_USED` is added if the file does not declare which values are black and white.
 
     Raises:
-        ValueError: if the file is not a picture, is truncated, or cannot be converted to RGB.
+        ValueError: if the file is not a picture of a known format, is truncated, has too many pixels, or cannot be
+            converted to RGB.
+        UserError: if the limit of pixels cannot be read.
     """
     try:
-        with Image.open(io.BytesIO(content)) as opened:
-            if at_least_pixels:
-                opened.draft(None, (at_least_pixels, at_least_pixels))
-            return _plain(opened)
-    except UnidentifiedImageError as error:
-        raise ValueError("it is not a picture of a known format") from error
+        with open_picture(content) as opened:
+            reduced = at_least_pixels > 0 and _reduce(opened, content, at_least_pixels)
+            try:
+                load(opened)
+            except OSError:
+                if not reduced:
+                    raise
+                return decode(
+                    content, notes=notes
+                )  # a part of a JPEG 2000 file may have fewer levels than its header says
+            return to_rgb(opened, content, notes=notes)
+    except UserError:
+        raise
     except Exception as error:
         raise ValueError(str(error) or type(error).__name__) from error
 
 
-def _plain(opened: Image.Image) -> Image.Image:
-    opened.load()
-    picture = opened
+def _reduce(opened: ImageFile.ImageFile, content: bytes, least: int) -> bool:
+    """Choose the smallest form of a picture that a format offers, and return whether it is not the whole picture."""
+    whole = opened.size
+    if isinstance(opened, Jpeg2KImagePlugin.Jpeg2KImageFile):
+        levels = content[content.find(b"\xff\x52", content.find(b"\xff\x4f\xff\x51")) + 9]
+        halvings = max(0, min(levels, (min(whole) // least).bit_length() - 1))
+        opened.reduce = halvings
+        return halvings > 0
+    if isinstance(opened, TiffImagePlugin.TiffImageFile):
+        chosen = page = 0
+        with adapted_pillow():
+            with suppress(EOFError):
+                while True:
+                    opened.seek(page := page + 1)
+                    if not opened.tag_v2.get(SUBFILE_TYPE, 0) & 1 or min(opened.size) < least:
+                        break
+                    chosen = page
+            opened.seek(chosen)
+    else:
+        opened.draft(None, (least, least))
+    return opened.size != whole
+
+
+def to_rgb(opened: Image.Image, content: bytes = b"", *, notes: list[str] | None = None) -> Image.Image:
+    """Return a picture of any mode as `decode` returns a file.
+
+    Args:
+        opened: the picture. Its pixels have been decoded.
+        content: the bytes of its file; empty if it does not come from one.
+        notes: as in `decode`.
+    """
+    picture, depends = opened, False
+    found = deep(opened, content)
+    if found is not None:
+        picture, depends = found.shown(), True
+        picture.info |= {name: value for name, value in opened.info.items() if name in APPLIED_LATER}
+        if found.declared is None and notes is not None:
+            notes.append(PERCENTILES_USED)
     with suppress(Exception):  # damaged EXIF data must not cost the whole picture
-        picture = ImageOps.exif_transpose(opened)
-    if picture.mode in {"F", "I"} or picture.mode.startswith("I;16"):
-        return _from_deep(picture)
-    if picture.has_transparency_data:
-        background = Image.new("RGBA", picture.size, "white")
-        return Image.alpha_composite(background, picture.convert("RGBA")).convert("RGB")
-    return picture.convert("RGB")
-
-
-def _from_deep(picture: Image.Image) -> Image.Image:
-    values = np.nan_to_num(np.asarray(picture, dtype=np.float64))
-    if picture.mode == "F":
-        low, high = values.min(), values.max()
-        values = (values - low) * (255 / (high - low or 1))
-    elif values.max() > 255:
-        values = values / 257
-    return Image.fromarray(np.clip(np.rint(values), 0, 255).astype(np.uint8)).convert("RGB")
+        picture = ImageOps.exif_transpose(picture)
+    if opened.format == "JPEG2000" and (profile := jpeg2000_profile(content)):
+        picture.info[PROFILE] = profile
+    colors = to_srgb(picture)
+    depends |= colors is not picture
+    if colors.has_transparency_data:
+        background = Image.new("RGBA", colors.size, "white")
+        colors = Image.alpha_composite(background, colors.convert("RGBA"))
+    result = colors.convert("RGB")
+    result.info.pop(PROFILE, None)
+    if depends:
+        result.info[RULE] = PICTURE_RULE
+    return result
 
 
 class PictureContents(ABC):

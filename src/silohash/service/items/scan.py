@@ -19,6 +19,7 @@ from typing import NamedTuple
 from silohash.data.formats.folder import LABELS, SPLIT_OF, allowed_labels, problems_of_values, row_ids
 from silohash.data.formats.metadata import FILES, MetadataRow, read_metadata
 from silohash.data.links import Boundary
+from silohash.data.pictures.formats import NAMES, SUFFIXES
 from silohash.files import digest_json, read_json
 from silohash.service.items.records import PUT, Record, Records
 from silohash.sqlite_files import Signature, signature
@@ -27,8 +28,8 @@ from silohash.types import UserError
 SETTLED_SECONDS = 1.0
 """Time without a change after which a file counts as complete."""
 
-SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff"})
-"""Ends of the names of picture files, in lowercase. Other files are not items by themselves."""
+UNFINISHED = frozenset({".part", ".partial", ".tmp", ".crdownload"})
+"""Ends of the names of files that other programs are still writing, in lowercase."""
 
 
 @dataclass(frozen=True)
@@ -181,8 +182,10 @@ class FolderScanner:
             scan.problems[str(error.filename)] = f"it cannot be read ({error.strerror})"
             scan.complete = False
 
-        for name in _picture_names(self.folder, unreadable):
-            if boundary.contains(name):
+        for name in _file_names(self.folder, unreadable):
+            if Path(name).suffix.lower() not in SUFFIXES:
+                scan.problems[name] = f"its name does not end like that of a {NAMES} file"
+            elif boundary.contains(name):
                 self._add(scan, name, name, "", (), now)
             else:
                 scan.problems[name] = "it is a link that leads out of the folder"
@@ -242,11 +245,11 @@ def _problem_of_picture(name: str, boundary: Boundary) -> str:
     return "" if boundary.contains(name) else f'the picture "{name}" is a link that leads out of the folder'
 
 
-def _picture_names(folder: Path, unreadable: Callable[[OSError], None]) -> Iterator[str]:
-    """Yield the names of all picture files, relative to the folder. Hidden ones are temporary and left out."""
+def _file_names(folder: Path, unreadable: Callable[[OSError], None]) -> Iterator[str]:
+    """Yield the names of all files that may be pictures, relative to the folder. Temporary ones are left out."""
     for place, folders, files in os.walk(folder, onerror=unreadable):
         inside = Path(place).relative_to(folder)
         folders[:] = sorted(name for name in folders if not name.startswith(".") and (inside / name).as_posix() != PUT)
         for name in sorted(files):
-            if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES:
+            if not name.startswith(".") and name != LABELS and Path(name).suffix.lower() not in UNFINISHED:
                 yield (inside / name).as_posix()

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, File, HTTPException, Query, UploadFile
 
+from silohash.data.pictures.formats import NAMES
 from silohash.search.hits import Hits
 from silohash.search.inputs import vector_in
 from silohash.service.backend import Code, FederationStatus, SearchRequest, Vector
@@ -52,7 +53,7 @@ async def search_picture(
     service: Shared,
     who: Allowed,
     query: PictureQuery,
-    picture: Annotated[UploadFile, File(description="A PNG, JPEG, WebP, GIF or BMP file.")],
+    picture: Annotated[UploadFile, File(description=f"A {NAMES} file.")],
 ) -> ResultsDocument:
     """Return the items of all silos that are nearest to a picture. The picture is not kept."""
     value = await service.read_picture(await picture.read(), drawing=query.drawing)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import hmac
-import io
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Annotated
 
@@ -15,11 +14,11 @@ from fastapi import Depends, FastAPI, File, Form, HTTPException, Query, Request,
 from fastapi import Path as InPath
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from PIL import Image
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from silohash import __version__
+from silohash.data.pictures.formats import format_of
 from silohash.index.items import is_id
 from silohash.service.items.keeper import ItemState, Keeper, Server
 from silohash.service.items.records import Record
@@ -36,7 +35,6 @@ MOST_LABELS = 100
 MOST_ITEMS = 1_000
 """Largest number of items of a page."""
 
-SUFFIXES: Mapping[str, str] = {"PNG": ".png", "JPEG": ".jpg", "WEBP": ".webp", "GIF": ".gif", "BMP": ".bmp"}
 STOP_SECONDS = 5
 
 ItemId = Annotated[str, InPath(min_length=1, max_length=LONGEST_ID, description="The id of the item.")]
@@ -206,8 +204,8 @@ def _checked_picture(picture: UploadFile | None, limits: Limits) -> tuple[bytes,
         return b"", ""
     content = picture.file.read(limits.most_bytes + 1)
     read_picture(content, limits)
-    with Image.open(io.BytesIO(content)) as opened:
-        return content, SUFFIXES.get(opened.format or "", ".png")
+    found = format_of(content)
+    return content, found.suffixes[0] if found else ""
 
 
 def _unknown(name: str) -> str:

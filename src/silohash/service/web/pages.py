@@ -9,12 +9,13 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from silohash.data.pictures.formats import MEDIA_TYPES
 from silohash.search.hits import Hits
 from silohash.search.inputs import target_named
 from silohash.service.backend import FederationStatus, Item, NotFound
 from silohash.service.web.access import Allowed, Asker, asker
 from silohash.service.web.state import Service, Shared
-from silohash.service.web.uploads import MEDIA_TYPES, UploadError
+from silohash.service.web.uploads import UploadError
 from silohash.service.web.view import cards, charts
 from silohash.service.web.view.form import LONGEST_NAME, SearchForm
 from silohash.service.web.view.media import SIZES, Media, encoded, etag

@@ -9,14 +9,14 @@ from __future__ import annotations
 import io
 import struct
 import threading
-import warnings
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from PIL import Image, ImageOps
 
 from silohash.data.glyphs.drawing import fit
+from silohash.data.pictures.formats import MAX_PIXELS, TooManyPixelsError, most_pixels, open_picture
 from silohash.data.pictures.reading import decode
 from silohash.types import UserError
 
@@ -24,20 +24,16 @@ MOST_BYTES = 20_000_000
 """Largest picture file, in bytes."""
 
 MOST_PIXELS = 50_000_000
-"""Largest picture, in pixels. A decoded pixel takes three bytes."""
+"""Largest picture, in pixels, unless `MAX_PIXELS` is set. A decoded pixel takes three bytes."""
 
 LONGEST_SIDE = 20_000
-"""Longest side of a picture, in pixels."""
+"""Longest side of a picture, in pixels, unless `MAX_PIXELS` is set."""
 
 MOST_SCANS = 64
 """Largest number of scans of a JPEG file. A progressive JPEG file has about ten; each takes the time of a whole picture."""
 
 MOST_FRAMES = 1_000
 """Largest number of frames of an animation. Only its first frame is searched for."""
-
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
-FORMAT_NAMES = "PNG, JPEG, WebP, GIF or BMP"
-MEDIA_TYPES = "image/png,image/jpeg,image/webp,image/gif,image/bmp"
 
 GLYPHS = "glyphs"
 """Name of the archive of characters, whose pictures are fitted to their ink."""
@@ -73,11 +69,11 @@ class UploadError(UserError):
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a picture. The defaults are constants of this module."""
+    """The limits of a picture. The defaults are constants of this module, or what the user sets as `MAX_PIXELS`."""
 
     most_bytes: int = MOST_BYTES
-    most_pixels: int = MOST_PIXELS
-    longest_side: int = LONGEST_SIDE
+    most_pixels: int = field(default_factory=lambda: most_pixels(MOST_PIXELS))
+    longest_side: int = field(default_factory=lambda: most_pixels(LONGEST_SIDE))
 
 
 def read_picture(content: bytes, limits: Limits | None = None) -> Image.Image:
@@ -140,22 +136,20 @@ def _on_paper(ink: Image.Image) -> Image.Image:
 def _check_header(content: bytes, limits: Limits) -> None:
     """Check the format and the size that a picture file declares, without decoding its pixels."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            with Image.open(io.BytesIO(content), formats=FORMATS) as opened:
-                width, height = opened.size
-    except Image.DecompressionBombError as error:
+        with open_picture(content, limits.most_pixels) as opened:
+            if max(opened.size) > limits.longest_side:
+                raise TooManyPixelsError(f"{opened.width:,} x {opened.height:,}", limits.most_pixels)
+    except TooManyPixelsError as error:
         raise UploadError(
-            f"The picture has too many pixels. Send at most {limits.most_pixels:,} pixels.", 413
+            f"The picture has {error.size} pixels. Send at most {limits.most_pixels:,} pixels and {limits.longest_side:,} "
+            f"per side, or set {MAX_PIXELS} to a higher number where the service runs.",
+            413,
         ) from error
     except Exception as error:  # a decoder may fail in any way on a malformed header
-        raise UploadError(f"The file is not a picture that can be read. Send a {FORMAT_NAMES} file.", 415) from error
-    if width * height > limits.most_pixels or max(width, height) > limits.longest_side:
+        reason = str(error) or type(error).__name__
         raise UploadError(
-            f"The picture has {width:,} x {height:,} pixels. Send at most {limits.most_pixels:,} pixels and "
-            f"{limits.longest_side:,} per side.",
-            413,
-        )
+            f"The file is not a picture that can be read: {reason}. Send a PNG or JPEG file.", 415
+        ) from error
 
 
 def _check_single_kind(content: bytes) -> None:

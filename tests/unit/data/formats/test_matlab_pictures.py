@@ -64,6 +64,9 @@ def test_numbers_of_other_types_become_bytes():
     for values in (PICTURES.astype(np.float64), PICTURES.astype(np.int16), PICTURES / 255):
         assert np.array_equal(MatPictures(values, axes).pixels(2), PICTURES[2])
     assert MatPictures(np.full((1, 2, 2, 3), 300.7), axes).pixels(0).max() == 255
+    for bits in (12, 16):
+        deep = PICTURES.astype(np.uint16) << bits - 8
+        assert np.abs(MatPictures(deep, axes).pixels(2) - PICTURES[2].astype(int)).max() <= 1
 
 
 class Counting:

@@ -6,9 +6,11 @@ import errno
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from PIL import Image
 
+from silohash import stamps
 from silohash.data.formats.folder import read_folder
 from silohash.data.pictures import checking as picture_check
 from tests.unit.data.formats.user_folders import pictures, write_csv
@@ -76,3 +78,45 @@ def test_links_are_followed_unless_they_may_not_lead_out(tmp_path):
     assert picture_check.check_pictures(folder, ["link.png"])["link.png"].problem == ""
     refused = picture_check.check_pictures(folder, ["link.png"], follow_links=False)["link.png"]
     assert "link" in refused.problem
+
+
+def test_pictures_that_declare_no_range_are_named(tmp_path):
+    rows = pictures(tmp_path, 9)
+    for row in range(7):
+        Image.fromarray(np.arange(64, dtype=np.uint16).reshape(8, 8)).save(tmp_path / "pictures" / f"{row}.png")
+    write_csv(tmp_path, rows)
+    expected = (
+        "7 pictures declare no value range, so percentiles set black and white: pictures/0.png, pictures/1.png, "
+        "pictures/2.png, pictures/3.png, pictures/4.png and 2 more."
+    )
+    for _ in range(2):  # the second time from the cache
+        assert expected in read_folder(tmp_path).card.warnings
+    verdicts = picture_check.check_pictures(tmp_path, ["pictures/6.png", "pictures/8.png"])
+    assert picture_check.describe_assumptions(verdicts) == (
+        "1 picture declares no value range, so percentiles set black and white: pictures/6.png."
+    )
+    assert picture_check.describe_assumptions({"a": verdicts["pictures/8.png"]}) == ""
+
+
+def test_what_was_found_by_another_rule_is_not_used(tmp_path, monkeypatch):
+    write_csv(tmp_path, pictures(tmp_path, 2))
+    read_folder(tmp_path)
+    read: list[bytes] = []
+    monkeypatch.setattr(picture_check, "decode", lambda content, **_: read.append(content))
+    read_folder(tmp_path)
+    assert not read
+    monkeypatch.setattr(stamps, "PICTURE_RULE", stamps.PICTURE_RULE + 1)
+    read_folder(tmp_path)
+    assert len(read) == 2
+
+
+def test_a_damaged_page_is_found_behind_a_sound_reduced_one(tmp_path):
+    picture, page = Image.effect_noise((320, 240), 30), Image.effect_noise((160, 120), 30)
+    page.encoderinfo = {"tiffinfo": {254: 1}}
+    picture.save(tmp_path / "a.tif", save_all=True, append_images=[page], compression="tiff_deflate")
+    content = bytearray((tmp_path / "a.tif").read_bytes())
+    with Image.open(tmp_path / "a.tif") as opened:
+        start = opened.tag_v2[273][0]
+    content[start : start + 20] = bytes(20)
+    (tmp_path / "a.tif").write_bytes(content)
+    assert "cannot be decoded" in picture_check.check_pictures(tmp_path, ["a.tif"])["a.tif"].problem

@@ -20,6 +20,7 @@ from silohash.data.pictures.reading import (
     decode,
     map_npz,
     read_array,
+    to_rgb,
 )
 from silohash.files import digest_bytes
 from silohash.types import UserError
@@ -182,13 +183,14 @@ def shades(pixels: np.ndarray) -> list[int]:
 
 def test_numbers_with_fractions_are_stretched_from_black_to_white():
     assert shades(np.array([5, 6, 7, 8, 10], np.float32)) == [0, 51, 102, 153, 255]
-    assert shades(np.array([3, 3], np.float32)) == [0, 0]
+    assert shades(np.array([3, 3], np.float32)) == [3, 3]
 
 
-def test_whole_numbers_above_a_byte_are_divided_by_257():
+def test_whole_numbers_are_stretched_from_black_to_white():
     assert shades(np.array([0, 1, 255], np.int32)) == [0, 1, 255]
-    assert shades(np.array([0, 128, 256], np.int32)) == [0, 0, 1]
-    assert shades(np.array([-500, 257, 32_768, 66_000], np.int32)) == [0, 1, 128, 255]
+    assert shades(np.array([0, 128, 256], np.int32)) == [0, 128, 255]
+    assert shades(np.array([-500, 32_750, 66_000], np.int32)) == [0, 128, 255]
+    assert shades(np.array([0, 257, 32_896, 65_535], np.uint16)) == [0, 1, 128, 255]
 
 
 def test_a_picture_is_turned_as_its_camera_says():
@@ -219,7 +221,7 @@ def test_why_a_file_cannot_be_decoded(monkeypatch):
     with pytest.raises(ValueError, match=r"^it is not a picture of a known format$"):
         decode(b"words")
 
-    def fail(_):
+    def fail(*_, **__):
         raise EOFError
 
     monkeypatch.setattr(Image, "open", fail)
@@ -242,3 +244,44 @@ def test_a_jpeg_is_decoded_smaller_where_that_is_enough():
     assert decode(content).size == (320, 240)
     assert decode(content, at_least_pixels=60).size == (80, 60)
     assert decode(content, at_least_pixels=200).size == (320, 240)
+
+
+def test_a_jpeg_2000_is_decoded_smaller_where_that_is_enough():
+    picture = Image.linear_gradient("L").resize((320, 240)).convert("RGB")
+    for options in ({}, {"no_jp2": True}, {"tile_size": (64, 64)}):
+        content = written(picture, "JPEG2000", **options)
+        sizes = [decode(content, at_least_pixels=least).size for least in (0, 30, 60, 61, 200)]
+        assert sizes == [(320, 240), (40, 30), (80, 60), (160, 120), (320, 240)]
+    whole = written(picture, "JPEG2000", num_resolutions=1)
+    assert decode(whole, at_least_pixels=30).size == (320, 240)
+    small = decode(content, at_least_pixels=60)
+    assert np.abs(np.asarray(small, int) - np.asarray(picture.resize((80, 60), Image.Resampling.BOX), int)).max() <= 2
+
+
+def test_a_reduced_page_of_a_tiff_is_decoded_where_that_is_enough():
+    picture = Image.new("RGB", (320, 240), "red")
+    pages = [Image.new("RGB", (320 // n, 240 // n), "red") for n in (2, 4)]
+    for page in pages:
+        page.encoderinfo = {"tiffinfo": {254: 1}}
+    other = Image.new("RGB", (64, 64), "blue")
+    content = written(picture, "TIFF", save_all=True, append_images=[*pages, other])
+    sizes = [decode(content, at_least_pixels=least).size for least in (0, 30, 60, 61, 120, 121)]
+    assert sizes == [(320, 240), (80, 60), (80, 60), (160, 120), (160, 120), (320, 240)]
+    unmarked = written(picture, "TIFF", save_all=True, append_images=[other])
+    assert decode(unmarked, at_least_pixels=30).size == (320, 240), "another page is another picture"
+
+
+@pytest.mark.parametrize("kind", ["GIF", "WEBP", "PNG", "TIFF"])
+def test_the_first_frame_is_decoded(kind):
+    first, second = Image.new("RGB", (8, 8), "red"), Image.new("RGB", (8, 8), "blue")
+    content = written(
+        first, kind, save_all=True, append_images=[second], **({"lossless": True} if kind == "WEBP" else {})
+    )
+    for least in (0, 4):
+        assert np.abs(np.subtract(decode(content, at_least_pixels=least).getpixel((0, 0)), (255, 0, 0))).max() <= 1
+
+
+def test_a_picture_in_memory_is_converted_as_its_file():
+    deep = Image.fromarray(np.array([[0, 2047, 4095]], np.uint16))
+    assert np.array_equal(np.asarray(to_rgb(deep)), np.asarray(decode(written(deep))))
+    assert to_rgb(Image.new("LA", (1, 1), (0, 0))).getpixel((0, 0)) == (255, 255, 255)

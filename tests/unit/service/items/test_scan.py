@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from silohash.data.formats.folder import read_folder
+from silohash.data.pictures.formats import SUFFIXES
 from silohash.service.items.records import Record
 from silohash.service.items.scan import SETTLED_SECONDS, FolderScanner
 from tests.served import png
@@ -22,11 +23,13 @@ def later() -> float:
 
 def test_pictures_without_metadata_are_items(folder: Path) -> None:
     (folder / "sub").mkdir()
-    for name in ("a.png", "sub/b.JPG", ".hidden.png", "c.png.part", "notes.txt", "put/d.png"):
+    for name in ("a.png", "sub/b.JPG", ".hidden.png", "c.png.part", "labels.txt", "notes.txt", "put/d.png"):
         (folder / name).write_bytes(b"content")
     scan = FolderScanner(folder).scan(later())
     assert {name: item.picture for name, item in scan.items.items()} == {"a.png": "a.png", "sub/b.JPG": "sub/b.JPG"}
-    assert (scan.complete, scan.unsettled, scan.problems) == (True, False, {})
+    assert (scan.complete, scan.unsettled) == (True, False)
+    assert list(scan.problems) == ["notes.txt"]
+    assert "does not end like that of a PNG, JPEG, WebP, GIF, BMP, TIFF" in scan.problems["notes.txt"]
 
 
 def test_a_file_that_has_just_changed_waits(folder: Path) -> None:
@@ -168,3 +171,10 @@ def test_what_programs_put_takes_precedence(folder: Path) -> None:
     scan = scanner.scan(later())
     assert not scan.complete
     assert len(scan.problems) == 1
+
+
+@pytest.mark.parametrize("suffix", sorted(SUFFIXES))
+def test_pictures_of_every_format_are_items(folder: Path, suffix: str) -> None:
+    (folder / f"a{suffix}").write_bytes(b"content")
+    scan = FolderScanner(folder).scan(later())
+    assert (list(scan.items), scan.problems) == ([f"a{suffix}"], {})

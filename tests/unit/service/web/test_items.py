@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from typing import Any
 
@@ -158,3 +159,16 @@ def test_a_taken_port_is_named(served: str) -> None:
         serving(("127.0.0.1", port), TOKEN)(Kept()),  # type: ignore[arg-type]
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "suffix"), [("TIFF", ".tif"), ("JPEG2000", ".jp2"), ("AVIF", ".avif"), ("MPO", ".jpg")]
+)
+def test_a_picture_is_kept_under_the_suffix_of_its_format(
+    client: TestClient, kept: Kept, kind: str, suffix: str
+) -> None:
+    content = io.BytesIO()
+    options = {"save_all": True, "append_images": [drawn("blue", "square")]} if kind == "MPO" else {}
+    drawn("red", "square").save(content, kind, **options)
+    assert put(client, "a", content.getvalue()).status_code == 200
+    assert kept.put_items["a"][1:] == (content.getvalue(), suffix)

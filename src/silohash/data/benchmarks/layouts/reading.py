@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import Texts, as_texts
-from silohash.data.pictures.checking import Verdict, check_pictures
+from silohash.data.pictures.checking import Verdict, check_pictures, describe_assumptions
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.contents import Contents
 from silohash.registry import suggestion
@@ -221,7 +221,10 @@ def check_picture_files(folder: Path, names: Sequence[str], remedy: str) -> tupl
             f"None of the {len(names):,} pictures in {folder} can be used ({first or 'no names'}). {remedy}"
         )
     usable = [name if digest else "" for name, digest in zip(names, digests, strict=True)]
-    return PictureFiles(folder, usable, digests), _lacking_notes(len(lacking), first)
+    notes = _lacking_notes(len(lacking), first)
+    if assumed := describe_assumptions(verdicts):
+        notes["pictures of more than 8 bits"] = assumed
+    return PictureFiles(folder, usable, digests), notes
 
 
 def _lacking_notes(count: int, problem: str) -> dict[str, str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from silohash.data.benchmarks.layouts.reading import (
     check_picture_files,
@@ -92,3 +93,12 @@ def test_captions_make_items() -> None:
 
 def test_ids_stand_once() -> None:
     assert unique_ids(["a", "b", "a"]).tolist() == ["a", "b", "a#2"]
+
+
+def test_pictures_that_declare_no_range_are_noted(tmp_path: Path) -> None:
+    draw(tmp_path, "a.jpg")
+    Image.fromarray(np.arange(64, dtype=np.uint16).reshape(8, 8)).save(tmp_path / "b.jpg", "TIFF")
+    _, notes = check_picture_files(tmp_path, ["a.jpg", "b.jpg"], "")
+    expected = "1 picture declares no value range, so percentiles set black and white: b.jpg."
+    assert notes == {"pictures of more than 8 bits": expected}
+    assert check_picture_files(tmp_path, ["a.jpg"], "")[1] == {}

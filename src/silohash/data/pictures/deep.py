@@ -1,0 +1,295 @@
+"""Pictures with more than 8 bits per sample, or with signed samples, become 8 bits.
+
+A file may declare what its samples mean: the range of values (``SMinSampleValue`` and ``SMaxSampleValue`` of TIFF, fewer
+bits than are stored, or a color profile), which samples are signed or fractions, that zero is white, and which value stands
+for no data. What it declares is used. If nothing declares the range, most pictures do not use all 16 or 32 bits, so the
+range is taken from the picture itself: from its 0.5th to its 99.5th percentile in gray, and from 0 to the 99.5th percentile
+in color, so that hues are kept. An unsigned picture of 16 bits that spreads over most of its range is shown by all of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageFile, TiffImagePlugin
+
+from silohash.data.pictures.formats import adapted_pillow, load, open_picture
+from silohash.data.pictures.profiles import PROFILE
+
+Samples: TypeAlias = npt.NDArray[Any]
+Range: TypeAlias = tuple[float, float]
+
+PERCENTILES = (0.5, 99.5)
+LARGEST = 65_535
+"""Largest sample of 16 bits."""
+
+WHOLE_GRAY, WHOLE_COLOR = (0.5, 0.75), (0.25, 0.5)
+"""Shares of the range of 16 bits up to which a picture is shown by its percentiles, and from which by the whole range. In
+between, the range grows from one to the other."""
+
+CEILINGS = (255, 1_023, 4_095, 16_383, LARGEST, 2**24 - 1, 2**32 - 1)
+"""Largest values of the usual numbers of bits. They show a picture that has the same value nearly everywhere."""
+
+BLOCK_SAMPLES = 1 << 20
+"""Number of samples that are converted at a time, so that a large picture does not take many times its memory."""
+
+SAMPLE_FORMAT, SMIN, SMAX, PHOTOMETRIC, BITS, NODATA, PLANES, EXTRA = 339, 340, 341, 262, 258, 42113, 284, 338
+"""Tags of TIFF files."""
+
+PNG_BITS = 24
+"""Place of the number of bits per sample in a PNG file."""
+
+APPLIED_LATER = ("exif", "xmp", "XML:com.adobe.xmp", "Raw profile type exif", PROFILE)
+"""What a picture's ``info`` holds that still has to be applied: its orientation and its color profile."""
+
+
+@dataclass(frozen=True)
+class Deep:
+    """The samples of a picture and what its file declares of them.
+
+    Attributes:
+        values: ``(height, width)`` or ``(height, width, 3)``, of any type of numbers.
+        opacity: ``(height, width)`` uint8; 0 where there is no data, None if the picture is opaque.
+        declared: the values of black and white, or None if the file does not declare them.
+        white_is_zero: whether low values are bright.
+    """
+
+    values: Samples
+    opacity: npt.NDArray[np.uint8] | None = None
+    declared: Range | None = None
+    white_is_zero: bool = False
+
+    def shown(self) -> Image.Image:
+        """Return the picture with 8 bits per channel, in mode ``L``, ``LA``, ``RGB`` or ``RGBA``."""
+        visible = self.values if self.opacity is None else self.values[self.opacity > 0]
+        low, high = self.declared or window(visible, color=self.values.ndim == 3)
+        pixels = _scaled(self.values, low, high)
+        if self.white_is_zero:
+            pixels = 255 - pixels
+        picture = Image.fromarray(pixels)
+        if self.opacity is not None:
+            picture.putalpha(Image.fromarray(self.opacity))
+        return picture
+
+
+def window(values: Samples, *, color: bool) -> Range:
+    """Return the values that become black and white in a picture whose file does not declare them.
+
+    Args:
+        values: the samples that count, of any shape. NaN and infinity are ignored.
+        color: whether they are those of a color picture.
+    """
+    finite = values[np.isfinite(values)] if values.dtype.kind == "f" else values.reshape(-1)
+    if not finite.size:
+        return 0.0, 1.0
+    low = 0.0 if color else float(np.percentile(finite, PERCENTILES[0], method="lower"))
+    high = float(np.percentile(finite, PERCENTILES[1], method="higher"))
+    if low == high:
+        return min(low, 0.0), ceiling(high, fractions=values.dtype.kind == "f")
+    if values.dtype == np.uint16:
+        least, most = WHOLE_COLOR if color else WHOLE_GRAY
+        whole = min(1.0, max(0.0, ((high - low) / LARGEST - least) / (most - least)))
+        low, high = low * (1 - whole), high + (LARGEST - high) * whole
+    return low, high
+
+
+def ceiling(value: float, *, fractions: bool) -> float:
+    """Return the largest value of the smallest usual number of bits that holds a value; 1 for fractions up to 1."""
+    return next((float(most) for most in ((1, *CEILINGS) if fractions else CEILINGS) if value <= most), value)
+
+
+def _scaled(values: Samples, low: float, high: float) -> npt.NDArray[np.uint8]:
+    pixels = np.empty(values.shape, np.uint8)
+    kind = np.float32 if values.dtype.itemsize <= 2 else np.float64  # both are exact for the samples they take
+    step = max(1, BLOCK_SAMPLES // (values[:1].size or 1))
+    for start in range(0, len(values), step):
+        with np.errstate(over="ignore", invalid="ignore"):
+            exact: Samples = values[start : start + step].astype(kind)
+            scaled = np.rint((exact - float(low)) * (255 / (high - low)))
+        pixels[start : start + step] = np.nan_to_num(np.clip(scaled, 0, 255), nan=0)
+    return pixels
+
+
+def deep(opened: Image.Image, content: bytes = b"") -> Deep | None:
+    """Return the samples of a loaded picture, or None if it has 8 bits per channel.
+
+    Args:
+        opened: the picture.
+        content: the bytes of its file; empty if it does not come from one.
+
+    Raises:
+        ValueError: if Pillow cannot decode samples of its kind.
+    """
+    tags = getattr(opened, "tag_v2", {})
+    sample = _first(tags.get(SAMPLE_FORMAT)) or 1
+    if opened.mode == "L" and sample == 2:
+        values = np.asarray(opened).view(np.int8)
+    elif opened.mode in {"I", "F"} or opened.mode.startswith("I;16"):
+        values = _typed(np.asarray(opened), int(sample), int(_first(tags.get(BITS)) or 0))
+    else:
+        return _deep_color(opened, content)
+    opacity = None
+    absent = _absent(opened, tags, values)
+    if absent is not None:
+        opacity = np.where(absent, 0, 255).astype(np.uint8)
+    return Deep(values, opacity, _declared(opened, content, values), _first(tags.get(PHOTOMETRIC)) == 0)
+
+
+def _typed(values: Samples, sample: int, bits: int) -> Samples:
+    """Return samples in the type that a TIFF file declares, of which Pillow knows only the number of bits."""
+    values = values.astype(values.dtype.newbyteorder("="), copy=False)
+    if sample == 1 and bits == 32 and values.dtype == np.int32:
+        return values.view(np.uint32)
+    return values.view(np.float16) if sample == 3 and bits == 16 else values
+
+
+def _absent(opened: Image.Image, tags: Any, values: Samples) -> npt.NDArray[np.bool_] | None:  # noqa: ANN401  a mapping
+    """Return where a gray picture has no data: its transparent gray, or the value that GDAL declares."""
+    clear = opened.info.get("transparency")
+    with suppress(TypeError, ValueError, OverflowError):
+        if clear is None:
+            clear = float(str(tags[NODATA]).strip("\0 ")) if NODATA in tags else None
+        if clear is not None:
+            absent = np.isnan(values) if np.isnan(clear) else np.equal(values, clear)
+            return absent if absent.any() else None
+    return None
+
+
+def _declared(opened: Image.Image, content: bytes, values: Samples) -> Range | None:
+    """Return the range of values that a file declares."""
+    tags = getattr(opened, "tag_v2", {})
+    low, high = float(_first(tags.get(SMIN)) or 0), _first(tags.get(SMAX))
+    if high is not None and low < high and np.isfinite([low, high]).all():
+        return low, float(high)
+    bits = _significant_bits(opened, content)
+    if bits:
+        return 0.0, _largest(bits, str(opened.format), values)
+    return (0.0, float(LARGEST)) if opened.info.get(PROFILE) and values.dtype == np.uint16 else None
+
+
+def _largest(bits: int, form: str, values: Samples) -> float:
+    """Return the sample of 16 bits that is white if a file declares a smaller number of bits."""
+    most = (1 << bits) - 1
+    if form == "JPEG2000":
+        return float(most << 16 - bits)  # Pillow moves the bits to the top
+    below = values.dtype.kind == "u" and values.max() <= most and (values & (LARGEST >> bits)).any()
+    return float(most if form == "TIFF" or below else LARGEST)  # in PNG they belong at the top, but often are not
+
+
+def _significant_bits(opened: Image.Image, content: bytes) -> int:
+    """Return the number of bits that a file with samples of 16 bits declares, or 0 if it does not."""
+    if opened.format == "PNG":
+        place = content.find(b"sBIT", 0, content.find(b"IDAT"))
+        length = int.from_bytes(content[place - 4 : place], "big") if place > 0 else 0
+        return max(content[place + 4 : place + (7 if length >= 3 else 5)]) if length in {1, 2, 3, 4} else 0
+    if opened.format == "JPEG2000":
+        depth = _jpeg2000_bits(content)
+        return depth if depth < 16 else 0
+    bits = int(_first(getattr(opened, "tag_v2", {}).get(BITS)) or 0)
+    return bits if 8 < bits < 16 else 0
+
+
+def _jpeg2000_bits(content: bytes) -> int:
+    """Return the number of bits per sample of a JPEG 2000 file."""
+    start = content.find(b"\xff\x4f\xff\x51")
+    return (content[start + 42] & 0x7F) + 1 if 0 <= start < len(content) - 42 else 0
+
+
+def _deep_color(opened: Image.Image, content: bytes) -> Deep | None:
+    """Return the samples of a picture in color, or in gray with opacity, of 16 bits per sample."""
+    if opened.format == "JPEG2000" and (bits := _jpeg2000_bits(content)) > 8:
+        raise ValueError(
+            f"it is a JPEG 2000 file in color with {bits} bits per channel, whose white Pillow decodes as black; save it as "
+            "PNG or TIFF"
+        )
+    samples = _samples(opened, content)
+    if samples is None:
+        return None
+    values, opacity, clear = samples, None, opened.info.get("transparency")
+    if samples.shape[-1] in {2, 4}:
+        values, opacity = samples[..., :-1], np.rint(samples[..., -1] / 257).astype(np.uint8)
+    elif isinstance(clear, tuple):
+        absent = np.equal(values, np.array(clear, np.uint16)).all(axis=-1)
+        opacity = np.where(absent, 0, 255).astype(np.uint8)
+    values = np.ascontiguousarray(values[..., 0] if values.shape[-1] == 1 else values)
+    inverted = values.ndim == 2 and _first(getattr(opened, "tag_v2", {}).get(PHOTOMETRIC)) == 0
+    return Deep(values, opacity, _declared(opened, content, values), inverted)
+
+
+def _samples(opened: Image.Image, content: bytes) -> Samples | None:
+    """Return all samples of 16 bits of a PNG or TIFF file, ``(height, width, n)``; None if it has 8 bits per sample."""
+    tiff = opened.format == "TIFF" and _first(getattr(opened, "tag_v2", {}).get(BITS)) == 16
+    if not content or not (tiff or (opened.format == "PNG" and content[PNG_BITS] == 16)):
+        return None
+    page = opened.tell()
+    samples = _gray_and_opacity(content, page) if opened.mode == "RGBA" else None
+    if samples is not None:
+        return samples
+    high, low = (_bytes_of(content, page, last=last) for last in (False, True))
+    return None if high is None or low is None else high.astype(np.uint16) << 8 | low
+
+
+def _gray_and_opacity(content: bytes, page: int) -> npt.NDArray[np.uint16] | None:
+    """Return gray and opacity of 16 bits each, ``(height, width, 2)``; None if it is another picture."""
+    opened = _opened_at(content, page)
+    order = ">"
+    if isinstance(opened, TiffImagePlugin.TiffImageFile):
+        if opened.tag_v2.get(BITS) != (16, 16):
+            return None
+        if opened.tag_v2.get(PLANES) == 2:
+            raise ValueError("it is a TIFF file whose gray and opacity are stored in separate planes")
+        stored = "<" if opened.tag_v2.prefix == b"II" else ">"
+        order = "=" if opened.tile[0].codec_name == "libtiff" else stored
+    elif [_raw_mode(tile) for tile in opened.tile] != ["LA;16B"]:
+        return None
+    else:
+        opened.tile = [tile._replace(args="RGBA") for tile in opened.tile]  # four bytes per pixel, as they are stored
+    load(opened)
+    samples = np.asarray(opened).view(f"{order}u2").astype(np.uint16)
+    if isinstance(opened, TiffImagePlugin.TiffImageFile) and _first(opened.tag_v2.get(EXTRA)) == 0:
+        samples[..., 1] = LARGEST  # the second sample is not an opacity
+    return samples
+
+
+def _bytes_of(content: bytes, page: int, *, last: bool) -> npt.NDArray[np.uint8] | None:
+    """Return the first or the last byte of each sample of 16 bits in color; None if it is not such a picture.
+
+    Pillow keeps the first byte of each sample. It keeps the last one if it is told the opposite order of the bytes.
+    """
+    opened = _opened_at(content, page)
+    tiles = []
+    for tile in opened.tile:
+        raw, rest = _raw_mode(tile), tile.args[1:] if isinstance(tile.args, tuple) else None
+        if raw in {"R", "G", "B", "A"} and isinstance(opened, TiffImagePlugin.TiffImageFile):
+            raw += ";16B" if opened.tag_v2.prefix == b"MM" else ";16L"  # Pillow takes separate planes as 8 bits
+        if not raw.startswith(("RGB;16", "RGBA;16", "RGBX;16", "R;16", "G;16", "B;16", "A;16")):
+            return None
+        order = raw[-1] if raw[-1] != "N" else "L" if sys.byteorder == "little" else "B"
+        raw = raw[:-1] + (order if not last else {"L": "B", "B": "L"}[order])
+        tiles.append(tile._replace(args=raw if rest is None else (raw, *rest)))
+    if not tiles:
+        return None
+    opened.tile = tiles
+    load(opened)
+    return np.asarray(opened)
+
+
+def _opened_at(content: bytes, page: int) -> ImageFile.ImageFile:
+    opened = open_picture(content)
+    with adapted_pillow():
+        opened.seek(page)
+    return opened
+
+
+def _raw_mode(tile: ImageFile._Tile) -> str:
+    return str(tile.args[0] if isinstance(tile.args, tuple) else tile.args)
+
+
+def _first(value: Any) -> Any:  # noqa: ANN401  a number, several, or None
+    """Return the first value of a TIFF tag."""
+    return value[0] if isinstance(value, tuple) and value else None if isinstance(value, tuple) else value
