@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
 
+from silohash.data.formats.cells import CellError, cell_of, holds_picture, labels_of
 from silohash.data.formats.columns import KNOWN, describe_slips
 from silohash.data.formats.csv_records import Record, read_records
 from silohash.data.links import check_link
@@ -41,6 +41,7 @@ class MetadataRow:
         labels: the labels.
         problem: why the row cannot be read, or an empty string.
         includes_rows: whether one of the values has several lines, and one of them may be a row of the table.
+        embedded: name of a column without a meaning that holds the content of a picture file, or an empty string.
     """
 
     number: int
@@ -48,6 +49,7 @@ class MetadataRow:
     labels: tuple[str, ...] = ()
     problem: str = ""
     includes_rows: bool = False
+    embedded: str = ""
 
 
 def read_metadata(folder: Path, *, follow_links: bool = False) -> tuple[Path, list[MetadataRow]]:
@@ -174,28 +176,15 @@ def _parquet_rows(path: Path) -> Iterator[MetadataRow]:
 
 
 def _row(number: int, values: dict[str, Any], *, includes_rows: bool = False) -> MetadataRow:
-    given = values.get("labels")
-    listed = map(_string, given) if isinstance(given, list | tuple) else _string(given).split("|")
-    labels = tuple(dict.fromkeys(map(sys.intern, filter(None, map(str.strip, listed)))))  # many rows have the same
-    strings = {name: _string(value, known=name in KNOWN) for name, value in values.items() if name != "labels"}
+    try:
+        labels = labels_of(values.get("labels"))
+        strings = {name: cell_of(name, value) for name, value in values.items() if name != "labels"}
+    except CellError as error:
+        return MetadataRow(number, problem=str(error))
     for name, value in [*strings.items(), ("labels", "".join(labels))]:
         if NOT_UTF8.search(value):
             return MetadataRow(number, problem=f'column "{name}" is not UTF-8')
         if "\0" in value:
             return MetadataRow(number, problem=f'column "{name}" contains a NUL character, which would cut it off')
-    return MetadataRow(number, strings, labels, includes_rows=includes_rows)
-
-
-def _string(value: object, *, known: bool = True) -> str:
-    """Return a cell as text. Bytes in columns without a meaning, such as embedded pictures, become an empty string."""
-    if isinstance(value, str):
-        return value.strip()
-    if value is None or value != value:
-        return ""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "surrogateescape").strip() if known else ""
-    if isinstance(value, list | dict):
-        return json.dumps(
-            value, ensure_ascii=False, default=lambda inner: "" if isinstance(inner, bytes) else str(inner)
-        )
-    return str(value)
+    embedded = next((name for name, value in values.items() if name not in KNOWN and holds_picture(value)), "")
+    return MetadataRow(number, strings, labels, includes_rows=includes_rows, embedded=embedded)

@@ -1,0 +1,75 @@
+"""Name what is probably not meant in a table of metadata: labels that look alike, hold several labels, or stand for none."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+
+from silohash.names import canonical, describe_near, tidy
+from silohash.visible import visible
+
+MOST_NAMED = 5
+"""Number of rows or names that a warning names."""
+
+NOTHING = frozenset({"nan", "none", "null", "nil", "n/a", "#n/a", "na", "<na>", "nat", "-", "--", "?", "undefined"})
+"""How programs and people write that there is no value, in lowercase."""
+
+LONGEST_NOTHING = max(map(len, NOTHING))
+SEPARATOR = re.compile(r"[,;/|\uff0c\u3001\uff1b\uff5c\u00a6\u061b\u060c&+]|\\\\")
+"""Characters that may separate labels within one."""
+
+
+def stands_for_nothing(value: str) -> bool:
+    """Return whether a value is a word for a missing value."""
+    return len(value) <= LONGEST_NOTHING and value.casefold() in NOTHING
+
+
+def listed(values: Sequence[object]) -> str:
+    """Return the first values of a list, and how many more there are."""
+    more = f" and {len(values) - MOST_NAMED:,} more" if len(values) > MOST_NAMED else ""
+    return ", ".join(f"{value:,}" if isinstance(value, int) else str(value) for value in values[:MOST_NAMED]) + more
+
+
+def quoted(values: Sequence[str]) -> str:
+    """Return the first names of a list in quotation marks, and how many more there are."""
+    return listed([f'"{visible(value)}"' for value in values])
+
+
+def doubts_about_labels(names: Collection[str]) -> Iterator[str]:
+    """Yield a sentence per kind of labels that are probably not meant."""
+    if near := describe_near("labels", names):
+        yield near
+    for separator, joined in joined_labels(names).items():
+        yield (
+            f'The labels {quoted(joined)} contain "{separator}", and parts of them occur several times. Labels are '
+            f'separated by "|": if these are several labels each, write "|" in place of "{separator}".'
+        )
+    if nothing := list(filter(stands_for_nothing, names)):
+        yield (
+            f"The labels {quoted(nothing)} look like a missing value, but count as labels. Leave the cells empty if "
+            "these items have no label."
+        )
+
+
+def joined_labels(names: Collection[str]) -> dict[str, list[str]]:
+    """Return the labels that are probably several, by the character between them.
+
+    A part of such a label is a label by itself, or a part of another one.
+
+    Example:
+        >>> joined_labels(["bird", "bird; tree", "rock, paper", "sea"])
+        {';': ['bird; tree']}
+    """
+    parts: dict[str, dict[str, list[str]]] = {}
+    for name in names:
+        for separator in dict.fromkeys(SEPARATOR.findall(name)):
+            parts.setdefault(separator, {})[name] = [canonical(part) for part in name.split(separator) if tidy(part)]
+    whole = Counter(map(canonical, names))
+    found = {}
+    for separator, of_name in parts.items():
+        uses = whole + Counter(part for split in of_name.values() for part in dict.fromkeys(split))
+        joined = [name for name, split in of_name.items() if len(split) > 1 and any(uses[part] > 1 for part in split)]
+        if joined:
+            found[separator] = joined
+    return found
