@@ -43,7 +43,7 @@ def silos_of_values(
     if column not in archive.columns:
         near = suggestion(str(column), archive.columns)
         raise UserError(f'Archive "{archive.card.name}" has no column "{column}"{near}; it has: {listed}.')
-    names, inverse, sizes = _values(archive.columns[str(column)])
+    names, inverse, sizes = values_of(archive.columns[str(column)])
     if groups is None:
         silo_names, silo_of = _by_size(names, sizes, silos, str(column))
     else:
@@ -61,10 +61,10 @@ def remark_on_values(archive: Archive, column: object) -> str:
     """
     if column not in archive.columns:
         return ""
-    return describe_near(f'values of column "{column}"', _values(archive.columns[str(column)])[0])
+    return describe_near(f'values of column "{column}"', values_of(archive.columns[str(column)])[0])
 
 
-def _values(column: npt.NDArray[np.str_]) -> tuple[list[str], Rows, Rows]:
+def values_of(column: npt.NDArray[np.str_]) -> tuple[list[str], Rows, Rows]:
     """Return the different values of a column in alphabetical order, the place of each item's value, and their counts.
 
     Values that differ only in how they were typed are one (`silohash.names`).
