@@ -71,8 +71,8 @@ def canonical(name: str) -> str:
         >>> canonical("2.0"), canonical("bo\u200dat"), canonical("2.50")
         ('2', 'boat', '2.50')
     """
-    name = _plain(name)
-    number = _WHOLE_NUMBER.fullmatch(name) if name.endswith((".0", "00")) else None
+    name = " ".join(name.split()) if name.isascii() else _plain(name)
+    number = _WHOLE_NUMBER.fullmatch(name) if name[-1:] == "0" and "." in name else None
     return number[1] if number else name
 
 

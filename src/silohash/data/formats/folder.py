@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -221,14 +222,16 @@ def _each_once(labels: Iterable[str]) -> tuple[str, ...]:
 
 def with_one_spelling(rows: Sequence[MetadataRow], allowed: Sequence[str] | None) -> list[MetadataRow]:
     """Return rows in which each label has one spelling: that of the allowed labels, otherwise the most frequent one."""
-    uses = Counter(label for row in rows for label in row.labels)
+    uses = Counter(chain.from_iterable(row.labels for row in rows))
     spelling = one_spelling(uses)
     if allowed is not None:
         listed_as = {canonical(label): label for label in allowed}
-        spelling = {label: listed_as.get(canonical(label), label) for label in uses}
+        spelling = {label: right for label in uses if (right := listed_as.get(canonical(label), label)) != label}
+    if not spelling:
+        return list(rows)
     return [
         replace(row, labels=tuple(dict.fromkeys(spelling.get(label, label) for label in row.labels)))
-        if any(spelling.get(label, label) != label for label in row.labels)
+        if not spelling.keys().isdisjoint(row.labels)
         else row
         for row in rows
     ]
@@ -479,7 +482,7 @@ def _shared_pictures(folder: _Folder) -> dict[str, npt.NDArray[np.str_]]:
 
 def _names(rows: Sequence[MetadataRow]) -> list[str]:
     """Return the names of the columns, in the order in which they occur. A column of labels counts if it has any."""
-    names = dict.fromkeys(name for row in rows for name in row.values)
+    names = dict.fromkeys(chain.from_iterable(dict.fromkeys(tuple(row.values) for row in rows)))
     return [*names, *(["labels"] if any(row.labels for row in rows) else [])]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, starmap
 from pathlib import Path
@@ -22,6 +22,8 @@ DELIMITERS = (",", ";", "\t")
 LARGEST_FIELD_BYTES = 1 << 26
 NOT_UTF8 = re.compile("[\ud800-\udfff]")
 """Surrogates, which stand for the bytes that could not be decoded."""
+
+UNUSABLE = re.compile("[\0\ud800-\udfff]")
 
 EXAMPLE = (
     "Write metadata.csv in it, for instance:\n"
@@ -120,7 +122,7 @@ def _csv_row(header: Sequence[str], record: Record) -> MetadataRow:
     if record.problem:
         return MetadataRow(record.line, problem=record.problem)
     if len(record.cells) == len(header):
-        includes_rows = any(_includes_rows(cell, len(header)) for cell in record.cells)
+        includes_rows = any(_includes_rows(cell, len(header)) for cell in record.cells if "\n" in cell)
         return _row(record.line, dict(zip(header, record.cells, strict=True)), includes_rows=includes_rows)
     fields = f"{len(record.cells)} field{'s' if len(record.cells) > 1 else ''}"
     return MetadataRow(record.line, problem=f"has {fields} and the header has {len(header)}")
@@ -128,7 +130,7 @@ def _csv_row(header: Sequence[str], record: Record) -> MetadataRow:
 
 def _includes_rows(cell: str, count: int) -> bool:
     """Return whether a line within a text has as many commas as a row, so that an open quotation mark is possible."""
-    inner = cell.splitlines()[1:-1] if count > 1 and "\n" in cell else ()
+    inner = cell.splitlines()[1:-1] if count > 1 else ()
     return any(max(map(line.count, DELIMITERS)) == count - 1 for line in inner)
 
 
@@ -181,10 +183,15 @@ def _row(number: int, values: dict[str, Any], *, includes_rows: bool = False) ->
         strings = {name: cell_of(name, value) for name, value in values.items() if name != "labels"}
     except CellError as error:
         return MetadataRow(number, problem=str(error))
-    for name, value in [*strings.items(), ("labels", "".join(labels))]:
-        if NOT_UTF8.search(value):
-            return MetadataRow(number, problem=f'column "{name}" is not UTF-8')
-        if "\0" in value:
-            return MetadataRow(number, problem=f'column "{name}" contains a NUL character, which would cut it off')
+    if UNUSABLE.search("".join([*strings.values(), *labels])):
+        return MetadataRow(number, problem=_problem_of_characters({**strings, "labels": "".join(labels)}))
     embedded = next((name for name, value in values.items() if name not in KNOWN and holds_picture(value)), "")
     return MetadataRow(number, strings, labels, includes_rows=includes_rows, embedded=embedded)
+
+
+def _problem_of_characters(values: Mapping[str, str]) -> str:
+    """Return the problem of a row with a character that is not valid in a text."""
+    name, value = next((name, value) for name, value in values.items() if UNUSABLE.search(value))
+    if NOT_UTF8.search(value):
+        return f'column "{name}" is not UTF-8'
+    return f'column "{name}" contains a NUL character, which would cut it off'
