@@ -39,8 +39,14 @@ _ARRAY = re.compile(r"array\((\[.*\])(?:,\s*dtype=[\w.<>'\"]+)?\)", re.DOTALL)
 _QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 _SPACED = re.compile(rf"\[\s*({_QUOTED}(?:\s+{_QUOTED})+)\s*\]", re.DOTALL)
 _SPACED_NUMBERS = re.compile(r"\[\s*[-+]?\d+\.?\d*(?:\s+[-+]?\d+\.?\d*)*\s*\]")
+_SCALAR = re.compile(r"\bnp\.\w+\(([^()]*)\)")
 _TUPLE_OR_SET = re.compile(r"""[({]\s*['"]""")
-_SEVERAL = re.compile(r"""[,;|]|['"]\s+['"]|\.\.\.""")
+_BYTES = re.compile(r"""b(['"]).*\1""", re.DOTALL)
+_LISTS = ("[", "(", "{", "array(", "c(", "b'", 'b"')
+"""How cells begin that are not plain text."""
+
+_UNREADABLE = re.compile(r"""(?:\[.*\]|\{.*\}|c\(.*\))""", re.DOTALL)
+_SEVERAL = re.compile(r"""[,;]|['"]\s+['"]|\.\.\.""")
 
 
 class CellError(ValueError):
@@ -48,7 +54,7 @@ class CellError(ValueError):
 
 
 def parsed(cell: str) -> object:
-    """Return the list or object that a cell shows, in the notation of JSON, Python or NumPy, or the cell itself.
+    """Return the list, object or bytes that a cell shows, in the notation of JSON, Python or NumPy, or the cell itself.
 
     Example:
         >>> parsed('["a dog", "two"]'), parsed("['a' 'b']"), parsed("[sic]")
@@ -57,7 +63,13 @@ def parsed(cell: str) -> object:
     cell = cell.strip()
     if array := _ARRAY.fullmatch(cell):
         cell = array[1]
-    if not (cell.startswith("[") and cell.endswith("]")) and not _TUPLE_OR_SET.match(cell):
+    if "np." in cell:
+        cell = _SCALAR.sub(r"\1", cell)
+    if (
+        not (cell.startswith("[") and cell.endswith("]"))
+        and not _TUPLE_OR_SET.match(cell)
+        and not _BYTES.fullmatch(cell)
+    ):
         return cell
     if spaced := _SPACED.fullmatch(cell):
         return [ast.literal_eval(quoted) for quoted in re.findall(_QUOTED, spaced[1], re.DOTALL)]
@@ -70,7 +82,7 @@ def parsed(cell: str) -> object:
             continue
         if isinstance(value, set):  # its order is not that of the cell
             return list(ast.literal_eval(f"[{cell[1:-1]}]"))
-        return list(value) if isinstance(value, list | tuple) else value if isinstance(value, dict) else cell
+        return list(value) if isinstance(value, tuple) else value if isinstance(value, list | dict | bytes) else cell
     return cell
 
 
@@ -88,18 +100,17 @@ def labels_of(value: object) -> tuple[str, ...]:
 @lru_cache(maxsize=1 << 16)
 def _labels_of_text(cell: str) -> tuple[str, ...]:
     """Return the labels of a cell of text. Many cells have the same ones, which are kept in memory once."""
-    if "[" not in cell and not _TUPLE_OR_SET.match(cell):
-        return _tidied(cell.split("|"))
-    value = parsed(cell)
-    if isinstance(value, str):
-        if value.startswith("[") and value.endswith("]") and _SEVERAL.search(value):
-            raise CellError(f"the labels {_shown(cell)} look like a list that cannot be read. {WRITE_LABELS}")
-        return _tidied(value.split("|"))
-    return _labels_of_list(value)
+    cell = cell.strip()
+    value = parsed(cell) if cell.startswith(_LISTS) else cell
+    if isinstance(value, list | dict):
+        return _labels_of_list(value)
+    if _UNREADABLE.fullmatch(cell) and _SEVERAL.search(cell):
+        raise CellError(f"the labels {_shown(cell)} look like a list that cannot be read. {WRITE_LABELS}")
+    return _tidied(text_of(value).split("|"))
 
 
-def _labels_of_list(value: object) -> tuple[str, ...]:
-    if isinstance(value, Mapping) or not isinstance(value, Sequence):
+def _labels_of_list(value: Sequence[object] | Mapping[str, object]) -> tuple[str, ...]:
+    if isinstance(value, Mapping):
         raise CellError(f"the labels {_shown(value)} are an object. {WRITE_LABELS}")
     if any(isinstance(one, list | tuple | dict) for one in value):
         raise CellError(f"the labels {_shown(value)} are a list of lists or objects. {WRITE_LABELS}")
@@ -131,8 +142,10 @@ def cell_of(name: str, value: object) -> str:
     """
     if name not in KNOWN:
         return text_of(value, known=False)
-    if isinstance(value, str) and value[:1] in {"[", "(", "{", "a"}:
-        value = parsed(value) if not _PICTURE_TEXT.match(value) else value
+    if isinstance(value, str) and value.startswith(_LISTS) and not holds_picture(value):
+        shown = parsed(value)
+        numbers = isinstance(shown, list) and not all(isinstance(one, str | bytes) for one in shown)
+        value = value if name == "text" and numbers else shown  # "[1]" is a text
     if name == "file_name":
         value = _path_of(value)
     if isinstance(value, list | tuple):

@@ -6,23 +6,24 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
+from silohash.data.formats.cells import WRITE_LABELS
 from silohash.names import canonical, describe_near, tidy
 from silohash.visible import visible
 
 MOST_NAMED = 5
 """Number of rows or names that a warning names."""
 
-NOTHING = frozenset({"nan", "none", "null", "nil", "n/a", "#n/a", "na", "<na>", "nat", "-", "--", "?", "undefined"})
+NOTHING = frozenset({"", "nan", "none", "null", "nil", "n/a", "#n/a", "na", "<na>", "nat", "-", "--", "?", "undefined"})
 """How programs and people write that there is no value, in lowercase."""
 
-LONGEST_NOTHING = max(map(len, NOTHING))
+LONGEST_NOTHING = max(map(len, NOTHING)) + len("['']")
 SEPARATOR = re.compile(r"[,;/|\uff0c\u3001\uff1b\uff5c\u00a6\u061b\u060c&+]|\\\\")
 """Characters that may separate labels within one."""
 
 
 def stands_for_nothing(value: str) -> bool:
     """Return whether a value is a word for a missing value."""
-    return len(value) <= LONGEST_NOTHING and value.casefold() in NOTHING
+    return 0 < len(value) <= LONGEST_NOTHING and value.strip("[](){}'\" ").casefold() in NOTHING
 
 
 def listed(values: Sequence[object]) -> str:
@@ -42,13 +43,13 @@ def doubts_about_labels(names: Collection[str]) -> Iterator[str]:
         yield near
     for separator, joined in joined_labels(names).items():
         yield (
-            f'The labels {quoted(joined)} contain "{separator}", and parts of them occur several times. Labels are '
-            f'separated by "|": if these are several labels each, write "|" in place of "{separator}".'
+            f'These labels contain "{separator}", and parts of them occur several times: {quoted(joined)}. {WRITE_LABELS} '
+            "if they are several labels each."
         )
     if nothing := list(filter(stands_for_nothing, names)):
         yield (
-            f"The labels {quoted(nothing)} look like a missing value, but count as labels. Leave the cells empty if "
-            "these items have no label."
+            f"These labels look like missing values, but count as labels: {quoted(nothing)}. Leave the cells empty if the "
+            "items have no labels."
         )
 
 
