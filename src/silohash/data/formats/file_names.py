@@ -18,6 +18,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from silohash.names import canonical_path, similar
+from silohash.visible import visible
 
 MOST_FILES = 1 << 20
 """Number of files among which a missing one is looked for."""
@@ -71,7 +72,7 @@ def _suggested(names: list[str]) -> str:
     if not names:
         return ""
     more = f" or {len(names) - MOST_SUGGESTED:,} more" if len(names) > MOST_SUGGESTED else ""
-    shown = " or ".join(f'"{name}"' for name in names[:MOST_SUGGESTED])
+    shown = " or ".join(f'"{visible(name)}"' for name in names[:MOST_SUGGESTED])
     return f" (did you mean {shown}{more}?)"
 
 

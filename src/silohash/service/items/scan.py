@@ -178,15 +178,13 @@ class FolderScanner:
         if SPLIT_OF.get(values.get("split", "").lower()) == "query":
             return
         problem = row.problem or _problem_of_picture(picture.name, boundary)
-        problem = problem or (f'the picture "{picture.name}" is missing' if picture.hint else "")
-        problem = f"{problem}{picture.hint}" if problem else ""
         problem = problem or next(problems_of_values(row, allowed, needs_split=False), "")
         if not problem and name in scan.items:
             problem = f'the id "{name}" occurs in an earlier row'
         if problem:
             scan.problems[where] = problem
             return
-        self._add(scan, name, picture.name, values.get("text", ""), row.labels, now)
+        self._add(scan, name, picture, values.get("text", ""), row.labels, now)
 
     def _add_pictures(self, scan: Scan, now: float) -> None:
         boundary = Boundary(self.folder)
@@ -198,18 +196,19 @@ class FolderScanner:
 
         for name in _picture_names(self.folder, unreadable):
             if boundary.contains(name):
-                self._add(scan, name, name, "", (), now)
+                self._add(scan, name, FoundName(name), "", (), now)
             else:
                 scan.problems[name] = "it is a link that leads out of the folder"
 
-    def _add(self, scan: Scan, name: str, picture: str, text: str, labels: tuple[str, ...], now: float) -> None:
+    def _add(self, scan: Scan, name: str, found: FoundName, text: str, labels: tuple[str, ...], now: float) -> None:
         """Add an item, or note why it has to wait or cannot be used."""
+        picture = found.name
         signature: tuple[int, ...] = ()
         if picture:
             try:
                 stat = (self.folder / picture).stat()
             except (FileNotFoundError, NotADirectoryError, ValueError):
-                scan.problems[name] = f'the picture "{picture}" is missing'
+                scan.problems[name] = f'the picture "{picture}" is missing{found.hint}'
                 return
             except OSError as error:  # it may be there, so an earlier version is kept
                 scan.problems[name] = f'the picture "{picture}" cannot be read ({error.strerror})'

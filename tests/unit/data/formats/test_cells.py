@@ -131,7 +131,7 @@ def test_whole_numbers_have_one_form():
 )
 def test_pictures_in_the_place_of_names(cell):
     assert holds_picture(cell)
-    with pytest.raises(CellError, match="holds a picture itself. Save the pictures as files"):
+    with pytest.raises(CellError, match=r"holds a picture itself\. Save the pictures as files"):
         cell_of("file_name", cell)
 
 
