@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
 
@@ -65,24 +66,24 @@ def parsed(cell: str) -> object:
         cell = array[1]
     if "np." in cell:
         cell = _SCALAR.sub(r"\1", cell)
-    if (
-        not (cell.startswith("[") and cell.endswith("]"))
-        and not _TUPLE_OR_SET.match(cell)
-        and not _BYTES.fullmatch(cell)
-    ):
-        return cell
+    is_list = cell.startswith("[") and cell.endswith("]")
+    return _evaluated(cell) if is_list or _TUPLE_OR_SET.match(cell) or _BYTES.fullmatch(cell) else cell
+
+
+def _evaluated(cell: str) -> object:
+    """Return what a cell shows in one of the notations, or the cell itself."""
     if spaced := _SPACED.fullmatch(cell):
         return [ast.literal_eval(quoted) for quoted in re.findall(_QUOTED, spaced[1], re.DOTALL)]
     if _SPACED_NUMBERS.fullmatch(cell):
         return [float(number) for number in cell[1:-1].split()]
     for parse in (json.loads, ast.literal_eval):
-        try:
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             value = parse(cell)
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            continue
-        if isinstance(value, set):  # its order is not that of the cell
-            return list(ast.literal_eval(f"[{cell[1:-1]}]"))
-        return list(value) if isinstance(value, tuple) else value if isinstance(value, list | dict | bytes) else cell
+            if isinstance(value, set):  # its order is not that of the cell
+                value = ast.literal_eval(f"[{cell[1:-1]}]")
+            return (
+                list(value) if isinstance(value, tuple) else value if isinstance(value, list | dict | bytes) else cell
+            )
     return cell
 
 
@@ -126,7 +127,7 @@ def _tidied(labels: Iterable[str]) -> tuple[str, ...]:
     """Return labels without empty and repeated ones.
 
     Raises:
-        CellError: if one has a line break, as a cell of a spreadsheet with one label per line has.
+        CellError: if one is on several lines.
     """
     labels = [label.strip() for label in labels]
     if broken := next((label for label in labels if "\n" in label or "\r" in label), ""):
@@ -143,11 +144,20 @@ def cell_of(name: str, value: object) -> str:
     if name not in KNOWN:
         return text_of(value, known=False)
     if isinstance(value, str) and value.startswith(_LISTS) and not holds_picture(value):
-        shown = parsed(value)
-        numbers = isinstance(shown, list) and not all(isinstance(one, str | bytes) for one in shown)
-        value = value if name == "text" and numbers else shown  # "[1]" is a text
-    if name == "file_name":
-        value = _path_of(value)
+        value = _list_in_text(name, value)
+    value = _only_value(name, _path_of(value) if name == "file_name" else value)
+    return tidy(text_of(value)) if name in {"id", "split"} else text_of(value)
+
+
+def _list_in_text(name: str, cell: str) -> object:
+    """Return the list that a cell shows, or the cell itself. A text such as "[1]" is not a list."""
+    value = parsed(cell)
+    has_numbers = isinstance(value, list) and not all(isinstance(one, str | bytes) for one in value)
+    return cell if name == "text" and has_numbers else value
+
+
+def _only_value(name: str, value: object) -> object:
+    """Return the only value of a list, an empty text for an empty list, and anything but lists and objects unchanged."""
     if isinstance(value, list | tuple):
         if len(value) > 1:
             remedy = ONE_ROW_EACH.get(name, "Write one value")
@@ -155,7 +165,7 @@ def cell_of(name: str, value: object) -> str:
         value = value[0] if value else ""
     if isinstance(value, list | tuple | dict):
         raise CellError(f'column "{name}" holds an object, {_shown(value)}. Write one value')
-    return tidy(text_of(value)) if name in {"id", "split"} else text_of(value)
+    return value
 
 
 def _path_of(value: object) -> object:

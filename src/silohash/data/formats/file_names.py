@@ -45,10 +45,10 @@ def find_names(folder: Path, names: Iterable[str]) -> dict[str, FoundName]:
 
     Args:
         folder: the folder that the names are relative to.
-        names: the names. An empty one is left out.
+        names: the names. An empty one means no file.
     """
     files = _Files(folder)
-    return {name: _found(files, name) for name in dict.fromkeys(names) if name}
+    return {name: _found(files, name) if name else FoundName("") for name in dict.fromkeys(names)}
 
 
 def _found(files: _Files, name: str) -> FoundName:

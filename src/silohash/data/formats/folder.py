@@ -116,8 +116,9 @@ def read_folder(
             out of the folder, or no row can be used.
     """
     metadata, rows = read_metadata(path, follow_links=follow_links)
-    found = find_names(path, (row.values.get("file_name", "") for row in rows))
-    files = [found[name].name if (name := row.values.get("file_name", "")) else "" for row in rows]
+    names = [row.values.get("file_name", "") for row in rows]
+    found = find_names(path, names)
+    files = [found[name].name for name in names]
     given: dict[Modality, _Given] = {}
     options: tuple[tuple[Modality, str | None], ...] = (("image", image), ("text", text))
     for modality, named in options:
@@ -136,7 +137,7 @@ def read_folder(
         given=given,
         has={modality: _has(modality, rows, given) for modality, _ in options},
         verdicts=check_pictures(path, checked, follow_links=follow_links),
-        hints={name: hint for name, hint in found.values() if hint},
+        hints=dict(found.values()),
         allowed=allowed,
         follow_links=follow_links,
         keep_shared_queries=keep_shared_queries,
@@ -204,20 +205,18 @@ def allowed_labels(
         UserError: if the file cannot be read, or is a link that leads out of the folder and must not be followed.
     """
     if labels is not None:
-        return _each_once(labels.split("|") if isinstance(labels, str) else labels)
+        return _in_one_spelling(labels.split("|") if isinstance(labels, str) else labels)
     path = folder / LABELS
     if not path.is_file():
         return None
     check_link(folder, path.name, follow_links=follow_links)
-    return _each_once(read_text(path, remedy="Save it as UTF-8.").splitlines())
+    return _in_one_spelling(read_text(path, remedy="Save it as UTF-8.").splitlines())
 
 
-def _each_once(labels: Iterable[str]) -> tuple[str, ...]:
-    """Return labels in one spelling each, without empty ones."""
-    first: dict[str, str] = {}
-    for label in filter(None, map(tidy, labels)):
-        first.setdefault(canonical(label), label)
-    return tuple(first.values())
+def _in_one_spelling(labels: Iterable[str]) -> tuple[str, ...]:
+    names = [name for name in map(tidy, labels) if name]
+    spelling = one_spelling(Counter(names))
+    return tuple(dict.fromkeys(spelling.get(name, name) for name in names))
 
 
 def with_one_spelling(rows: Sequence[MetadataRow], allowed: Sequence[str] | None) -> list[MetadataRow]:
@@ -318,9 +317,14 @@ def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
     pictures, preview = _pictures(folder), _preview(folder)
     labels, names = _labels(folder)
     splits, shared = _splits(folder)
-    kind = "given" if _has_splits(folder) else "default"
     left_out = 0 if folder.keep_shared_queries else len(shared)
     counts = ((~has_image).sum(), (~has_text).sum(), cut, left_out)
+    warnings = (
+        *_warnings(folder),
+        *describe_copies(copied),
+        *_repeated_pictures(folder, splits, shared),
+        *doubts_about_labels(names),
+    )
     return Archive(
         ids=np.array(folder.ids, dtype=np.str_),
         image=image.values if image else pictures if has_image.any() else None,
@@ -328,28 +332,27 @@ def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
         labels=labels,
         label_names=names,
         splits=splits,
-        card=ArchiveCard(
-            name=folder.path.resolve().name,
-            source="the user's own folder",
-            licence="the user's own",
-            protocol=f"folder/{kind}-splits",
-            skipped=tuple(skipped),
-            notes={what: f"{count:,}" for what, count in zip(COUNTED, counts, strict=True) if count},
-            warnings=(
-                *_warnings(folder),
-                *describe_copies(copied),
-                *_repeated_pictures(folder, splits, shared),
-                *doubts_about_labels(names),
-            ),
-        ),
+        card=_card(folder, counts, warnings, skipped),
         columns=_columns(folder.rows) | ({} if preview else _shared_pictures(folder)),
         has_image=has_image,
         has_text=has_text,
         captions=words if text else None,
         preview=preview,
-        automatic_splits=kind == "default",
+        automatic_splits=not _has_splits(folder),
         folder=folder.path.resolve(),
     ).with_digest()
+
+
+def _card(folder: _Folder, counts: Sequence[int], warnings: Sequence[str], skipped: Sequence[str]) -> ArchiveCard:
+    return ArchiveCard(
+        name=folder.path.resolve().name,
+        source="the user's own folder",
+        licence="the user's own",
+        protocol=f"folder/{'given' if _has_splits(folder) else 'default'}-splits",
+        skipped=tuple(skipped),
+        notes={what: f"{count:,}" for what, count in zip(COUNTED, counts, strict=True) if count},
+        warnings=tuple(warnings),
+    )
 
 
 def _pictures(folder: _Folder) -> PictureFiles:
@@ -408,6 +411,14 @@ def _warnings(folder: _Folder) -> Iterator[str]:
             f"{folder.metadata}: the text of row {listed(several)} has several lines, some of which look like rows of the "
             "table. Check its quotation marks."
         )
+    yield from _doubtful_values(folder)
+    problem = next(_not_shown(folder), "")
+    if problem or ("image" in folder.given and any(folder.files) and not all(folder.files)):
+        yield f"No pictures are shown beside the given features: {problem or 'some rows do not name a picture'}."
+
+
+def _doubtful_values(folder: _Folder) -> Iterator[str]:
+    """Yield what is worth knowing about texts that stand for none, and about columns of pictures."""
     nothing = [row.number for row in folder.rows if stands_for_nothing(row.values.get("text", ""))]
     if nothing:
         yield (
@@ -416,9 +427,6 @@ def _warnings(folder: _Folder) -> Iterator[str]:
         )
     for column in dict.fromkeys(row.embedded for row in folder.rows if row.embedded):
         yield f'The column "{column}" holds pictures themselves, which are not read. {SAVE_PICTURES}.'
-    problem = next(_not_shown(folder), "")
-    if problem or ("image" in folder.given and any(folder.files) and not all(folder.files)):
-        yield f"No pictures are shown beside the given features: {problem or 'some rows do not name a picture'}."
 
 
 def _repeated_pictures(folder: _Folder, splits: Mapping[str, Rows], shared: Rows) -> Iterator[str]:

@@ -36,7 +36,7 @@ def queries_in_database(splits: Mapping[str, Rows], names: Sequence[str]) -> Row
 
     Args:
         splits: rows of ``query`` and ``database``.
-        names: one name per item, which items of the same picture share; empty if an item has no picture.
+        names: one name per item, which items of the same picture share; empty for an item without a picture.
     """
     database = {names[row] for row in splits["database"].tolist()} - {""}
     return np.array([row for row in splits["query"].tolist() if names[row] in database], np.int64)

@@ -149,9 +149,7 @@ def agree(run: Run, engine: Engine, silos: Sequence[str], limits: Limits, notify
         message = read_message(path)
         plan = Plan.decode(message)
     else:
-        plan = Plan.merged(descriptions, silos)
-        if near := describe_near("labels of the silos", plan.labels):
-            notify(near)
+        plan = _merged(descriptions, silos, notify)
         message = plan.encode()
         write_bytes(path, message.encode())
     present = [silo for silo in range(len(silos)) if silo not in asked.absent]
@@ -160,6 +158,14 @@ def agree(run: Run, engine: Engine, silos: Sequence[str], limits: Limits, notify
     _check_start(asked, silos, needed)
     for silo, reason in asked.absent.items():
         notify(f"{silos[silo]} does not take part yet: it {reason.removesuffix('.')}.")
+    return plan
+
+
+def _merged(descriptions: Sequence[Message], silos: Sequence[str], notify: Notify) -> Plan:
+    """Return the plan of a run that begins, after naming labels of the silos that look similar."""
+    plan = Plan.merged(descriptions, silos)
+    if near := describe_near("labels of the silos", plan.labels):
+        notify(near)
     return plan
 
 

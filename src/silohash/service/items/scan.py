@@ -150,7 +150,7 @@ class FolderScanner:
         if self._rows is not None:
             found = find_names(self.folder, (row.values.get("file_name", "") for _, row in self._rows.rows))
             for name, row in self._rows.rows:
-                picture = found.get(row.values.get("file_name", ""), FoundName(""))
+                picture = found[row.values.get("file_name", "")]
                 self._add_row(scan, name, row, picture, self._rows.allowed, boundary, now)
 
     def _read_rows(self, scan: Scan, metadata: Path, files: object) -> None:

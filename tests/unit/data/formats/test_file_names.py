@@ -106,6 +106,7 @@ def test_a_step_out_of_a_linked_folder_leads_elsewhere(tmp_path):
 def test_names_of_nothing(tmp_path):
     made(tmp_path, "a.png")
     assert find_names(tmp_path, ["", "none.png", "a.png", "a.png"]) == {
+        "": FoundName(""),
         "none.png": FoundName("none.png"),
         "a.png": FoundName("a.png"),
     }
