@@ -125,13 +125,14 @@ def one_spelling(names: Mapping[str, int]) -> dict[str, str]:
 
 
 def near_duplicates(names: Iterable[str]) -> list[list[str]]:
-    """Return the groups of different names that only look similar, in the order of their first names.
+    """Return the groups of different names that only look similar, in alphabetical order.
 
     Example:
         >>> near_duplicates(["Sea", "tree", "sea", "living room", "living-room"])
         [['Sea', 'sea'], ['living room', 'living-room']]
     """
-    return _groups(dict.fromkeys(names), similar)
+    different = {canonical(name): name for name in sorted(names, reverse=True)}
+    return _groups(sorted(different.values()), similar)
 
 
 def describe_near(what: str, names: Iterable[str]) -> str:
@@ -155,7 +156,7 @@ def _plain(name: str) -> str:
 
 
 def _groups(names: Iterable[str], form: Callable[[str], str]) -> list[list[str]]:
-    """Return the names that share a form, in groups of at least two."""
+    """Return the names that share a form, in groups of at least two, all in the given order."""
     found: dict[str, list[str]] = {}
     for name in names:
         found.setdefault(form(name), []).append(name)

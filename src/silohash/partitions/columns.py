@@ -53,7 +53,7 @@ def silos_of_values(
 
 
 def remark_on_values(archive: Archive, column: object) -> str:
-    """Return a sentence if values of the column of a partition only look similar, or an empty string.
+    """Return a sentence if values of the column of a partition only look similar and the archive's card does not say so.
 
     Args:
         archive: the items.
@@ -61,7 +61,8 @@ def remark_on_values(archive: Archive, column: object) -> str:
     """
     if column not in archive.columns:
         return ""
-    return describe_near(f'values of column "{column}"', values_of(archive.columns[str(column)])[0])
+    near = describe_near(f'values of column "{column}"', values_of(archive.columns[str(column)])[0])
+    return "" if near in archive.card.warnings else near
 
 
 def values_of(column: npt.NDArray[np.str_]) -> tuple[list[str], Rows, Rows]:

@@ -41,6 +41,8 @@ def test_values_that_two_systems_typed_are_one_silo():
         'These values of column "place" look similar but are different: "Bern" and "bern". Write them the same way if they '
         "mean the same."
     )
+    said = replace(archive, card=replace(archive.card, warnings=(remark_on_values(archive, "place"),)))
+    assert remark_on_values(said, "place") == ""
     assert remark_on_values(archive, None) == remark_on_values(of_places("a", "b"), "place") == ""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from silohash.data.formats.cells import WRITE_LABELS
 from silohash.names import canonical, describe_near, tidy
@@ -12,6 +12,9 @@ from silohash.visible import visible
 
 MOST_NAMED = 5
 """Number of rows or names that a warning names."""
+
+LARGEST_SHARE = 0.5
+"""Number of different values of a column, per item, up to which they are taken for groups of items."""
 
 NOTHING = frozenset({"", "nan", "none", "null", "nil", "n/a", "#n/a", "na", "<na>", "nat", "-", "--", "?", "undefined"})
 """How programs and people write that there is no value, in lowercase."""
@@ -51,6 +54,29 @@ def doubts_about_labels(names: Collection[str]) -> Iterator[str]:
             f"These labels look like missing values, but count as labels: {quoted(nothing)}. Leave the cells empty if the "
             "items have no labels."
         )
+
+
+def doubts_about_texts(texts: Mapping[int, str]) -> Iterator[str]:
+    """Yield a sentence if texts, by the numbers of their rows, stand for none."""
+    if nothing := [number for number, text in texts.items() if stands_for_nothing(text)]:
+        yield (
+            f"The texts of some rows look like missing values, but count as texts: row {listed(nothing)}. Leave the cells "
+            "empty if the items have no text."
+        )
+
+
+def doubts_about_values(column: str, values: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence if values that divide the items into groups look similar.
+
+    Args:
+        column: name of the column.
+        values: its value for each item. If most are different, they are not groups.
+    """
+    different = set(values)
+    if len(different) <= LARGEST_SHARE * len(values) and (
+        near := describe_near(f'values of column "{column}"', different)
+    ):
+        yield near
 
 
 def joined_labels(names: Collection[str]) -> dict[str, list[str]]:

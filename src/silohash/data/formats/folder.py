@@ -25,7 +25,7 @@ import numpy.typing as npt
 from silohash.data.archive import Archive, ArchiveCard, Features, as_texts, longest_text, multi_hot
 from silohash.data.formats.cells import SAVE_PICTURES
 from silohash.data.formats.columns import KNOWN, describe_slips
-from silohash.data.formats.doubts import doubts_about_labels, listed, stands_for_nothing
+from silohash.data.formats.doubts import doubts_about_labels, doubts_about_texts, doubts_about_values, listed
 from silohash.data.formats.file_names import find_names
 from silohash.data.formats.given_regions import given_regions
 from silohash.data.formats.metadata import MetadataRow, read_metadata
@@ -418,13 +418,10 @@ def _warnings(folder: _Folder) -> Iterator[str]:
 
 
 def _doubtful_values(folder: _Folder) -> Iterator[str]:
-    """Yield what is worth knowing about texts that stand for none, and about columns of pictures."""
-    nothing = [row.number for row in folder.rows if stands_for_nothing(row.values.get("text", ""))]
-    if nothing:
-        yield (
-            f"{folder.metadata}: the text of row {listed(nothing)} looks like a missing value, but counts as a text. Leave "
-            "the cell empty if the item has no text."
-        )
+    """Yield what is worth knowing about texts that stand for none, values that look similar, and columns of pictures."""
+    yield from doubts_about_texts({row.number: row.values.get("text", "") for row in folder.rows})
+    for column in _further(folder.rows):
+        yield from doubts_about_values(column, [row.values.get(column, "") for row in folder.rows])
     for column in dict.fromkeys(row.embedded for row in folder.rows if row.embedded):
         yield f'The column "{column}" holds pictures themselves, which are not read. {SAVE_PICTURES}.'
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from silohash.data.formats.doubts import doubts_about_labels, joined_labels, listed, quoted, stands_for_nothing
+from silohash.data.formats.doubts import (
+    doubts_about_labels,
+    doubts_about_texts,
+    doubts_about_values,
+    joined_labels,
+    listed,
+    quoted,
+    stands_for_nothing,
+)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +41,23 @@ def test_doubts_are_sentences():
         'These labels look like missing values, but count as labels: "N/A". Leave the cells empty if the items have no '
         "labels.",
     ]
+
+
+def test_texts_that_stand_for_none():
+    assert list(doubts_about_texts({2: "a dog", 3: ""})) == []
+    assert list(doubts_about_texts({2: "nan", 3: "None", 4: "x"})) == [
+        "The texts of some rows look like missing values, but count as texts: row 2, 3. Leave the cells empty if the items "
+        "have no text."
+    ]
+
+
+def test_values_that_divide_the_items():
+    museums = ["Bern", "bern", "Z\u00fcrich", "Zu\u0308rich", "basel", "basel", "basel", "bern", "bern", "bern"]
+    assert list(doubts_about_values("museum", museums)) == [
+        'These values of column "museum" look similar but are different: "Bern" and "bern". Write them the same way if they '
+        "mean the same."
+    ]
+    assert list(doubts_about_values("title", ["Boat", "boat", "a", "b"])) == []
 
 
 def test_words_for_nothing():
