@@ -13,6 +13,9 @@ from silohash.visible import visible
 MOST_NAMED = 5
 """Number of rows or names that a warning names."""
 
+MOST_VALUES = 10_000
+"""Number of different values of a column up to which they are compared."""
+
 LARGEST_SHARE = 0.5
 """Number of different values of a column, per item, up to which they are taken for groups of items."""
 
@@ -73,7 +76,7 @@ def doubts_about_values(column: str, values: Sequence[str]) -> Iterator[str]:
         values: its value for each item. If most are different, they are not groups.
     """
     different = set(values)
-    if len(different) <= LARGEST_SHARE * len(values) and (
+    if len(different) <= min(MOST_VALUES, LARGEST_SHARE * len(values)) and (
         near := describe_near(f'values of column "{column}"', different)
     ):
         yield near

@@ -23,6 +23,12 @@ from silohash.visible import visible
 MOST_FILES = 1 << 20
 """Number of files among which a missing one is looked for."""
 
+MOST_COMPARED = 1 << 17
+"""Number of files of a folder up to which names are suggested."""
+
+MOST_ASKED = 1000
+"""Number of missing files for which names are suggested."""
+
 MOST_SUGGESTED = 3
 CODE_PAGES = ("cp437", "cp1252", "latin-1")
 """Encodings in which names of other encodings are often read by mistake."""
@@ -81,6 +87,7 @@ class _Files:
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
+        self._compared = 0
 
     def exist(self, name: str) -> bool:
         """Return whether a path relative to the folder exists."""
@@ -114,6 +121,9 @@ class _Files:
 
     def near(self, name: str) -> list[str]:
         """Return the files that a name may mean, those that agree with most of it."""
+        self._compared += 1
+        if len(self.names) > MOST_COMPARED or self._compared > MOST_ASKED:
+            return []
         return next((found for form in _coarser(name) if (found := self._by_similar.get(form))), [])
 
 
@@ -127,11 +137,11 @@ def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 def _coarser(name: str) -> Iterator[str]:
     """Yield forms of a path that ignore more and more of it."""
-    readings = list(dict.fromkeys(_readings(name)))
-    paths = [canonical_path(reading).split("/") for reading in readings]
-    yield from ("/".join(map(similar, path)) for path in paths)
-    yield from (similar(path[-1]) for path in paths)
-    yield from (similar(posixpath.splitext(path[-1])[0]) for path in paths)
+    paths = [canonical_path(reading) for reading in dict.fromkeys(_readings(name))]
+    wholes = [similar(path) for path in paths]
+    yield from wholes
+    yield from (whole.rpartition("/")[2] for whole in wholes)
+    yield from (similar(posixpath.splitext(path)[0].rpartition("/")[2]) for path in paths)
 
 
 def _readings(name: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ import unicodedata
 
 import pytest
 
+from silohash.data.formats import file_names
 from silohash.data.formats.file_names import FoundName, find_names
 
 
@@ -111,3 +112,13 @@ def test_names_of_nothing(tmp_path):
         "a.png": FoundName("a.png"),
     }
     assert one(tmp_path, "..") == FoundName("..")
+
+
+def test_names_are_suggested_for_the_first_missing_files_in_folders_that_are_not_too_large(tmp_path, monkeypatch):
+    made(tmp_path, "A.png", "B.png")
+    monkeypatch.setattr(file_names, "MOST_ASKED", 1)
+    hints = [found.hint for found in find_names(tmp_path, ["a.png", "b.png"]).values()]
+    assert hints == [' (did you mean "A.png"?)', ""]
+    monkeypatch.setattr(file_names, "MOST_COMPARED", 1)
+    assert one(tmp_path, "a.png").hint == ""
+    assert one(tmp_path, "A\u200b.png") == FoundName("A.png")
