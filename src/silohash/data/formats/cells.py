@@ -6,6 +6,7 @@ import ast
 import json
 import re
 import sys
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from decimal import Decimal
@@ -77,7 +78,8 @@ def _evaluated(cell: str) -> object:
     if _SPACED_NUMBERS.fullmatch(cell):
         return [float(number) for number in cell[1:-1].split()]
     for parse in (json.loads, ast.literal_eval):
-        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        with suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Python warns of escapes that it does not know
             value = parse(cell)
             if isinstance(value, set):  # its order is not that of the cell
                 value = ast.literal_eval(f"[{cell[1:-1]}]")

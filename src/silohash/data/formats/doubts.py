@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from silohash.data.formats.cells import WRITE_LABELS
-from silohash.names import canonical, describe_near, tidy
+from silohash.names import describe_near, similar, tidy
 from silohash.visible import visible
 
 MOST_NAMED = 5
@@ -94,8 +94,8 @@ def joined_labels(names: Collection[str]) -> dict[str, list[str]]:
     parts: dict[str, dict[str, list[str]]] = {}
     for name in names:
         for separator in dict.fromkeys(SEPARATOR.findall(name)):
-            parts.setdefault(separator, {})[name] = [canonical(part) for part in name.split(separator) if tidy(part)]
-    whole = Counter(map(canonical, names))
+            parts.setdefault(separator, {})[name] = [similar(part) for part in name.split(separator) if tidy(part)]
+    whole = Counter(map(similar, names))
     found = {}
     for separator, of_name in parts.items():
         uses = whole + Counter(part for split in of_name.values() for part in dict.fromkeys(split))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from decimal import Decimal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from silohash.data.formats.cells import CellError, cell_of, holds_picture, labels_of, parsed, text_of
 
@@ -142,5 +145,30 @@ def test_the_path_of_a_picture_without_its_bytes():
 
 
 def test_what_cannot_be_parsed_remains_text():
-    for cell in ("[" * 5000 + "]" * 5000, "[a", "b'x", "('x')", "[\\]"):
+    for cell in (
+        "[" * 5000 + "]" * 5000,
+        "[a",
+        "b'x",
+        "('x')",
+        "[\\]",
+        "{'a', []}",
+        "{'a': b}",
+        "b'\u00fc'",
+        "['a\0']",
+    ):
         assert parsed(cell) == cell
+    assert parsed(r"['C:\d.png']") == [r"C:\d.png"]
+
+
+CELLS = st.recursive(
+    st.text(st.sampled_from("[](){}'\",|b \\a1.-\n")) | st.none() | st.booleans() | st.floats() | st.binary(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["bytes", "path"]), inner),
+)
+
+
+@given(CELLS, st.sampled_from(["file_name", "text", "id", "split", "place"]))
+def test_every_cell_is_text_or_refused(cell, name):
+    with contextlib.suppress(CellError):
+        assert isinstance(cell_of(name, cell), str)
+    with contextlib.suppress(CellError):
+        assert all(labels_of(cell))

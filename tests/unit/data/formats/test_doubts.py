@@ -22,6 +22,7 @@ from silohash.data.formats.doubts import (
         (["bird; tree", "tree; sea"], {";": ["bird; tree", "tree; sea"]}),
         (["bird\uff0ctree", "tree"], {"\uff0c": ["bird\uff0ctree"]}),
         (["a|b", "a"], {"|": ["a|b"]}),
+        (["Bird; Tree", "bird"], {";": ["Bird; Tree"]}),
         (["red & white", "red"], {"&": ["red & white"]}),
         (["x/y", "x"], {"/": ["x/y"]}),
         (["London, UK", "AC/DC", "rock; paper", "sea"], {}),
