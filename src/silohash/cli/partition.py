@@ -35,6 +35,7 @@ def partition(
 
     value = read_config(config, set_ or [])
     from silohash.partitions.base import partition as spread
+    from silohash.partitions.columns import remark_on_values
     from silohash.partitions.drift import drift_of
     from silohash.runtime.run import archive_of
 
@@ -42,6 +43,8 @@ def partition(
     for remark in archive.card.remarks():
         print_status(remark)
     parts = spread(archive, value.partition.kind, value.partition.silos, value.seed, **value.partition.parameters())
+    if remark := remark_on_values(archive, parts.params.get("column")):
+        print_status(f"warning: {remark}")
     drift = drift_of(parts, archive) if archive.labels is not None or plot is not None else None
     if plot is not None and drift is not None:
         from silohash.report.partition_plot import draw_partition

@@ -10,6 +10,7 @@ import json
 import sqlite3
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate, islice, pairwise
 from typing import Any, NamedTuple, TypeAlias
 
@@ -18,6 +19,7 @@ import numpy.typing as npt
 
 from silohash.index.base import Keys, positions
 from silohash.index.database import ENTRY_ROWS, Database, checksum_of, row_checksum
+from silohash.names import tidy
 from silohash.sqlite_files import damaged
 from silohash.types import UserError
 
@@ -386,11 +388,15 @@ def is_id(name: str) -> bool:
     return bool(name) and "\0" not in name and name == name.encode("utf-8", "ignore").decode()
 
 
+_as_compared = lru_cache(maxsize=1 << 16)(tidy)
+"""Many items have the same labels."""
+
+
 def _labels(text: str | None) -> Iterable[str]:
     """Return the labels that a payload holds, each once."""
     if not text or '"labels"' not in text:
         return ()
-    return dict.fromkeys(json.loads(text).get("labels", ()))
+    return dict.fromkeys(map(_as_compared, json.loads(text).get("labels", ())))
 
 
 def _is_object(text: str) -> bool:

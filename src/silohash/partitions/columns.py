@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain, count
 
@@ -10,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import Archive
+from silohash.names import canonical, describe_near, one_spelling, tidy
 from silohash.registry import suggestion
-from silohash.types import UserError
+from silohash.types import Rows, UserError
 
 REST = "*"
 """In ``groups``: every value that no silo names."""
@@ -41,14 +43,43 @@ def silos_of_values(
     if column not in archive.columns:
         near = suggestion(str(column), archive.columns)
         raise UserError(f'Archive "{archive.card.name}" has no column "{column}"{near}; it has: {listed}.')
-    values, inverse, sizes = np.unique(archive.columns[str(column)], return_inverse=True, return_counts=True)
-    names = [str(value) for value in values]
+    names, inverse, sizes = values_of(archive.columns[str(column)])
     if groups is None:
         silo_names, silo_of = _by_size(names, sizes, silos, str(column))
     else:
         checked = _checked_groups(groups, silos)
         silo_names, silo_of = list(checked), _by_groups(names, checked, str(column))
-    return folder_names(silo_names), silo_of[inverse.reshape(-1)]
+    return folder_names(silo_names), silo_of[inverse]
+
+
+def remark_on_values(archive: Archive, column: object) -> str:
+    """Return a sentence if values of the column of a partition only look similar and the archive's card does not say so.
+
+    Args:
+        archive: the items.
+        column: name of the column; None if the partition does not use one.
+    """
+    if column not in archive.columns:
+        return ""
+    near = describe_near(f'values of column "{column}"', values_of(archive.columns[str(column)])[0])
+    return "" if near in archive.card.warnings else near
+
+
+def values_of(column: npt.NDArray[np.str_]) -> tuple[list[str], Rows, Rows]:
+    """Return the different values of a column in alphabetical order, the place of each item's value, and their counts.
+
+    Values that differ only in how they were typed are one (`silohash.names`).
+    """
+    typed, inverse, sizes = np.unique(column, return_inverse=True, return_counts=True)
+    names = [tidy(str(value)) for value in typed]
+    uses: Counter[str] = Counter()
+    for name, size in zip(names, sizes.tolist(), strict=True):
+        uses[name] += size
+    spelling = one_spelling(uses)
+    chosen = [spelling.get(name, name) for name in names]
+    values, place = np.unique(np.array(chosen, dtype=np.str_), return_inverse=True)
+    of_item = place[inverse.reshape(-1)]
+    return [str(value) for value in values], of_item, np.bincount(of_item, minlength=len(values))
 
 
 def _by_size(
@@ -81,11 +112,13 @@ def _checked_groups(groups: object, silos: int | None) -> dict[str, Sequence[str
 
 def _by_groups(values: list[str], groups: Mapping[str, Sequence[str]], column: str) -> npt.NDArray[np.int64]:
     place: dict[str, int] = {}
+    known = {canonical(value): value for value in (*values, REST)}
     for silo, named in enumerate(groups.values()):
-        for value in named:
-            if value not in {*values, REST}:
-                near = suggestion(str(value), values)
-                raise UserError(f'[partition] groups names "{value}"{near}, and column "{column}" has no such value.')
+        for given in named:
+            value = known.get(canonical(str(given)))
+            if value is None:
+                near = suggestion(str(given), values)
+                raise UserError(f'[partition] groups names "{given}"{near}, and column "{column}" has no such value.')
             if value in place:
                 raise UserError(f'[partition] groups names "{value}" more than once. Give each value one silo.')
             place[value] = silo

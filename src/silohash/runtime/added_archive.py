@@ -9,6 +9,7 @@ from typing import Any
 from silohash.data.archive import Archive
 from silohash.encode.encoder import Encoder
 from silohash.files import read_json, write_json
+from silohash.names import canonical
 from silohash.runtime.run import Run
 from silohash.types import UserError
 
@@ -29,7 +30,7 @@ def check_added(run: Run, archive: Archive, name: str) -> None:
         UserError: if the name cannot be that of a silo, a silo of the run has it, or another archive was indexed under it.
     """
     _check_name(name)
-    if name.casefold() in {silo.casefold() for silo in run.silo_names}:
+    if canonical(name).casefold() in {canonical(silo).casefold() for silo in run.silo_names}:
         raise UserError(
             f'The archive has the name "{name}", which is also the name of a silo of the run. '
             "Give it another name with --name."
@@ -96,7 +97,8 @@ def _check_name(name: str) -> None:
 def _existing(indexes: Path, name: str) -> Path | None:
     """Return the folder of an index with this name, in any case, or None. An empty folder is not an index."""
     folders = indexes.iterdir() if indexes.is_dir() else ()
-    found = (folder for folder in folders if folder.name.casefold() == name.casefold())
+    same = canonical(name).casefold()
+    found = (folder for folder in folders if canonical(folder.name).casefold() == same)
     return next((folder for folder in found if not folder.is_dir() or any(folder.iterdir())), None)
 
 

@@ -38,6 +38,7 @@ from silohash.features.truncation import truncation_remark
 from silohash.locks import INPUTS
 from silohash.models.parameters import buffers_of
 from silohash.partitions.base import Partition, partition
+from silohash.partitions.columns import remark_on_values
 from silohash.runtime.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
 from silohash.runtime.engine.in_process import InProcess
 from silohash.runtime.engine.port import WAIT_FOR_ALL, Engine, Limits, SiloResult, SiloTask
@@ -95,8 +96,10 @@ def _train_new(resolved: ResolvedConfig, folder: Path, observers: Sequence[Obser
     parts = partition(
         archive, config.partition.kind, config.partition.silos, config.seed, **config.partition.parameters()
     )
-    if archive.folder is not None and (unused := unused_columns(archive.columns, [parts.params.get("column")])):
-        notify(unused)
+    column = parts.params.get("column")
+    unused = unused_columns(archive.columns, [column]) if archive.folder is not None else ""
+    for remark in filter(None, [remark_on_values(archive, column), unused]):
+        notify(remark)
     prepared, featurisers = prepare_run(archive, parts, resolved)
     check_settings(archive, tuple(featurisers), config.evaluate)
     remarks = [*remarks_on(prepared, featurisers), truncation_remark(archive, featurisers)]

@@ -19,6 +19,7 @@ from silohash.data.archive import Archive
 from silohash.data.pairs import picture_numbers
 from silohash.evaluate.measures import PAIR_MEASURES, By, Measure
 from silohash.evaluate.relevance import Pairs, Relevance
+from silohash.names import canonical
 from silohash.registry import suggestion
 from silohash.types import (
     PAIR_TASKS,
@@ -328,8 +329,9 @@ def ignored_labels(archive: Archive, settings: EvaluateConfig) -> tuple[int, ...
     Raises:
         UserError: if the archive does not have one of the labels.
     """
+    places = {canonical(name): place for place, name in enumerate(archive.label_names)}
     for name in settings.ignore_labels:
-        if name not in archive.label_names:
+        if canonical(name) not in places:
             near = suggestion(name, archive.label_names)
             raise UserError(f'evaluate.ignore_labels: there is no label "{name}"{near}.')
-    return tuple(archive.label_names.index(name) for name in settings.ignore_labels)
+    return tuple(places[canonical(name)] for name in settings.ignore_labels)

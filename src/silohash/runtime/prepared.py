@@ -44,6 +44,7 @@ from silohash.local.label_counts import federation_labels, label_sums
 from silohash.models.backbones import network_settings, published_weights
 from silohash.models.specs import ModelSpec, TowerKind, TowerSpec
 from silohash.partitions.base import Partition
+from silohash.partitions.columns import values_of
 from silohash.partitions.training import SiloItems, TrainingSilo, held_back_pairs, parts_of
 from silohash.registry import suggestion
 from silohash.runtime.checks import (
@@ -430,8 +431,9 @@ def coarse_labels(archive: Archive, rows: Rows, column: str) -> npt.NDArray[np.f
         near, listed = suggestion(column, archive.columns), ", ".join(archive.columns)
         remedy = f"Set it to one of: {listed}" if listed else "It has no columns, so remove local.coarse_column"
         raise UserError(f'local.coarse_column: archive "{archive.card.name}" has no column "{column}"{near}. {remedy}.')
-    values = archive.columns[column][rows]
-    found: npt.NDArray[np.float32] = (values[:, None] == np.unique(values[values != ""])).astype(np.float32)
+    names, places, _ = values_of(archive.columns[column][rows])
+    labels = [place for place, name in enumerate(names) if name]
+    found: npt.NDArray[np.float32] = (places[:, None] == labels).astype(np.float32)
     return found
 
 

@@ -15,6 +15,7 @@ from silohash.index.digests import Digests, item_digests
 from silohash.index.items import KeptRows
 from silohash.index.small import SMALL_ITEMS, SMALL_ITEMS_IF_PREPARED, SmallIndex
 from silohash.index.store import Engine, Store
+from silohash.names import tidy
 from silohash.types import UserError
 
 
@@ -173,7 +174,7 @@ class Side:
 
     def keys_with(self, label: str) -> Keys:
         """Return the keys of the items with a label. The labels of all items are read once."""
-        return self._keys_by_label().get(label, np.empty(0, np.int64))
+        return self._keys_by_label().get(tidy(label), np.empty(0, np.int64))
 
     def labels(self, approved: frozenset[str] | None = None) -> dict[str, int]:
         """Return the number of items with each label, in the order of the labels.

@@ -10,6 +10,7 @@ The folders hold everything that a member needs, so each of them can be moved to
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from silohash.config.toml import to_toml
 from silohash.files import check_new_folder, folder_beside, write_bytes, write_text
 from silohash.forms import fault, of_value, reading
 from silohash.index.listing import note_indexed, read_listing
+from silohash.names import canonical
 from silohash.registry import suggestion
 from silohash.runtime.run import Run
 from silohash.search.silos import POLICIES
@@ -146,8 +148,8 @@ def _check_names(silos: Sequence[str], run: Run) -> None:
                 f'A silo cannot have the name "{silo}" here, because its files are in a folder of this name. '
                 "Choose another name without slashes."
             )
-    seen = [silo.casefold() for silo in silos]
-    twice = next((silo for silo in silos if seen.count(silo.casefold()) > 1), None)
+    seen = Counter(canonical(silo).casefold() for silo in silos)
+    twice = next((silo for silo in silos if seen[canonical(silo).casefold()] > 1), None)
     if twice is not None:
         raise UserError(f'Two silos have the name "{twice}" in different spellings{suggestion(twice, silos)}.')
 

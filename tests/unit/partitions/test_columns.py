@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from silohash.partitions.base import partition
-from silohash.partitions.columns import folder_names, silos_of_values
+from silohash.partitions.columns import folder_names, remark_on_values, silos_of_values
 from silohash.types import UserError
 from tests.archives import made_up_archive
 
@@ -24,6 +24,26 @@ def test_values_that_are_left_go_to_the_silo_that_holds_the_fewest_items():
     assert names == ["a", "b"]
     assert [int(silo_of[archive.columns["place"] == value][0]) for value in "abcde"] == [0, 1, 1, 0, 0]
     assert silos_of_values(archive, "place", None, None)[0] == list("abcde")
+
+
+def test_values_that_two_systems_typed_are_one_silo():
+    archive = of_places(
+        "Z\u00fcrich", "Zu\u0308rich", "Z\u00fcrich\u200b", "2", "2.0", "2.0", "\u00a0bern ", "Bern", ""
+    )
+    names, silo_of = silos_of_values(archive, "place", None, None)
+    assert names == ["2.0", "Z\u00fcrich", "none", "Bern", "bern-2"]
+    assert silo_of.tolist() == [1, 1, 1, 0, 0, 0, 4, 3, 2]
+    groups = {"one": ["Zu\u0308rich", "2"], "two": ["*"]}
+    assert silos_of_values(archive, "place", groups, None)[1].tolist() == [0, 0, 0, 0, 0, 0, 1, 1, 1]
+    with pytest.raises(UserError, match=r'"2" more than once|"2\.0" more than once'):
+        silos_of_values(archive, "place", {"one": ["2"], "two": ["2.0", "*"]}, None)
+    assert remark_on_values(archive, "place") == (
+        'These values of column "place" look similar but are different: "Bern" and "bern". Write them the same way if they '
+        "mean the same."
+    )
+    said = replace(archive, card=replace(archive.card, warnings=(remark_on_values(archive, "place"),)))
+    assert remark_on_values(said, "place") == ""
+    assert remark_on_values(archive, None) == remark_on_values(of_places("a", "b"), "place") == ""
 
 
 def test_values_of_a_group_share_its_silo():

@@ -61,7 +61,7 @@ def test_names_that_are_free(run: Run, tmp_path: Path, name: str) -> None:
     check_added(run, archive_in(tmp_path / "more"), name)
 
 
-@pytest.mark.parametrize("name", ["silo-1", "silo-3", "SILO-2"])
+@pytest.mark.parametrize("name", ["silo-1", "silo-3", "SILO-2", "silo-\u200b1"])
 def test_names_of_silos_are_refused(run: Run, tmp_path: Path, name: str) -> None:
     with pytest.raises(UserError, match="which is also the name of a silo of the run"):
         check_added(run, archive_in(tmp_path / "more"), name)

@@ -47,6 +47,10 @@ def ignoring(*names: str) -> EvaluateConfig:
     return EvaluateConfig(ignore_labels=names)
 
 
+def test_ignored_labels_may_be_typed_differently(archive: Archive) -> None:
+    assert ignored_labels(archive, ignoring("\u00a0b\u200b")) == ignored_labels(archive, ignoring("b")) == (1,)
+
+
 def test_an_archive_with_queries_is_measured(archive: Archive) -> None:
     assert unmeasured(archive) == ""
     check_settings(archive, ("image", "text"), EvaluateConfig())

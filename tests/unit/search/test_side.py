@@ -39,6 +39,7 @@ def test_labels_select_keys(store):
     side = Side("north", store, "flat")
     assert side.keys_with("bird").tolist() == side.index.keys[[0, 2]].tolist()
     assert side.keys_with("car").tolist() == []
+    assert side.keys_with("\u00a0bird\u200b").tolist() == side.keys_with("bird").tolist()
 
 
 def test_a_change_of_the_store_is_noticed(store):

@@ -134,6 +134,7 @@ def test_a_server_for_this_machine_does_not_listen_to_others(address: str, liste
         ({"silos": ["hub"]}, 'cannot have the name "hub" here'),
         ({"silos": ["a/b"]}, "without slashes"),
         ({"silos": ["north", "North"]}, "in different spellings"),
+        ({"silos": ["n\u00f6rth", "no\u0308rth"]}, "in different spellings"),
         ({"name": "two words"}, r'cannot have the name "two words"\. Set one .* with --name'),
         ({"server": ServerSettings(address="nats://example.org:4222")}, "--server is not valid: .*not encrypted"),
         ({"server": ServerSettings(address="tls://nats:4222")}, "Give the server's certificate with --certificate"),

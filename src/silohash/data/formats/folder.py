@@ -6,22 +6,37 @@ The metadata has the columns ``file_name`` (relative to the folder), ``text``, a
 ``image.npy`` with three dimensions holds regions of pictures (`silohash.data.formats.given_regions`).
 ``labels.txt`` lists the allowed labels, one per line. A row that cannot be used is left out and named on the archive's
 card.
+
+Names that differ only in how they were typed are one name (`silohash.names`): files, labels and ids. Picture files of
+the same content are one picture. A query whose picture is in the database as well is left out of the queries.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import Archive, ArchiveCard, Features, as_texts, longest_text, multi_hot
+from silohash.data.formats.cells import SAVE_PICTURES
 from silohash.data.formats.columns import KNOWN, describe_slips
+from silohash.data.formats.doubts import doubts_about_labels, doubts_about_texts, doubts_about_values, listed
+from silohash.data.formats.file_names import find_names
 from silohash.data.formats.given_regions import given_regions
 from silohash.data.formats.metadata import MetadataRow, read_metadata
+from silohash.data.formats.repeated import (
+    copies,
+    describe_copies,
+    describe_equal,
+    describe_shared,
+    equal_queries,
+    queries_in_database,
+)
 from silohash.data.links import check_link
 from silohash.data.pairs import PICTURE, shares
 from silohash.data.pictures.checking import Verdict, check_pictures, describe_assumptions
@@ -29,13 +44,17 @@ from silohash.data.pictures.reading import PictureFiles
 from silohash.data.regions import Regions
 from silohash.data.splits import default_splits, splits_of
 from silohash.files import read_npy, read_text
+from silohash.names import canonical, canonical_path, one_spelling, tidy
 from silohash.types import Modality, Rows, UserError
+from silohash.visible import visible
 
 MOST_LABELS = 4096
-MOST_NAMED = 5
-"""Number of rows that a warning names."""
-
-COUNTED = ("items without a picture", "items without a text", "texts that were cut")
+COUNTED = (
+    "items without a picture",
+    "items without a text",
+    "texts that were cut",
+    "queries left out because their pictures are in the database",
+)
 LABELS = "labels.txt"
 """Name of the file that lists the allowed labels."""
 
@@ -65,8 +84,10 @@ class _Folder:
     given: Mapping[Modality, _Given]
     has: Mapping[Modality, npt.NDArray[np.bool_]]
     verdicts: Mapping[str, Verdict]
+    hints: Mapping[str, str]
     allowed: tuple[str, ...] | None
     follow_links: bool
+    keep_shared_queries: bool
 
 
 def read_folder(
@@ -76,6 +97,7 @@ def read_folder(
     text: str | None = None,
     labels: Sequence[str] | None = None,
     follow_links: bool = False,
+    keep_shared_queries: bool = False,
 ) -> Archive:
     """Open a user's folder.
 
@@ -86,13 +108,17 @@ def read_folder(
         labels: the allowed labels, in the order of the columns; by default the lines of ``labels.txt`` if it exists,
             otherwise every label that occurs, in alphabetical order.
         follow_links: whether symbolic links may lead out of the folder. Otherwise rows with such pictures are left out.
+        keep_shared_queries: whether the column ``split`` may make items of one picture queries and database. Otherwise
+            such queries are left out of the queries.
 
     Raises:
         UserError: if the metadata is missing or unreadable, given features do not fit it, a file other than a picture leads
             out of the folder, or no row can be used.
     """
     metadata, rows = read_metadata(path, follow_links=follow_links)
-    files = [row.values.get("file_name", "") for row in rows]
+    names = [row.values.get("file_name", "") for row in rows]
+    found = find_names(path, names)
+    files = [found[name].name for name in names]
     given: dict[Modality, _Given] = {}
     options: tuple[tuple[Modality, str | None], ...] = (("image", image), ("text", text))
     for modality, named in options:
@@ -101,17 +127,20 @@ def read_folder(
             check_link(path, named or file.name, follow_links=follow_links)
             given[modality] = _given(file, metadata, files, modality)
     checked = [] if "image" in given else list(filter(None, files))
+    allowed = allowed_labels(path, labels, follow_links=follow_links)
     folder = _Folder(
         path=path,
         metadata=metadata.name,
-        rows=rows,
+        rows=with_one_spelling(rows, allowed),
         ids=row_ids(rows),
         files=files,
         given=given,
         has={modality: _has(modality, rows, given) for modality, _ in options},
         verdicts=check_pictures(path, checked, follow_links=follow_links),
-        allowed=allowed_labels(path, labels, follow_links=follow_links),
+        hints=dict(found.values()),
+        allowed=allowed,
         follow_links=follow_links,
+        keep_shared_queries=keep_shared_queries,
     )
     kept, skipped = _usable(folder)
     if not kept:
@@ -132,14 +161,14 @@ def _usable(folder: _Folder) -> tuple[list[int], list[str]]:
     """Return the rows that can be used, and one sentence per row that cannot."""
     kept: list[int] = []
     skipped: list[str] = []
-    seen: set[str] = set()
+    seen: dict[str, str] = {}
     for place, row in enumerate(folder.rows):
         problem = next(_problems(folder, place, seen), "")
         if problem:
             skipped.append(f"{folder.metadata}, row {row.number}: {problem}; left out")
         else:
             kept.append(place)
-            seen.add(folder.ids[place])
+            seen[canonical(folder.ids[place])] = folder.ids[place]
     return kept, skipped
 
 
@@ -176,30 +205,52 @@ def allowed_labels(
         UserError: if the file cannot be read, or is a link that leads out of the folder and must not be followed.
     """
     if labels is not None:
-        return tuple(labels.split("|") if isinstance(labels, str) else labels)
+        return _in_one_spelling(labels.split("|") if isinstance(labels, str) else labels)
     path = folder / LABELS
     if not path.is_file():
         return None
     check_link(folder, path.name, follow_links=follow_links)
-    lines = read_text(path, remedy="Save it as UTF-8.").splitlines()
-    return tuple(dict.fromkeys(line.strip() for line in lines if line.strip()))
+    return _in_one_spelling(read_text(path, remedy="Save it as UTF-8.").splitlines())
+
+
+def _in_one_spelling(labels: Iterable[str]) -> tuple[str, ...]:
+    names = [name for name in map(tidy, labels) if name]
+    spelling = one_spelling(Counter(names))
+    return tuple(dict.fromkeys(spelling.get(name, name) for name in names))
+
+
+def with_one_spelling(rows: Sequence[MetadataRow], allowed: Sequence[str] | None) -> list[MetadataRow]:
+    """Return rows in which each label has one spelling: that of the allowed labels, otherwise the most frequent one."""
+    uses = Counter(chain.from_iterable(row.labels for row in rows))
+    spelling = one_spelling(uses)
+    if allowed is not None:
+        listed_as = {canonical(label): label for label in allowed}
+        spelling = {label: right for label in uses if (right := listed_as.get(canonical(label), label)) != label}
+    if not spelling:
+        return list(rows)
+    return [
+        replace(row, labels=tuple(dict.fromkeys(spelling.get(label, label) for label in row.labels)))
+        if not spelling.keys().isdisjoint(row.labels)
+        else row
+        for row in rows
+    ]
 
 
 def row_ids(rows: Sequence[MetadataRow]) -> list[str]:
-    """Return the id of each row: its own, or the name of its picture, numbered from the second use on."""
+    """Return the id of each row: its own, or the path of its picture, numbered from the second use on."""
     used: Counter[str] = Counter()
     ids = []
     for row in rows:
         identity = row.values.get("id", "")
         if not identity:
-            identity = row.values.get("file_name") or f"row-{row.number}"
+            identity = canonical_path(row.values.get("file_name", "")) or f"row-{row.number}"
             used[identity] += 1
             identity += f"#{used[identity]}" if used[identity] > 1 else ""
         ids.append(identity)
     return ids
 
 
-def _problems(folder: _Folder, place: int, seen: set[str]) -> Iterator[str]:
+def _problems(folder: _Folder, place: int, seen: Mapping[str, str]) -> Iterator[str]:
     """Yield the reasons why a row cannot be used."""
     row, verdict = folder.rows[place], folder.verdicts.get(folder.files[place])
     if row.problem:
@@ -208,11 +259,13 @@ def _problems(folder: _Folder, place: int, seen: set[str]) -> Iterator[str]:
         if features.broken[place]:
             yield f"{features.path.name} holds NaN or infinity in some of its features"
     if verdict and verdict.problem:
-        yield verdict.problem
+        yield verdict.problem + folder.hints.get(folder.files[place], "")
     if not any(present[place] for present in folder.has.values()):
         yield "there is neither a picture nor a text"
-    if folder.ids[place] in seen:
-        yield f'the id "{folder.ids[place]}" occurs in an earlier row'
+    identity = folder.ids[place]
+    if earlier := seen.get(canonical(identity)):
+        written = f', written as "{visible(earlier)}"' if earlier != identity else ""
+        yield f'the id "{visible(identity)}" occurs in an earlier row{written}'
     yield from problems_of_values(row, folder.allowed)
 
 
@@ -256,13 +309,22 @@ def _rows_of(values: Features | Regions, kept: Sequence[int]) -> Features | Regi
 
 
 def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
+    copied = copies({file: folder.verdicts[file].digest for file in set(folder.files) if file in folder.verdicts})
+    folder = replace(folder, files=[copied.get(file, file) for file in folder.files])
     has_image, has_text = folder.has["image"], folder.has["text"]
     image, text = folder.given.get("image"), folder.given.get("text")
     words, cut = as_texts([row.values.get("text", "") for row in folder.rows])
     pictures, preview = _pictures(folder), _preview(folder)
     labels, names = _labels(folder)
-    splits, kind = _splits(folder)
-    counts = ((~has_image).sum(), (~has_text).sum(), cut)
+    splits, shared = _splits(folder)
+    left_out = 0 if folder.keep_shared_queries else len(shared)
+    counts = ((~has_image).sum(), (~has_text).sum(), cut, left_out)
+    warnings = (
+        *_warnings(folder),
+        *describe_copies(copied),
+        *_repeated_pictures(folder, splits, shared),
+        *doubts_about_labels(names),
+    )
     return Archive(
         ids=np.array(folder.ids, dtype=np.str_),
         image=image.values if image else pictures if has_image.any() else None,
@@ -270,23 +332,27 @@ def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
         labels=labels,
         label_names=names,
         splits=splits,
-        card=ArchiveCard(
-            name=folder.path.resolve().name,
-            source="the user's own folder",
-            licence="the user's own",
-            protocol=f"folder/{kind}-splits",
-            skipped=tuple(skipped),
-            notes={what: f"{count:,}" for what, count in zip(COUNTED, counts, strict=True) if count},
-            warnings=tuple(_warnings(folder)),
-        ),
+        card=_card(folder, counts, warnings, skipped),
         columns=_columns(folder.rows) | ({} if preview else _shared_pictures(folder)),
         has_image=has_image,
         has_text=has_text,
         captions=words if text else None,
         preview=preview,
-        automatic_splits=kind == "default",
+        automatic_splits=not _has_splits(folder),
         folder=folder.path.resolve(),
     ).with_digest()
+
+
+def _card(folder: _Folder, counts: Sequence[int], warnings: Sequence[str], skipped: Sequence[str]) -> ArchiveCard:
+    return ArchiveCard(
+        name=folder.path.resolve().name,
+        source="the user's own folder",
+        licence="the user's own",
+        protocol=f"folder/{'given' if _has_splits(folder) else 'default'}-splits",
+        skipped=tuple(skipped),
+        notes={what: f"{count:,}" for what, count in zip(COUNTED, counts, strict=True) if count},
+        warnings=tuple(warnings),
+    )
 
 
 def _pictures(folder: _Folder) -> PictureFiles:
@@ -295,14 +361,29 @@ def _pictures(folder: _Folder) -> PictureFiles:
     return PictureFiles(folder.path, folder.files, digests)
 
 
-def _splits(folder: _Folder) -> tuple[dict[str, Rows], str]:
-    if any("split" in row.values for row in folder.rows):
-        return splits_of([SPLIT_OF[row.values.get("split", "database").lower()] for row in folder.rows]), "given"
-    names = folder.files if any(folder.files) else [row.values.get(PICTURE, "") for row in folder.rows]
-    if isinstance(values := _image_values(folder), Regions):
-        names = values.pictures.astype(np.str_).tolist()
+def _has_splits(folder: _Folder) -> bool:
+    return any("split" in row.values for row in folder.rows)
+
+
+def _splits(folder: _Folder) -> tuple[dict[str, Rows], Rows]:
+    """Return the splits, and the rows of the queries that the table names whose picture is in the database as well."""
+    names = _picture_names(folder)
+    if _has_splits(folder):
+        splits = splits_of([SPLIT_OF[row.values.get("split", "database").lower()] for row in folder.rows])
+        shared = queries_in_database(splits, names)
+        if not folder.keep_shared_queries:
+            splits["query"] = np.setdiff1d(splits["query"], shared)
+        return splits, shared
     keys = [name or identity for name, identity in zip(names, folder.ids, strict=True)]
-    return default_splits(keys, folder.has["image"] & folder.has["text"]), "default"
+    return default_splits(keys, folder.has["image"] & folder.has["text"]), np.zeros(0, np.int64)
+
+
+def _picture_names(folder: _Folder) -> list[str]:
+    """Return a name per row that the rows of one picture share; empty for a row without a picture."""
+    if isinstance(values := _image_values(folder), Regions):
+        return [str(picture) for picture in values.pictures.tolist()]
+    names = folder.files if any(folder.files) else [row.values.get(PICTURE, "") for row in folder.rows]
+    return [name if name.isascii() else canonical_path(name) for name in names]
 
 
 def _preview(folder: _Folder) -> PictureFiles | None:
@@ -329,12 +410,32 @@ def _warnings(folder: _Folder) -> Iterator[str]:
     several = [row.number for row in folder.rows if row.includes_rows]
     if several:
         yield (
-            f"{folder.metadata}: the text of row {_listed(several)} has several lines, some of which look like rows of the "
+            f"{folder.metadata}: the text of row {listed(several)} has several lines, some of which look like rows of the "
             "table. Check its quotation marks."
         )
+    yield from _doubtful_values(folder)
     problem = next(_not_shown(folder), "")
     if problem or ("image" in folder.given and any(folder.files) and not all(folder.files)):
         yield f"No pictures are shown beside the given features: {problem or 'some rows do not name a picture'}."
+
+
+def _doubtful_values(folder: _Folder) -> Iterator[str]:
+    """Yield what is worth knowing about texts that stand for none, values that look similar, and columns of pictures."""
+    yield from doubts_about_texts({row.number: row.values.get("text", "") for row in folder.rows})
+    for column in _further(folder.rows):
+        yield from doubts_about_values(column, [row.values.get(column, "") for row in folder.rows])
+    for column in dict.fromkeys(row.embedded for row in folder.rows if row.embedded):
+        yield f'The column "{column}" holds pictures themselves, which are not read. {SAVE_PICTURES}.'
+
+
+def _repeated_pictures(folder: _Folder, splits: Mapping[str, Rows], shared: Rows) -> Iterator[str]:
+    """Yield what is worth knowing about queries whose pictures are in the database as well."""
+    yield from describe_shared([folder.ids[row] for row in shared.tolist()], kept=folder.keep_shared_queries)
+    values = _image_values(folder)
+    if isinstance(values, np.ndarray):
+        held = {name: rows[folder.has["image"][rows]] for name, rows in splits.items()}
+        equal = np.setdiff1d(equal_queries(values, held), shared)
+        yield from describe_equal([folder.ids[row] for row in equal.tolist()])
 
 
 def _absent_modalities(folder: _Folder, names: Sequence[str]) -> Iterator[str]:
@@ -358,12 +459,7 @@ def _cut_texts(folder: _Folder) -> Iterator[str]:
         cut = [row.number for row in folder.rows if len(row.values.get(column, "")) > longest]
         if cut:
             where = f'{folder.metadata}, column "{column}"'
-            yield f"{where}: only the first {longest:,} characters of row {_listed(cut)} are used."
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    more = f" and {len(numbers) - MOST_NAMED:,} more" if len(numbers) > MOST_NAMED else ""
-    return ", ".join(f"{number:,}" for number in numbers[:MOST_NAMED]) + more
+            yield f"{where}: only the first {longest:,} characters of row {listed(cut)} are used."
 
 
 def _labels(folder: _Folder) -> tuple[npt.NDArray[np.uint8] | None, tuple[str, ...]]:
@@ -393,7 +489,7 @@ def _shared_pictures(folder: _Folder) -> dict[str, npt.NDArray[np.str_]]:
 
 def _names(rows: Sequence[MetadataRow]) -> list[str]:
     """Return the names of the columns, in the order in which they occur. A column of labels counts if it has any."""
-    names = dict.fromkeys(name for row in rows for name in row.values)
+    names = dict.fromkeys(chain.from_iterable(dict.fromkeys(tuple(row.values) for row in rows)))
     return [*names, *(["labels"] if any(row.labels for row in rows) else [])]
 
 

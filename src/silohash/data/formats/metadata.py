@@ -5,16 +5,17 @@ from __future__ import annotations
 import csv
 import json
 import re
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
 
+from silohash.data.formats.cells import CellError, cell_of, holds_picture, labels_of
 from silohash.data.formats.columns import KNOWN, describe_slips
 from silohash.data.formats.csv_records import Record, read_records
 from silohash.data.links import check_link
+from silohash.names import tidy
 from silohash.types import UserError
 
 FILES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
@@ -22,6 +23,8 @@ DELIMITERS = (",", ";", "\t")
 LARGEST_FIELD_BYTES = 1 << 26
 NOT_UTF8 = re.compile("[\ud800-\udfff]")
 """Surrogates, which stand for the bytes that could not be decoded."""
+
+UNUSABLE = re.compile("[\0\ud800-\udfff]")
 
 EXAMPLE = (
     "Write metadata.csv in it, for instance:\n"
@@ -41,6 +44,7 @@ class MetadataRow:
         labels: the labels.
         problem: why the row cannot be read, or an empty string.
         includes_rows: whether one of the values has several lines, and one of them may be a row of the table.
+        embedded: name of a column without a meaning that holds the content of a picture file, or an empty string.
     """
 
     number: int
@@ -48,6 +52,7 @@ class MetadataRow:
     labels: tuple[str, ...] = ()
     problem: str = ""
     includes_rows: bool = False
+    embedded: str = ""
 
 
 def read_metadata(folder: Path, *, follow_links: bool = False) -> tuple[Path, list[MetadataRow]]:
@@ -96,7 +101,7 @@ def _csv_rows(path: Path) -> Iterator[MetadataRow]:
     delimiter = max(DELIMITERS, key=(lines or [""])[0].count)
     records = read_records(lines, delimiter, lambda cells: _is_row(path.parent, header, cells))
     for first in records:
-        header += [name.strip() for name in first.cells]
+        header += [tidy(name) for name in first.cells]
         _check_header(path, header, first.problem)
         break
     for record in records:
@@ -118,7 +123,7 @@ def _csv_row(header: Sequence[str], record: Record) -> MetadataRow:
     if record.problem:
         return MetadataRow(record.line, problem=record.problem)
     if len(record.cells) == len(header):
-        includes_rows = any(_includes_rows(cell, len(header)) for cell in record.cells)
+        includes_rows = any(_includes_rows(cell, len(header)) for cell in record.cells if "\n" in cell)
         return _row(record.line, dict(zip(header, record.cells, strict=True)), includes_rows=includes_rows)
     fields = f"{len(record.cells)} field{'s' if len(record.cells) > 1 else ''}"
     return MetadataRow(record.line, problem=f"has {fields} and the header has {len(header)}")
@@ -126,7 +131,7 @@ def _csv_row(header: Sequence[str], record: Record) -> MetadataRow:
 
 def _includes_rows(cell: str, count: int) -> bool:
     """Return whether a line within a text has as many commas as a row, so that an open quotation mark is possible."""
-    inner = cell.splitlines()[1:-1] if count > 1 and "\n" in cell else ()
+    inner = cell.splitlines()[1:-1] if count > 1 else ()
     return any(max(map(line.count, DELIMITERS)) == count - 1 for line in inner)
 
 
@@ -174,28 +179,20 @@ def _parquet_rows(path: Path) -> Iterator[MetadataRow]:
 
 
 def _row(number: int, values: dict[str, Any], *, includes_rows: bool = False) -> MetadataRow:
-    given = values.get("labels")
-    listed = map(_string, given) if isinstance(given, list | tuple) else _string(given).split("|")
-    labels = tuple(dict.fromkeys(map(sys.intern, filter(None, map(str.strip, listed)))))  # many rows have the same
-    strings = {name: _string(value, known=name in KNOWN) for name, value in values.items() if name != "labels"}
-    for name, value in [*strings.items(), ("labels", "".join(labels))]:
-        if NOT_UTF8.search(value):
-            return MetadataRow(number, problem=f'column "{name}" is not UTF-8')
-        if "\0" in value:
-            return MetadataRow(number, problem=f'column "{name}" contains a NUL character, which would cut it off')
-    return MetadataRow(number, strings, labels, includes_rows=includes_rows)
+    try:
+        labels = labels_of(values.get("labels"))
+        strings = {name: cell_of(name, value) for name, value in values.items() if name != "labels"}
+    except CellError as error:
+        return MetadataRow(number, problem=str(error))
+    if UNUSABLE.search("".join([*strings.values(), *labels])):
+        return MetadataRow(number, problem=_problem_of_characters({**strings, "labels": "".join(labels)}))
+    embedded = next((name for name, value in values.items() if name not in KNOWN and holds_picture(value)), "")
+    return MetadataRow(number, strings, labels, includes_rows=includes_rows, embedded=embedded)
 
 
-def _string(value: object, *, known: bool = True) -> str:
-    """Return a cell as text. Bytes in columns without a meaning, such as embedded pictures, become an empty string."""
-    if isinstance(value, str):
-        return value.strip()
-    if value is None or value != value:
-        return ""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "surrogateescape").strip() if known else ""
-    if isinstance(value, list | dict):
-        return json.dumps(
-            value, ensure_ascii=False, default=lambda inner: "" if isinstance(inner, bytes) else str(inner)
-        )
-    return str(value)
+def _problem_of_characters(values: Mapping[str, str]) -> str:
+    """Return the problem of a row with a character that is not valid in a text."""
+    name, value = next((name, value) for name, value in values.items() if UNUSABLE.search(value))
+    if NOT_UTF8.search(value):
+        return f'column "{name}" is not UTF-8'
+    return f'column "{name}" contains a NUL character, which would cut it off'

@@ -103,9 +103,9 @@ def _address(startup: Path) -> tuple[str, int]:
 
 
 def _data(file: Path) -> Finding:
-    """Return whether the archive of a silo can be read."""
+    """Return whether the archive of a silo can be read, and what it warns of."""
     try:
         archive = archive_of_data(read_site_settings(file).data)
     except UserError as error:
         return Finding("data", str(error), False)
-    return Finding("data", f"{len(archive.split('train')):,} training items", True)
+    return Finding("data", "; ".join([f"{len(archive.split('train')):,} training items", *archive.card.warnings]), True)

@@ -8,6 +8,7 @@ its own items (`Plan.silo_inputs`). They equal the inputs of a run in which all 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,10 +27,11 @@ from silohash.federated.refusal import LARGEST_COUNT, infinite_array
 from silohash.forms import reading
 from silohash.local.label_counts import label_sums
 from silohash.models.specs import ModelSpec
+from silohash.names import canonical, one_spelling, tidy
 from silohash.partitions.base import Partition, SiloRows
 from silohash.runtime.experiment import check_tokens, unfitted_featurisers
 from silohash.runtime.prepared import Prepared, prepare, tower_spec, training_silos
-from silohash.types import MODALITIES, Arrays, Modality, UserError
+from silohash.types import MODALITIES, Arrays, Modality, Rows, UserError
 
 LABEL_SUMS = ("label_counts", "label_items")
 
@@ -159,7 +161,8 @@ class Plan:
 
     Attributes:
         featurisers: the fitted featurizer of each modality.
-        labels: names of the labels, those of all silos, in alphabetical order.
+        labels: names of the labels, those of all silos, in alphabetical order. Names that silos typed differently are one
+            (`silohash.names`).
         sums: the sums of `silohash.local.label_counts.label_sums` over all silos; empty without labels.
         sizes: name, number of training items and number of validation items of each silo.
     """
@@ -180,7 +183,8 @@ class Plan:
         Raises:
             UserError: if the silos describe different kinds of features, or none has items of a modality.
         """
-        labels = tuple(sorted({name for message in descriptions for name in json.loads(message.notes["labels"])}))
+        uses = Counter(tidy(name) for message in descriptions for name in json.loads(message.notes["labels"]))
+        labels = tuple(sorted(uses.keys() - one_spelling(uses).keys()))
         featurisers = {
             modality: _fitted(modality, descriptions)
             for modality in MODALITIES
@@ -263,9 +267,16 @@ class Plan:
         if archive.labels is None:
             return archive
         labels = np.zeros((len(archive), len(self.labels)), archive.labels.dtype)
-        known = [column for column, name in enumerate(archive.label_names) if name in self.labels]
-        labels[:, [self.labels.index(archive.label_names[column]) for column in known]] = archive.labels[:, known]
+        places = _places(self.labels, archive.label_names)
+        for column in np.flatnonzero(places >= 0).tolist():
+            labels[:, places[column]] |= archive.labels[:, column]
         return replace(archive, labels=labels, label_names=self.labels)
+
+
+def _places(labels: Sequence[str], names: Sequence[str]) -> Rows:
+    """Return the place of each name among the labels of a plan, ``(n,)`` int64; -1 if it is not one of them."""
+    place = {canonical(label): number for number, label in enumerate(labels)}
+    return np.array([place.get(canonical(name), -1) for name in names], np.int64)
 
 
 def _section(arrays: Arrays, section: str) -> Arrays:
@@ -297,8 +308,6 @@ def _label_sums(labels: Sequence[str], descriptions: Sequence[Message]) -> Array
     for message in descriptions:
         found = _section(dict(message.sums), "labels")
         if found:
-            np.add.at(
-                counts, [labels.index(name) for name in json.loads(message.notes["labels"])], found["label_counts"]
-            )
+            np.add.at(counts, _places(labels, json.loads(message.notes["labels"])), found["label_counts"])
             items += found["label_items"]
     return dict(zip(LABEL_SUMS, (counts, items), strict=True))

@@ -17,6 +17,7 @@ from silohash.features.base import Featuriser
 from silohash.features.device import choose_device
 from silohash.federated.base import ServerState
 from silohash.files import write_bytes, write_json, write_text
+from silohash.names import describe_near
 from silohash.runtime.checkpoint import RunState, has_checkpoint, load_checkpoint
 from silohash.runtime.engine.attendance import Attendance
 from silohash.runtime.engine.port import WAIT_FOR_ALL, Engine, Limits, SiloTask
@@ -148,7 +149,7 @@ def agree(run: Run, engine: Engine, silos: Sequence[str], limits: Limits, notify
         message = read_message(path)
         plan = Plan.decode(message)
     else:
-        plan = Plan.merged(descriptions, silos)
+        plan = _merged(descriptions, silos, notify)
         message = plan.encode()
         write_bytes(path, message.encode())
     present = [silo for silo in range(len(silos)) if silo not in asked.absent]
@@ -157,6 +158,14 @@ def agree(run: Run, engine: Engine, silos: Sequence[str], limits: Limits, notify
     _check_start(asked, silos, needed)
     for silo, reason in asked.absent.items():
         notify(f"{silos[silo]} does not take part yet: it {reason.removesuffix('.')}.")
+    return plan
+
+
+def _merged(descriptions: Sequence[Message], silos: Sequence[str], notify: Notify) -> Plan:
+    """Return the plan of a run that begins, after naming labels of the silos that look similar."""
+    plan = Plan.merged(descriptions, silos)
+    if near := describe_near("labels of the silos", plan.labels):
+        notify(near)
     return plan
 
 

@@ -16,7 +16,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from silohash.data.formats.folder import LABELS, SPLIT_OF, allowed_labels, problems_of_values, row_ids
+from silohash.data.formats.file_names import FoundName, find_names
+from silohash.data.formats.folder import (
+    LABELS,
+    SPLIT_OF,
+    allowed_labels,
+    problems_of_values,
+    row_ids,
+    with_one_spelling,
+)
 from silohash.data.formats.metadata import FILES, MetadataRow, read_metadata
 from silohash.data.links import Boundary
 from silohash.data.pictures.formats import NAMES, SUFFIXES
@@ -141,13 +149,17 @@ class FolderScanner:
             scan.unsettled, scan.complete = True, False
         boundary = Boundary(self.folder)
         if self._rows is not None:
+            found = find_names(self.folder, (row.values.get("file_name", "") for _, row in self._rows.rows))
             for name, row in self._rows.rows:
-                self._add_row(scan, name, row, self._rows.allowed, boundary, now)
+                picture = found[row.values.get("file_name", "")]
+                self._add_row(scan, name, row, picture, self._rows.allowed, boundary, now)
 
     def _read_rows(self, scan: Scan, metadata: Path, files: object) -> None:
         try:
             _, rows = read_metadata(self.folder)
-            self._rows = _Rows(files, list(zip(row_ids(rows), rows, strict=True)), allowed_labels(self.folder))
+            allowed = allowed_labels(self.folder)
+            named = zip(row_ids(rows), with_one_spelling(rows, allowed), strict=True)
+            self._rows = _Rows(files, list(named), allowed)
         except UserError as error:
             scan.problems[metadata.name] = str(error)
             scan.complete = False
@@ -157,6 +169,7 @@ class FolderScanner:
         scan: Scan,
         name: str,
         row: MetadataRow,
+        picture: FoundName,
         allowed: tuple[str, ...] | None,
         boundary: Boundary,
         now: float,
@@ -165,14 +178,14 @@ class FolderScanner:
         values, where = row.values, f"row {row.number}"
         if SPLIT_OF.get(values.get("split", "").lower()) == "query":
             return
-        problem = row.problem or _problem_of_picture(values.get("file_name", ""), boundary)
+        problem = row.problem or _problem_of_picture(picture.name, boundary)
         problem = problem or next(problems_of_values(row, allowed, needs_split=False), "")
         if not problem and name in scan.items:
             problem = f'the id "{name}" occurs in an earlier row'
         if problem:
             scan.problems[where] = problem
             return
-        self._add(scan, name, values.get("file_name", ""), values.get("text", ""), row.labels, now)
+        self._add(scan, name, picture, values.get("text", ""), row.labels, now)
 
     def _add_pictures(self, scan: Scan, now: float) -> None:
         boundary = Boundary(self.folder)
@@ -186,18 +199,19 @@ class FolderScanner:
             if Path(name).suffix.lower() not in SUFFIXES:
                 scan.problems[name] = f"its name does not end like that of a {NAMES} file"
             elif boundary.contains(name):
-                self._add(scan, name, name, "", (), now)
+                self._add(scan, name, FoundName(name), "", (), now)
             else:
                 scan.problems[name] = "it is a link that leads out of the folder"
 
-    def _add(self, scan: Scan, name: str, picture: str, text: str, labels: tuple[str, ...], now: float) -> None:
+    def _add(self, scan: Scan, name: str, found: FoundName, text: str, labels: tuple[str, ...], now: float) -> None:
         """Add an item, or note why it has to wait or cannot be used."""
+        picture = found.name
         signature: tuple[int, ...] = ()
         if picture:
             try:
                 stat = (self.folder / picture).stat()
             except (FileNotFoundError, NotADirectoryError, ValueError):
-                scan.problems[name] = f'the picture "{picture}" is missing'
+                scan.problems[name] = f'the picture "{picture}" is missing{found.hint}'
                 return
             except OSError as error:  # it may be there, so an earlier version is kept
                 scan.problems[name] = f'the picture "{picture}" cannot be read ({error.strerror})'

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -290,3 +292,101 @@ def test_features_without_pictures_to_show_keep_which_items_share_one(tmp_path, 
     assert not set(of_item[archive.split("query")].tolist()) & set(of_item[archive.split("database")].tolist())
     write_native(tmp_path / "native", archive)
     assert picture_numbers(read_native(tmp_path / "native")).tolist() == of_item.tolist()
+
+
+def test_labels_and_ids_of_two_systems_are_one(tmp_path):
+    spelled = ["d\u00e4nemark", "da\u0308nemark", "boat", "boat\u200b", "bo\u200dat", "\u00a0boat", "2", "2.0", "2.0"]
+    write_csv(tmp_path, [{"id": f"i{place}", "text": "x", "labels": label} for place, label in enumerate(spelled)])
+    archive = read_folder(tmp_path)
+    assert archive.label_names == ("2.0", "boat", "d\u00e4nemark")
+    assert archive.labels.sum(axis=0).tolist() == [3, 4, 2]
+    assert archive.card.warnings[1:] == ()
+    (tmp_path / "labels.txt").write_text("2\nda\u0308nemark\nboat\nboat\u200b\n")
+    archive = read_folder(tmp_path)
+    assert (archive.label_names, archive.labels.sum(axis=0).tolist()) == (("2", "d\u00e4nemark", "boat"), [3, 2, 4])
+    assert archive.card.skipped == ()
+    write_csv(tmp_path, [{"id": name, "text": "x"} for name in ("a", "a\u200b", "2", "2.0", "A")])
+    archive = read_folder(tmp_path)
+    assert archive.ids.tolist() == ["a", "2", "A"]
+    assert reasons(archive) == {
+        3: 'the id "a" occurs in an earlier row',
+        5: 'the id "2.0" occurs in an earlier row, written as "2"',
+    }
+
+
+def test_labels_that_are_probably_not_meant_are_warned_of(tmp_path):
+    write_csv(tmp_path, [{"text": "nan", "labels": label} for label in ("bird; tree", "tree", "Tree", "N/A")])
+    warnings = read_folder(tmp_path).card.warnings
+    for words in ('"Tree" and "tree"', 'contain ";"', '"N/A"', "row 2, 3, 4, 5. Leave"):
+        assert any(words in warning for warning in warnings)
+
+
+def test_files_of_another_system_are_found_or_suggested(tmp_path):
+    draw(tmp_path, "market/U\u0308.png", "IMG.JPG", "other.png")
+    rows = [
+        {"file_name": name, "text": "x"}
+        for name in ("market\\\u00dc.png", "./market//\u00dc.png", "img.jpg", "other.png")
+    ]
+    write_csv(tmp_path, rows)
+    archive = read_folder(tmp_path)
+    assert archive.ids.tolist() == ["market/\u00dc.png", "market/\u00dc.png#2", "other.png"]
+    assert archive.image.names == ("market/U\u0308.png", "market/U\u0308.png", "other.png")
+    assert reasons(archive) == {4: 'the picture "img.jpg" is missing (did you mean "IMG.JPG"?)'}
+
+
+@pytest.mark.parametrize("how", ["copy", "link", "hard link", "spelling"])
+def test_a_picture_and_its_copies_stay_in_one_split(tmp_path, how):
+    rows = []
+    for number, row in enumerate(pictures(tmp_path, 40)):
+        file, other = tmp_path / row["file_name"], tmp_path / "pictures" / f"copy {number}.png"
+        if how == "copy":
+            shutil.copy(file, other)
+        elif how == "link":
+            other.symlink_to(file)
+        elif how == "hard link":
+            other.hardlink_to(file)
+        else:
+            other = tmp_path / "." / "pictures" / ".." / file.relative_to(tmp_path)
+        second = f"pictures/../{row['file_name']}" if how == "spelling" else str(other.relative_to(tmp_path))
+        rows += [row, row | {"file_name": second}]
+    write_csv(tmp_path, rows)
+    archive = read_folder(tmp_path)
+    assert len(archive) == 80
+    of_picture = np.arange(80) // 2
+    assert set(of_picture[archive.split("query")]).isdisjoint(of_picture[archive.split("database")])
+    assert len(archive.split("query")) == 8
+    assert len(set(picture_numbers(archive).tolist())) == 40
+    named = [warning for warning in archive.card.warnings if warning.startswith("40 picture files are copies")]
+    assert bool(named) == (how != "spelling")
+
+
+def test_queries_whose_picture_is_in_the_database_are_left_out(tmp_path):
+    rows = pictures(tmp_path, 5)
+    shutil.copy(tmp_path / "pictures" / "0.png", tmp_path / "copy.png")
+    rows.append({"file_name": "copy.png", "text": "copied"})
+    rows.append({"file_name": "./pictures/1.png", "text": "again"})
+    rows.append({"file_name": "", "text": "picture 0"})
+    parts = ("train", "database", "train", "query", "query", "test", "query", "query")
+    write_csv(tmp_path, [row | {"split": part} for row, part in zip(rows, parts, strict=True)])
+    archive = read_folder(tmp_path)
+    assert [archive.split(name).tolist() for name in ("query", "database", "train")] == [[3, 4, 7], [0, 1, 2], [0, 2]]
+    assert archive.card.notes["queries left out because their pictures are in the database"] == "2"
+    assert any(
+        '(2) are in the database as well: "copy.png", "pictures/1.png#2"' in one for one in archive.card.warnings
+    )
+    kept = read_folder(tmp_path, keep_shared_queries=True)
+    assert kept.split("query").tolist() == [3, 4, 5, 6, 7]
+    assert any("(2) are in the database as well" in one for one in kept.card.warnings)
+
+
+def test_equal_features_in_query_and_database_are_warned_of(tmp_path):
+    write_csv(tmp_path, [{"text": "x", "split": part} for part in ("query", "query", "train")])
+    np.save(tmp_path / "image.npy", np.array([[1, 2], [3, 4], [3, 4]], np.float32))
+    archive = read_folder(tmp_path)
+    assert archive.split("query").tolist() == [0, 1]
+    assert any('queries (1) equal those of an item of the database: "row-3"' in one for one in archive.card.warnings)
+
+
+def test_columns_of_embedded_pictures_are_warned_of(tmp_path):
+    (tmp_path / "metadata.jsonl").write_text('{"text": "x", "image": "data:image/png;base64,iVBOR"}\n')
+    assert any('The column "image" holds pictures themselves' in one for one in read_folder(tmp_path).card.warnings)

@@ -57,6 +57,17 @@ def test_good_kits(kits: Path, flower: bool) -> None:
     assert [bad(kits / name) for name in ("north", SERVER, LEADER)] == [{}, {}, {}]
 
 
+def test_labels_that_look_similar_are_named(kits: Path) -> None:
+    site = kits / "north" / "local" / SITE_FILE
+    folder = kits / "similar"
+    folder.mkdir()
+    (folder / "metadata.csv").write_text("text,labels\na,Sea\nb,sea\nc,sea\n")
+    site.write_text(f'silo = "north"\n[data]\npath = "{folder}"\n')
+    found = {finding.subject: finding.text for finding in check_kit(kits / "north")}
+    assert found["data"].startswith("2 training items; ")
+    assert 'look similar but are different: "Sea" and "sea"' in found["data"]
+
+
 def test_certificates_and_the_clock(kits: Path) -> None:
     soon = datetime.now(UTC) + timedelta(days=70)
     assert "Make new kits" in bad(kits / SERVER, now=soon)["rootCA.pem"]

@@ -125,6 +125,27 @@ def test_labels_that_one_silo_lacks_are_counted_as_zero(archives: tuple[Path, li
     assert plan.sums["label_items"][0] == 60
 
 
+def test_labels_that_silos_typed_differently_are_one(archives: tuple[Path, list[Path]]) -> None:
+    messages = descriptions(archives[1])
+    before = Plan.merged(messages, NAMES)
+    for typed in ("violin\u200b", "\u00a0violin", "vio\u00adlin", "vio\u200dlin"):
+        notes = {
+            **messages[0].notes,
+            "labels": json.dumps(json.loads(messages[0].notes["labels"].replace("violin", typed))),
+        }
+        plan = Plan.merged([replace(messages[0], notes=notes), *messages[1:]], NAMES)
+        assert plan.labels == before.labels
+        assert same_arrays(plan.sums, before.sums)
+    archive = archive_of(resolved(archives[1][0]).config)
+    names = tuple(f"{name}\ufeff" for name in archive.label_names)
+    own = resolved(archives[1][0])
+    spelled = before.silo_inputs(replace(archive, label_names=names), own, 0)
+    expected = before.silo_inputs(archive, own, 0)
+    device = torch.device("cpu")
+    assert np.array_equal(spelled.silo(0, device)[0].labels, expected.silo(0, device)[0].labels)
+    assert expected.silo(0, device)[0].labels.any()
+
+
 def test_features_of_another_form_are_refused(archives: tuple[Path, list[Path]]) -> None:
     messages = descriptions(archives[1])
     other = replace(messages[1], notes={**messages[1].notes, "features/image": '{"kind": "given", "width": 3}'})

@@ -190,6 +190,28 @@ def test_silo_whose_description_cannot_be_used_is_left_out(archive: Path, tmp_pa
     ]  # fmt: skip
 
 
+class Shouting(Sites):
+    """Sites of which the second one writes its labels in uppercase."""
+
+    def do(self, task):
+        result = super().do(task)
+        notes = result.update.notes
+        if task.silo != 1 or task.kind != "describe":
+            return result
+        return replace(result, update=replace(result.update, notes={**notes, "labels": notes["labels"].upper()}))
+
+
+@pytest.mark.whole_run
+def test_labels_of_silos_that_look_similar_are_named_before_training(archive: Path, tmp_path: Path) -> None:
+    run, said = Run(tmp_path / "apart", load_resolved(tables(archive, "fedavg"))), []
+    run.folder.mkdir()
+    engine = InProcess(Shouting(site_archives(archive, tmp_path / "sites"), tmp_path / "state"))
+    plan = agree(run, engine, NAMES, Limits(), said.append)
+    assert len(said) == 1
+    assert said[0].startswith("These labels of the silos look similar but are different: ")
+    assert {name.casefold() for name in plan.labels} < {*plan.labels}
+
+
 class Interrupted(Records):
     """An observer that interrupts a run after its third round."""
 

@@ -87,6 +87,19 @@ def test_rows_of_metadata_are_items(folder: Path) -> None:
     }
 
 
+def test_names_that_another_system_typed(folder: Path) -> None:
+    (folder / "sub").mkdir()
+    for name in ("sub/u\u0308.png", "B.PNG"):
+        (folder / name).write_bytes(b"content")
+    (folder / "metadata.csv").write_text(
+        "id,file_name,labels\none,sub\\\u00fc.png,sea|sea\u200b\ntwo,b.png,bo\u200dat\nthree,./sub/u\u0308.png,boat\n"
+    )
+    scan = FolderScanner(folder).scan(later())
+    found = {name: (item.picture, item.labels) for name, item in scan.items.items()}
+    assert found == {"one": ("sub/u\u0308.png", ("sea",)), "three": ("sub/u\u0308.png", ("bo\u200dat",))}
+    assert scan.problems == {"two": 'the picture "b.png" is missing (did you mean "B.PNG"?)'}
+
+
 def test_rows_are_left_out_as_by_a_first_indexing(folder: Path) -> None:
     (folder / "metadata.csv").write_text(
         "id,text,labels,split\na,red,boat,train\nb,red,boat,qurey\nc,red,car,train\nd,red,sky|boat,query\n"

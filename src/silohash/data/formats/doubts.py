@@ -1,0 +1,105 @@
+"""Name what is probably not meant in a table of metadata: labels that look alike, hold several labels, or stand for none."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from silohash.data.formats.cells import WRITE_LABELS
+from silohash.names import describe_near, similar, tidy
+from silohash.visible import visible
+
+MOST_NAMED = 5
+"""Number of rows or names that a warning names."""
+
+MOST_VALUES = 10_000
+"""Number of different values of a column up to which they are compared."""
+
+LARGEST_SHARE = 0.5
+"""Number of different values of a column, per item, up to which they are taken for groups of items."""
+
+NOTHING = frozenset({"", "nan", "none", "null", "nil", "n/a", "#n/a", "na", "<na>", "nat", "-", "--", "?", "undefined"})
+"""How programs and people write that there is no value, in lowercase."""
+
+LONGEST_NOTHING = max(map(len, NOTHING)) + len("['']")
+SEPARATOR = re.compile(r"[,;/|\uff0c\u3001\uff1b\uff5c\u00a6\u061b\u060c&+]|\\\\")
+"""Characters that may separate labels within one."""
+
+
+def stands_for_nothing(value: str) -> bool:
+    """Return whether a value is a word for a missing value."""
+    return 0 < len(value) <= LONGEST_NOTHING and value.strip("[](){}'\" ").casefold() in NOTHING
+
+
+def listed(values: Sequence[object]) -> str:
+    """Return the first values of a list, and how many more there are."""
+    more = f" and {len(values) - MOST_NAMED:,} more" if len(values) > MOST_NAMED else ""
+    return ", ".join(f"{value:,}" if isinstance(value, int) else str(value) for value in values[:MOST_NAMED]) + more
+
+
+def quoted(values: Sequence[str]) -> str:
+    """Return the first names of a list in quotation marks, and how many more there are."""
+    return listed([f'"{visible(value)}"' for value in values])
+
+
+def doubts_about_labels(names: Collection[str]) -> Iterator[str]:
+    """Yield a sentence per kind of labels that are probably not meant."""
+    if near := describe_near("labels", names):
+        yield near
+    for separator, joined in joined_labels(names).items():
+        yield (
+            f'These labels contain "{separator}", and parts of them occur several times: {quoted(joined)}. {WRITE_LABELS} '
+            "if they are several labels each."
+        )
+    if nothing := list(filter(stands_for_nothing, names)):
+        yield (
+            f"These labels look like missing values, but count as labels: {quoted(nothing)}. Leave the cells empty if the "
+            "items have no labels."
+        )
+
+
+def doubts_about_texts(texts: Mapping[int, str]) -> Iterator[str]:
+    """Yield a sentence if texts, by the numbers of their rows, stand for none."""
+    if nothing := [number for number, text in texts.items() if stands_for_nothing(text)]:
+        yield (
+            f"The texts of some rows look like missing values, but count as texts: row {listed(nothing)}. Leave the cells "
+            "empty if the items have no text."
+        )
+
+
+def doubts_about_values(column: str, values: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence if values that divide the items into groups look similar.
+
+    Args:
+        column: name of the column.
+        values: its value for each item. If most are different, they are not groups.
+    """
+    different = set(values)
+    if len(different) <= min(MOST_VALUES, LARGEST_SHARE * len(values)) and (
+        near := describe_near(f'values of column "{column}"', different)
+    ):
+        yield near
+
+
+def joined_labels(names: Collection[str]) -> dict[str, list[str]]:
+    """Return the labels that are probably several, by the character between them.
+
+    A part of such a label is a label by itself, or a part of another one.
+
+    Example:
+        >>> joined_labels(["bird", "bird; tree", "rock, paper", "sea"])
+        {';': ['bird; tree']}
+    """
+    parts: dict[str, dict[str, list[str]]] = {}
+    for name in names:
+        for separator in dict.fromkeys(SEPARATOR.findall(name)):
+            parts.setdefault(separator, {})[name] = [similar(part) for part in name.split(separator) if tidy(part)]
+    whole = Counter(map(similar, names))
+    found = {}
+    for separator, of_name in parts.items():
+        uses = whole + Counter(part for split in of_name.values() for part in dict.fromkeys(split))
+        joined = [name for name, split in of_name.items() if len(split) > 1 and any(uses[part] > 1 for part in split)]
+        if joined:
+            found[separator] = joined
+    return found

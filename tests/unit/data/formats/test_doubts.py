@@ -1,0 +1,74 @@
+"""What is probably not meant in a table: labels that are several, look alike, or stand for none."""
+
+from __future__ import annotations
+
+import pytest
+
+from silohash.data.formats.doubts import (
+    doubts_about_labels,
+    doubts_about_texts,
+    doubts_about_values,
+    joined_labels,
+    listed,
+    quoted,
+    stands_for_nothing,
+)
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["bird; tree", "bird, tree", "bird", "tree"], {";": ["bird; tree"], ",": ["bird, tree"]}),
+        (["bird; tree", "tree; sea"], {";": ["bird; tree", "tree; sea"]}),
+        (["bird\uff0ctree", "tree"], {"\uff0c": ["bird\uff0ctree"]}),
+        (["a|b", "a"], {"|": ["a|b"]}),
+        (["Bird; Tree", "bird"], {";": ["Bird; Tree"]}),
+        (["red & white", "red"], {"&": ["red & white"]}),
+        (["x/y", "x"], {"/": ["x/y"]}),
+        (["London, UK", "AC/DC", "rock; paper", "sea"], {}),
+        (["C++", "C", "a,"], {}),
+    ],
+)
+def test_labels_that_are_several(names, found):
+    assert joined_labels(names) == found
+
+
+def test_doubts_are_sentences():
+    assert list(doubts_about_labels(["bird", "tree"])) == []
+    assert list(doubts_about_labels(["Sea", "sea", "sea; sky", "N/A"])) == [
+        'These labels look similar but are different: "Sea" and "sea". Write them the same way if they mean the same.',
+        'These labels contain ";", and parts of them occur several times: "sea; sky". Write labels as bird|tree, or as a '
+        'list such as ["bird", "tree"] if they are several labels each.',
+        'These labels look like missing values, but count as labels: "N/A". Leave the cells empty if the items have no '
+        "labels.",
+    ]
+
+
+def test_texts_that_stand_for_none():
+    assert list(doubts_about_texts({2: "a dog", 3: ""})) == []
+    assert list(doubts_about_texts({2: "nan", 3: "None", 4: "x"})) == [
+        "The texts of some rows look like missing values, but count as texts: row 2, 3. Leave the cells empty if the items "
+        "have no text."
+    ]
+
+
+def test_values_that_divide_the_items():
+    museums = ["Bern", "bern", "Z\u00fcrich", "Zu\u0308rich", "basel", "basel", "basel", "bern", "bern", "bern"]
+    assert list(doubts_about_values("museum", museums)) == [
+        'These values of column "museum" look similar but are different: "Bern" and "bern". Write them the same way if they '
+        "mean the same."
+    ]
+    assert list(doubts_about_values("title", ["Boat", "boat", "a", "b"])) == []
+
+
+def test_words_for_nothing():
+    for value in ("nan", "None", "NULL", "N/A", "#N/A", "<NA>", "-", "[nan]", "['']", "{}"):
+        assert stands_for_nothing(value)
+    for value in ("", "banana", "non", "0", "sea", "no"):
+        assert not stands_for_nothing(value)
+
+
+def test_the_first_five_are_named():
+    assert listed([1000, 2]) == "1,000, 2"
+    assert listed(range(7)) == "0, 1, 2, 3, 4 and 2 more"
+    assert quoted(["a\u200b", "b"]) == '"a⟨U+200B⟩", "b"'
