@@ -31,7 +31,6 @@ PACKAGES = {
     "transformers": "published backbones: pip install 'silohash[backbones]'",
     "onnxscript": "saving networks with operations that torch's older ONNX exporter lacks: pip install 'silohash[onnx]'",
     "nvflare": "training with silos on other machines: pip install 'silohash[training]'",
-    "flwr": "training with silos on other machines through Flower: pip install 'silohash[flower]'",
     "tensorboard": "curves in TensorBoard: pip install 'silohash[tensorboard]'",
 }
 

@@ -73,7 +73,7 @@ class ModelSpec:
         return any(tower.kind == "regions" for tower in self.towers.values())
 
     def to_json(self) -> dict[str, Any]:
-        """Return the spec as a JSON value. A coarser level is left out if there is none, as earlier versions did."""
+        """Return the spec as a JSON value. A coarser level is left out if there is none."""
         towers = {name: asdict(spec) for name, spec in self.towers.items()}
         coarse = {"coarse_classes": self.coarse_classes} if self.coarse_classes else {}
         return {"towers": towers, "classes": self.classes, "class_head": self.class_head, **coarse}

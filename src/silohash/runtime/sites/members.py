@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from silohash.files import explaining_disk_errors
-from silohash.runtime.sites.kits import LOCAL, SITE_FILE, uses_flower
+from silohash.runtime.sites.kits import LOCAL, SITE_FILE
 from silohash.runtime.sites.settings import read_site_settings
 from silohash.types import Notify, UserError
 
@@ -38,21 +38,6 @@ class Member:
     logs: Sequence[str] = ()
 
 
-def member_of(kit: Path) -> Member:
-    """Return the process of a kit.
-
-    Raises:
-        UserError: if the folder is not the kit of a server or of a silo.
-    """
-    if uses_flower(kit):
-        from silohash.runtime.engine.flower.members import flower_member
-
-        return flower_member(kit)
-    from silohash.runtime.engine.flare.members import flare_member
-
-    return flare_member(kit)
-
-
 def run_member(kit: Path, notify: Notify, stopped: threading.Event | None = None) -> None:
     """Run the process of a kit, and start it again whenever it ends, until Ctrl-C or the event.
 
@@ -67,6 +52,8 @@ def run_member(kit: Path, notify: Notify, stopped: threading.Event | None = None
     Raises:
         UserError: if the folder is not the kit of a server or of a silo.
     """
+    from silohash.runtime.engine.flare.members import member_of
+
     stopped, member = stopped or threading.Event(), member_of(kit)
     path = os.pathsep.join(part for part in sys.path if part)
     environment = {**os.environ, "PYTHONPATH": path, **member.environment}

@@ -78,7 +78,7 @@ def train_at_sites(
     with run.writing(LOCK_SECONDS):
         if has_checkpoint(run.checkpoint):
             # Before anything of that run is replaced, at the server or at the silos.
-            load_checkpoint(run.checkpoint, resolved.config.digest(), resolved.config.located_digest())
+            load_checkpoint(run.checkpoint, resolved.config.digest())
         write_json(folder / ENVIRONMENT, environment(resolved.config))
         write_text(run.config_path, resolved.config.to_toml())
         engine.start(silos)

@@ -1,4 +1,4 @@
-"""Processes of a federation's members: which engine's they are, and that they are started again."""
+"""Processes of a federation's members: they are started again, and end with the block beside which they run."""
 
 from __future__ import annotations
 
@@ -12,27 +12,20 @@ import pytest
 
 from silohash.runtime.sites import members
 from silohash.runtime.sites.kits import Training
-from silohash.runtime.sites.members import Member, member_beside, member_of, run_member
+from silohash.runtime.sites.members import Member, member_beside, run_member
 from silohash.types import UserError
+
+MEMBER_OF = "silohash.runtime.engine.flare.members.member_of"
 
 
 @pytest.fixture(scope="module")
 def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("cryptography")
-    from silohash.runtime.engine.flower.kits import write_flower_kits
+    pytest.importorskip("nvflare")
+    from silohash.runtime.engine.flare.kits import write_kits
 
     folder = tmp_path_factory.mktemp("members") / "kits"
-    write_flower_kits(folder, ["north"], Training())
+    write_kits(folder, ["north"], Training())
     return folder
-
-
-def test_kit_tells_its_engine(kits: Path, tmp_path: Path) -> None:
-    assert member_of(kits / "north").command[3] == "silohash.runtime.engine.flower.site"
-    pytest.importorskip("nvflare")
-    from silohash.runtime.engine.flare.kits import write_flare_kits
-
-    write_flare_kits(tmp_path / "kits", ["north"], Training())
-    assert member_of(tmp_path / "kits" / "north").command[3] == "nvflare.private.fed.app.client.client_train"
 
 
 def test_process_that_dies_is_started_again(
@@ -43,7 +36,8 @@ def test_process_that_dies_is_started_again(
         f"import os, sys; open({str(log)!r}, 'a').write('x'); print('out'); print(os.environ['A'], file=sys.stderr); "
         "sys.exit(7)"
     )
-    monkeypatch.setattr(members, "member_of", lambda kit: Member([sys.executable, "-c", code], {"A": "1"}, ["log.txt"]))
+    member = Member([sys.executable, "-c", code], {"A": "1"}, ["log.txt"])
+    monkeypatch.setattr(MEMBER_OF, lambda kit: member)
     monkeypatch.setattr(members, "RESTART_SECONDS", 0.0)
     stopped = threading.Event()
 
@@ -65,7 +59,7 @@ def test_process_that_dies_is_started_again(
 
 def test_process_beside_a_block_ends_with_it(kits: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     code = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
-    monkeypatch.setattr(members, "member_of", lambda kit: Member([sys.executable, "-c", code]))
+    monkeypatch.setattr(MEMBER_OF, lambda kit: Member([sys.executable, "-c", code]))
     said: list[str] = []
     with member_beside(kits / "north", "north", said.append):
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():

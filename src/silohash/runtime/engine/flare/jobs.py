@@ -31,7 +31,7 @@ from silohash.runtime.engine.flare.kits import ADMIN, CONTROLLER, EXECUTOR
 from silohash.runtime.engine.port import Limits
 from silohash.runtime.events import Observer
 from silohash.runtime.sites.attempts import LostJobError, missed, train_in_jobs, wait_for
-from silohash.runtime.sites.kits import LEADER
+from silohash.runtime.sites.kits import ADMIN_FILE, ENGINE, LEADER, STARTUP
 from silohash.types import Notify, UserError
 
 LOG = "log.txt"
@@ -85,8 +85,10 @@ def session(kit: Path, seconds: float = 20.0) -> Iterator[Session]:
     Raises:
         UserError: if the folder is not a kit, or the server cannot be reached.
     """
-    if not (kit / "startup").is_dir():
-        raise UserError(f"{kit} is not the kit that starts runs. Give its folder, such as museums/{LEADER}.")
+    if not (kit / STARTUP / ADMIN_FILE).is_file():
+        raise UserError(
+            f"{kit} is not the kit that starts runs of members that {ENGINE}. Give its folder, such as museums/{LEADER}."
+        )
     with _logged(kit / LOG) as log:
         try:
             with redirect_stdout(log):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from silohash.files import write_json
 from silohash.runtime.engine.flare.kits import ORGANIZATION
-from silohash.runtime.sites.kits import CLIENT_FILE, LOCAL, SERVER_FILE, SITE_FILE, STARTUP
+from silohash.runtime.sites.kits import CLIENT_FILE, ENGINE, LOCAL, SERVER_FILE, SITE_FILE, STARTUP
 from silohash.runtime.sites.members import Member
 from silohash.runtime.sites.settings import read_site_settings
 from silohash.types import UserError
@@ -29,7 +29,7 @@ FLARE's defaults (64 MiB, 5 s, 60 s) send everything again on links below 13 MB/
 fails. With these values, the bytes on their way arrive in time at 140 kB/s."""
 
 
-def flare_member(kit: Path) -> Member:
+def member_of(kit: Path) -> Member:
     """Return the process of a kit. A server then stores its jobs in the folder of its kit.
 
     Raises:
@@ -43,7 +43,9 @@ def flare_member(kit: Path) -> Member:
         name = read_site_settings(kit / LOCAL / SITE_FILE).silo
         module, file, settings = "client.client_train", CLIENT_FILE, [f"uid={name}"]
     else:
-        raise UserError(f"{kit} is not the kit of a server or of a silo. Make kits with: silohash federation kits")
+        raise UserError(
+            f"{kit} is not the kit of a server or of a silo that {ENGINE}. Make kits with: silohash federation kits"
+        )
     command = [
         sys.executable, "-u", "-m", f"nvflare.private.fed.app.{module}", "-m", str(kit.resolve()), "-s", file,
         "--set", "secure_train=true", f"org={ORGANIZATION}", "config_folder=config", *settings,

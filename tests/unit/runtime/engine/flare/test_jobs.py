@@ -136,6 +136,12 @@ def test_server_that_is_too_busy_to_answer(
 
     monkeypatch.setattr(jobs, "new_secure_session", busy)
     (tmp_path / "startup").mkdir()
+    with (
+        pytest.raises(UserError, match="is not the kit that starts runs of members that NVIDIA FLARE connects"),
+        session(tmp_path),
+    ):
+        pass
+    (tmp_path / "startup" / "fed_admin.json").write_text("{}")
     with pytest.raises(UserError, match=r"cannot be reached \(.*timeout.*silohash server"), session(tmp_path):
         pass
     assert capfd.readouterr() == ("", "")
