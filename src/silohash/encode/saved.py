@@ -186,8 +186,8 @@ class SavedModel:
         record = read_json(folder / MODEL_RECORD, ModelRecord, remedy=TRAIN_AGAIN)
         if record.format_version != FORMAT_VERSION:
             raise UserError(
-                f"{folder} has format version {record.format_version}, written by silohash {record.silohash}, and this silohash "
-                f"reads version {FORMAT_VERSION}. {TRAIN_AGAIN}"
+                f"{folder} has format version {record.format_version} (written by silohash {record.silohash}), and this "
+                f"silohash reads version {FORMAT_VERSION}. {TRAIN_AGAIN}"
             )
         with reading(folder / MODEL_RECORD, remedy=TRAIN_AGAIN):
             bits = int(record.config["local"]["bits"])

@@ -106,7 +106,8 @@ def read_fingerprint(path: Path) -> Fingerprint:
         stated = of_value(about, _About)
         if stated.version != VERSION:
             raise UserError(
-                f"{path} has version {stated.version}, and this silohash reads version {VERSION}. Use the silohash that wrote it."
+                f"{path} has version {stated.version}, and this silohash reads version {VERSION}. "
+                "Use the silohash that wrote it."
             )
         text = zlib.decompressobj().decompress(arrays["ids"].tobytes(), MOST_ID_BYTES)
         ids = text.decode("utf-8", "surrogatepass").split("\0")

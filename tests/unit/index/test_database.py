@@ -40,14 +40,16 @@ def test_missing_foreign_and_existing_files(path, tmp_path):
             Store.open(other)
 
 
-def test_a_newer_format_is_refused(path):
+@pytest.mark.parametrize("version", [FORMAT_VERSION - 1, FORMAT_VERSION + 1])
+def test_another_format_is_refused(path, version):
     connection = sqlite3.connect(filled(path))
-    connection.execute(f"PRAGMA user_version = {FORMAT_VERSION + 1}")
+    connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
-    with pytest.raises(UserError, match="newer silohash"):
+    message = f"has format version {version}, but this silohash reads version {FORMAT_VERSION}"
+    with pytest.raises(UserError, match=message):
         Store.open(path)
-    with pytest.raises(UserError, match="newer silohash"):
-        IndexManifest("d", 64, "image", format_version=FORMAT_VERSION + 1)
+    with pytest.raises(UserError, match=message):
+        IndexManifest("d", 64, "image", format_version=version)
 
 
 def everything(path):
