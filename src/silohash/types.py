@@ -195,7 +195,6 @@ class Phase:
         rows: The silo's rows that are used for training, or None for all.
         hides_other_rows: Whether the local method sees only ``rows``. If not, it may also compare a batch with the silo's
             other pairs.
-        regularize: Whether the federated method's loss terms are added to the local ones.
         begin: Called at the start of the phase.
     """
 
@@ -204,7 +203,6 @@ class Phase:
     epochs: int
     rows: Rows | None = None
     hides_other_rows: bool = False
-    regularize: bool = True
     begin: Callable[[], None] | None = None
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from silohash.types import MODALITIES, Modality
+from silohash.types import Modality
 
 TowerKind = Literal["mlp", "conv", "network", "linear", "kernel", "tokens", "regions", "words"]
 
@@ -77,16 +77,3 @@ class ModelSpec:
         towers = {name: asdict(spec) for name, spec in self.towers.items()}
         coarse = {"coarse_classes": self.coarse_classes} if self.coarse_classes else {}
         return {"towers": towers, "classes": self.classes, "class_head": self.class_head, **coarse}
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> ModelSpec:
-        """Return the spec that `to_json` wrote."""
-        towers = {
-            modality: TowerSpec(**{**value["towers"][modality], "shape": tuple(value["towers"][modality]["shape"])})
-            for modality in MODALITIES
-            if modality in value["towers"]
-        }
-        return ModelSpec(
-            towers=towers, classes=int(value["classes"]), class_head=bool(value.get("class_head")),
-            coarse_classes=int(value.get("coarse_classes", 0)),
-        )  # fmt: skip
