@@ -1,4 +1,4 @@
-"""The config of a study: axes of settings with their choices, tables and tuning, read from TOML; explains what is not valid."""
+"""The config of a study: axes of settings with their choices, tables and tuning, read from TOML, with clear messages."""
 
 from __future__ import annotations
 
