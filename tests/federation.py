@@ -165,19 +165,18 @@ class Federation:
         if not one.model.personalized:
             assert Run.open(folder).model.digest("global") == one.model.digest("global")
 
-    def check_encrypted(self, folder: Path, digest: str, one: Run, *, keeper: str = SERVER) -> None:
+    def check_encrypted(self, folder: Path, digest: str, one: Run) -> None:
         """Checks that a run with encrypted sums equals one on one machine without, and that nobody but silos can read it.
 
         Args:
             folder: folder of the run.
             digest: digest of its config.
             one: the run on one machine.
-            keeper: the member whose process runs the rounds.
         """
         apart = Run.open(folder)
         expected = [record.validation for record in one.rounds()]
         assert [record.validation for record in apart.rounds()] == pytest.approx(expected, abs=0.02)
-        checkpoint = self.kits / keeper / RUNS / folder.name / "checkpoint"
+        checkpoint = self.kits / SERVER / RUNS / folder.name / "checkpoint"
         kept = load_checkpoint(checkpoint, digest)
         assert not kept.server.params
         assert kept.server.private.keys() == {"state", "final"}

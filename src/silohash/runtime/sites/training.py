@@ -31,7 +31,7 @@ from silohash.runtime.worker import Worker, set_threads
 from silohash.types import Modality, Notify, UserError
 
 RUNS = "runs"
-"""Folder of the runs in the kit of whoever runs their rounds. They outlive jobs, so that a new job continues a run."""
+"""Folder of the runs in the kit of the server. They outlive jobs, so that a new job continues a run."""
 
 COPIED = ("config.toml", "environment.json", "rounds.jsonl", "model")
 
