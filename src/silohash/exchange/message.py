@@ -90,7 +90,7 @@ class Message:
         """
         try:
             header = json.loads(_metadata(content)["silohash"])
-            if header["schema"] != SCHEMA_VERSION:
+            if int(header["schema"]) != SCHEMA_VERSION:
                 raise UserError(
                     f"A received message has schema {header['schema']}, and this silohash reads schema {SCHEMA_VERSION}. "
                     "Install the same version of silohash everywhere."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import subprocess
 import sys
@@ -220,22 +219,6 @@ def test_a_file_that_was_opened_as_unchanging_is_opened_again_after_a_change(pat
     assert store.version() != before
     assert len(store.load()) == 49
     store.close()
-
-
-def test_an_index_of_format_version_1_is_read(path):
-    filled(path)
-    connection = sqlite3.connect(path, isolation_level=None)
-    content = json.loads(connection.execute("SELECT content FROM head").fetchone()[0])
-    del content["manifest"]["silo"]
-    content["manifest"]["format_version"] = 1
-    text = json.dumps(content, sort_keys=True)
-    connection.execute("UPDATE head SET content = ?, checksum = ?", (text, database.checksum_of(text)))
-    connection.execute("PRAGMA user_version = 1")
-    connection.close()
-    with Store.open(path) as store:
-        assert (store.manifest.format_version, store.manifest.silo, len(store.load())) == (1, "", 50)
-        store.remove(["item-1"])
-    assert len(everything(path)[1]) == 49
 
 
 def test_the_kind_and_the_version_of_a_file_stay(path):
