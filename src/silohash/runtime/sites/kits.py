@@ -18,6 +18,9 @@ STARTUP, LOCAL = "startup", "local"
 SERVER_FILE, CLIENT_FILE, ADMIN_FILE = "fed_server.json", "fed_client.json", "fed_admin.json"
 """Files in ``startup`` of the kits that FLARE connects: those of the server, of a silo, and of whoever starts runs."""
 
+ORGANIZATION = "silohash"
+"""Name that FLARE asks for in each kit."""
+
 ENGINE = "NVIDIA FLARE connects, which is the only engine across machines"
 """Ending of a sentence about a folder that is not a kit."""
 

@@ -16,7 +16,7 @@ from nvflare.lighter.provision import prepare_project
 from nvflare.lighter.provisioner import Provisioner
 
 from silohash.files import check_new_folder, folder_beside, write_json
-from silohash.runtime.sites.kits import LEADER, SERVER, Training, new_silo_key, write_site
+from silohash.runtime.sites.kits import LEADER, ORGANIZATION, SERVER, Training, new_silo_key, write_site
 from silohash.types import UserError
 
 CONTROLLER = "silohash.runtime.engine.flare.controller.RoundsController"
@@ -25,7 +25,6 @@ EXECUTOR = "silohash.runtime.engine.flare.executor.TrainerExecutor"
 ADMIN = "leader@silohash.org"
 """Name under which runs are started. FLARE asks for the form of an address."""
 
-ORGANIZATION = "silohash"
 ALLOWED = "class_allow_list"
 
 
