@@ -118,17 +118,13 @@ def measure_name(row: ResultRow) -> str:
 
 def choices(row: ResultRow) -> str:
     """Return the choices of the protocol that can change a figure, as one line."""
-    if not row.population:
-        return "not recorded"
     round_by = ROUND_WORDS.get(row.round_by, f"round chosen by {row.round_by}")
     return f"{choices_besides_round(row)}; {round_by}"
 
 
 def choices_besides_round(row: ResultRow) -> str:
     """Return the choices of `choices`, without how the round was chosen."""
-    if not row.population:
-        return "not recorded"
-    empty = {"zero": "count 0", "skip": "are left out"}.get(row.no_hits, "are handled in an unrecorded way")
+    empty = "count 0" if row.no_hits == "zero" else "are left out"
     return "; ".join(
         [
             f"{row.population:,} items",
