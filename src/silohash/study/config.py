@@ -446,7 +446,7 @@ def explain(
         known = [field.alias or name for name, field in model.model_fields.items()]
         return f'{where}unknown key "{key}"{suggestion(str(keys[-1]), known)}; known: {", ".join(known)}.'
     if first["type"] == "missing":
-        return f'{where}"{key}" is missing.'
+        return f'{where}"{key}" is missing. Add it to the file.'
     return where + _wrong_value(first, keys, root)
 
 

@@ -173,9 +173,10 @@ def test_the_config_of_a_run_is_not_a_study(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({}, 's.toml: "axis" is missing.'),
-        ({"axis": [{"choice": [{"name": "a"}]}]}, 's.toml: axis 1: "name" is missing.'),
-        ({"axis": [AXIS, {"name": "b", "choice": [{"set": {}}]}]}, 's.toml: axis "b", choice 1: "name" is missing.'),
+        ({}, 's.toml: "axis" is missing. Add it to the file.'),
+        ({"axis": [{"choice": [{"name": "a"}]}]}, 's.toml: axis 1: "name" is missing. Add it to the file.'),
+        ({"axis": [AXIS, {"name": "b", "choice": [{"set": {}}]}]}, 's.toml: axis "b", choice 1: "name" is missing. Add it '
+         "to the file."),
         (
             {"axis": [AXIS], "table": {"row": ["method"]}},
             's.toml: unknown key "table.row" (did you mean "rows"?); known: rows, columns, measure, further_measures, '
