@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -109,6 +110,10 @@ import silohash
 assert set(silohash.__all__) <= set(dir(silohash))
 print(*sorted({name.partition(".")[0] for name in set(sys.modules) - before}))
 """
+SWITCHES = """
+import os, silohash
+print(*(os.environ[name] for name in ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY")))
+"""
 HEAVY = {"torch", "numba", "numpy", "pydantic", "PIL", "pyarrow", "matplotlib", "typer", "typing"}
 
 
@@ -139,3 +144,14 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert HEAVY & set(done.stdout.split()) == set()
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "1"), ("", "1"), ("0", "0"), ("false", "false"), ("1", "1")])
+def test_importing_the_package_switches_reports_off_unless_the_user_decided(before: str | None, after: str) -> None:
+    names = ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    given = dict.fromkeys(names, before) if before is not None else {}
+    done = subprocess.run(
+        [sys.executable, "-c", SWITCHES], capture_output=True, text=True, timeout=300, env=environment | given
+    )
+    assert done.stdout.split() == [after, after], done.stderr
