@@ -16,6 +16,7 @@ from pyarrow import Table
 from pyarrow.parquet import write_table
 
 from silohash.config.toml import toml_value
+from silohash.runtime.run import Run
 from silohash.service.clients.search import Client
 from tests import backbones, nats, recorder, servers
 from tests.integration.test_live_items import Member, Silo
@@ -112,6 +113,7 @@ def test_the_cache_holds_names_in_private_files(watched: Recorder, run: Path) ->
 def test_demo(watched: Recorder) -> None:
     with watched.scenario("demo"):
         watched.silohash("demo", "--out", "demo", *SMALL)
+    assert (watched.work / "demo" / "report.html").is_file()
 
 
 def test_searches_by_words_and_by_a_picture(watched: Recorder, run: Path) -> None:
@@ -179,7 +181,8 @@ def test_study_with_workers_and_tuning(watched: Recorder) -> None:
     text = "".join(f"{name} = {toml_value(item)}\n" for name, item in value.items())
     (watched.work / "study.toml").write_text(text)
     with watched.scenario("study"):
-        watched.silohash("study", "study.toml", "--out", "study", "--processes", "2")
+        watched.silohash("study", "study.toml", "--out", "study", "--processes", "2", "--only", "method=FedAvg")
+    assert list((watched.work / "study" / "tables").iterdir())
 
 
 def test_flare(watched: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,6 +198,7 @@ def test_flare(watched: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     )  # fmt: skip
     with watched.scenario("flare"), Federation.running(root, {"place-0": pooled}) as federation:
         watched.silohash("train", config, "--on", federation.leader, "--out", root / "out", "--quorum", "1")
+    assert len(Run.open(root / "out").rounds()) == 1
 
 
 @pytest.mark.parametrize("engine", ["pgvector", "milvus"])
@@ -251,6 +255,7 @@ def test_encrypted_and_private_training(watched: Recorder, name: str, module: st
     )  # fmt: skip
     with watched.scenario(name):
         watched.silohash("train", config, "--out", name)
+    assert len(Run.open(watched.work / name).rounds()) == 1
 
 
 @needs_offline
