@@ -18,7 +18,8 @@ RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin silohash
 COPY --from=build /opt/silohash /opt/silohash
 # The root file system can be read-only: compiled code and other caches go to /tmp.
 ENV PATH=/opt/silohash/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 \
-    HOME=/tmp SILOHASH_CACHE=/tmp/silohash MPLCONFIGDIR=/tmp/matplotlib NUMBA_CACHE_DIR=/tmp/numba
+    HOME=/tmp SILOHASH_CACHE=/tmp/silohash MPLCONFIGDIR=/tmp/matplotlib NUMBA_CACHE_DIR=/tmp/numba \
+    ORT_DISABLE_TELEMETRY=1 HF_HUB_DISABLE_TELEMETRY=1
 USER 10001:10001
 WORKDIR /federation
 ENTRYPOINT ["silohash"]

@@ -25,12 +25,7 @@ PARALLEL := -n $(WORKERS) --maxprocesses 8 --dist loadfile --no-loadscope-reorde
 COVERAGE ?=
 MEASURED := $(if $(COVERAGE),--cov --cov-report=term --cov-report=json:.coverage.json)
 
-# Flower permits only older releases of a few packages. They are in an environment of their own, in front of .venv.
-FLOWER := .venv-flower
-FLOWER_STAMP := $(FLOWER)/.installed
-FLOWER_TESTS := tests/unit/runtime/engine/flower tests/integration/test_flower.py
-
-.PHONY: help demo test test-fast test-all test-flower coverage mutation lint bench studies page-with-studies clean
+.PHONY: help demo test test-fast test-all coverage mutation lint bench studies page-with-studies clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)$$/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -49,9 +44,6 @@ test-fast: $(STAMP) ## run the unit tests that train nothing; less than a minute
 
 test-all: $(STAMP) ## run every test, including those that take more than a minute
 	$(BIN)/python -m pytest $(PARALLEL) -m "slow or not slow" --timeout=1800
-
-test-flower: $(FLOWER_STAMP) ## run the tests of training with Flower, with what it needs in .venv-flower
-	$(FLOWER)/bin/python -m pytest $(FLOWER_TESTS) -m "slow or not slow" --timeout=1800
 
 coverage: ## run the tests, then print the covered share of lines and branches per file
 	$(MAKE) COVERAGE=yes test
@@ -80,7 +72,7 @@ page-with-studies:
 	@test -n "$(STUDIES)" || { echo "Name a page that has studies, as in: make PAGE=fedbignn studies" >&2; exit 1; }
 
 clean: ## remove what the other targets created: .venv, caches, built packages
-	rm -rf $(VENV) $(FLOWER) .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks .coverage .coverage.* build dist
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .benchmarks .coverage .coverage.* build dist
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(BIN)/python:
@@ -94,11 +86,4 @@ $(BIN)/python:
 $(STAMP): pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt hatchling editables setuptools
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[$(EXTRAS)]'
-	@touch $@
-
-PACKAGES := -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
-$(FLOWER_STAMP): $(STAMP) constraints-flower.txt
-	$(BIN)/python -m venv --without-pip --clear $(FLOWER)
-	echo "import site; site.addsitedir('$$($(BIN)/python $(PACKAGES))')" >"$$($(FLOWER)/bin/python $(PACKAGES))/silohash.pth"
-	$(FLOWER)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-flower.txt flwr httpx
 	@touch $@

@@ -1,11 +1,10 @@
 """Time of a round across machines: a server and three silos as processes on 127.0.0.1, and the same rounds in one process.
 
-    python benchmarks/federation_round.py [--engine flare|flower] [--rounds N] [--smoke]
+    python benchmarks/federation_round.py [--rounds N] [--smoke]
 
 Two models are trained with FedAvg on a few random items, so that almost all of the time is transfer: a small one, and one
 whose parameters take 20 MB, which every silo receives and sends in each round. Connections use TLS with certificates on
 both sides. The first round includes the start of the trainers and is printed by itself; ``median`` is that of the others.
-``--engine flower`` needs the environment of ``make test-flower``.
 """
 
 from __future__ import annotations
@@ -19,13 +18,14 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.members import Members, Watch
+from tests.federation import Federation, Watch
 from tests.runs import tiny, write_archive
 
 from tests.sites import NAMES, site_archives  # isort: skip
 
-from silohash.config.load import ResolvedConfig, load_resolved
+from silohash.config.load import load_resolved
 from silohash.runtime import experiment
+from silohash.runtime.engine.flare.jobs import train_in_federation
 from silohash.runtime.engine.port import Limits
 from silohash.runtime.sites.training import SETUP_SECONDS
 
@@ -38,7 +38,6 @@ ITEMS = 36
 def main() -> None:
     """Start a federation per size, and print the times of its rounds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--engine", choices=("flare", "flower"), default="flare")
     parser.add_argument("--rounds", type=int, default=8, help="rounds, of which the first is not counted; at least 2")
     parser.add_argument("--smoke", action="store_true", help="use the small model alone, to check that it runs")
     options = parser.parse_args()
@@ -47,10 +46,10 @@ def main() -> None:
     print("model       MB per silo   first      median   slowest   in one process   goal")
     for name in ("small",) if options.smoke else SIZES:
         with tempfile.TemporaryDirectory() as folder:
-            measure(name, Path(folder), options.engine, options.rounds)
+            measure(name, Path(folder), options.rounds)
 
 
-def measure(name: str, folder: Path, engine: str, rounds: int) -> None:
+def measure(name: str, folder: Path, rounds: int) -> None:
     """Train one model across processes and in this process, and print a line."""
     width, hidden = SIZES[name]
     pooled = write_archive(folder / "pooled", count=ITEMS)
@@ -66,7 +65,11 @@ def measure(name: str, folder: Path, engine: str, rounds: int) -> None:
         )
     )  # fmt: skip
     across, alone = Watch(), Watch()
-    train_across(engine, folder, archives, config, across)
+    with Federation.running(folder, archives) as federation:
+        limits = Limits(SETUP_SECONDS, len(archives))
+        train_in_federation(
+            federation.leader, config, folder / "across", list(archives), limits=limits, observers=[across]
+        )
     experiment.train(config, folder / "alone", observers=[alone])
     seconds = [record.seconds for record in across.records]
     one = statistics.median(record.seconds for record in alone.records[1:])
@@ -77,22 +80,6 @@ def measure(name: str, folder: Path, engine: str, rounds: int) -> None:
         f"   {most:g} s: {'met' if middle <= most else 'NOT MET'}",
         flush=True,
     )
-
-
-def train_across(engine: str, folder: Path, archives: dict[str, Path], config: ResolvedConfig, watch: Watch) -> None:
-    """Start a server and a silo per archive, and train with them."""
-    if engine == "flare":
-        from silohash.runtime.engine.flare.jobs import train_in_federation
-        from tests.federation import Federation as Connected
-    else:
-        from silohash.runtime.engine.flower.runs import train_in_federation
-        from tests.integration.test_flower import Flower as Connected
-    connected: type[Members] = Connected
-    with connected.running(folder, archives, flower=engine == "flower") as federation:
-        limits = Limits(SETUP_SECONDS, len(archives))
-        train_in_federation(
-            federation.leader, config, folder / "across", list(archives), limits=limits, observers=[watch]
-        )
 
 
 if __name__ == "__main__":

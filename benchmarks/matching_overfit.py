@@ -30,7 +30,7 @@ from silohash.evaluate.relevance import Pairs  # noqa: E402
 from silohash.evaluate.scores import NO_WORDS, Scores  # noqa: E402
 from silohash.features.nodes.word_ids import SPECIAL  # noqa: E402
 from silohash.features.vectors import vectors  # noqa: E402
-from silohash.local.matching.hinge import max_violation  # noqa: E402
+from silohash.local.matching.base import max_violation  # noqa: E402
 from silohash.local.matching.vsepp import VSEParams, VSEpp  # noqa: E402
 from silohash.models.matching_net import MatchingNet, nodes_of, scores_of  # noqa: E402
 from silohash.models.nodes import BOX  # noqa: E402

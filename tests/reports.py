@@ -46,6 +46,11 @@ ROW = ResultRow(
     prior=0.17,
     config_digest="8f3a",
     code_version="0.1.0",
+    population=20_015,
+    no_hits="zero",
+    query_in_database=False,
+    database_code="one view",
+    round_by="validation",
 )
 
 

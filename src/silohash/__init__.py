@@ -6,6 +6,12 @@ neither torch nor numba.
 
 from __future__ import annotations
 
+from os import environ as _environ
+
+for _switch in ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY"):
+    # Read by onnxruntime and huggingface_hub when they are imported. Both take an empty value for a missing one.
+    _environ[_switch] = _environ.get(_switch) or "1"
+
 TYPE_CHECKING = False  # as typing.TYPE_CHECKING, without the time that importing typing takes
 
 if TYPE_CHECKING:

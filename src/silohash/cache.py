@@ -1,8 +1,9 @@
-"""The folder of files that can be computed again."""
+"""The folder of files that can be computed again. SECURITY.md lists what it holds, and who may read it."""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -12,3 +13,15 @@ def cache_folder() -> Path:
     if named:
         return Path(named)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "silohash"
+
+
+def private_cache(kind: str) -> Path:
+    """Return a subfolder of the cache that holds names or contents of a user's files, so only the user may enter it.
+
+    It is created if possible. If an earlier version created it for everyone to enter, it is closed.
+    """
+    folder = cache_folder() / kind
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    return folder

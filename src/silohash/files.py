@@ -140,13 +140,19 @@ def _writer_is_gone(process: int, writer: str | None, *, alone: bool) -> bool:
     return False
 
 
+def open_private(path: str | os.PathLike[str], flags: int) -> int:
+    """Open a file as `open` does, but if it is created, only its owner may read it."""
+    return os.open(path, flags, 0o600)
+
+
 def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
     """Write a file atomically: it either exists with its whole content, or is not changed.
 
     Args:
         path: The file.
         content: Its whole content.
-        private: Whether nobody but its owner may read it, not even while it is written.
+        private: Whether nobody but its owner may read it, not even while it is written. If its folder does not exist,
+            nobody else may enter that either.
 
     Raises:
         UserError: If the disk is full or the file may not be written.
@@ -154,9 +160,8 @@ def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
     beside = _beside(path)
     with explaining_disk_errors(path):
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            mode = 0o600 if private else 0o666
-            with open(beside, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as stream:
+            path.parent.mkdir(mode=0o700 if private else 0o777, parents=True, exist_ok=True)
+            with open(beside, "wb", opener=open_private if private else None) as stream:
                 stream.write(content)
                 stream.flush()
                 os.fsync(stream.fileno())
@@ -170,9 +175,9 @@ def write_text(path: Path, content: str) -> None:
     write_bytes(path, content.encode("utf-8"))
 
 
-def write_json(path: Path, content: Any) -> None:  # noqa: ANN401  any JSON value
-    """Write a JSON file atomically."""
-    write_text(path, json.dumps(content, indent=1, sort_keys=True) + "\n")
+def write_json(path: Path, content: Any, *, private: bool = False) -> None:  # noqa: ANN401  any JSON value
+    """Write a JSON file atomically. See `write_bytes`."""
+    write_bytes(path, f"{json.dumps(content, indent=1, sort_keys=True)}\n".encode(), private=private)
 
 
 def read_json(path: Path, form: type[T], *, remedy: str = AGAIN, missing: str = INTERRUPTED) -> T:
@@ -305,16 +310,17 @@ def read_arrays(path: Path, *, remedy: str = TRAIN_AGAIN, missing: str = INTERRU
 
 
 @contextmanager
-def folder_beside(path: Path) -> Iterator[Path]:
+def folder_beside(path: Path, *, private: bool = False) -> Iterator[Path]:
     """Yield a temporary folder that replaces ``path`` if the block succeeds, and is removed if it fails.
 
-    Ctrl-C at any moment leaves the former folder or the new one, and nothing beside it.
+    Ctrl-C at any moment leaves the former folder or the new one, and nothing beside it. Only its owner may enter a private
+    folder.
     """
     beside = _beside(path)
     aside = beside.with_suffix(".old")
     with explaining_disk_errors(path):
         try:
-            beside.mkdir(parents=True)
+            beside.mkdir(mode=0o700 if private else 0o777, parents=True)
             yield beside
             if path.exists():
                 path.replace(aside)

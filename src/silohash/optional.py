@@ -32,17 +32,12 @@ EXTRAS: Mapping[str, str] = {
     "watchfiles": "service",
     "cryptography": "training",
     "dp_accounting": "privacy",
-    "flwr": "flower",
     "nvflare": "training",
     "tenseal": "encryption",
     "psycopg": "pgvector",
     "pymilvus": "milvus",
 }
 """The extra of silohash that installs each optional package, by the name under which the package is imported."""
-
-
-OWN_ENVIRONMENT = frozenset({"flwr"})
-"""Packages whose versions of other packages exclude those of silohash's other extras."""
 
 
 def installed(package: str) -> bool:
@@ -71,8 +66,7 @@ def sentence(package: str, task: str) -> str:
         >>> sentence("torch", "Training")
         "Training needs torch, which is not installed: pip install 'silohash[train]'"
     """
-    place = ", in an environment of its own" if package in OWN_ENVIRONMENT else ""
-    return f"{task} needs {package}, which is not installed: pip install 'silohash[{EXTRAS[package]}]'{place}"
+    return f"{task} needs {package}, which is not installed: pip install 'silohash[{EXTRAS[package]}]'"
 
 
 def missing_package(error: ImportError) -> str | None:

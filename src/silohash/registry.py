@@ -34,19 +34,6 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     return f' (did you mean "{near[0]}"?)' if near else ""
 
 
-def current_preset(name: str, presets: Iterable[str]) -> str:
-    """Return the present name of a preset. Earlier versions wrote ``reference`` into the configs of runs.
-
-    Example:
-        >>> current_preset("reference", ["recommended", "paper"])
-        'paper'
-    """
-    known = list(presets)
-    if name != "reference" or name in known or "paper" not in known:
-        return name
-    return "authors_code" if "authors_code" in known else "paper"
-
-
 @dataclass(frozen=True)
 class AddedMember:
     """A member that an installed package adds to a family.

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from silohash.cache import cache_folder
+from silohash.cache import private_cache
 from silohash.files import digest_file, digest_json, read_json, write_json
 from silohash.types import UserError
 
@@ -52,7 +52,7 @@ Table: TypeAlias = dict[str, Stamp]
 def table_path(kind: str, folder: Path) -> Path:
     """Return the file that remembers the picture files (`PICTURES`) or other files (`FILES`) of a folder."""
     version = PICTURE_RULE if kind == PICTURES else FILES_VERSION
-    return cache_folder() / kind / f"{digest_json([version, str(folder.resolve())])}.json"
+    return private_cache(kind) / f"{digest_json([version, str(folder.resolve())])}.json"
 
 
 def read_table(kind: str, folder: Path) -> Table:
@@ -113,7 +113,7 @@ def remember(folder: Path, digests: Mapping[str, str]) -> None:
 def _write_table(folder: Path, table: Table) -> None:
     """Write what is remembered of the files of a folder. Without a writable cache nothing is remembered."""
     with suppress(UserError, OSError):
-        write_json(table_path(FILES, folder), {name: [*stamp[:3]] for name, stamp in table.items()})
+        write_json(table_path(FILES, folder), {name: [*stamp[:3]] for name, stamp in table.items()}, private=True)
 
 
 def forget(folder: Path) -> dict[Path, Stamp]:

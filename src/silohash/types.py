@@ -195,7 +195,6 @@ class Phase:
         rows: The silo's rows that are used for training, or None for all.
         hides_other_rows: Whether the local method sees only ``rows``. If not, it may also compare a batch with the silo's
             other pairs.
-        regularize: Whether the federated method's loss terms are added to the local ones.
         begin: Called at the start of the phase.
     """
 
@@ -204,7 +203,6 @@ class Phase:
     epochs: int
     rows: Rows | None = None
     hides_other_rows: bool = False
-    regularize: bool = True
     begin: Callable[[], None] | None = None
 
 
@@ -241,8 +239,8 @@ class ResultRow:
         best: The value if all ties were ordered favorably; NaN for measures without ties.
         worst: The value if all ties were ordered unfavorably.
         prior: The share of relevant items, which is the mAP of random codes.
-        population: Number of items that the archive's protocol uses; 0 if the file was written without this column.
-        no_hits: How queries without relevant items count: ``zero`` or ``skip``; empty if this was not recorded.
+        population: Number of items that the archive's protocol uses.
+        no_hits: How queries without relevant items count: ``zero`` or ``skip``.
         query_in_database: Whether a query's item is part of the database that is searched.
         bits: Code length; 0 if the model scores pairs and has no codes.
         database_code: What an item's code is computed from: ``one view``, the modality that is searched, ``the nearer of
@@ -273,11 +271,11 @@ class ResultRow:
     prior: float
     config_digest: str
     code_version: str
-    population: int = 0
-    no_hits: str = ""
-    query_in_database: bool = False
-    database_code: str = ""
-    round_by: str = ""
+    population: int
+    no_hits: str
+    query_in_database: bool
+    database_code: str
+    round_by: str
 
     @property
     def oracle(self) -> bool:

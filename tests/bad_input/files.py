@@ -130,7 +130,7 @@ def _json() -> Iterator[Bad]:
     for name in ("checkpoint/state.json", "model/model.json", "examples.json", "index/silos.json"):
         path = f"run/{name}"
         make = replaced(path, '"format_version": ', '"format_version": 99')
-        yield _damaged(path, JSON[path][0], "of a newer version", make, "newer silohash")
+        yield _damaged(path, JSON[path][0], "of another version", make, "this silohash reads version")
     yield _damaged(
         "run/model/model.json",
         EVALUATE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
+import importlib
 import inspect
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,16 +12,13 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 FILES = sorted(FOLDER.glob("*.py"))
-FLOWER = "silohash.runtime.engine.flower"
-"""The package that only an environment with Flower can import."""
 
 
 def imported(tree: ast.AST) -> Iterator[tuple[str, str]]:
-    """Yields (module, name) of everything that a file imports from the package, without Flower if it is not installed."""
-    absent = FLOWER if importlib.util.find_spec("flwr") is None else ()
+    """Yields (module, name) of everything that a file imports from the package."""
     for node in ast.walk(tree):
         module = (isinstance(node, ast.ImportFrom) and node.module) or ""
-        if module.startswith("silohash") and not module.startswith(absent):
+        if module.startswith("silohash"):
             yield from ((module, alias.name) for alias in node.names)
 
 

@@ -98,6 +98,11 @@ def test_the_image_is_built_from_files_that_exist(repository: Path, dockerfile: 
     assert readme == ("README.md" in copied)
 
 
+def test_in_the_image_no_program_reports_to_the_makers_of_its_libraries(dockerfile: list[list[str]]) -> None:
+    [variables] = [words[1:] for words in dockerfile if words[0] == "ENV"]
+    assert {"ORT_DISABLE_TELEMETRY=1", "HF_HUB_DISABLE_TELEMETRY=1"} <= {*variables}
+
+
 def test_the_image_runs_as_a_user_and_starts_the_program(dockerfile: list[list[str]]) -> None:
     user = [words[1] for words in dockerfile if words[0] == "USER"]
     assert user == ["10001:10001"]

@@ -31,8 +31,7 @@ from silohash.runtime.engine.flare.engine import MISSES, NOT_IN_JOB, SILENT
 from silohash.runtime.engine.flare.jobs import set_admission, train_in_federation
 from silohash.runtime.engine.flare.kits import ADMIN
 from silohash.runtime.sites.kits import SERVER
-from tests.federation import Federation
-from tests.members import Watch, until
+from tests.federation import Federation, Watch, until
 
 pytestmark = [pytest.mark.whole_run, pytest.mark.slow, pytest.mark.timeout(1500)]
 

@@ -21,8 +21,7 @@ pytest.importorskip("nvflare")
 
 from silohash.runtime.engine.flare import kits
 from silohash.runtime.engine.flare.jobs import train_in_federation
-from tests.federation import Federation
-from tests.members import Watch
+from tests.federation import Federation, Watch
 from tests.slow_link import SlowLink
 
 pytestmark = [pytest.mark.whole_run, pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -77,7 +76,7 @@ def test_models_cross_a_slow_link_in_the_first_attempt(tmp_path: Path, monkeypat
 
     monkeypatch.setattr(kits, "_project", through_the_link)
     config, payload_bytes = model_of_width(tmp_path, 3072), 75_000_000
-    made = Federation.made(tmp_path, {"place-0": tmp_path / "archive"}, flower=False)
+    made = Federation.made(tmp_path, {"place-0": tmp_path / "archive"})
     with links[0].running() as link, made.started() as federation:
         check_trained(federation, config, payload_bytes, said)
         assert payload_bytes < link.up.passed < 2 * payload_bytes

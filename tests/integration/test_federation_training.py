@@ -18,7 +18,7 @@ from silohash.runtime import experiment
 from silohash.runtime.engine.port import Limits
 from silohash.runtime.events import read_rounds
 from silohash.runtime.run import Run
-from silohash.runtime.sites.kits import SERVER, Training, write_kits
+from silohash.runtime.sites.kits import SERVER, Training
 from silohash.runtime.sites.training import SETUP_SECONDS
 from tests.runs import tiny, write_archive
 from tests.sites import NAMES, site_archives
@@ -32,9 +32,8 @@ from silohash.runtime.engine.flare.jobs import (
     train_in_federation,
     write_job,
 )
-from silohash.runtime.engine.flare.kits import EXECUTOR
-from tests.federation import Federation
-from tests.members import Watch, until
+from silohash.runtime.engine.flare.kits import EXECUTOR, write_kits
+from tests.federation import Federation, Watch, until
 from tests.moments import Moments
 
 pytestmark = [pytest.mark.whole_run, pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -210,7 +209,7 @@ def test_code_that_a_job_brings_is_refused(federation: Federation, tmp_path: Pat
 def test_connections_without_a_certificate_of_the_federation_are_refused(
     federation: Federation, tmp_path: Path
 ) -> None:
-    write_kits(tmp_path / "foreign", ["place-0"], Training(port=federation.port), flower=False)
+    write_kits(tmp_path / "foreign", ["place-0"], Training(port=federation.port))
     for kit in (None, tmp_path / "foreign" / "place-0", federation.kits / "place-0"):
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

@@ -34,7 +34,7 @@ from silohash.features.image import PixelFeatures
 from silohash.features.model_folder import sentence_rule
 from silohash.features.preprocess import read_preparation
 from silohash.features.vector_cache import NetworkVectors
-from silohash.files import write_json
+from silohash.files import digest_file, write_json
 from silohash.index.listing import read_listing
 from silohash.index.source import PictureSource
 from silohash.index.store import Store
@@ -96,11 +96,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Scratch:
     (folder / "run" / "policies").mkdir()
     policy = 'max_results = 5\nfields = ["caption"]\nmodalities = ["text"]\n'
     (folder / "run" / "policies" / "silo-1.toml").write_text(policy)
-    model = Path(shutil.copytree(run.model_folder, folder / "earlier" / "model"))
-    record = json.loads((model / "model.json").read_text())
-    for entry in ("digests", "onnx", "without_onnx", "model_digests"):  # which earlier versions did not write
-        del record[entry]
-    write_json(model / "model.json", record)
+    shutil.copytree(run.model_folder, folder / "matching" / "model", ignore=shutil.ignore_patterns("*.onnx"))
     write_native(folder / "native", made_up_archive(30))
     packed = folder / "packed"
     packed.mkdir()
@@ -153,8 +149,13 @@ def encoded(scratch: Scratch, run: str = "run") -> None:
         encoder.encode(np.ones(16, np.float32), "image")
 
 
-def encoded_by_earlier_model(scratch: Scratch) -> None:
-    encoded(scratch, "earlier")
+def encoded_under_matching_digests(scratch: Scratch) -> None:
+    """Encodes with a model whose record has the digests of the damaged files, so that these are read."""
+    model = scratch.folder / "matching" / "model"
+    record = json.loads((model / "model.json").read_text())
+    record["digests"] = {path.name: digest_file(path) for path in model.glob("*.safetensors")}
+    write_json(model / "model.json", record)
+    encoded(scratch, "matching")
 
 
 def pixel_features(scratch: Scratch) -> None:
@@ -195,10 +196,9 @@ READERS: dict[str, tuple[Read, tuple[str, ...]]] = {
     "run/checkpoint/silos.safetensors": (resumed, (BYTES, TENSORS)),
     "run/model/model.json": (encoded, (BYTES, JSON)),
     "run/model/weights-000.safetensors": (encoded, (BYTES,)),
-    "earlier/model/model.json": (encoded_by_earlier_model, (BYTES, JSON)),
-    "earlier/model/weights-000.safetensors": (encoded_by_earlier_model, (BYTES, TENSORS)),
-    "earlier/model/features-image.safetensors": (encoded_by_earlier_model, (BYTES, TENSORS)),
-    "earlier/model/features-text.safetensors": (encoded_by_earlier_model, (BYTES, TENSORS)),
+    "matching/model/weights-000.safetensors": (encoded_under_matching_digests, (BYTES, TENSORS)),
+    "matching/model/features-image.safetensors": (encoded_under_matching_digests, (BYTES, TENSORS)),
+    "matching/model/features-text.safetensors": (encoded_under_matching_digests, (BYTES, TENSORS)),
     "features-pixels.safetensors": (pixel_features, (BYTES, TENSORS)),
     "run/index/silo-1/image.sqlite": (all_of_index, (BYTES,)),
     "run/policies/silo-1.toml": (lambda s: read_policy(s.folder / "run/policies/silo-1.toml"), (BYTES, TOML)),

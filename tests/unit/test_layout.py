@@ -8,14 +8,18 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 import pytest
+from packaging.requirements import Requirement
 
 import silohash
+from tests.recorded_packages import PACKAGES
 
 ROOT = Path(silohash.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
@@ -215,6 +219,15 @@ def undocumented_errors(tree: ast.Module) -> Iterator[str]:
             yield f"line {function.lineno}: {function.name}"
 
 
+def unwatched(project: Mapping[str, Any], scenarios: Set[str]) -> set[str]:
+    """Returns the dependencies of a project that no scenario of the recorder watches; those of ``dev`` need a row only."""
+    extras = project["optional-dependencies"]
+    names = {extra: {Requirement(text).name for text in texts} for extra, texts in extras.items() if extra != "dev"}
+    used = {Requirement(text).name for text in project["dependencies"]}.union(*names.values())
+    watched = {name for name, row in PACKAGES.items() if row.scenario in scenarios}
+    return (used - watched) | ({Requirement(text).name for text in extras["dev"]} - PACKAGES.keys())
+
+
 def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=600)
 
@@ -344,3 +357,16 @@ def test_the_check_of_promises_sees() -> None:
         ("seeds.py", "torch.manual_seed(0)", 0),
     ):
         assert len(list(promises_broken(where, ast.parse(source)))) == count, source
+
+
+def test_a_scenario_watches_what_each_dependency_reports_and_writes(repository: Path) -> None:
+    project = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    source = (repository / "tests" / "integration" / "test_nothing_reported.py").read_text(encoding="utf-8")
+    scenarios = {name for name in {row.scenario for row in PACKAGES.values()} if name and f'"{name}"' in source}
+    assert unwatched(project, scenarios) == set()
+
+
+def test_the_check_of_dependencies_sees() -> None:
+    extras = {"new": ["torch>=2", "other[fast]>=1"], "dev": ["pytest", "tool"]}
+    project = {"dependencies": ["numpy>=2", "rich; os_name == 'nt'"], "optional-dependencies": extras}
+    assert unwatched(project, {"training"}) == {"other", "numpy", "tool"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -77,7 +78,7 @@ def test_what_the_source_imports_is_declared(wheel: zipfile.ZipFile) -> None:
     distributions = packages_distributions()
     used = {name: path for path in (REPOSITORY / "src").rglob("*.py") for name in imported(path)}
     known = declared(about, extras=True)
-    found = {name: set(map(normal, distributions.get(name, [name]))) for name in used}  # Flower's are installed apart
+    found = {name: set(map(normal, distributions.get(name, [name]))) for name in used}
     missing = {name: path for name, path in used.items() if not found[name] & known}
     assert missing == {}
     needless = known - set().union(*found.values())
@@ -90,13 +91,10 @@ def test_versions_agree() -> None:
     assert silohash.__version__ in (REPOSITORY / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("name", "known"), [("constraints.txt", "torch==2.13.0"), ("constraints-flower.txt", "flwr==1.41.0")]
-)
-def test_constraints_pin_exactly_and_name_no_host(name: str, known: str) -> None:
-    lines = (REPOSITORY / name).read_text(encoding="utf-8").splitlines()
+def test_constraints_pin_exactly_and_name_no_host() -> None:
+    lines = (REPOSITORY / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = [line for line in lines if line and not line.startswith("#")]
-    assert known in pins
+    assert "torch==2.13.0" in pins
     assert [line for line in pins if line.count("==") != 1 or "/" in line or "@" in line or " " in line] == []
 
 
@@ -111,6 +109,10 @@ before = set(sys.modules)  # measuring coverage imports some modules before
 import silohash
 assert set(silohash.__all__) <= set(dir(silohash))
 print(*sorted({name.partition(".")[0] for name in set(sys.modules) - before}))
+"""
+SWITCHES = """
+import os, silohash
+print(*(os.environ[name] for name in ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY")))
 """
 HEAVY = {"torch", "numba", "numpy", "pydantic", "PIL", "pyarrow", "matplotlib", "typer", "typing"}
 
@@ -142,3 +144,14 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert HEAVY & set(done.stdout.split()) == set()
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, "1"), ("", "1"), ("0", "0"), ("false", "false"), ("1", "1")])
+def test_importing_the_package_switches_reports_off_unless_the_user_decided(before: str | None, after: str) -> None:
+    names = ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY")
+    environment = {name: value for name, value in os.environ.items() if name not in names}
+    given = dict.fromkeys(names, before) if before is not None else {}
+    done = subprocess.run(
+        [sys.executable, "-c", SWITCHES], capture_output=True, text=True, timeout=300, env=environment | given
+    )
+    assert done.stdout.split() == [after, after], done.stderr

@@ -32,7 +32,6 @@ PACKAGES = {
     "onnxscript": "saving networks with operations that torch's older ONNX exporter lacks: pip install 'silohash[onnx]'",
     "pillow-heif": "HEIC pictures: pip install 'silohash[heic]'",
     "nvflare": "training with silos on other machines: pip install 'silohash[training]'",
-    "flwr": "training with silos on other machines through Flower: pip install 'silohash[flower]'",
     "tensorboard": "curves in TensorBoard: pip install 'silohash[tensorboard]'",
 }
 

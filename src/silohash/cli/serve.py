@@ -160,7 +160,7 @@ def _training_beside(settings: SiloConfig) -> AbstractContextManager[None]:
     """Return the context in which a silo also trains, if its file names its training kit."""
     if settings.training is None:
         return nullcontext()
-    _require_training(settings.training)
+    _require_training()
     from silohash.runtime.sites.members import member_beside
     from silohash.service.logs import log_event
 
@@ -307,18 +307,16 @@ def kits(
     ] = LOOPBACK[0],
     port: Annotated[int, typer.Option(metavar="N", min=1, max=65535, help="Port of the training server.")] = 8002,
     days: Annotated[int, typer.Option(metavar="N", min=1, help="Days for which the certificates are valid.")] = 730,
-    flower: Annotated[
-        bool, typer.Option("--flower", help="Connect the members with Flower in place of NVIDIA FLARE.")
-    ] = False,
 ) -> None:
     """Write the kits for training with silos on different machines: certificates, and settings that refuse foreign code.
 
     There is one kit per silo, one for the server, and one for whoever starts runs. Each holds a secret key.
     """
-    require("cryptography" if flower else "nvflare", "Training on other machines")
-    from silohash.runtime.sites.kits import LEADER, LOCAL, SERVER, SITE_FILE, Training, write_kits
+    require("nvflare", "Training on other machines")
+    from silohash.runtime.engine.flare.kits import write_kits
+    from silohash.runtime.sites.kits import LEADER, LOCAL, SERVER, SITE_FILE, Training
 
-    write_kits(folder, silo_names, Training(host=host, port=port, valid_days=days), flower=flower)
+    write_kits(folder, silo_names, Training(host=host, port=port, valid_days=days))
     print_status(f"Wrote {folder}. Each folder in it holds a secret key; give it to its member only.")
     for name in silo_names:
         print_status(f"Enter the data of {name} in {folder / name / LOCAL / SITE_FILE}")
@@ -342,13 +340,6 @@ def enable(kit: LeaderKit, silo: SiloName) -> None:
 
 
 def _set_admission(kit: Path, silo: str, *, admitted: bool) -> None:
-    from silohash.runtime.sites.kits import engine_package
-
-    if engine_package(kit) == "flwr":
-        raise UserError(
-            f"{kit} is a kit for Flower, which cannot do this. Move startup/silos/{silo}.pub out of the kit of the server, "
-            "or back into it, and start the server again."
-        )
     require("nvflare", "Training on other machines")
     from silohash.runtime.engine.flare.jobs import set_admission
 
@@ -365,15 +356,13 @@ def server(
     _run_kit(kit)
 
 
-def _require_training(kit: Path) -> None:
+def _require_training() -> None:
     require("torch", "Training")
-    from silohash.runtime.sites.kits import engine_package
-
-    require(engine_package(kit), "Training on other machines")
+    require("nvflare", "Training on other machines")
 
 
 def _run_kit(kit: Path) -> None:
-    _require_training(kit)
+    _require_training()
     from silohash.runtime.sites.kit_check import certificates
     from silohash.runtime.sites.members import run_member
 

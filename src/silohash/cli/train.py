@@ -208,16 +208,10 @@ def train_on(
         limits: the deadline of a round in seconds, its quorum, and the number of silos that must be there at the start.
         tensorboard: whether to write curves.
     """
+    require("nvflare", "Training on other machines")
+    from silohash.runtime.engine.flare.jobs import train_in_federation
     from silohash.runtime.engine.port import Limits
     from silohash.runtime.run import Run
-    from silohash.runtime.sites.kits import engine_package
-
-    package = engine_package(kit)
-    require(package, "Training on other machines")
-    if package == "flwr":
-        from silohash.runtime.engine.flower.runs import train_in_federation
-    else:
-        from silohash.runtime.engine.flare.jobs import train_in_federation
 
     run = Run(folder)
     listening = observers(run, tensorboard=tensorboard)

@@ -28,7 +28,7 @@ from silohash.federated import DEFAULT_MEMBERS, FEDERATED_METHODS
 from silohash.files import read_toml
 from silohash.forms import detail
 from silohash.local import LOCAL_METHODS
-from silohash.registry import Registry, current_preset, suggestion
+from silohash.registry import Registry, suggestion
 from silohash.types import MODALITIES, MethodCard, UserError, ValidationBy
 from silohash.visible import visible
 
@@ -403,8 +403,7 @@ def _method(registry: Registry, section: str, config: LocalConfig | FederatedCon
     _check_name(registry, section, config)
     kind = registry.resolve(config.name)
     _check_card(registry, section, config.name)
-    preset = current_preset(config.preset, kind.presets)
-    if preset not in kind.presets:
+    if config.preset not in kind.presets:
         raise WrongValueError(
             f"{section}.preset",
             f'{section}.preset: {config.name} has no preset "{config.preset}"{suggestion(config.preset, kind.presets)}. '
@@ -412,10 +411,10 @@ def _method(registry: Registry, section: str, config: LocalConfig | FederatedCon
         )
     known = [*type(config).model_fields, *kind.Params.model_fields]
     try:
-        params = kind.Params(**{**kind.presets[preset], **(config.model_extra or {})})
+        params = kind.Params(**{**kind.presets[config.preset], **(config.model_extra or {})})
         for number, member in enumerate(getattr(params, "methods", ())):  # the members of a composition
             _method(registry, f"{section}.methods.{number}", member)
-        refuse(objections_to_parameters(section, config, params, kind.presets[preset]))
+        refuse(objections_to_parameters(section, config, params, kind.presets[config.preset]))
         return kind(params)
     except ValidationError as error:
         raise _wrong_value(error, kind.Params, prefix=section, known=known) from error

@@ -367,7 +367,7 @@ class RunConfig(Section):
     def located_digest(self) -> str:
         """Return a digest of everything that decides the results and of where the data is, 12 hexadecimal digits.
 
-        Without a path it equals `digest`. Earlier versions recorded this digest.
+        Without a path it equals `digest`.
         """
         return digest_json(self._deciding())[:12]
 
@@ -377,7 +377,7 @@ class RunConfig(Section):
             value["train"].pop(name)
         if not self.data.follow_links:
             value["data"].pop("follow_links")
-        if self.evaluate.validation_by == "auto":  # the key is younger than the digests of earlier runs
+        if self.evaluate.validation_by == "auto":  # a config that does not set it has the same results
             value["evaluate"].pop("validation_by")
         value["exchange"].pop("keep_updates")  # it does not change the results
         if not value["exchange"]:  # so is this table

@@ -36,7 +36,7 @@ RunBy: TypeAlias = Literal["any", "torch"]
 
 @dataclass(frozen=True)
 class ModelRecord:
-    """The form of ``model.json``. Earlier versions did not write the entries that have defaults here.
+    """The form of ``model.json``.
 
     Attributes:
         format_version: version of the folder's format.
@@ -59,10 +59,10 @@ class ModelRecord:
     modalities: tuple[Modality, ...]
     weights: tuple[str, ...]
     round: int
-    onnx: dict[str, dict[Modality, dict[str, float]]] = field(default_factory=dict)
-    without_onnx: str = ""
-    digests: dict[str, str] = field(default_factory=dict)
-    model_digests: dict[str, str] = field(default_factory=dict)
+    onnx: dict[str, dict[Modality, dict[str, float]]]
+    without_onnx: str
+    digests: dict[str, str]
+    model_digests: dict[str, str]
 
     def __post_init__(self) -> None:
         for modality in self.modalities:
@@ -70,6 +70,9 @@ class ModelRecord:
                 raise ValueError(f'its modality "{modality}" has no tower')
         if GLOBAL not in self.weights:
             raise ValueError(f'its weights lack "{GLOBAL}"')
+        for name in self.weights:
+            if name not in self.model_digests:
+                raise ValueError(f'its model_digests lack "{name}"')
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ class ModelFiles:
 
     Attributes:
         folder: the folder.
-        digests: digest of each file by its name. Models of earlier versions have none, and their files are not compared.
+        digests: digest of each file by its name.
     """
 
     folder: Path
@@ -112,7 +115,7 @@ class ModelFiles:
         return reading(path, remedy=self._remedy, missing=self._remedy)
 
     def _compare(self, path: Path, digest: str) -> None:
-        if self.digests.get(path.name, digest) != digest:
+        if self.digests.get(path.name) != digest:
             raise UserError(
                 f"{path} does not match its digest in {MODEL_RECORD}: it was damaged or replaced. {self._remedy}"
             )
@@ -174,16 +177,17 @@ class SavedModel:
             known: see the attribute.
 
         Raises:
-            UserError: if the folder is missing, damaged, or written by a newer version.
+            UserError: if the folder is missing, damaged, or has another version of the format.
         """
         if not folder.exists():
             raise UserError(
                 f"{folder} does not exist: the run has no trained model yet. Run: silohash resume {folder.parent}"
             )
         record = read_json(folder / MODEL_RECORD, ModelRecord, remedy=TRAIN_AGAIN)
-        if record.format_version > FORMAT_VERSION:
+        if record.format_version != FORMAT_VERSION:
             raise UserError(
-                f"{folder} was written by a newer silohash ({record.silohash}). Upgrade silohash to read it."
+                f"{folder} has format version {record.format_version} (written by silohash {record.silohash}), and this "
+                f"silohash reads version {FORMAT_VERSION}. {TRAIN_AGAIN}"
             )
         with reading(folder / MODEL_RECORD, remedy=TRAIN_AGAIN):
             bits = int(record.config["local"]["bits"])
@@ -250,13 +254,11 @@ class SavedModel:
     def digest(self, name: str) -> str:
         """Return the digest of everything that decides the codes of a model.
 
-        Models of earlier versions did not record it, so it is computed from their weights.
-
         Raises:
             UserError: if there is no such model.
         """
         self._check(name)
-        return self.record.model_digests.get(name) or self.trained.digest(name)
+        return self.record.model_digests[name]
 
     def encoder(self, name: str = GLOBAL, *, run_by: RunBy = "any") -> Encoder:
         """Return the encoder of the global model, or of a silo's personal model.

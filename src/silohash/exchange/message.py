@@ -86,13 +86,13 @@ class Message:
         """Return the message that `encode` turned into bytes.
 
         Raises:
-            UserError: If the bytes are truncated or damaged, or were written by a newer version of silohash.
+            UserError: If the bytes are truncated or damaged, or have another schema.
         """
         try:
             header = json.loads(_metadata(content)["silohash"])
-            if header["schema"] > SCHEMA_VERSION:
+            if int(header["schema"]) != SCHEMA_VERSION:
                 raise UserError(
-                    f"A received message has schema {header['schema']}, and this silohash reads up to {SCHEMA_VERSION}. "
+                    f"A received message has schema {header['schema']}, and this silohash reads schema {SCHEMA_VERSION}. "
                     "Install the same version of silohash everywhere."
                 )
             sections: dict[str, Arrays] = {section: {} for section in SECTIONS}

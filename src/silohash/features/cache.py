@@ -19,8 +19,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from silohash.cache import cache_folder
-from silohash.files import digest_file, folder_beside, read_json, read_npy, write_json
+from silohash.cache import private_cache
+from silohash.files import digest_file, folder_beside, open_private, read_json, read_npy, write_json
 from silohash.locks import locked
 from silohash.types import Notify, UserError
 from silohash.visible import visible
@@ -64,7 +64,7 @@ class PixelCache:
         notify: Called with a line when a long decoding starts, and when the cache cannot be used.
     """
 
-    folder: Path = field(default_factory=lambda: cache_folder() / "pixels")
+    folder: Path = field(default_factory=lambda: private_cache("pixels"))
     notify: Notify = notify_on_standard_error
 
     def decoded(
@@ -100,7 +100,7 @@ class PixelCache:
             self.notify(f"The decoded pictures in {path} are damaged and will be decoded again.")
         elif shape[0] >= LONG_TASK_PICTURES:
             self.notify(f"Decoding {shape[0]:,} pictures; the result is kept for later runs ...")
-        with folder_beside(path) as beside:
+        with folder_beside(path, private=True) as beside:
             _write(beside, shape, draw)
         return _open(path, shape)
 
@@ -108,16 +108,17 @@ class PixelCache:
 def _write(folder: Path, shape: tuple[int, int, int, int], draw: Callable[[int], Pixels]) -> None:
     # The file is written as a stream: on a full disk, a memory-mapped file would kill the process without an error.
     readable = np.zeros(shape[0], np.bool_)
-    with (folder / "pixels.npy").open("wb") as stream:
+    with open(folder / "pixels.npy", "wb", opener=open_private) as stream:
         np.lib.format.write_array_header_1_0(stream, {"descr": "|u1", "fortran_order": False, "shape": shape})
         for row in range(shape[0]):
             pixels = _drawn(draw, row)
             readable[row] = pixels is not None
             content = bytes(math.prod(shape[1:])) if pixels is None else pixels.tobytes()
             stream.write(content)
-    np.save(folder / "readable.npy", readable)
+    with open(folder / "readable.npy", "wb", opener=open_private) as stream:
+        np.save(stream, readable)
     digests = {name: digest_file(folder / name) for name in ("pixels.npy", "readable.npy")}
-    write_json(folder / "about.json", {"schema": SCHEMA, "digests": digests})
+    write_json(folder / "about.json", {"schema": SCHEMA, "digests": digests}, private=True)
 
 
 def _drawn(draw: Callable[[int], Pixels], row: int) -> Pixels | None:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from silohash.cache import cache_folder
+from silohash.cache import private_cache
 from silohash.features.cache import notify_on_standard_error
 from silohash.files import digest_arrays, read_arrays, write_arrays
 from silohash.types import Notify, UserError
@@ -39,7 +39,7 @@ class VectorCache:
         notify: Called with a line when a block is damaged, and when the cache cannot be used.
     """
 
-    folder: Path = field(default_factory=lambda: cache_folder() / "vectors")
+    folder: Path = field(default_factory=lambda: private_cache("vectors"))
     notify: Notify = notify_on_standard_error
 
     def of_network(self, key: str, width: int, *, half: bool = False) -> NetworkVectors:
@@ -134,7 +134,7 @@ class NetworkVectors:
             arrays = {"digests": digest_bytes, "vectors": vectors}
             path = self.folder / f"{digest_arrays(arrays)}{SUFFIX}"
             try:
-                write_arrays(path, arrays)
+                write_arrays(path, arrays, private=True)
             except (OSError, UserError) as error:
                 self._writable = False
                 self.notify(f"Continuing without a cache of vectors: {error}")

@@ -45,7 +45,6 @@ from silohash.federated.base import (
 from silohash.federated.composition_rules import check_members, combined_traits, deciders, overrides
 from silohash.local.base import MethodParams
 from silohash.models.parameters import params_of
-from silohash.registry import current_preset
 from silohash.types import Arrays, MethodCard, Outputs, PairBatch, Phase, Terms
 
 CARD = MethodCard(
@@ -108,7 +107,7 @@ def label_members(methods: Iterable[MemberConfig]) -> dict[str, MemberConfig]:
 def build_member(config: MemberConfig) -> FederatedMethod:
     """Return a member with its parameters."""
     kind = FEDERATED_METHODS.resolve(config.name)
-    values = kind.presets[current_preset(config.preset, kind.presets)]
+    values = kind.presets[config.preset]
     method: FederatedMethod = kind(kind.Params(**{**values, **(config.model_extra or {})}))
     return method
 

@@ -13,7 +13,6 @@ from silohash.index.codes import Words, word_type
 from silohash.types import MODALITIES, Modality, UserError
 
 FORMAT_VERSION = 2
-"""Version 2 added the name of the silo to the manifest."""
 
 FIELDS = ("caption", "labels", "preview", "file")
 """The fields of an item that an index can store with its codes, and that a silo can release in addition to the item's id and
@@ -38,8 +37,8 @@ class IndexManifest:
         bits: code length.
         modality: the modality that was encoded.
         count: number of live items.
-        format_version: version of the file format. Versions above ``FORMAT_VERSION`` are refused.
-        silo: name of the silo that holds the items; empty in indexes of format version 1.
+        format_version: version of the file format. Any other than ``FORMAT_VERSION`` is refused.
+        silo: name of the silo that holds the items.
     """
 
     model_digest: str
@@ -50,10 +49,10 @@ class IndexManifest:
     silo: str = ""
 
     def __post_init__(self) -> None:
-        if self.format_version > FORMAT_VERSION:
+        if self.format_version != FORMAT_VERSION:
             raise UserError(
-                f"The index has format version {self.format_version}, but this silohash reads versions up to "
-                f"{FORMAT_VERSION}. Install a newer silohash."
+                f"The index has format version {self.format_version}, but this silohash reads version "
+                f"{FORMAT_VERSION}. Build the index again."
             )
         if self.modality not in MODALITIES:
             raise UserError(
@@ -70,7 +69,7 @@ class IndexManifest:
         """Create a manifest from the result of `to_json`.
 
         Raises:
-            UserError: if a field is missing or unknown, or the format is too new.
+            UserError: if a field is missing or unknown, or the format has another version.
         """
         try:
             return cls(**value)
@@ -80,12 +79,10 @@ class IndexManifest:
     def check_holder(self, silo: str, modality: Modality) -> None:
         """Check that the index belongs to a silo and holds codes of a modality.
 
-        An index of format version 1 does not name its silo, and is accepted for any.
-
         Raises:
             UserError: if it was built for another silo or modality.
         """
-        if self.silo and self.silo != silo:
+        if self.silo != silo:
             raise UserError(f'The index was built for the silo "{self.silo}", not for "{silo}". Index "{silo}" again.')
         if self.modality != modality:
             raise UserError(

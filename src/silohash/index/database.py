@@ -96,7 +96,7 @@ class Database:
         """Open the file.
 
         Raises:
-            UserError: if it is missing, damaged, not an index, or in a newer format.
+            UserError: if it is missing, damaged, not an index, or in another version of the format.
         """
         if not path.is_file():
             raise UserError(f"The index {path} does not exist. Build it first.")
@@ -313,10 +313,10 @@ class Database:
         version = self.connection.execute("PRAGMA user_version").fetchone()[0]
         if kind != APPLICATION_ID:
             raise UserError(f"{self.path} is not a silohash index. Check the path, or build the index again.")
-        if version > FORMAT_VERSION:
+        if version != FORMAT_VERSION:
             raise UserError(
-                f"{self.path} has format version {version}, but this silohash reads versions up to {FORMAT_VERSION}. "
-                "Install a newer silohash."
+                f"{self.path} has format version {version}, but this silohash reads version {FORMAT_VERSION}. "
+                "Build the index again."
             )
 
     def _read_head(self) -> Head:

@@ -35,19 +35,19 @@ def is_indexed(folder: Path, silo: str) -> bool:
 
 
 def read_listing(folder: Path) -> Listing | None:
-    """Return the list of silos of an index folder; None if there is none, as in folders of earlier versions.
+    """Return the list of silos of an index folder; None if there is none.
 
     Raises:
-        UserError: if the list is damaged, or in a newer format.
+        UserError: if the list is damaged, or has another version.
     """
     path = folder / LISTING
     if not path.exists():
         return None
     stored = read_json(path, _Stored, remedy=INDEX_AGAIN)
-    if stored.format_version > FORMAT_VERSION:
+    if stored.format_version != FORMAT_VERSION:
         raise UserError(
-            f"{path} has format version {stored.format_version}, but this silohash reads versions up to {FORMAT_VERSION}. "
-            "Install a newer silohash."
+            f"{path} has format version {stored.format_version}, but this silohash reads version {FORMAT_VERSION}. "
+            f"{INDEX_AGAIN}"
         )
     return stored.silos
 

@@ -302,7 +302,7 @@ class Store:
     def digests(self) -> tuple[Keys, Digests]:
         """Return the keys of items whose digests of (silo, id) are stored, in ascending order, and the digests.
 
-        Items that were removed may be among them. Files of earlier versions do not have digests.
+        Items that were removed may be among them.
         """
         with self._database.reading():
             return self._database.digests()

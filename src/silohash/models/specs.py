@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from silohash.types import MODALITIES, Modality
+from silohash.types import Modality
 
 TowerKind = Literal["mlp", "conv", "network", "linear", "kernel", "tokens", "regions", "words"]
 
@@ -73,20 +73,7 @@ class ModelSpec:
         return any(tower.kind == "regions" for tower in self.towers.values())
 
     def to_json(self) -> dict[str, Any]:
-        """Return the spec as a JSON value. A coarser level is left out if there is none, as earlier versions did."""
+        """Return the spec as a JSON value. A coarser level is left out if there is none."""
         towers = {name: asdict(spec) for name, spec in self.towers.items()}
         coarse = {"coarse_classes": self.coarse_classes} if self.coarse_classes else {}
         return {"towers": towers, "classes": self.classes, "class_head": self.class_head, **coarse}
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> ModelSpec:
-        """Return the spec that `to_json` wrote."""
-        towers = {
-            modality: TowerSpec(**{**value["towers"][modality], "shape": tuple(value["towers"][modality]["shape"])})
-            for modality in MODALITIES
-            if modality in value["towers"]
-        }
-        return ModelSpec(
-            towers=towers, classes=int(value["classes"]), class_head=bool(value.get("class_head")),
-            coarse_classes=int(value.get("coarse_classes", 0)),
-        )  # fmt: skip

@@ -272,7 +272,7 @@ class _StoredExamples:
     format_version: int
     drawn: str
     searches: tuple[ExampleSearch, ...]
-    relevant: str = SHARES_A_LABEL
+    relevant: str
 
 
 def read_examples(path: Path) -> Examples | None:
@@ -284,8 +284,11 @@ def read_examples(path: Path) -> Examples | None:
     if not path.exists():
         return None
     stored = read_json(path, _StoredExamples, remedy=MEASURE_AGAIN)
-    if stored.format_version > FORMAT_VERSION:
-        raise UserError(f"{path} was written by a newer silohash. Upgrade silohash to read it.")
+    if stored.format_version != FORMAT_VERSION:
+        raise UserError(
+            f"{path} has format version {stored.format_version}, and this silohash reads version {FORMAT_VERSION}. "
+            f"{MEASURE_AGAIN}"
+        )
     examples = Examples(drawn=stored.drawn, relevant=stored.relevant, searches=stored.searches)
     for search in examples.searches:
         for item in (search.query, *(hit.item for hit in search.hits)):

@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import MISSING, astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -35,8 +35,6 @@ _READERS: dict[str, Callable[[str], Any]] = {
     "float": float,
     "bool": lambda text: _TRUTHS[text],
 }
-_FIRST_COLUMNS = tuple(f.name for f in fields(ResultRow) if f.default is MISSING)
-"""The columns that every file has. Files of earlier versions lack the columns of the protocol."""
 _CHOICES = {"evaluation": get_args(Evaluation), "task": get_args(Task)}
 _HEADINGS = (
     "evaluation",
@@ -120,17 +118,13 @@ def measure_name(row: ResultRow) -> str:
 
 def choices(row: ResultRow) -> str:
     """Return the choices of the protocol that can change a figure, as one line."""
-    if not row.population:
-        return "not recorded"
     round_by = ROUND_WORDS.get(row.round_by, f"round chosen by {row.round_by}")
     return f"{choices_besides_round(row)}; {round_by}"
 
 
 def choices_besides_round(row: ResultRow) -> str:
     """Return the choices of `choices`, without how the round was chosen."""
-    if not row.population:
-        return "not recorded"
-    empty = {"zero": "count 0", "skip": "are left out"}.get(row.no_hits, "are handled in an unrecorded way")
+    empty = "count 0" if row.no_hits == "zero" else "are left out"
     return "; ".join(
         [
             f"{row.population:,} items",
@@ -273,23 +267,22 @@ def read_results(path: Path) -> list[ResultRow]:
         if text and not text.endswith("\n"):
             raise ValueError("its last line is incomplete")
         lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
-    if not lines or tuple(lines[0]) not in {COLUMNS, _FIRST_COLUMNS}:
+    if not lines or tuple(lines[0]) != COLUMNS:
         raise UserError(
             f"{path} does not start with the columns of a result table ({', '.join(COLUMNS[:4])}, …). "
             'Remove it and run "silohash evaluate" on the run again.'
         )
-    count = len(lines[0])
-    return [_result(path, number, line, count) for number, line in enumerate(lines[1:], start=2)]
+    return [_result(path, number, line) for number, line in enumerate(lines[1:], start=2)]
 
 
-def _result(path: Path, line_number: int, line: list[str], count: int) -> ResultRow:
-    if len(line) != count:
+def _result(path: Path, line_number: int, line: list[str]) -> ResultRow:
+    if len(line) != len(COLUMNS):
         raise UserError(
-            f"{path}, line {line_number} has {len(line)} columns instead of {count}. "
+            f"{path}, line {line_number} has {len(line)} columns instead of {len(COLUMNS)}. "
             'Remove the file and run "silohash evaluate" again.'
         )
     values: dict[str, Any] = {}
-    for column, text in zip(fields(ResultRow)[:count], line, strict=True):
+    for column, text in zip(fields(ResultRow), line, strict=True):
         try:
             values[column.name] = _READERS.get(str(column.type), csv_text)(text)
             if text not in _CHOICES.get(column.name, (text,)):

@@ -109,7 +109,7 @@ def _holds(folder: Path, archive: Archive) -> bool:
 
 
 def _origin(folder: Path) -> dict[str, Any]:
-    """Return the note of an index; empty if there is none, as in indexes of earlier versions."""
+    """Return the note of an index; empty if there is none."""
     try:
         return read_json(folder / NOTE, dict[str, Any])
     except UserError:

@@ -126,21 +126,23 @@ def save_checkpoint(folder: Path, state: RunState, config_digest: str) -> None:
         write_json(new / "state.json", about)
 
 
-def load_checkpoint(folder: Path, config_digest: str, *earlier: str) -> RunState:
+def load_checkpoint(folder: Path, config_digest: str) -> RunState:
     """Read a checkpoint.
 
     Args:
         folder: the folder of the checkpoint.
         config_digest: digest of the config.
-        earlier: digests of the same config as earlier versions computed them.
 
     Raises:
-        UserError: if it is missing, damaged, or was written for another config or by a newer version of silohash.
+        UserError: if it is missing, damaged, or was written for another config or has another version of the format.
     """
     about = read_json(folder / "state.json", _StoredState, remedy=TRAIN_AGAIN)
-    if about.format_version > FORMAT_VERSION:
-        raise UserError(f"{folder} was written by a newer silohash. Upgrade silohash to resume this run.")
-    if about.config_digest not in (config_digest, *earlier):
+    if about.format_version != FORMAT_VERSION:
+        raise UserError(
+            f"{folder} has format version {about.format_version}, and this silohash reads version {FORMAT_VERSION}. "
+            "Resume the run with the silohash that wrote it."
+        )
+    if about.config_digest != config_digest:
         raise UserError(
             f"{folder} belongs to another config (digest {about.config_digest}, now {config_digest}). "
             "Put config.toml back as it was, or train into a new folder."

@@ -331,7 +331,7 @@ def first_state(run: Run, prepared: Prepared, worker: Worker) -> RunState:
     """
     config = prepared.config
     if has_checkpoint(run.checkpoint):
-        return load_checkpoint(run.checkpoint, config.digest(), config.located_digest())
+        return load_checkpoint(run.checkpoint, config.digest())
     with seeds.torch_globally(config.seed, "server"):
         server = prepared.resolved.federated.init_server(worker.model, prepared.info())
     return RunState(round=0, server=with_server_key(server, config) if config.exchange.privacy else server)

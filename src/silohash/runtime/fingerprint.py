@@ -99,13 +99,16 @@ def read_fingerprint(path: Path) -> Fingerprint:
     """Read the file that `write_fingerprint` wrote.
 
     Raises:
-        UserError: if it is missing or damaged, or a newer silohash wrote it.
+        UserError: if it is missing or damaged, or has another version.
     """
     arrays, about = read_arrays(path)
     with reading(path, remedy=TRAIN_AGAIN):
         stated = of_value(about, _About)
-        if stated.version > VERSION:
-            raise UserError(f"{path} was written by a newer silohash. Upgrade silohash to read it.")
+        if stated.version != VERSION:
+            raise UserError(
+                f"{path} has version {stated.version}, and this silohash reads version {VERSION}. "
+                "Use the silohash that wrote it."
+            )
         text = zlib.decompressobj().decompress(arrays["ids"].tobytes(), MOST_ID_BYTES)
         ids = text.decode("utf-8", "surrogatepass").split("\0")
         items = {name: arrays[f"items/{name}"] for name in CALLED if f"items/{name}" in arrays}

@@ -218,7 +218,7 @@ def _run_epochs(
                     with autocast(settings.precision, rows.device):
                         outputs = adapted(batch, step.modalities)
                     terms = context.local.terms(step, outputs, renumbered(batch), context.state)
-                    if phase.regularize and step.regularize:
+                    if step.regularize:
                         terms = {**terms, **federated.regularizer(context, batch, outputs)}
                     if terms:
                         _step(terms, optimizers[step.name], settings, means)

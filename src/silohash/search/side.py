@@ -42,7 +42,7 @@ class Side:
 
     An item takes one byte per eight bits of code, 8 bytes for its key and 9 bytes for its digest. If many queries follow,
     its id, payload and labels are in memory, too (`silohash.index.items.KeptRows`). Digests come from the store. Those that
-    the store does not hold, as in files of earlier versions, are computed when a search first needs them.
+    the store does not hold are computed when a search first needs them.
     """
 
     def __init__(

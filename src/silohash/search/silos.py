@@ -312,7 +312,7 @@ def _index_files(folder: Path) -> Iterator[tuple[str, dict[Modality, Path]]]:
 
 
 def _expected_silos(folder: Path) -> Listing:
-    """Return the silos that should have an index: those of the list or, in older folders, those of the partition.
+    """Return the silos that should have an index: those of the list or, without one, those of the partition.
 
     Raises:
         UserError: if the list is damaged.

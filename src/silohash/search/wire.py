@@ -169,7 +169,7 @@ def encode_request(request: Request) -> bytes:
 def with_time_left(content: bytes, seconds: float) -> bytes:
     """Return a request with the time for which its sender will wait, so that a silo does not work for nobody.
 
-    Silos of earlier versions ignore it. Bytes that are not a JSON object are returned unchanged.
+    Bytes that are not a JSON object are returned unchanged.
 
     Args:
         content: the result of `encode_request`.

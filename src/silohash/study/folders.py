@@ -92,7 +92,7 @@ def damage(job: Job) -> str:
         read_partition(run.folder / "partition.json")
         run.rounds()
         if has_checkpoint(run.checkpoint) and not run.is_trained:
-            load_checkpoint(run.checkpoint, started.digest(), started.located_digest())
+            load_checkpoint(run.checkpoint, started.digest())
     except UserError as error:
         return str(error)
     return ""

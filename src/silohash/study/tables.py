@@ -1,4 +1,4 @@
-"""The tables of a study as Markdown, CSV and LaTeX."""
+"""The tables of a study as Markdown, CSV and LaTeX: its figures, the differences from one choice, and the costs of runs."""
 
 from __future__ import annotations
 
@@ -7,18 +7,34 @@ import io
 import math
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, replace
 from itertools import groupby
 from pathlib import Path
 
+import numpy as np
+
+from silohash.evaluate.significance import seed_interval
 from silohash.files import note_written, write_text
 from silohash.report.tables import COLUMNS, markdown_table
+from silohash.runtime.events import RoundRecord
 from silohash.study.annotations import SIGNIFICANT, annotated
-from silohash.study.costs import cost_table
-from silohash.study.differences import difference_tables
-from silohash.study.pivot import Cell, ResultTable, result_tables
-from silohash.study.results import StudyResults
+from silohash.study.config import RESULT_FIELDS
+from silohash.study.pivot import (
+    Cell,
+    Key,
+    Layout,
+    ResultTable,
+    field_values,
+    file_name,
+    make_table,
+    result_tables,
+    runs_by_choices,
+    runs_with,
+    table_layout,
+    with_interval,
+)
+from silohash.study.results import RunResult, StudyResults
 from silohash.visible import csv_cell, visible
 from silohash.visible import markdown as markdown_of
 
@@ -39,6 +55,27 @@ _LATEX = {
     "⟨": r"$\langle$", "⟩": r"$\rangle$", "†": r"$^\dagger$", "‡": r"$^\ddagger$", "§": r"\S{}", '"': "''", "’": "'",
 }  # fmt: skip
 """Character -> its LaTeX source. Square brackets and asterisks have a meaning at a line's end, hence the braces."""
+
+BYTES_PER_MEGABYTE = 1_000_000
+MEMORY = "peak memory (MB)"
+
+COSTS: Mapping[str, Callable[[RunResult], float]] = {
+    "sent per round (MB)": lambda run: _per_round(run, lambda record: record.uplink_bytes) / BYTES_PER_MEGABYTE,
+    "received per round (MB)": lambda run: _per_round(run, lambda record: record.downlink_bytes) / BYTES_PER_MEGABYTE,
+    "time per round (s)": lambda run: _per_round(run, lambda record: record.seconds),
+    "time of all rounds (s)": lambda run: sum(record.seconds for record in run.rounds) if run.rounds else math.nan,
+    MEMORY: lambda run: math.nan if run.peak_bytes is None else run.peak_bytes / BYTES_PER_MEGABYTE,
+}
+"""Name -> cost of a run, for all silos together; NaN if it is not known."""
+
+NOTES = (
+    "Per round: means over the rounds of a run. Sent: by all silos together to the server. Received: by all silos together.",
+    "Times are wall time, with the validation. Runs at the same time on one machine share its cores.",
+)
+MEMORY_NOTE = (
+    "Peak memory is that of the process that trains and measures a run, with the program itself and the archive. Worker "
+    "processes of a run (train.workers) are not counted."
+)
 
 
 def write_tables(study: StudyResults, out: Path) -> list[Path]:
@@ -228,3 +265,128 @@ def _greek(letter: str) -> str:
     """Return the LaTeX command of a lowercase Greek letter, and any other character unchanged."""
     name = unicodedata.name(letter, "").removeprefix("GREEK SMALL LETTER ")
     return f"$\\{name.lower()}$" if letter.lower() != letter.upper() and "α" <= letter <= "ω" else letter
+
+
+def cost_table(study: StudyResults) -> ResultTable:
+    """Return the table of costs, with the axes of the tables of figures and one column per cost that is known."""
+    config = study.config
+    shown = table_layout(config)
+    rows, columns = ([name for name in fields if name not in RESULT_FIELDS] for fields in (shown.rows, shown.columns))
+    rows += [name for name in config.axis_names if name not in shown.fields]
+    costs = known_costs(study)
+    values = {**field_values(study, ()), "measure": costs}
+    by_choices = runs_by_choices(study)
+
+    def make_cell(fields: Mapping[str, str]) -> Cell:
+        """Return the cell with the given value of every field."""
+        return _cost_cell(fields, runs_with(by_choices, config, fields), len(config.seeds))
+
+    table = make_table(config, Layout(tuple(rows), (*columns, "measure")), values, make_cell)
+    title = f"{config.title or 'Study'}, costs"
+    notes = (*NOTES, MEMORY_NOTE) if MEMORY in costs else NOTES
+    return replace(table, title=title, name="costs", ranked=False, notes=notes, format_value=format_cost)
+
+
+def known_costs(study: StudyResults) -> list[str]:
+    """Return the names of the costs, without the memory if it was not measured in any run."""
+    measured = any(run.peak_bytes is not None for run in study.runs)
+    return [name for name in COSTS if measured or name != MEMORY]
+
+
+def format_cost(value: float) -> str:
+    """Return a cost as text, with three significant digits.
+
+    Example:
+        >>> format_cost(0.012345), format_cost(12345.6), format_cost(0.0)
+        ('0.0123', '12,346', '0')
+    """
+    if not value:
+        return "0"
+    digits = max(0, 2 - int(np.floor(np.log10(abs(value)))))
+    return f"{value:,.{digits}f}"
+
+
+def _per_round(run: RunResult, cost: Callable[[RoundRecord], float]) -> float:
+    """Return the mean cost of a run's rounds; NaN without rounds."""
+    return float(np.mean([cost(record) for record in run.rounds])) if run.rounds else math.nan
+
+
+def _cost_cell(fields: Mapping[str, str], runs: Sequence[RunResult], seeds: int) -> Cell:
+    values = [COSTS[fields["measure"]](run) for run in runs]
+    return with_interval(
+        Cell(
+            fields=fields, seeds=tuple(run.seed for run in runs), missing=seeds - len(runs),
+            values=tuple(value for value in values if math.isfinite(value)),
+        )
+    )  # fmt: skip
+
+
+def difference_tables(table: ResultTable, against: Mapping[str, tuple[str, ...]]) -> list[ResultTable]:
+    """Return one table per reference: the differences of all other choices from it, paired by seed.
+
+    Runs with the same seed share partition, validation items and initial parameters. Pairing removes the part of the spread
+    over seeds that they have in common, so that the interval of a difference is narrower than those of the two figures.
+
+    Args:
+        table: a table of figures.
+        against: an axis -> the choices that are references.
+    """
+    return [difference_table(table, axis, name) for axis, names in against.items() for name in names]
+
+
+def difference_table(table: ResultTable, axis: str, reference: str) -> ResultTable:
+    """Return the differences of all other choices of an axis from one choice.
+
+    Args:
+        table: a table of figures, whose rows or columns have the axis.
+        axis: the name of the axis.
+        reference: the choice that is subtracted.
+    """
+    rows = _without(table.rows, table.row_fields, axis, reference)
+    columns = _without(table.columns, table.column_fields, axis, reference)
+    by_fields = {frozenset(cell.fields.items()): cell for cell in table.cells.values()}
+    cells = {}
+    for row in rows:
+        for column in columns:
+            cell = table.cells[row, column]
+            subtracted = by_fields[frozenset({**cell.fields, axis: reference}.items())]
+            cells[row, column] = paired_difference(cell, subtracted)
+    note = (
+        f"Each figure minus that of {reference} with the same seed, as the mean over the seeds. "
+        "The interval is that of the paired differences."
+    )
+    return replace(
+        table, title=f"{table.title}, difference from {reference}", name=f"{table.name}-minus-{file_name(reference)}",
+        rows=rows, columns=columns, cells=cells, ranked=False, notes=(note,),
+        format_value=lambda value: f"{value:+.3f}",
+    )  # fmt: skip
+
+
+def paired_difference(cell: Cell, reference: Cell) -> Cell:
+    """Return the differences of two cells for the seeds that both have, with Student's interval of their mean.
+
+    A single seed gives a difference without an interval. A difference from figures that use the true labels of items is
+    marked as such figures are.
+    """
+    subtracted = dict(zip(reference.seeds, reference.values, strict=False))
+    pairs = [
+        (seed, value - subtracted[seed])
+        for seed, value in zip(cell.seeds, cell.values, strict=False)
+        if seed in subtracted
+    ]
+    values = tuple(value for _, value in pairs)
+    low, high = seed_interval(values)
+    rows = (*cell.rows, *(row for row in reference.rows if row.uses_labels)) if pairs else ()
+    return Cell(
+        fields=cell.fields, seeds=tuple(seed for seed, _ in pairs),
+        missing=len(cell.seeds) + cell.missing - len(pairs), rows=rows, values=values, low=low,
+        high=high, interval="seeds" if len(values) > 1 else "",
+    )  # fmt: skip
+
+
+def _without(keys: tuple[Key, ...], fields: tuple[str, ...], axis: str, reference: str) -> tuple[Key, ...]:
+    """Return the keys whose value of the axis is not the reference."""
+    if axis not in fields:
+        return keys
+    place = fields.index(axis)
+    return tuple(key for key in keys if key[place] != reference)

@@ -163,9 +163,10 @@ def test_doctor_tells_what_is_there() -> None:
 
 def test_doctor_of_a_kit_exits_with_1_if_something_must_be_done(tmp_path: Path) -> None:
     pytest.importorskip("nvflare")
-    from silohash.runtime.sites.kits import Training, write_kits
+    from silohash.runtime.engine.flare.kits import write_kits
+    from silohash.runtime.sites.kits import Training
 
-    write_kits(tmp_path / "kits", ["north"], Training(), flower=False)
+    write_kits(tmp_path / "kits", ["north"], Training())
     said = silohash("doctor", "--kit", tmp_path / "kits" / "server")
     assert (said.code, len(said.out.splitlines())) == (0, 2)
     said = silohash("doctor", "--kit", tmp_path / "kits" / "north", "--json")

@@ -136,25 +136,10 @@ def test_kits_of_a_training_federation_and_their_commands(tmp_path: Path) -> Non
     assert "Each folder in it holds a secret key" in done.err
     site = tmp_path / "museums" / "north" / "local" / "silohash.toml"
     site.write_text("mine")
-    for engine in ((), ("--flower",)):
-        again = silohash("federation", "kits", tmp_path / "museums", "--silo", "north", *engine)
-        assert again.code == 2
-        assert "museums exists already. Choose a new folder, so that no key is lost." in again.err
-        assert site.read_text() == "mine"
-
-
-def test_kits_for_flower(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("cryptography")
-    done = silohash("federation", "kits", tmp_path / "museums", "--flower", "--silo", "north")
-    assert done.out.splitlines()[-1] == f"  silohash train CONFIG --on {tmp_path / 'museums' / 'leader'}"
-    refused = silohash("federation", "disable", tmp_path / "museums" / "leader", "north")
-    assert refused.code == 2
-    assert "Move startup/silos/north.pub out of the kit of the server" in refused.err
-    monkeypatch.setattr("silohash.optional.installed", lambda package: package != "flwr")
-    for command in (("silo", "north"), ("server", "server")):
-        done = silohash(command[0], tmp_path / "museums" / command[1])
-        assert done.code == 2
-        assert "pip install 'silohash[flower]', in an environment of its own" in done.err
+    again = silohash("federation", "kits", tmp_path / "museums", "--silo", "north")
+    assert again.code == 2
+    assert "museums exists already. Choose a new folder, so that no key is lost." in again.err
+    assert site.read_text() == "mine"
 
 
 @pytest.mark.parametrize("command", ["server", "silo"])

@@ -189,17 +189,6 @@ def test_a_run_on_a_federation_can_be_started_again_with_the_same_config(
     assert "already holds a run" in done.err
 
 
-def test_training_on_a_federation_of_flower_needs_its_extra(
-    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("silohash.optional.installed", lambda package: package != "flwr")
-    (tmp_path / "leader" / "startup").mkdir(parents=True)
-    (tmp_path / "leader" / "startup" / "flower.json").write_text("{}")
-    done = silohash("train", config, "--on", tmp_path / "leader", "--out", tmp_path / "first")
-    assert done.code == 2
-    assert "pip install 'silohash[flower]'" in done.err
-
-
 def test_seeds_are_not_possible_on_a_federation(config: Path, tmp_path: Path) -> None:
     done = silohash("train", config, "--on", tmp_path / "leader", "--seeds", "0,1")
     assert done.code == 2

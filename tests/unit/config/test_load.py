@@ -258,19 +258,6 @@ def test_one_table_by_itself() -> None:
         check_section(EvaluateConfig, {"measures": ["mPA"]}, where="evaluate")
 
 
-@pytest.mark.parametrize(("name", "preset"), [("fedhap", "paper"), ("fedcafe", "authors_code"), ("fedavg", "paper")])
-def test_configs_of_earlier_versions_keep_their_preset(name: str, preset: str) -> None:
-    data = {"name": "glyphs"}
-    earlier = load_resolved({"data": data, "federated": {"name": name, "preset": "reference"}})
-    assert (
-        earlier.federated.params
-        == load_resolved({"data": data, "federated": {"name": name, "preset": preset}}).federated.params
-    )
-    assert earlier.config.federated.preset == "reference"
-    member = {"name": "compose", "methods": [{"name": name, "preset": "reference"}]}
-    assert load_resolved({"data": data, "federated": member}).config.federated.name == "compose"
-
-
 @pytest.mark.parametrize(
     ("override", "message"),
     [

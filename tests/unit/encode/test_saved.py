@@ -10,14 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from silohash.encode.onnx_towers import OnnxTowers
 from silohash.encode.saved import SavedModel
 from silohash.encode.torch_towers import TorchTowers
 from silohash.encode.weights import Weights
-from silohash.files import read_arrays, write_arrays, write_json
+from silohash.files import digest_file, read_arrays, write_arrays, write_json
 from silohash.runtime.run import Run
 from silohash.types import MODALITIES, UserError
 from tests.runs import BITS, train, write_archive
@@ -39,11 +38,6 @@ def change_record(folder: Path, change: Callable[[dict[str, Any]], object]) -> N
     record = json.loads((folder / "model.json").read_text())
     change(record)
     write_json(folder / "model.json", record)
-
-
-def as_of_an_earlier_version(record: dict[str, Any]) -> None:
-    for key in ("digests", "onnx", "without_onnx", "model_digests"):
-        del record[key]
 
 
 def test_a_search_reads_the_record_one_featurizer_and_one_onnx_file(run: Run, copy: Path) -> None:
@@ -71,16 +65,6 @@ def test_a_model_without_onnx_files_needs_torch(copy: Path, monkeypatch: pytest.
         SavedModel.open(copy).encoder()
 
 
-def test_a_model_of_an_earlier_version_is_run_by_torch_under_the_same_digest(run: Run, copy: Path) -> None:
-    change_record(copy, as_of_an_earlier_version)
-    model = SavedModel.open(copy)
-    assert isinstance(model.encoder().towers, TorchTowers)
-    assert model.digest("global") == model.encoder().digest == run.model.digest("global")
-    rows = run.archive.split("query")
-    codes = [each.encoder().codes(run.archive, rows, "text").words for each in (model, run.model)]
-    assert np.array_equal(*codes)
-
-
 def test_models_that_there_are_not(run: Run, tmp_path: Path) -> None:
     for ask in (run.model.encoder, run.model.digest):
         with pytest.raises(UserError, match=r'The run has no model "north"\. Its models are: global'):
@@ -91,10 +75,27 @@ def test_models_that_there_are_not(run: Run, tmp_path: Path) -> None:
         SavedModel.open(tmp_path / "model")
 
 
-def test_records_of_newer_versions_and_damaged_ones(copy: Path) -> None:
-    change_record(copy, lambda record: record.update(format_version=2))
-    with pytest.raises(UserError, match="written by a newer silohash"):
+@pytest.mark.parametrize("key", ["digests", "onnx", "without_onnx", "model_digests"])
+def test_a_record_that_lacks_an_entry_is_damaged(copy: Path, key: str) -> None:
+    change_record(copy, lambda record: record.pop(key))
+    with pytest.raises(UserError, match=r"model\.json is damaged"):
         SavedModel.open(copy)
+
+
+def test_a_record_without_the_digest_of_a_model_or_of_a_file_is_damaged(copy: Path) -> None:
+    change_record(copy, lambda record: record["digests"].pop("text-000.onnx"))
+    with pytest.raises(UserError, match=r"text-000\.onnx does not match its digest"):
+        SavedModel.open(copy).encoder().encode("parrot", "text")
+    change_record(copy, lambda record: record["model_digests"].clear())
+    with pytest.raises(UserError, match=r"model\.json is damaged .*its model_digests lack"):
+        SavedModel.open(copy)
+
+
+def test_records_of_other_versions_and_damaged_ones(copy: Path) -> None:
+    for version in (0, 2):
+        change_record(copy, lambda record, version=version: record.update(format_version=version))
+        with pytest.raises(UserError, match=f"has format version {version} .*and this silohash reads version 1"):
+            SavedModel.open(copy)
     (copy / "model.json").write_text("{")
     with pytest.raises(UserError, match=r"model\.json is damaged"):
         SavedModel.open(copy)
@@ -131,9 +132,9 @@ def test_weights_of_another_run_are_refused(copy: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["features-text.safetensors", "weights-000.safetensors"])
-def test_truncated_files_of_an_earlier_version(copy: Path, name: str) -> None:
-    change_record(copy, as_of_an_earlier_version)
+def test_truncated_files_are_damaged_even_if_their_digests_match(copy: Path, name: str) -> None:
     (copy / name).write_bytes((copy / name).read_bytes()[:-9])
+    change_record(copy, lambda record: record["digests"].update({name: digest_file(copy / name)}))
     with pytest.raises(UserError, match=rf"{name} is damaged"):
         assert SavedModel.open(copy).trained
 

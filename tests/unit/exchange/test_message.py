@@ -83,9 +83,9 @@ def test_size_is_that_of_the_arrays() -> None:
     assert {name.split("/")[0] for name in full().arrays()} == set(SECTIONS)
 
 
-def test_newer_schema_is_named_before_anything_else_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_schema_is_named_before_anything_else_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     newer = with_header(schema=message.SCHEMA_VERSION + 1)
-    with pytest.raises(UserError, match="message has schema 2, and this silohash reads up to 1"):
+    with pytest.raises(UserError, match="message has schema 2, and this silohash reads schema 1"):
         Message.decode(newer)
     monkeypatch.setattr(message, "SECTIONS", ("params", "new"))
     with pytest.raises(UserError, match="same version"):

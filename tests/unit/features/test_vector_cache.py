@@ -78,7 +78,7 @@ def test_a_damaged_block_is_made_anew(tmp_path, damage):
 
 
 def test_a_full_disk_is_no_end(tmp_path, monkeypatch):
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("silohash.features.vector_cache.write_arrays", full)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +27,9 @@ def names(count: int, prefix: str = "item") -> list[str]:
     return [f"{prefix}-{number}" for number in range(count)]
 
 
-def filled(path: Path, count: int = 50) -> Path:
+def filled(path: Path, count: int = 50, silo: str = "") -> Path:
     """Write a store of items with captions and previews, and return its path."""
-    with Store.create(path, MANIFEST) as store:
+    with Store.create(path, replace(MANIFEST, silo=silo)) as store:
         captions = [json.dumps({"caption": name}) for name in names(count)]
         store.add(names(count), words(count), captions, [b"\xff\xd8\xff"] * count)
     return path

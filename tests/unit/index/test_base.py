@@ -115,16 +115,6 @@ def test_an_index_serves_its_own_silo_and_modality_only():
         of_north.check_holder("north", "text")
 
 
-def test_a_manifest_of_version_1_is_read_and_does_not_name_its_silo():
-    old = IndexManifest.from_json(
-        {"model_digest": "m", "bits": 64, "modality": "image", "count": 3, "format_version": 1}
-    )
-    assert (old.silo, old.count) == ("", 3)
-    old.check_holder("anyone", "image")
-    with pytest.raises(UserError, match="image codes instead of text codes"):
-        old.check_holder("anyone", "text")
-
-
 @pytest.mark.parametrize("keys", [[], [5], [-1, -1], [7, 2, 7, -1, 2, 0], [3, 3, 3, 4]])
 def test_distinct_keys_are_those_of_numpy(keys: list[int]) -> None:
     found = distinct(np.array(keys, np.int64))

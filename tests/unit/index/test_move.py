@@ -22,8 +22,8 @@ PGVECTOR, MILVUS = IndexConfig(engine="pgvector"), IndexConfig(engine="milvus")
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    filled(tmp_path / "index" / "north" / "image.sqlite", 5)
-    filled(tmp_path / "index" / "south" / "image.sqlite", 3)
+    filled(tmp_path / "index" / "north" / "image.sqlite", 5, "north")
+    filled(tmp_path / "index" / "south" / "image.sqlite", 3, "south")
     filled(tmp_path / "index" / ".south.1.2.old" / "image.sqlite", 3)
     return tmp_path
 
@@ -89,7 +89,7 @@ def test_copies_that_cannot_be_removed_remain_listed(run: Path, server: FakeServ
 def test_an_index_that_is_built_again_is_copied_again(run: Path, server: FakeServer) -> None:
     move_indexes(run, PGVECTOR)
     shutil.rmtree(run / "index" / "north")
-    filled(run / "index" / "north" / "image.sqlite", 7)
+    filled(run / "index" / "north" / "image.sqlite", 7, "north")
     assert "silohash index move RUN --to pgvector" in engines_of(run)[0]
     follow_indexes(run)
     assert engines_of(run) == ["FakeIndex"] * 2

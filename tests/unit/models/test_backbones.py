@@ -10,6 +10,7 @@ import torch
 pytest.importorskip("transformers")
 
 from silohash.features import featuriser
+from silohash.forms import of_json
 from silohash.models.backbones import install_published, network_settings, published_weights
 from silohash.models.huggingface import read_backbone
 from silohash.models.parameters import fixed_buffers
@@ -84,7 +85,7 @@ def test_the_spec_alone_builds_the_tower(tmp_path):
     model = HashNet(spec, 8)
     install_published(model, published_weights(spec.towers))
     shutil.rmtree(folder)
-    twin = HashNet(ModelSpec.from_json(json.loads(json.dumps(spec.to_json()))), 8)
+    twin = HashNet(of_json(json.dumps(spec.to_json()), ModelSpec), 8)
     twin.load_state_dict(model.state_dict())
     inputs = torch.rand(2, 3, backbones.SIDE, backbones.SIDE)
     torch.testing.assert_close(twin.eval().image(inputs)[1], model.eval().image(inputs)[1])

@@ -42,16 +42,6 @@ def test_results_come_back_to_the_last_bit(tmp_path):
             assert a == b or (math.isnan(a) and math.isnan(b))
 
 
-def test_a_file_written_before_the_protocol_had_columns_is_read(tmp_path):
-    path = tmp_path / "results.csv"
-    write_results(path, [row()])
-    lines = [line.split(",")[:21] for line in path.read_text().splitlines()]
-    path.write_text("".join(",".join(line) + "\n" for line in lines))
-    (found,) = read_results(path)
-    assert (found.value, found.population, found.no_hits, found.query_in_database) == (row().value, 0, "", False)
-    assert choices(found) == "not recorded"
-
-
 def test_the_choices_of_the_protocol_stand_in_a_sentence():
     one = row(population=20_015, no_hits="zero", query_in_database=True, database_code="one view", round_by="last")
     assert choices(one) == (
@@ -61,7 +51,6 @@ def test_the_choices_of_the_protocol_stand_in_a_sentence():
     assert "are left out" in choices(row(population=3, no_hits="skip", round_by="validation"))
     assert choices(replace(one, round_by="only")) == f"{choices_besides_round(one)}; a single round"
     assert choices(replace(one, round_by="validation")) == f"{choices_besides_round(one)}; round chosen by validation"
-    assert choices_besides_round(row(population=0)) == "not recorded"
 
 
 def test_no_results_are_a_table_without_lines(tmp_path):
@@ -85,6 +74,7 @@ def damaged(change):
         (lambda path: path.write_text(""), "does not start with the columns"),
         (lambda path: path.write_bytes(b"\xff\xfe\x00"), "is damaged"),
         (damaged(lambda text: text.replace("evaluation", "evalution")), "does not start with the columns"),
+        (damaged(lambda text: text.replace(",round_by", "")), "does not start with the columns"),
         (damaged(lambda text: text[:-40] + "\n"), "line 3 has .* columns instead of 26"),
         (damaged(lambda text: text.replace("1994", "many", 1)), 'line 2: "many" is not a valid queries'),
         (damaged(lambda text: text.replace("0.69", "high", 1)), 'line 2: "high" is not a valid low'),
@@ -201,7 +191,6 @@ def test_choices_that_differ_from_the_usual_ones():
         "3 items; queries without a relevant item are left out; the query's own item is not in the database; "
         "database code of all views; round chosen by validation"
     )
-    assert "handled in an unrecorded way" in choices(row(population=3, no_hits=""))
 
 
 def test_queries_without_relevant_items_are_named_if_there_are_any():

@@ -182,10 +182,12 @@ def test_the_file_of_another_modality_is_not_searched(folder: Path) -> None:
     assert "text.sqlite does not exist" in answers(folder)[1]["north"]
 
 
-def test_an_index_without_the_name_of_its_silo_is_still_searched(folder: Path) -> None:
+def test_an_index_without_the_name_of_its_silo_is_not_searched(folder: Path) -> None:
     shutil.rmtree(folder / "south")
     make_store(folder / "south", ["x"], silo="")
-    assert answers(folder) == (["north/a", "north/b", "south/x"], {})
+    found, missing = answers(folder)
+    assert found == ["north/a", "north/b"]
+    assert 'built for the silo "", not for "south"' in missing["south"]
 
 
 @pytest.mark.parametrize("damage", [b"", b"no database" * 100, None])

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from silohash.cache import cache_folder
+from silohash.cache import private_cache
 from silohash.data.formats.matlab_sources import explaining_damage, import_h5py
 from silohash.data.pictures.deep import ceiling, window
 from silohash.files import digest_json, read_json, write_json
@@ -236,14 +236,14 @@ class MatPictures:
         stat = self._path.stat()
         stamp = [stat.st_size, stat.st_mtime_ns]
         named = [DIGEST_VERSION, str(self._path.resolve()), self._name, self.axes.order]
-        kept_in = cache_folder() / "matfiles" / f"{digest_json(named)}.json"
+        kept_in = private_cache("matfiles") / f"{digest_json(named)}.json"
         with contextlib.suppress(UserError, OSError):
             kept = read_json(kept_in, _StoredDigest)
             if kept.stamp == stamp:
                 return kept.digest
         digest = self._read_digest()
         with contextlib.suppress(UserError, OSError):
-            write_json(kept_in, {"stamp": stamp, "digest": digest})
+            write_json(kept_in, {"stamp": stamp, "digest": digest}, private=True)
         return digest
 
     def _read_digest(self) -> str:

@@ -68,9 +68,8 @@ def check_pictures(folder: Path, names: Sequence[str], *, follow_links: bool = T
             warnings.simplefilter("ignore")
             verdicts.update(zip(fresh, pool.map(lambda name: _verdict(folder / name), fresh), strict=True))
         with contextlib.suppress(UserError, OSError):
-            write_json(
-                table_path(PICTURES, folder), {name: [*stamp, *verdicts[name]] for name, stamp in stamps.items()}
-            )
+            table = {name: [*stamp, *verdicts[name]] for name, stamp in stamps.items()}
+            write_json(table_path(PICTURES, folder), table, private=True)
     return verdicts
 
 

@@ -1,4 +1,4 @@
-"""What the methods have in common that learn to score an image against a text."""
+"""What methods that learn to score an image against a text have in common: parameters, hooks and losses."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.local.base import MethodParams, SiloData, SiloState
 from silohash.local.default_hooks import DefaultHooks
-from silohash.local.matching.distillation import distilled
-from silohash.local.matching.hinge import max_violation
 from silohash.models.matching_net import MatchingNet
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.types import MODALITIES, Outputs, PairBatch, Step, Terms, UserError
@@ -23,6 +22,11 @@ PICTURES = "pictures"
 
 EPOCHS = "epochs"
 """Name of the working tensor with the number of epochs that the silo has trained, over all rounds."""
+
+SHARPNESS = 3.0
+"""Factor on standardized scores in the softmax. A higher one counts only the items with the highest scores."""
+
+LEAST_DEVIATION = 1e-6
 
 
 class MatchingParams(MethodParams):
@@ -138,3 +142,57 @@ def pooled(values: Tensor, mask: Tensor) -> Tensor:
         mask: ``(B, n)`` bool, which nodes are not padding.
     """
     return values.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
+
+
+def max_violation(scores: Tensor, margin: float, *, hardest: bool = True, same: Tensor | None = None) -> Tensor:
+    """Return the hinge loss over all pairs of a batch, summed over both directions, a scalar.
+
+    ``sum_i [max_j (m + s_ij - s_ii)_+ + max_j (m + s_ji - s_ii)_+]`` with j different from i, or the sums over j instead of
+    the maxima.
+
+    Args:
+        scores: ``(B, B)``, the score of image i with text j. Image i and text i are a pair.
+        margin: m, by which the pair must score better than others.
+        hardest: Whether only the wrong partner with the highest score counts.
+        same: ``(B, B)`` bool, which pairs of an image and a text are right besides the diagonal, because they have the same
+            picture. They do not count. None if there are no such pairs.
+
+    Source: Faghri et al., "VSE++: Improving Visual-Semantic Embeddings with Hard Negatives", BMVC 2018, equations (4) and
+        (6).
+
+    Example:
+        >>> round(float(max_violation(torch.tensor([[1.0, 0.9], [0.0, 1.0]]), 0.2)), 6)
+        0.2
+    """
+    right = torch.eye(len(scores), dtype=torch.bool, device=scores.device)
+    right = right if same is None else right | same
+    own = scores.diagonal()
+    violations = [(margin + scores - own.unsqueeze(side)).clamp(min=0).masked_fill(right, 0.0) for side in (1, 0)]
+    if hardest:
+        return torch.stack([values.amax(dim) for values, dim in zip(violations, (1, 0), strict=True)]).sum()
+    return torch.stack(violations).sum()
+
+
+def distilled(scores: Tensor, images: Tensor, texts: Tensor) -> Tensor:
+    """Return how far the order of the codes is from that of the scores, a scalar.
+
+    It is the cross entropy of two softmaxes over the texts of each image, and over the images of each text: of the scores,
+    and of the cosines of relaxed codes with the scale of the scores. It is smallest where both are equal.
+
+    Args:
+        scores: ``(B, B)``, the score of image i with text j, without gradient.
+        images: ``(B, K)``, outputs whose signs are the codes of the images.
+        texts: ``(B, K)``, the same of the texts.
+    """
+    wanted = SHARPNESS * (scores - scores.mean()) / scores.std().clamp(min=LEAST_DEVIATION)
+    found = relaxed(images) @ relaxed(texts).T
+    found = SHARPNESS * (found - found.mean()) / found.std().clamp(min=LEAST_DEVIATION)
+    return sum(
+        (F.cross_entropy(one, other.softmax(1)) for one, other in ((found, wanted), (found.T, wanted.T))),
+        start=scores.new_zeros(()),
+    )
+
+
+def relaxed(outputs: Tensor) -> Tensor:
+    """Return relaxed codes of length 1, ``(B, K)``."""
+    return F.normalize(outputs.tanh(), dim=1)

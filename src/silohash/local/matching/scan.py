@@ -14,7 +14,7 @@ alpha      ``margin``                   margin of the hinge loss
 =========  ===========================  ==========================================================
 
 Equations (1) to (9) are `silohash.local.matching.attention.scan_scores`, and (14) is
-`silohash.local.matching.hinge.max_violation`.
+`silohash.local.matching.base.max_violation`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ s(i, c)     `VSENet.score`              their cosine
 alpha       ``margin``                  margin of the hinge loss
 ==========  ==========================  =====================================================
 
-Equations (4) and (6) are `silohash.local.matching.hinge.max_violation`.
+Equations (4) and (6) are `silohash.local.matching.base.max_violation`.
 """
 
 from __future__ import annotations

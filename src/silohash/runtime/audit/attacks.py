@@ -1,19 +1,32 @@
-"""The measures of attacks: how well scores separate members from others, and how well codes give back what they encode."""
+"""Attacks: scores by which an attacker guesses members, because a model fits its own items better, and how well they do.
+
+The measures say how well scores separate members from others, and how well codes give back what they encode.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import torch
+import torch.nn.functional as F  # noqa: N812  torch's usual name
 from scipy.stats import rankdata
+from torch import Tensor, nn
 
-Values = npt.NDArray[np.float64]
+from silohash.config.load import ResolvedConfig
+from silohash.local.base import SiloData, SiloState, has_record_terms
+from silohash.models.parameters import install
+from silohash.models.towers import Adapted
+from silohash.runtime.privacy.training import one_of, outputs_of_one
+from silohash.types import Modality, ReadArrays
 
 NORMAL_QUANTILE = 1.959963984540054
 """Distance from the mean, in deviations, within which 95 % of normally distributed values lie."""
+
+Values = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -101,3 +114,80 @@ def explained_share(predicted: Values, true: Values) -> Estimate:
     all_of_it = np.square(true - true.mean(axis=0)).sum(axis=1).mean()
     shares = 1.0 - left / all_of_it
     return _within(float(shares.mean()), float(shares.std() / math.sqrt(len(shares))))
+
+
+@dataclass(frozen=True)
+class FitScores:
+    """How well the model of some parameters fits each item.
+
+    If the loss of an item depends on this item alone, the score is the negative loss. Otherwise it is the cosine of the
+    outputs for the picture and for the text, which every cross-modal method increases for its own pairs. With a single
+    modality it is the mean size of the relaxed code's values, which training increases as well.
+
+    Attributes:
+        resolved: the config of the run with its methods.
+        model: the network, whose parameters are replaced.
+        extras: the arrays that the server sent beside the parameters.
+    """
+
+    resolved: ResolvedConfig
+    model: nn.Module
+    extras: ReadArrays
+
+    @torch.no_grad()
+    def of(self, params: ReadArrays, items: SiloData) -> Values:
+        """Return the scores of items, ``(n,)``."""
+        install(self.model, params)
+        adapted = Adapted(self.model, self.resolved.federated, self.extras).eval()
+        if has_record_terms(self.resolved.local):
+            return self._negative_losses(adapted, items)
+        batch = items.batch(torch.arange(len(items)))
+        return agreements(adapted(batch).logit)
+
+    def _negative_losses(self, adapted: Adapted, items: SiloData) -> Values:
+        local, state = self.resolved.local, SiloState()
+        local.init_state(adapted, items, state)
+        batch = items.batch(torch.arange(len(items)))
+        outputs, steps = adapted(batch), local.steps(self.model)
+        found = np.zeros(len(items))
+        for place in range(len(items)):
+            item = one_of(batch, place)
+            for step in steps:
+                terms = local.terms(step, outputs_of_one(outputs, place, step), item, state)
+                found[place] -= sum(float(weight * value) for weight, value in terms.values())
+        return found
+
+
+def agreements(outputs: Mapping[Modality, Tensor]) -> Values:
+    """Return the cosine of the two modalities' outputs per item, or the mean size of the relaxed values of a single one.
+
+    Args:
+        outputs: ``(n, K)`` per modality.
+
+    Returns:
+        ``(n,)``.
+    """
+    relaxed = [torch.tanh(values) for values in outputs.values()]
+    if len(relaxed) == 1:
+        return relaxed[0].abs().mean(1).double().numpy()
+    return F.cosine_similarity(relaxed[0], relaxed[1]).double().numpy()
+
+
+def calibrated(scores: Values, own: int) -> Values:
+    """Return the scores under one silo's model minus the mean of those under the models of the other silos.
+
+    Some items fit every model. The other silos' models, which have not seen the item, show how well it fits without having
+    been trained on.
+
+    Args:
+        scores: ``(J, n)``, one row per model, at least two.
+        own: Row of the silo's model.
+
+    Returns:
+        ``(n,)``.
+
+    Source: Watson et al., "On the Importance of Difficulty Calibration in Membership Inference Attacks", ICLR 2022.
+    """
+    others = np.arange(len(scores)) != own
+    found: Values = scores[own] - scores[others].mean(axis=0)
+    return found

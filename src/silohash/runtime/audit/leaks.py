@@ -23,12 +23,14 @@ from silohash.local.base import SiloData
 from silohash.models.parameters import to_array
 from silohash.runtime.audit.attacks import (
     Estimate,
+    FitScores,
+    Values,
     area_under_curve,
+    calibrated,
     explained_share,
     mean_estimate,
     ridge_predictions,
 )
-from silohash.runtime.audit.scores import FitScores, Values, calibrated
 from silohash.runtime.experiment import prepare_run
 from silohash.runtime.run import Run
 from silohash.runtime.uplink.received import FOLDER, ReceivedUpdates

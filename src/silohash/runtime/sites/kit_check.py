@@ -13,7 +13,7 @@ from cryptography.x509 import load_pem_x509_certificate
 
 from silohash.forms import reading
 from silohash.runtime.run import archive_of_data
-from silohash.runtime.sites.kits import ADMIN_FILE, CLIENT_FILE, FLOWER_FILE, LOCAL, SERVER_FILE, SITE_FILE, STARTUP
+from silohash.runtime.sites.kits import ADMIN_FILE, CLIENT_FILE, ENGINE, LOCAL, SERVER_FILE, SITE_FILE, STARTUP
 from silohash.runtime.sites.settings import read_site_settings
 from silohash.types import UserError
 
@@ -50,8 +50,8 @@ def check_kit(kit: Path, now: datetime | None = None) -> list[Finding]:
         UserError: if the folder is not a kit.
     """
     startup, site = kit / STARTUP, kit / LOCAL / SITE_FILE
-    if not any((startup / name).exists() for name in (SERVER_FILE, CLIENT_FILE, ADMIN_FILE, FLOWER_FILE)):
-        raise UserError(f"{kit} is not the kit of a member. Make kits with: silohash federation kits")
+    if not any((startup / name).exists() for name in (SERVER_FILE, CLIENT_FILE, ADMIN_FILE)):
+        raise UserError(f"{kit} is not the kit of a member that {ENGINE}. Make kits with: silohash federation kits")
     found = list(certificates(kit, now))
     if not (startup / CERTIFICATE).exists():
         found.append(_server(startup))
@@ -91,11 +91,9 @@ def _server(startup: Path) -> Finding:
 
 def _address(startup: Path) -> tuple[str, int]:
     """Return the host and the port of the server that a kit connects to."""
-    path = next(startup / name for name in (FLOWER_FILE, CLIENT_FILE, ADMIN_FILE) if (startup / name).exists())
+    path = next(startup / name for name in (CLIENT_FILE, ADMIN_FILE) if (startup / name).exists())
     with reading(path, remedy="Make new kits."):
         about = json.loads(path.read_text(encoding="utf-8"))
-        if path.name == FLOWER_FILE:
-            return str(about["host"]), int(about["port"])
         if path.name == ADMIN_FILE:
             return str(about["admin"]["host"]), int(about["admin"]["port"])
         host, _, port = about["servers"][0]["service"]["target"].rpartition(":")

@@ -1,13 +1,12 @@
-"""Kits of the members of a federation: what they have in common, whichever engine connects the members."""
+"""Kits of the members of a federation: the parts that the engine connecting the members does not determine."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from silohash.exchange.encryption import KEY, SiloKey
-from silohash.files import check_new_folder, write_text
+from silohash.files import write_text
 from silohash.optional import installed
 
 SERVER, LEADER = "server", "leader"
@@ -19,8 +18,11 @@ STARTUP, LOCAL = "startup", "local"
 SERVER_FILE, CLIENT_FILE, ADMIN_FILE = "fed_server.json", "fed_client.json", "fed_admin.json"
 """Files in ``startup`` of the kits that FLARE connects: those of the server, of a silo, and of whoever starts runs."""
 
-FLOWER_FILE = "flower.json"
-"""File in ``startup`` of the kits that Flower connects."""
+ORGANIZATION = "silohash"
+"""Name that FLARE asks for in each kit."""
+
+ENGINE = "NVIDIA FLARE connects, which is the only engine across machines"
+"""Ending of a sentence about a folder that is not a kit."""
 
 SITE_FILE = "silohash.toml"
 """The silo's own file, in the folder ``local`` of its kit, which no run can change."""
@@ -52,39 +54,6 @@ class Training:
     host: str = "127.0.0.1"
     port: int = 8002
     valid_days: int = 730
-
-
-def write_kits(folder: Path, silos: Sequence[str], training: Training, *, flower: bool) -> None:
-    """Write one kit per silo, one for the server and one for whoever starts runs, into a new folder.
-
-    Args:
-        folder: the new folder.
-        silos: names of the silos.
-        training: where silos find the server.
-        flower: whether Flower connects the members, in place of FLARE.
-
-    Raises:
-        UserError: if the folder is not empty, or the engine does not accept a name.
-    """
-    check_new_folder(folder)
-    if flower:
-        from silohash.runtime.engine.flower.kits import write_flower_kits
-
-        write_flower_kits(folder, silos, training)
-        return
-    from silohash.runtime.engine.flare.kits import write_flare_kits
-
-    write_flare_kits(folder, silos, training)
-
-
-def uses_flower(kit: Path) -> bool:
-    """Return whether a kit is one that Flower connects."""
-    return (kit / STARTUP / FLOWER_FILE).exists()
-
-
-def engine_package(kit: Path) -> str:
-    """Return the package of the engine that connects a kit, by the name under which it is imported."""
-    return "flwr" if uses_flower(kit) else "nvflare"
 
 
 def new_silo_key() -> SiloKey | None:

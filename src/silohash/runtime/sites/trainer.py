@@ -15,29 +15,40 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from silohash.config.load import ResolvedConfig, load_resolved
+from silohash.encode.trained import TrainedModel
+from silohash.encode.weights import deployed_weights
 from silohash.exchange.encryption import SiloKey
 from silohash.exchange.message import Message
+from silohash.features.base import Featuriser
 from silohash.features.device import choose_device
 from silohash.features.network import NETWORK_FILES
+from silohash.federated.base import ServerState
 from silohash.files import digest_arrays, write_bytes
+from silohash.partitions.base import Partition, SiloRows
 from silohash.runtime.engine.port import SiloResult, SiloTask
 from silohash.runtime.engine.processes import serve
 from silohash.runtime.engine.wire import decode_task, encode_result
+from silohash.runtime.experiment import environment, save_model
+from silohash.runtime.prepared import Prepared
 from silohash.runtime.privacy.budget import KEY
 from silohash.runtime.privacy.training import stored_key
-from silohash.runtime.run import archive_of
+from silohash.runtime.run import Run, archive_of
 from silohash.runtime.sites.kept import KeptArrays
-from silohash.runtime.sites.own_run import store_own_run
 from silohash.runtime.sites.plan import PLAN, Plan, check_separable, described, read_message
 from silohash.runtime.sites.settings import SiteSettings, check_run_name, read_site_settings
 from silohash.runtime.worker import Worker, set_threads
-from silohash.types import Arrays, UserError
+from silohash.types import Arrays, Modality, Notify, UserError
 
 ANNOUNCED, NOISE = "announced.safetensors", "noise.safetensors"
 
 FILES = (*NETWORK_FILES, "vocabulary", "vectors", "parses")
 """Options of features that hold the path of a file. A model can also be the name of a published one."""
+
+SITES = "sites"
+"""Kind of the partition of items that silos on other machines hold."""
 
 
 @dataclass
@@ -156,6 +167,51 @@ class Announced:
         resolved = load_resolved(tables)
         check_separable(resolved)
         return cls(resolved, silos)
+
+
+def store_own_run(
+    folder: Path,
+    prepared: Prepared,
+    featurisers: Mapping[Modality, Featuriser],
+    *,
+    broadcast: Message,
+    model: Message,
+    notify: Notify,
+) -> None:
+    """Store the run of a silo, with the model that it deploys. An earlier model is replaced.
+
+    The silo's index is built from it, without a copy of the run of the server. A personal model is only there.
+
+    Args:
+        folder: the folder of the run.
+        prepared: the inputs of the silo.
+        featurisers: the fitted featurizers.
+        broadcast: the server's message of the round after the best one.
+        model: the parameters that the silo deploys, and its name.
+        notify: called with a line if there are no ONNX files.
+
+    Raises:
+        UserError: if another process writes to the folder, or the disk is full.
+    """
+    resolved, silo = prepared.resolved, model.sender
+    personal = {silo: dict(model.params)} if resolved.federated.personalized else {}
+    server = ServerState(params={} if personal else dict(broadcast.params), extras=dict(broadcast.extras))
+    trained = TrainedModel(
+        resolved=resolved,
+        spec=prepared.spec,
+        featurisers=featurisers,
+        weights=deployed_weights(resolved.federated, server, personal),
+        round=broadcast.round - 1,
+    )
+    archive = archive_of(resolved.config)
+    own = Partition(
+        kind=SITES, params={}, seed=resolved.config.seed, silos=(SiloRows(silo, np.arange(len(archive))),),
+        archive=digest_arrays({"ids": archive.ids}),
+    )  # fmt: skip
+    run = Run(folder, resolved)
+    with run.writing():
+        run.describe(own, environment(resolved.config), archive)
+        save_model(run, trained, prepared, notify)
 
 
 def _download(tables: Mapping[str, Any], place: str = "") -> str:

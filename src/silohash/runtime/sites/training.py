@@ -32,7 +32,7 @@ from silohash.runtime.worker import Worker, set_threads
 from silohash.types import Modality, Notify, UserError
 
 RUNS = "runs"
-"""Folder of the runs in the kit of whoever runs their rounds. They outlive jobs, so that a new job continues a run."""
+"""Folder of the runs in the kit of the server. They outlive jobs, so that a new job continues a run."""
 
 COPIED = ("config.toml", "environment.json", "rounds.jsonl", "model")
 
@@ -79,7 +79,7 @@ def train_at_sites(
     with run.writing(LOCK_SECONDS):
         if has_checkpoint(run.checkpoint):
             # Before anything of that run is replaced, at the server or at the silos.
-            load_checkpoint(run.checkpoint, resolved.config.digest(), resolved.config.located_digest())
+            load_checkpoint(run.checkpoint, resolved.config.digest())
         write_json(folder / ENVIRONMENT, environment(resolved.config))
         write_text(run.config_path, resolved.config.to_toml())
         engine.start(silos)

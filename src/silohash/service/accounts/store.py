@@ -307,10 +307,10 @@ class Accounts:
                     self._connection.execute(statement)
             elif kind != APPLICATION_ID:
                 raise UserError(f"{self.path} is not a file of accounts. Choose another folder, or move the file away.")
-            elif version > FORMAT_VERSION:
+            elif version != FORMAT_VERSION:
                 raise UserError(
-                    f"{self.path} has format version {version}, but this silohash reads versions up to {FORMAT_VERSION}. "
-                    "Install a newer silohash."
+                    f"{self.path} has format version {version}, but this silohash reads version {FORMAT_VERSION}. "
+                    "Use the silohash that wrote it."
                 )
 
     @contextmanager

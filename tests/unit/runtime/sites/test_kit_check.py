@@ -12,13 +12,11 @@ from silohash.types import UserError
 from tests.ports import free_port
 from tests.runs import write_archive
 
-pytest.importorskip("cryptography")
+pytest.importorskip("nvflare")
 
+from silohash.runtime.engine.flare.kits import write_kits
 from silohash.runtime.sites.kit_check import check_kit
-from silohash.runtime.sites.kits import LEADER, SERVER, SITE_FILE, Training, write_kits
-
-CERTIFICATES = {True: {"rootCA.pem"}, False: {"client.crt", "rootCA.pem"}}
-"""Those of a silo that Flower connects, and of one that FLARE does."""
+from silohash.runtime.sites.kits import LEADER, SERVER, SITE_FILE, Training
 
 
 @pytest.fixture(scope="module")
@@ -27,19 +25,11 @@ def listening():
         yield server
 
 
-@pytest.fixture(scope="module", params=[True, False], ids=["flower", "flare"])
-def flower(request: pytest.FixtureRequest) -> bool:
-    """Whether Flower connects the members."""
-    if not request.param:
-        pytest.importorskip("nvflare")
-    return request.param
-
-
 @pytest.fixture(scope="module")
-def kits(tmp_path_factory: pytest.TempPathFactory, listening: socket.socket, flower: bool) -> Path:
+def kits(tmp_path_factory: pytest.TempPathFactory, listening: socket.socket) -> Path:
     folder = tmp_path_factory.mktemp("checked")
     training = Training(port=listening.getsockname()[1], valid_days=90)
-    write_kits(folder / "kits", ["north"], training, flower=flower)
+    write_kits(folder / "kits", ["north"], training)
     archive = write_archive(folder / "data", count=30)
     (folder / "kits/north/local" / SITE_FILE).write_text(f'silo = "north"\n[data]\npath = "{archive}"\n')
     return folder / "kits"
@@ -49,9 +39,9 @@ def bad(kit: Path, **options: object) -> dict[str, str]:
     return {finding.subject: finding.text for finding in check_kit(kit, **options) if not finding.good}
 
 
-def test_good_kits(kits: Path, flower: bool) -> None:
+def test_good_kits(kits: Path) -> None:
     found = {finding.subject: finding.text for finding in check_kit(kits / "north")}
-    assert set(found) == {*CERTIFICATES[flower], "server", "data"}
+    assert set(found) == {"client.crt", "rootCA.pem", "server", "data"}
     assert found["data"] == "25 training items"
     assert found["server"].startswith("127.0.0.1:")
     assert [bad(kits / name) for name in ("north", SERVER, LEADER)] == [{}, {}, {}]
@@ -75,9 +65,9 @@ def test_certificates_and_the_clock(kits: Path) -> None:
     assert "the clock of this machine is before that" in bad(kits / SERVER, now=early)["server.crt"]
 
 
-def test_server_that_is_not_there(tmp_path: Path, flower: bool) -> None:
+def test_server_that_is_not_there(tmp_path: Path) -> None:
     port = free_port()
-    write_kits(tmp_path / "kits", ["north"], Training(port=port), flower=flower)
+    write_kits(tmp_path / "kits", ["north"], Training(port=port))
     found = bad(tmp_path / "kits" / "north")
     assert set(found) == {"server", "data"}
     assert f"127.0.0.1:{port} cannot be reached" in found["server"]
@@ -85,5 +75,9 @@ def test_server_that_is_not_there(tmp_path: Path, flower: bool) -> None:
 
 
 def test_folder_that_is_not_a_kit(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is not the kit of a member"):
+    (tmp_path / "startup").mkdir()
+    (tmp_path / "startup" / "other.json").write_text('{"host": "127.0.0.1", "port": 8002}')
+    with pytest.raises(
+        UserError, match="is not the kit of a member that NVIDIA FLARE connects, which is the only engine"
+    ):
         check_kit(tmp_path)

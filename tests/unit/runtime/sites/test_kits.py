@@ -1,4 +1,4 @@
-"""Kits: what tells which engine connects them."""
+"""Kits: what a silo sets itself."""
 
 from __future__ import annotations
 
@@ -8,20 +8,8 @@ import pytest
 
 from silohash.exchange.encryption import KEY
 from silohash.runtime.sites import kits as module
-from silohash.runtime.sites.kits import LOCAL, SITE_FILE, Training, engine_package, new_silo_key, write_kits, write_site
+from silohash.runtime.sites.kits import LOCAL, SITE_FILE, new_silo_key, write_site
 from silohash.runtime.sites.settings import read_site_settings
-
-
-@pytest.mark.parametrize(("flower", "package"), [(True, "flwr"), (False, "nvflare")])
-def test_kits_tell_their_engine(tmp_path: Path, flower: bool, package: str) -> None:
-    pytest.importorskip("cryptography" if flower else "nvflare")
-    write_kits(tmp_path / "kits", ["north"], Training(), flower=flower)
-    assert {engine_package(kit) for kit in (tmp_path / "kits").iterdir()} == {package}
-    assert len(list((tmp_path / "kits").iterdir())) == 3
-
-
-def test_folder_without_a_kit_is_taken_for_one_of_flare(tmp_path: Path) -> None:
-    assert engine_package(tmp_path) == "nvflare"
 
 
 def test_what_a_silo_sets_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

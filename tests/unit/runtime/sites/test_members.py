@@ -1,7 +1,8 @@
-"""Processes of a federation's members: which engine's they are, and that they are started again."""
+"""Processes of a federation's members: what they start, that they are started again, and that they end with a block."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import threading
@@ -12,27 +13,47 @@ import pytest
 
 from silohash.runtime.sites import members
 from silohash.runtime.sites.kits import Training
-from silohash.runtime.sites.members import Member, member_beside, member_of, run_member
+from silohash.runtime.sites.members import Member, member_beside, member_of, place_storage, run_member
 from silohash.types import UserError
+
+pytest.importorskip("nvflare")
+
+from silohash.runtime.engine.flare.kits import write_kits
 
 
 @pytest.fixture(scope="module")
 def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("cryptography")
-    from silohash.runtime.engine.flower.kits import write_flower_kits
-
     folder = tmp_path_factory.mktemp("members") / "kits"
-    write_flower_kits(folder, ["north"], Training())
+    write_kits(folder, ["north"], Training())
     return folder
 
 
-def test_kit_tells_its_engine(kits: Path, tmp_path: Path) -> None:
-    assert member_of(kits / "north").command[3] == "silohash.runtime.engine.flower.site"
-    pytest.importorskip("nvflare")
-    from silohash.runtime.engine.flare.kits import write_flare_kits
+def test_command_of_each_kit(kits: Path) -> None:
+    server, silo = member_of(kits / "server").command, member_of(kits / "north").command
+    assert server[:4] == [sys.executable, "-u", "-m", "nvflare.private.fed.app.server.server_train"]
+    assert silo[3] == "nvflare.private.fed.app.client.client_train"
+    assert "uid=north" in silo
+    assert "secure_train=true" in server
+    with pytest.raises(UserError, match="is not the kit of a server or of a silo"):
+        member_of(kits / "leader")
 
-    write_flare_kits(tmp_path / "kits", ["north"], Training())
-    assert member_of(tmp_path / "kits" / "north").command[3] == "nvflare.private.fed.app.client.client_train"
+
+def test_what_is_on_its_way_is_not_sent_again_too_soon(kits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for kit in ("server", "north"):
+        found = member_of(kits / kit).environment
+        window, wait = (float(found[f"NVFLARE_STREAMING_{name}"]) for name in ("WINDOW_SIZE", "RETRY_WAIT"))
+        assert window / wait <= 150_000
+    monkeypatch.setenv("NVFLARE_STREAMING_RETRY_WAIT", "7")
+    assert member_of(kits / "north").environment["NVFLARE_STREAMING_RETRY_WAIT"] == "7"
+
+
+def test_server_stores_jobs_in_its_own_folder(kits: Path) -> None:
+    place_storage(kits / "server")
+    text = (kits / "server/local/resources.json").read_text(encoding="utf-8")
+    snapshots = json.loads(text)["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"]
+    assert snapshots == str((kits / "server").resolve() / "storage" / "snapshots")
+    jobs = next(one for one in json.loads(text)["components"] if one["id"] == "job_manager")
+    assert jobs["args"]["uri_root"] == str((kits / "server").resolve() / "storage" / "jobs")
 
 
 def test_process_that_dies_is_started_again(
@@ -43,7 +64,8 @@ def test_process_that_dies_is_started_again(
         f"import os, sys; open({str(log)!r}, 'a').write('x'); print('out'); print(os.environ['A'], file=sys.stderr); "
         "sys.exit(7)"
     )
-    monkeypatch.setattr(members, "member_of", lambda kit: Member([sys.executable, "-c", code], {"A": "1"}, ["log.txt"]))
+    member = Member([sys.executable, "-c", code], {"A": "1"}, ["log.txt"])
+    monkeypatch.setattr(members, "member_of", lambda kit: member)
     monkeypatch.setattr(members, "RESTART_SECONDS", 0.0)
     stopped = threading.Event()
 

@@ -15,8 +15,8 @@ from nvflare.lighter.prov_utils import prepare_builders
 from nvflare.lighter.provision import prepare_project
 from nvflare.lighter.provisioner import Provisioner
 
-from silohash.files import folder_beside, write_json
-from silohash.runtime.sites.kits import LEADER, SERVER, Training, new_silo_key, write_site
+from silohash.files import check_new_folder, folder_beside, write_json
+from silohash.runtime.sites.kits import LEADER, ORGANIZATION, SERVER, Training, new_silo_key, write_site
 from silohash.types import UserError
 
 CONTROLLER = "silohash.runtime.engine.flare.controller.RoundsController"
@@ -25,11 +25,10 @@ EXECUTOR = "silohash.runtime.engine.flare.executor.TrainerExecutor"
 ADMIN = "leader@silohash.org"
 """Name under which runs are started. FLARE asks for the form of an address."""
 
-ORGANIZATION = "silohash"
 ALLOWED = "class_allow_list"
 
 
-def write_flare_kits(folder: Path, silos: Sequence[str], training: Training) -> None:
+def write_kits(folder: Path, silos: Sequence[str], training: Training) -> None:
     """Write one kit per silo, one for the server and one for whoever starts runs, into a new folder.
 
     The kits of silos hold a common key for encrypted sums, if the packages for them are installed.
@@ -40,8 +39,9 @@ def write_flare_kits(folder: Path, silos: Sequence[str], training: Training) -> 
         training: where silos find the server.
 
     Raises:
-        UserError: if FLARE does not accept a name.
+        UserError: if the folder is not empty, or FLARE does not accept a name.
     """
+    check_new_folder(folder)
     with tempfile.TemporaryDirectory() as beside, folder_beside(folder) as new:
         try:
             project = _project(silos, training)

@@ -17,7 +17,7 @@ pytest.importorskip("nvflare")
 
 from silohash.runtime.engine.flare.controller import RoundsController
 from silohash.runtime.engine.flare.executor import TrainerExecutor
-from silohash.runtime.engine.flare.kits import CONTROLLER, EXECUTOR, write_flare_kits
+from silohash.runtime.engine.flare.kits import CONTROLLER, EXECUTOR, write_kits
 
 
 def of_json(path: Path):
@@ -31,7 +31,7 @@ def path_of(found: type) -> str:
 @pytest.fixture(scope="module")
 def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("kits") / "museums"
-    write_flare_kits(folder, ["north", "south"], Training(host="127.0.0.1", port=18002))
+    write_kits(folder, ["north", "south"], Training(host="127.0.0.1", port=18002))
     return folder
 
 
@@ -83,17 +83,17 @@ def test_silos_share_a_key_that_nobody_else_has(kits: Path) -> None:
 
 def test_kits_without_the_packages_for_encryption_have_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kits_module, "installed", lambda package: False)
-    write_flare_kits(tmp_path / "kits", ["north"], Training())
+    write_kits(tmp_path / "kits", ["north"], Training())
     assert not list((tmp_path / "kits").rglob(KEY))
 
 
 def test_nothing_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    write_flare_kits(tmp_path / "kits", ["north"], Training())
+    write_kits(tmp_path / "kits", ["north"], Training())
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("names", [["north", "north"], ["no/rth"]])
 def test_names_that_do_not_work_leave_nothing(tmp_path: Path, names: list[str]) -> None:
     with pytest.raises(UserError, match="The kits cannot be made"):
-        write_flare_kits(tmp_path / "kits", names, Training())
+        write_kits(tmp_path / "kits", names, Training())
     assert not (tmp_path / "kits").exists()
