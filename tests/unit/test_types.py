@@ -77,7 +77,7 @@ def test_defaults() -> None:
     outputs = Outputs(feature={}, logit={}, code={})
     assert (outputs.class_logit, outputs.pair_score) == ({}, None)
     phase = Phase("train", torch.nn.Identity(), 2)
-    assert (phase.rows, phase.hides_other_rows, phase.regularize, phase.begin) == (None, False, True, None)
+    assert (phase.rows, phase.hides_other_rows, phase.begin) == (None, False, None)
     assert Step("joint", ("image.",), ("image",)).regularize
     card = MethodCard("x", "X", "A", "V", 2020, "", "S", supervised=True)
     assert not card.needs_label_at_query
