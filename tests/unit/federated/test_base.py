@@ -59,7 +59,7 @@ def test_order_of_the_hooks() -> None:
     training = ["auxiliary_step", "regularizer"]
     order = hooks()
     assert order[:3] == ["init_server", "broadcast", "init_silo"]
-    assert order[3:7] == ["begin_round", "auxiliary_step", *training[::-1]]
+    assert order[3:6] == ["begin_round", *training[::-1]]
     ends = [name for name in order if name not in {*training, "silo_update_state"}]
     silo = ["broadcast", "init_silo", "begin_round", "silo_statistics"]
     update = ["broadcast", "silo_update"] * 3
