@@ -103,7 +103,7 @@ class Run:
 
     @property
     def fingerprint_path(self) -> Path:
-        """The digests of the archive that the run was trained on."""
+        """The digests of the archive that the run was trained on. The copies that members of a federation get lack them."""
         return self.folder / FINGERPRINT
 
     @property
@@ -276,7 +276,7 @@ class Run:
                 f"{self.config_path}."
             )
         archive = archive_of(self.config)
-        if self._is_described:
+        if self.fingerprint_path.exists():
             changed = changes(read_fingerprint(self.fingerprint_path), archive)
             if changed:
                 raise UserError(_changed_archive(self, archive, changed))
@@ -303,12 +303,8 @@ class Run:
     @property
     def trained_elsewhere(self) -> bool:
         """Whether the run was trained with silos on other machines, so that its folder holds the model only."""
-        return self.model_folder.exists() and not self._is_described
-
-    @property
-    def _is_described(self) -> bool:
-        """Whether the folder tells which items the run was trained on, and how they were divided."""
-        return (self.folder / PARTITION).exists() or self.fingerprint_path.exists()
+        kept_here = (self.folder / PARTITION).exists() or self.fingerprint_path.exists()
+        return self.model_folder.exists() and not kept_here
 
     @property
     def silo_names(self) -> tuple[str, ...]:

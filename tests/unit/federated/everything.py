@@ -66,7 +66,7 @@ class Everything(FederatedMethod):
         context.auxiliary["critic"] = critic
         half = np.arange(len(context.data) // 2)
         return [
-            Phase("private", context.model, epochs=1, rows=half, regularize=False),
+            Phase("private", context.model, epochs=1, rows=half),
             Phase("shared", context.model, epochs=context.epochs),
         ]
 
