@@ -1,0 +1,184 @@
+"""Labels in the forms in which they are held, read only where the form is certain.
+
+==========================================  ================================================================
+form                                        an item has a label where
+==========================================  ================================================================
+table ``(items, classes)``                  the value is 1: of 0 and 1, of -1 and +1, or of booleans
+class numbers ``(items,)``, ``(items, 1)``  the number, at least 0, is its own
+one name per item                           the text is its own
+one list or set of these per item           the text or number is in it; an empty one is an item without labels
+==========================================  ================================================================
+
+Numbers can have any type, so 1.0 is 1. None and NaN in place of a single label are an item without labels. Lists of 0 and 1
+of equal length are a table. Both sides have the same form.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.api.given_names import Name, check_kinds, is_missing, name_of
+from silohash.arrays import NUMBERS, Given, same_columns
+from silohash.types import UserError
+from silohash.visible import visible
+
+MultiHot: TypeAlias = npt.NDArray[np.uint8]
+Table: TypeAlias = npt.NDArray[Any]
+
+FORMS = (
+    "Give a table of shape (items, classes) of 0 and 1 or of -1 and +1, one class number of at least 0 or one name per "
+    "item, or one set of these per item."
+)
+MARKERS = frozenset(2**bits - 1 for bits in (8, 16, 31, 32, 63, 64))
+"""Highest numbers of integer types, which often mark items without a class."""
+
+NUMERIC_TEXTS = frozenset({"0", "1", "-1", "0.0", "1.0", "-1.0", "True", "False", "true", "false"})
+
+
+def multi_hot(queries: Given, database: Given) -> tuple[MultiHot, MultiHot]:
+    """Return the labels of both sides as multi-hot tables over the same classes, ``(Q, C)`` and ``(N, C)`` uint8.
+
+    Classes that only one side has are left out if the labels are names or numbers.
+
+    Raises:
+        UserError: if the form is ambiguous or differs between the sides, or a value does not belong to it.
+    """
+    tables = [_table(side) for side in (queries, database)]
+    if tables[0] is not None and tables[1] is not None:
+        widths = tables[0].shape[1], tables[1].shape[1]
+        if widths == (1, 1):
+            _check_numbers(tables[0], tables[1])
+        elif widths[0] != widths[1]:
+            raise UserError(
+                f"The queries have {widths[0]} classes and the database has {widths[1]}. Use the same in both. {FORMS}"
+            )
+        else:
+            order = same_columns(queries, database)
+            second = tables[1] if order is None else tables[1][:, order]
+            return _has(tables[0], queries.what), _has(second, database.what)
+    return _joined(_names(queries, tables[0]), _names(database, tables[1]))
+
+
+def _table(labels: Given) -> Table | None:
+    """Return labels that are rows of numbers of one length, ``(items, columns)``; None for another form.
+
+    Raises:
+        UserError: if an array has more than two dimensions, or values that cannot be labels.
+    """
+    values = labels.values
+    if isinstance(values, list):
+        if not all(isinstance(row, list | tuple | np.ndarray) for row in values) or len(set(map(len, values))) != 1:
+            return None
+        try:
+            values = np.array(values)
+        except ValueError:  # rows of lists
+            return None
+        return values if values.ndim == 2 and values.shape[1] and values.dtype.kind in NUMBERS else None
+    if values.ndim > 2 or (values.ndim == 2 and not values.shape[1]) or values.dtype.kind not in NUMBERS + "U":
+        raise UserError(f"The {labels.what} are {values.dtype} of shape {values.shape}. {FORMS}")
+    return values if values.ndim == 2 and values.dtype.kind != "U" else None
+
+
+def _check_numbers(first: Table, second: Table) -> None:
+    """Check that single columns hold class numbers and not one class of a multi-hot table.
+
+    Raises:
+        UserError: if they could be either.
+    """
+    if not any((side > 1).any() for side in (first, second)):
+        raise UserError(
+            "Labels of shape (items, 1) with values up to 1 are class numbers or a table of one class. "
+            "Give labels[:, 0] for class numbers, or one set of names per item."
+        )
+
+
+def _has(values: Table, what: str) -> MultiHot:
+    """Return which labels items have.
+
+    Raises:
+        UserError: if the values are not all 0 and 1, or all -1 and +1.
+    """
+    has, has_not, minus = values == 1, values == 0, values == -1
+    if not (has | has_not).all() and not (has | minus).all():
+        strange = ~(has | has_not | minus)
+        row, column = np.argwhere(strange if strange.any() else minus)[0]
+        found = values[row, column]
+        remedy = FORMS if np.isfinite(found) else "Write 0 for labels that an item does not have or that are unknown."
+        raise UserError(
+            f"The {what} are a table with {found:g} in row {row}, column {column}, and not all 0 and 1 or all -1 and +1. "
+            f"{remedy}"
+        )
+    return np.asarray(has, np.uint8)
+
+
+def _names(labels: Given, rows: Table | None) -> list[frozenset[Name]]:
+    """Return the names or class numbers of each item.
+
+    Raises:
+        UserError: if labels are not of such a form.
+    """
+    values: Any = labels.values
+    if rows is not None and rows.shape[1] > 1 and (rows is values or (np.abs(rows) <= 1).all()):
+        raise UserError(
+            f"The {labels.what} are a table of shape {rows.shape}, and those of the other side are not. {FORMS}"
+        )
+    if isinstance(values, np.ndarray):
+        if values.dtype == np.bool_:
+            raise UserError(f"The {labels.what} are one boolean per item, which is not a class number. {FORMS}")
+        values = values.tolist()
+    items = [_names_of_item(item, labels.what) for item in values]
+    texts = {name for item in items for name in item if isinstance(name, str)}
+    if texts and texts <= NUMERIC_TEXTS and any(isinstance(item, list | tuple) and len(item) > 1 for item in values):
+        raise UserError(
+            f"The {labels.what} are lists of texts ({', '.join(sorted(texts))}). Give numbers if they are a table."
+        )
+    return items
+
+
+def _names_of_item(item: Any, what: str) -> frozenset[Name]:  # noqa: ANN401  one label or several, of any type
+    """Return an item's labels.
+
+    Raises:
+        UserError: if it is not a label or a list of different labels, or a class number is below 0.
+    """
+    several = isinstance(item, list | tuple | set | frozenset | np.ndarray)
+    parts = list(item) if several else [item]
+    present = [part for part in parts if not is_missing(part)]
+    names = [name_of(what, part) for part in present]
+    numbers = [name for name in names if isinstance(name, int)]
+    if len(parts) > 1 and numbers and (len(present) < len(parts) or len(set(numbers)) < len(numbers)):
+        raise UserError(
+            f"The {what} have the row {visible(repr(item))[:100]} with repeated or missing numbers, which is neither a set "
+            f"nor a row of a table. {FORMS}"
+        )
+    if any(number < 0 for number in numbers):
+        raise UserError(f"The {what} hold the class number {min(numbers)}. Give None for an item without a class.")
+    return frozenset(names)
+
+
+def _joined(queries: list[frozenset[Name]], database: list[frozenset[Name]]) -> tuple[MultiHot, MultiHot]:
+    """Return names as tables over the classes that occur on both sides.
+
+    Raises:
+        UserError: if some names are texts and others numbers, or a number is likely to mark a missing class.
+    """
+    known, others = (frozenset[Name]().union(*side) for side in (queries, database))
+    check_kinds("labels", set(known), set(others))
+    highest = max((name for name in known | others if isinstance(name, int)), default=0)
+    if highest in MARKERS and highest - 1 not in known | others:
+        raise UserError(
+            f"The highest class number is {highest}, and {highest - 1} does not occur. If it marks items without a class, "
+            "give None in its place; otherwise give names."
+        )
+    classes = {name: column for column, name in enumerate(sorted(known & others, key=str))}
+    return _as_table(queries, classes), _as_table(database, classes)
+
+
+def _as_table(items: list[frozenset[Name]], classes: dict[Name, int]) -> MultiHot:
+    cells = [(row, classes[name]) for row, names in enumerate(items) for name in names if name in classes]
+    rows = np.zeros((len(items), max(1, len(classes))), np.uint8)
+    rows[tuple(np.array(cells, np.int64).reshape(-1, 2).T)] = 1
+    return rows
