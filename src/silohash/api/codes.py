@@ -17,7 +17,6 @@ from silohash.api.given_names import check_kinds, read_ids
 from silohash.arrays import Given, check_same_rows, enough_memory, given, whole
 from silohash.index.base import IndexManifest, Neighbors
 from silohash.index.codes import Codes, Words
-from silohash.search.inputs import several
 from silohash.types import PlausibilityWarning, Rows, UserError
 from silohash.visible import visible
 
@@ -138,11 +137,11 @@ def evaluate_codes(
         sides = _given_codes("query codes", queries), _given_codes("database codes", database)
         labels = given("query labels", query_labels), given("database labels", database_labels)
         ids = _given_ids(queries, database, query_ids, database_ids)
+        query_words, database_words, length = packed_codes(*sides, bits)
         for side, of_side, names in zip(sides, labels, ids, strict=True):
             _check_length(of_side, len(side))
             _check_length(names, len(side))
             check_same_rows(None if isinstance(side, Codes) else side, of_side, names)
-        query_words, database_words, length = packed_codes(*sides, bits)
         left_out = _own_items(*ids)
         relevance = Relevance(*multi_hot(*labels), left_out=left_out)
         found = evaluate_all(chosen, query_words, database_words, relevance, length)
@@ -170,7 +169,7 @@ def evaluate_codes(
     }
 
 
-def _measures_by_labels(names: str | Iterable[str]) -> list[Measure]:
+def _measures_by_labels(names: str | Sequence[str]) -> list[Measure]:
     """Return the measures with these names.
 
     Raises:
@@ -178,11 +177,9 @@ def _measures_by_labels(names: str | Iterable[str]) -> list[Measure]:
     """
     from silohash.evaluate.measures import Measure
 
-    listed = several(names) if isinstance(names, Iterable) else [names]
-    wrong = [name for name in listed if not isinstance(name, str)]
-    if wrong or not listed:
-        found = f"{wrong[0]!r} of type {type(wrong[0]).__name__}" if wrong else "an empty list"
-        raise UserError(f'measures is {visible(found)}. Give names of measures, such as "mAP@all".')
+    listed = list(given("measures", [names] if isinstance(names, str) else names).values)
+    if not listed or not all(isinstance(name, str) for name in listed):
+        raise UserError(f'measures is {visible(repr(names))[:100]}. Give names of measures, such as "mAP@all".')
     measures = [Measure.parse(name) for name in listed]
     for measure in measures:
         if measure.by != "labels":
@@ -232,7 +229,9 @@ def nearest(
             raise UserError(f"k is {wanted:,}, and the database has {count:,} items. Use k of at most {max(1, count)}.")
         manifest = IndexManifest(model_digest="", bits=length, modality="image", count=count)
         if not isinstance(engine, str):
-            raise UserError(f"engine is of type {type(engine).__name__}. Give the name of an index engine, such as flat.")
+            raise UserError(
+                f"engine is of type {type(engine).__name__}. Give the name of an index engine, such as flat."
+            )
         index = empty_index(engine, manifest, threads=whole("threads", threads, 1))
         index.add(np.arange(count, dtype=np.int64), database_words)
         rows = None if allowed is None else _allowed_rows(given("allowed rows", allowed), count)

@@ -154,14 +154,12 @@ def _reason(values: Table, low: Any, high: Any) -> str:  # noqa: ANN401  a numbe
     """Return why numbers are not certain to be codes, to follow "The codes of the queries"."""
     span = f"are numbers from {low:g} to {high:g}"
     if values.dtype.kind in "iu":
-        return (
-            f"{span}, which are neither 0 and 1 nor -1 and +1."
-        )
+        return f"{span}, which are neither 0 and 1 nor -1 and +1."
     if low >= 0:
-        return f"{span}, none of them below 0. If they come from a sigmoid, give outputs > 0.5."
+        return f"{span}, none of them below 0 (give outputs > 0.5 if they come from a sigmoid)."
     if high <= 0:
-        return f"{span}, none of them above 0. If their signs count, give outputs >= 0."
-    return f"{span}, all of them whole. If their signs count, give outputs >= 0."
+        return f"{span}, none of them above 0 (give outputs >= 0 if their signs count)."
+    return f"{span}, all of them whole (give outputs >= 0 if their signs count)."
 
 
 def _are_signed(forms: list[Form], sides: list[Codes | Table]) -> bool:

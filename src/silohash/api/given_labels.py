@@ -15,14 +15,14 @@ of equal length are a table. Both sides have the same form.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from silohash.api.given_names import Name, check_kinds, is_missing, name_of
 from silohash.arrays import NUMBERS, Given, same_columns
-from silohash.types import UserError
+from silohash.types import Rows, UserError
 from silohash.visible import visible
 
 MultiHot: TypeAlias = npt.NDArray[np.uint8]
@@ -36,6 +36,14 @@ MARKERS = frozenset(2**bits - 1 for bits in (8, 16, 31, 32, 63, 64))
 """Highest numbers of integer types, which often mark items without a class."""
 
 NUMERIC_TEXTS = frozenset({"0", "1", "-1", "0.0", "1.0", "-1.0", "True", "False", "true", "false"})
+
+
+class _Named(NamedTuple):
+    """The names of all items: the number of items, and for each name the row of its item."""
+
+    items: int
+    rows: Rows
+    names: list[Name]
 
 
 def multi_hot(queries: Given, database: Given) -> tuple[MultiHot, MultiHot]:
@@ -59,7 +67,7 @@ def multi_hot(queries: Given, database: Given) -> tuple[MultiHot, MultiHot]:
             order = same_columns(queries, database)
             second = tables[1] if order is None else tables[1][:, order]
             return _has(tables[0], queries.what), _has(second, database.what)
-    return _joined(_names(queries, tables[0]), _names(database, tables[1]))
+    return _joined(_named(queries, tables[0]), _named(database, tables[1]))
 
 
 def _table(labels: Given) -> Table | None:
@@ -114,8 +122,8 @@ def _has(values: Table, what: str) -> MultiHot:
     return np.asarray(has, np.uint8)
 
 
-def _names(labels: Given, rows: Table | None) -> list[frozenset[Name]]:
-    """Return the names or class numbers of each item.
+def _named(labels: Given, rows: Table | None) -> _Named:
+    """Return the names or class numbers of all items.
 
     Raises:
         UserError: if labels are not of such a form.
@@ -123,29 +131,31 @@ def _names(labels: Given, rows: Table | None) -> list[frozenset[Name]]:
     values: Any = labels.values
     if rows is not None and rows.shape[1] > 1 and (rows is values or (np.abs(rows) <= 1).all()):
         raise UserError(
-            f"The {labels.what} are a table of shape {rows.shape}, and those of the other side are not. {FORMS}"
+            f"The {labels.what} are a table of shape {rows.shape}, but not those of the other side. {FORMS}"
         )
     if isinstance(values, np.ndarray):
         if values.dtype == np.bool_:
             raise UserError(f"The {labels.what} are one boolean per item, which is not a class number. {FORMS}")
+        if values.dtype.kind in "iu" and not (values < 0).any():
+            return _Named(len(values), np.arange(len(values)), values.reshape(-1).tolist())
         values = values.tolist()
-    items = [_names_of_item(item, labels.what) for item in values]
-    texts = {name for item in items for name in item if isinstance(name, str)}
+    names = [_names_of_item(item, labels.what) for item in values]
+    texts = {name for item in names for name in item if isinstance(name, str)}
     if texts and texts <= NUMERIC_TEXTS and any(isinstance(item, list | tuple) and len(item) > 1 for item in values):
         raise UserError(
             f"The {labels.what} are lists of texts ({', '.join(sorted(texts))}). Give numbers if they are a table."
         )
-    return items
+    held = np.repeat(np.arange(len(names)), list(map(len, names)))
+    return _Named(len(names), held, [name for item in names for name in item])
 
 
-def _names_of_item(item: Any, what: str) -> frozenset[Name]:  # noqa: ANN401  one label or several, of any type
+def _names_of_item(item: Any, what: str) -> list[Name]:  # noqa: ANN401  one label or several, of any type
     """Return an item's labels.
 
     Raises:
         UserError: if it is not a label or a list of different labels, or a class number is below 0.
     """
-    several = isinstance(item, list | tuple | set | frozenset | np.ndarray)
-    parts = list(item) if several else [item]
+    parts = list(item) if isinstance(item, list | tuple | set | frozenset | np.ndarray) else [item]
     present = [part for part in parts if not is_missing(part)]
     names = [name_of(what, part) for part in present]
     numbers = [name for name in names if isinstance(name, int)]
@@ -156,29 +166,29 @@ def _names_of_item(item: Any, what: str) -> frozenset[Name]:  # noqa: ANN401  on
         )
     if any(number < 0 for number in numbers):
         raise UserError(f"The {what} hold the class number {min(numbers)}. Give None for an item without a class.")
-    return frozenset(names)
+    return names
 
 
-def _joined(queries: list[frozenset[Name]], database: list[frozenset[Name]]) -> tuple[MultiHot, MultiHot]:
+def _joined(queries: _Named, database: _Named) -> tuple[MultiHot, MultiHot]:
     """Return names as tables over the classes that occur on both sides.
 
     Raises:
         UserError: if some names are texts and others numbers, or a number is likely to mark a missing class.
     """
-    known, others = (frozenset[Name]().union(*side) for side in (queries, database))
-    check_kinds("labels", set(known), set(others))
-    highest = max((name for name in known | others if isinstance(name, int)), default=0)
-    if highest in MARKERS and highest - 1 not in known | others:
+    asked, held = set(queries.names), set(database.names)
+    check_kinds("labels", asked, held)
+    highest = max((name for name in asked | held if isinstance(name, int)), default=0)
+    if highest in MARKERS and highest - 1 not in asked | held:
         raise UserError(
             f"The highest class number is {highest}, and {highest - 1} does not occur. If it marks items without a class, "
             "give None in its place; otherwise give names."
         )
-    classes = {name: column for column, name in enumerate(sorted(known & others, key=str))}
+    classes = {name: column for column, name in enumerate(asked & held)}
     return _as_table(queries, classes), _as_table(database, classes)
 
 
-def _as_table(items: list[frozenset[Name]], classes: dict[Name, int]) -> MultiHot:
-    cells = [(row, classes[name]) for row, names in enumerate(items) for name in names if name in classes]
-    rows = np.zeros((len(items), max(1, len(classes))), np.uint8)
-    rows[tuple(np.array(cells, np.int64).reshape(-1, 2).T)] = 1
+def _as_table(labels: _Named, classes: dict[Name, int]) -> MultiHot:
+    columns = np.array([classes.get(name, -1) for name in labels.names], np.int64)
+    rows = np.zeros((labels.items, max(1, len(classes))), np.uint8)
+    rows[labels.rows[columns >= 0], columns[columns >= 0]] = 1
     return rows

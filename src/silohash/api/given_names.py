@@ -38,7 +38,7 @@ def name_of(what: str, value: Any) -> Name:  # noqa: ANN401  an element of any t
         ('café', 2)
     """
     if isinstance(value, str):
-        text = unicodedata.normalize("NFC", value).strip()
+        text = (value if value.isascii() else unicodedata.normalize("NFC", value)).strip()
         if text not in MISSING_TEXTS:
             return text
     elif isinstance(value, int | float | np.number) and not isinstance(value, bool) and float(value).is_integer():
@@ -78,7 +78,12 @@ def read_ids(given: Given) -> list[Name]:
             values = values[:, 0]
         if values.ndim != 1:
             raise UserError(f"The {given.what} have shape {values.shape}. Give one id per item.")
+        texts = values.dtype.kind == "U"
         values = values.tolist()
+        if texts and all(map(str.isascii, values)):  # many ids, which need no other check
+            values = [text.strip() for text in values]
+            if MISSING_TEXTS.isdisjoint(values):
+                return list(values)
     if any(is_missing(value) for value in values):
         raise UserError(f"The {given.what} hold a missing value. Give every item an id, or leave ids out.")
     return [name_of(given.what, value) for value in values]

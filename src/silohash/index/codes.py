@@ -169,7 +169,10 @@ class Codes:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bits", whole("bits", self.bits, BITS_LOWEST))
-        object.__setattr__(self, "words", check_words(np.asarray(given("words", self.words).values), self.bits))
+        words = given("words", self.words).values
+        if isinstance(words, list):
+            raise UserError("The words of codes are a list. Give packed words of an unsigned type as a NumPy array.")
+        object.__setattr__(self, "words", check_words(words, self.bits))
         object.__setattr__(self, "ids", _names(given("ids", self.ids).values))
         if len(self.ids) != len(self.words):
             raise UserError(f"There are {len(self.words)} codes but {len(self.ids)} ids. Give one id per code.")
@@ -188,9 +191,10 @@ class Codes:
             UserError: if a row does not exist.
         """
         try:
-            return replace(self, words=self.words[rows], ids=self.ids[rows])
-        except IndexError as error:
+            words, ids = self.words[rows], self.ids[rows]
+        except Exception as error:  # many types: rows can be an object of any library
             raise UserError(f"There are {len(self)} codes, and these rows cannot be taken ({error}).") from error
+        return replace(self, words=words, ids=ids)
 
     def signs(self) -> npt.NDArray[np.int8]:
         """Return the codes as ``(N, bits)`` int8 in {-1, +1}."""
