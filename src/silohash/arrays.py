@@ -104,18 +104,17 @@ def _element(part: Any) -> Any:  # noqa: ANN401  an element of a list
 
 def _converted(value: Any) -> npt.NDArray[Any] | list[Any] | None:  # noqa: ANN401  an object of any library
     """Return the array in an object of a library, a list as it is, and None for an object that does not hold an array."""
-    torch, masked, sparse = (sys.modules.get(name) for name in ("torch", "numpy.ma", "scipy.sparse"))
     if isinstance(value, list):
         return value
-    if masked is not None and isinstance(value, masked.MaskedArray) and masked.is_masked(value):
-        raise UserError("have masked values. Fill them, or leave these items out.")
-    if torch is not None and isinstance(value, torch.Tensor):
-        return _of_tensor(value)
-    if sparse is not None and sparse.issparse(value):
-        return np.asarray(value.toarray())
-    if hasattr(value, "to_pylist"):
+    for module, name, convert in _LIBRARIES:
+        kind = getattr(sys.modules.get(module), name, None)
+        if kind is not None and isinstance(value, kind):
+            return convert(value)
+    if hasattr(value, "to_pylist"):  # pyarrow
         return list(value.to_pylist())
-    if not isinstance(value, np.ndarray) and hasattr(value, "to_numpy"):
+    if hasattr(value, "toarray"):  # SciPy
+        value = value.toarray()
+    elif hasattr(value, "to_numpy"):  # pandas, polars
         value = value.to_numpy()
     if not hasattr(value, "__array__") and not hasattr(value, "__array_interface__"):
         return None
@@ -133,15 +132,25 @@ def _of_tensor(tensor: Any) -> npt.NDArray[Any]:  # noqa: ANN401  torch is not i
     return array
 
 
-def table(values: Given, forms: str) -> npt.NDArray[Any]:
-    """Return rows of numbers as a table, ``(items, columns)`` of booleans, integers or floats.
+def _of_masked(array: Any) -> npt.NDArray[Any]:  # noqa: ANN401  numpy.ma is not imported
+    if array.mask.any():
+        raise UserError("have masked values. Fill them, or leave these items out.")
+    return np.asarray(array)
+
+
+_LIBRARIES = (("torch", "Tensor", _of_tensor), ("numpy.ma", "MaskedArray", _of_masked))
+"""Types of libraries whose objects are not converted through a common method: module, name, and conversion."""
+
+
+def as_array(values: Given, forms: str) -> npt.NDArray[Any]:
+    """Return values as an array of booleans, integers or floats.
 
     Args:
-        values: the rows.
+        values: the values.
         forms: the sentence that says which forms are accepted.
 
     Raises:
-        UserError: if the rows differ in length or hold anything but real numbers.
+        UserError: if rows differ in length, or values are anything but real numbers.
     """
     found = values.values
     if isinstance(found, list):
@@ -150,13 +159,21 @@ def table(values: Given, forms: str) -> npt.NDArray[Any]:
         try:
             found = np.array(found)
         except Exception as error:  # rows of different lengths, or of objects that NumPy cannot read
-            raise UserError(
-                f"The {values.what} do not form a table: their rows differ in length or type. {forms}"
-            ) from error
-    if found.ndim != 2:
-        raise UserError(f"The {values.what} have shape {found.shape}. {forms}")
+            raise UserError(f"The {values.what} have rows that differ in length or type. {forms}") from error
     if found.dtype.kind not in NUMBERS:
         raise UserError(f"The {values.what} hold values of type {_type_name(found)}. {forms}")
+    return found
+
+
+def table(values: Given, forms: str) -> npt.NDArray[Any]:
+    """Return rows of numbers as a table, ``(items, columns)`` of booleans, integers or floats.
+
+    Raises:
+        UserError: if they are not a table; see `as_array`.
+    """
+    found = as_array(values, forms)
+    if found.ndim != 2:
+        raise UserError(f"The {values.what} have shape {found.shape}. {forms}")
     return found
 
 

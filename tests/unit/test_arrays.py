@@ -70,7 +70,7 @@ def test_an_object_that_cannot_be_converted_is_refused_in_one_sentence():
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        ([[1, 2], [3]], "their rows differ in length"),
+        ([[1, 2], [3]], "rows that differ in length"),
         ([{1, 2}], "rows that are not lists of numbers"),
         (["ab"], "rows that are not lists of numbers"),
         ([1, 2], r"shape \(2,\)"),

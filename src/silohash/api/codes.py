@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import warnings
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from silohash.api.given_codes import packed_codes
+from silohash.api.given_ids import given_ids, own_items
 from silohash.api.given_labels import multi_hot
-from silohash.api.given_names import check_kinds, read_ids
-from silohash.arrays import Given, check_same_rows, enough_memory, given, whole
+from silohash.arrays import Given, as_array, check_same_rows, enough_memory, given, whole
 from silohash.index.base import IndexManifest, Neighbors
 from silohash.index.codes import Codes, Words
-from silohash.types import PlausibilityWarning, Rows, UserError
+from silohash.types import PlausibilityWarning, UserError
 from silohash.visible import visible
 
 if TYPE_CHECKING:
     from silohash.evaluate.measures import Measure, PerQuery
+    from silohash.evaluate.relevance import Relevance
     from silohash.index.base import Allowed
     from silohash.index.store import MemoryEngine
 
@@ -83,46 +84,31 @@ def evaluate_codes(
 ) -> dict[str, Score]:
     """Measure how well codes retrieve items that share a label with the query. Ties are taken into account exactly.
 
-    Codes, labels and ids can be NumPy arrays, torch tensors, nested lists, SciPy sparse matrices, or data frames and series
-    of pandas or polars, with numbers of any type. These forms are accepted, the same one for queries and database:
+    Queries and database have the same form, with numbers of any type, from NumPy, torch, SciPy, pandas or nested lists.
 
-    ========  =========================================  ==========================================================
-    argument  form                                       meaning
-    ========  =========================================  ==========================================================
-    codes     `Codes`                                    their bits
-    codes     ``(items, bits)`` of 0 and 1, or booleans  bits
-    codes     ``(items, bits)`` of -1 and +1             signs
-    codes     ``(items, bits)`` below and above 0        real outputs whose signs count; 0 counts as +1
-    codes     ``(items, bits / 8)`` of 0 to 255          packed bytes, only with ``bits``
-    labels    ``(items, classes)`` of 0 and 1, booleans  an item has the labels with 1
-    labels    ``(items, classes)`` of -1 and +1          an item has the labels with +1
-    labels    ``(items,)`` or ``(items, 1)`` numbers     one class number per item, at least 0
-    labels    one text, or one list or set per item      an item has the labels with these names or class numbers
-    ids       ``(items,)`` of texts or whole numbers     names of items
-    ========  =========================================  ==========================================================
-
-    Everything else is ambiguous and refused, such as outputs of a sigmoid. None or NaN in place of a label is an item
-    without labels. Columns of two data frames are joined by name, rows by position.
+    ======  ========================================================================================================
+    codes   `Codes`; or ``(items, bits)`` of 0 and 1, of -1 and +1, or of outputs below and above 0, whose signs
+            count (0 as +1); or packed bytes, ``(items, bits / 8)``, with ``bits``
+    labels  ``(items, classes)`` of 0 and 1 or of -1 and +1; or one class number of at least 0 or one text per item,
+            ``(items,)`` or ``(items, 1)``, with None for an item without labels; or a list or set of these per item
+    ids     one text or one whole number per item
+    ======  ========================================================================================================
 
     Args:
         queries: codes of the queries.
         database: codes of the items that are searched.
         query_labels: labels of the queries.
         database_labels: labels of the items.
-        query_ids: ids of the queries. All items with the same id are left out of the query's ranking. By default, the ids
-            of `Codes`, if both are given as `Codes`.
+        query_ids: ids of the queries, whose rankings leave out all items with the same id; by default those of `Codes`.
         database_ids: ids of the items.
         measures: names of measures, such as ``mAP@all``, ``mAP@50`` or ``P@10``, or one name.
-        bits: number of bits per code. Packed bytes need it; both sides must have the same order of bits in a byte.
+        bits: number of bits per code, for packed bytes with the same order of bits on both sides.
 
     Returns:
-        The scores by name of the measure.
+        The scores by name of the measure. A `PlausibilityWarning` says if they mean little, as with equal codes.
 
     Raises:
         UserError: if a form is ambiguous, codes, labels and ids do not fit together, or there is no such measure.
-
-    Warns:
-        PlausibilityWarning: if all codes of a side are equal, all items or no items are relevant, or no ids are shared.
 
     Example:
         >>> codes = [[1] * 8, [-1] * 8]
@@ -130,43 +116,39 @@ def evaluate_codes(
         1.0
     """
     from silohash.evaluate.measures import evaluate_all
-    from silohash.evaluate.relevance import Relevance
 
     with enough_memory():
         chosen = _measures_by_labels(measures)
-        sides = _given_codes("query codes", queries), _given_codes("database codes", database)
+        sides = _given_codes(queries, database)
         labels = given("query labels", query_labels), given("database labels", database_labels)
-        ids = _given_ids(queries, database, query_ids, database_ids)
+        ids = given_ids(queries, database, query_ids, database_ids)
         query_words, database_words, length = packed_codes(*sides, bits)
-        for side, of_side, names in zip(sides, labels, ids, strict=True):
-            _check_length(of_side, len(side))
-            _check_length(names, len(side))
-            check_same_rows(None if isinstance(side, Codes) else side, of_side, names)
-        left_out = _own_items(*ids)
-        relevance = Relevance(*multi_hot(*labels), left_out=left_out)
+        _check_rows(sides, labels, ids)
+        relevance = _relevance(labels, ids)
         found = evaluate_all(chosen, query_words, database_words, relevance, length)
-        explicit = query_ids is not None or database_ids is not None
-        doubts = [
-            *_doubts_of_codes(query_words, database_words),
-            *_doubts_of_relevance(found.values(), len(database_words)),
-        ]
-        if explicit and left_out is not None and (left_out < 0).all():
-            doubts.append("No item of the database has the id of a query, so that no item is left out of a ranking.")
-    for doubt in doubts:
-        warnings.warn(doubt, PlausibilityWarning, stacklevel=2)
-    return {
-        str(measure): Score(
-            measure=str(measure),
-            value=values.mean(),
-            best=values.mean_best(),
-            worst=values.mean_worst(),
-            prior=values.prior,
-            queries=int(values.counted.sum()),
-            queries_without_relevant=values.queries_without_relevant,
-            per_query=values.value,
-        )
-        for measure, values in found.items()
-    }
+    explicit = query_ids is not None or database_ids is not None
+    doubts = _doubts_of_relevance(relevance, found.values(), ids_are_given=explicit)
+    _warn(_doubts_of_codes(query_words, database_words), doubts)
+    return {str(measure): _score(measure, values) for measure, values in found.items()}
+
+
+def _relevance(labels: tuple[Given, Given], ids: tuple[Given | None, Given | None]) -> Relevance:
+    from silohash.evaluate.relevance import Relevance
+
+    return Relevance(*multi_hot(*labels), left_out=own_items(*ids))
+
+
+def _score(measure: Measure, values: PerQuery) -> Score:
+    return Score(
+        measure=str(measure),
+        value=values.mean(),
+        best=values.mean_best(),
+        worst=values.mean_worst(),
+        prior=values.prior,
+        queries=int(values.counted.sum()),
+        queries_without_relevant=values.queries_without_relevant,
+        per_query=values.value,
+    )
 
 
 def _measures_by_labels(names: str | Sequence[str]) -> list[Measure]:
@@ -222,7 +204,7 @@ def nearest(
     from silohash.index.store import empty_index
 
     with enough_memory():
-        sides = _given_codes("query codes", queries), _given_codes("database codes", database)
+        sides = _given_codes(queries, database)
         query_words, database_words, length = packed_codes(*sides, bits)
         count, wanted = len(database_words), whole("k", k, 1)
         if wanted > count and wanted * len(query_words) > MOST_NEIGHBORS:
@@ -236,22 +218,27 @@ def nearest(
         index.add(np.arange(count, dtype=np.int64), database_words)
         rows = None if allowed is None else _allowed_rows(given("allowed rows", allowed), count)
         found = index.search(query_words, wanted, allowed=rows)
-    for doubt in _doubts_of_codes(query_words, database_words):
-        warnings.warn(doubt, PlausibilityWarning, stacklevel=2)
+    _warn(_doubts_of_codes(query_words, database_words))
     return found
 
 
-def _given_codes(what: str, codes: object) -> Codes | Given:
-    return codes if isinstance(codes, Codes) else given(what, codes)
+def _given_codes(queries: object, database: object) -> tuple[Codes | Given, Codes | Given]:
+    first = queries if isinstance(queries, Codes) else given("query codes", queries)
+    return first, database if isinstance(database, Codes) else given("database codes", database)
 
 
-def _given_ids(queries: object, database: object, query_ids: object, database_ids: object) -> list[Given | None]:
-    """Return the ids of both sides: those that are given, otherwise those of `Codes`, and None for a side without ids."""
-    if query_ids is None and database_ids is None and not (isinstance(queries, Codes) and isinstance(database, Codes)):
-        return [None, None]
-    sides = ("query ids", queries, query_ids), ("database ids", database, database_ids)
-    found = [(what, codes.ids if ids is None and isinstance(codes, Codes) else ids) for what, codes, ids in sides]
-    return [None if ids is None else given(what, ids) for what, ids in found]
+def _check_rows(
+    sides: tuple[Codes | Given, Codes | Given], labels: tuple[Given, Given], ids: tuple[Given | None, Given | None]
+) -> None:
+    """Check that codes, labels and ids of each side describe the same items.
+
+    Raises:
+        UserError: if their numbers differ, or pandas objects name different rows.
+    """
+    for side, of_side, names in zip(sides, labels, ids, strict=True):
+        _check_length(of_side, len(side))
+        _check_length(names, len(side))
+        check_same_rows(None if isinstance(side, Codes) else side, of_side, names)
 
 
 def _check_length(part: Given | None, count: int) -> None:
@@ -261,46 +248,18 @@ def _check_length(part: Given | None, count: int) -> None:
         raise UserError(f"There are {len(part)} {part.what} but {count} codes. {remedy}")
 
 
-def _own_items(query_ids: Given | None, database_ids: Given | None) -> Rows | None:
-    """Return the rows of the items with each query's id, ``(Q, m)`` filled up with -1; None without ids.
-
-    Raises:
-        UserError: if only one side has ids, or those of one side are texts and those of the other are numbers.
-    """
-    if query_ids is None and database_ids is None:
-        return None
-    if query_ids is None or database_ids is None:
-        side = "database" if query_ids is None else "queries"
-        raise UserError(
-            f"Only the {side} {'has' if query_ids is None else 'have'} ids. Give the ids of both sides, or none."
-        )
-    asking, held = read_ids(query_ids), read_ids(database_ids)
-    check_kinds("ids", set(asking), set(held))
-    rows_of: defaultdict[object, list[int]] = defaultdict(list)
-    asked = set(asking)
-    for row, name in enumerate(held):
-        if name in asked:
-            rows_of[name].append(row)
-    own = np.full((len(asking), max(map(len, rows_of.values()), default=1)), -1, np.int64)
-    for query, name in enumerate(asking):
-        if name in rows_of:
-            own[query, : len(rows_of[name])] = rows_of[name]
-    return own
-
-
 def _allowed_rows(allowed: Given, count: int) -> npt.NDArray[Any]:
     """Return rows of the database, or a mask over them, after checking which of the two they are.
 
     Raises:
         UserError: if they are neither, or could be both.
     """
-    rows = np.asarray(allowed.values) if len(allowed) else np.zeros(0, np.int64)
+    forms = f"Give rows of the database, or one bool per item ({count})."
+    rows = as_array(allowed, forms) if len(allowed) else np.zeros(0, np.int64)
     if rows.dtype == np.bool_ and rows.shape == (count,):
         return rows
     if rows.ndim != 1 or rows.dtype.kind not in "iu":
-        raise UserError(
-            f"allowed is {rows.dtype} of shape {rows.shape}. Give rows of the database, or one bool per item ({count})."
-        )
+        raise UserError(f"The allowed rows are {rows.dtype} of shape {rows.shape}. {forms}")
     if len(rows) == count and len(rows) and ((rows == 0) | (rows == 1)).all():
         raise UserError(
             f"allowed has a 0 or 1 for each of {count} items. Give a mask as booleans, or None for all rows."
@@ -319,13 +278,20 @@ def _doubts_of_codes(queries: Words, database: Words) -> list[str]:
     ]
 
 
-def _doubts_of_relevance(found: Iterable[PerQuery], items: int) -> list[str]:
-    """Return a sentence if all items are relevant to all queries, or none to any."""
-    for values in found:
-        if values.queries_without_relevant == len(values.value):
-            return [
-                "No query shares a label with an item. Check whether the labels of both sides are written in the same way."
-            ]
-        if items > 1 and values.prior == 1 and not values.queries_without_relevant:
-            return ["Every item is relevant to every query, so that any codes have the best score. Check the labels."]
-    return []
+def _doubts_of_relevance(relevance: Relevance, found: Iterable[PerQuery], *, ids_are_given: bool) -> list[str]:
+    """Return a sentence each if no item is left out, and if all items are relevant to all queries, or none to any."""
+    doubts = []
+    if ids_are_given and not len(relevance.left_out_pairs()[0]):
+        doubts.append("No item of the database has the id of a query, so that no item is left out of a ranking.")
+    some = next(iter(found))
+    if some.queries_without_relevant == relevance.queries:
+        doubts.append("No query shares a label with an item. Check whether the labels of both sides are written alike.")
+    if relevance.items > 1 and some.prior == 1 and not some.queries_without_relevant:
+        doubts.append("Every item is relevant to every query, so that any codes have the best score. Check the labels.")
+    return doubts
+
+
+def _warn(*doubts: Iterable[str]) -> None:
+    """Warn the caller of the public function."""
+    for doubt in chain.from_iterable(doubts):
+        warnings.warn(doubt, PlausibilityWarning, stacklevel=3)

@@ -40,7 +40,6 @@ _NAMES: dict[Form, str] = {
     "zeros": "only 0",
     "ones": "only 1",
 }
-_SIGNED: frozenset[Form] = frozenset({"signs", "outputs"})
 
 
 def packed_codes(queries: Codes | Given, database: Codes | Given, bits: int | None = None) -> tuple[Words, Words, int]:
@@ -55,27 +54,34 @@ def packed_codes(queries: Codes | Given, database: Codes | Given, bits: int | No
         UserError: if the form is ambiguous or differs between the sides, or the codes cannot be compared.
     """
     length = None if bits is None else whole("bits", bits, BITS_LOWEST)
-    if isinstance(queries, Codes) and isinstance(database, Codes) and queries.model_digest != database.model_digest:
-        raise UserError(
-            f"The codes come from different models ({queries.model_digest[:12]}, {database.model_digest[:12]}) and "
-            "cannot be compared. Encode both with one model."
-        )
-    sides = [side if isinstance(side, Codes) else table(side, FORMS) for side in (queries, database)]
+    sides = _tables(queries, database)
     if length is not None and all(_is_packed(side, length) for side in sides):
-        first, second = _unpacked([side for side in sides if not isinstance(side, Codes)], length)
+        first, second = _unpacked(sides, length)
         return pack_bits(first), pack_bits(second), length
-    lengths = [side.bits if isinstance(side, Codes) else side.shape[1] for side in sides]
-    _check_lengths(lengths, length, sides)
-    if (
-        isinstance(queries, Given)
-        and isinstance(database, Given)
-        and (order := same_columns(queries, database)) is not None
-    ):
-        sides[1] = np.asarray(sides[1])[:, order]
-    forms = [_form(side, what) for side, what in zip(sides, ("queries", "database"), strict=True)]
-    signed = _are_signed(forms, sides)
-    words = [side.words if isinstance(side, Codes) else _packed(side, signed=signed) for side in sides]
-    return words[0], words[1], lengths[0]
+    common = _common_length(sides, length)
+    signed = _are_signed(sides)
+    words = [side.words if isinstance(side, Codes) else pack_bits(side >= 0 if signed else side > 0) for side in sides]
+    return words[0], words[1], common
+
+
+def _tables(queries: Codes | Given, database: Codes | Given) -> list[Codes | Table]:
+    """Return both sides as `Codes` or as tables of numbers whose columns are joined.
+
+    Raises:
+        UserError: if they come from different models, or a side is not a table of numbers.
+    """
+    if isinstance(queries, Codes) and isinstance(database, Codes):
+        if queries.model_digest != database.model_digest:
+            raise UserError(
+                f"The codes come from different models ({queries.model_digest[:12]}, {database.model_digest[:12]}) and "
+                "cannot be compared. Encode both with one model."
+            )
+        return [queries, database]
+    first, second = (side if isinstance(side, Codes) else table(side, FORMS) for side in (queries, database))
+    if isinstance(queries, Given) and isinstance(database, Given):
+        order = same_columns(queries, database)
+        second = second if order is None else np.asarray(second)[:, order]
+    return [first, second]
 
 
 def _is_packed(side: Codes | Table, bits: int) -> bool:
@@ -85,10 +91,10 @@ def _is_packed(side: Codes | Table, bits: int) -> bool:
     return not side.size or bool(side.min() >= 0 and side.max() <= 255)
 
 
-def _unpacked(sides: list[Table], bits: int) -> list[npt.NDArray[np.bool_]]:
+def _unpacked(sides: list[Codes | Table], bits: int) -> list[npt.NDArray[np.bool_]]:
     """Return packed bytes as bits. Distances do not depend on the order of the bits in a byte, but the padding does."""
     word_type(bits)
-    packed = [side.astype(np.uint8) for side in sides]
+    packed = [np.asarray(side, np.uint8) for side in sides]
     orders: dict[Literal["big", "little"], int] = {"big": (1 << -bits % 8) - 1, "little": 0xFF & ~(0xFF >> -bits % 8)}
     for order, unused in orders.items():
         if not any((side[:, -1] & np.uint8(unused)).any() for side in packed):
@@ -99,18 +105,22 @@ def _unpacked(sides: list[Table], bits: int) -> list[npt.NDArray[np.bool_]]:
     )
 
 
-def _check_lengths(lengths: list[int], bits: int | None, sides: list[Codes | Table]) -> None:
-    if lengths[0] != lengths[1] and bits is None:
+def _common_length(sides: list[Codes | Table], bits: int | None) -> int:
+    """Return the number of bits of both sides.
+
+    Raises:
+        UserError: if they differ from each other or from ``bits``.
+    """
+    first, second = (side.bits if isinstance(side, Codes) else side.shape[1] for side in sides)
+    if bits is not None and not first == second == bits:
+        shapes = " and ".join("Codes" if isinstance(side, Codes) else f"{side.dtype} {side.shape}" for side in sides)
         raise UserError(
-            f"The queries have {lengths[0]} bits and the database has {lengths[1]}. Use codes of one length."
+            f"bits is {bits}, and the codes are {shapes}. Give both sides unpacked, (items, {bits}), or both packed, "
+            f"(items, {byte_count(bits)}) of 0 to 255."
         )
-    wrong = [length for length in lengths if bits is not None and length != bits]
-    if wrong:
-        shapes = " and ".join("Codes" if isinstance(s, Codes) else f"{s.dtype} of shape {s.shape}" for s in sides)
-        raise UserError(
-            f"The codes are {shapes}, which are not codes of bits={bits} on both sides. Give both sides unpacked, "
-            f"(items, {bits}), or both packed, (items, {-(-bits // 8) if bits else 0}) of 0 to 255."
-        )
+    if first != second:
+        raise UserError(f"The queries have {first} bits and the database has {second}. Use codes of one length.")
+    return int(first)
 
 
 def _form(values: Codes | Table, side: str) -> Form:
@@ -124,16 +134,16 @@ def _form(values: Codes | Table, side: str) -> Form:
     if not values.size:
         return "none"
     low, high = values.min(), values.max()
-    if not np.isfinite(low) or not np.isfinite(high):
+    if not np.isfinite([low, high]).all():
         row = int(np.argmin(np.isfinite(values).all(axis=1)))
         raise UserError(
             f"The codes of the {side} hold NaN or infinity in row {row}, which is not a bit. Check what computed them."
         )
-    if low >= 0 and high <= 1 and _only(values, 0):
+    if _only(values, 0):
         return "zeros" if high == 0 else "ones" if low == 1 else "bits"
-    if low == -1 and high <= 1 and _only(values, -1):
+    if _only(values, -1):
         return "signs"
-    if values.dtype.kind == "f" and low < 0 < high and ((low >= -1 and high <= 1) or not _are_whole(values)):
+    if values.dtype.kind == "f" and low < 0 < high and (max(-low, high) <= 1 or not _are_whole(values)):
         return "outputs"
     raise UserError(f"The codes of the {side} {_reason(values, low, high)} {FORMS}")
 
@@ -162,22 +172,20 @@ def _reason(values: Table, low: Any, high: Any) -> str:  # noqa: ANN401  a numbe
     return f"{span}, all of them whole (give outputs >= 0 if their signs count)."
 
 
-def _are_signed(forms: list[Form], sides: list[Codes | Table]) -> bool:
+def _are_signed(sides: list[Codes | Table]) -> bool:
     """Return whether 0 is a set bit, as among outputs, and not a clear one.
 
     Raises:
-        UserError: if both sides together do not tell.
+        UserError: if the form of a side is not certain, or both sides together do not tell.
     """
-    signed = bool(_SIGNED & set(forms))
+    queries, database = (_form(values, side) for values, side in zip(sides, ("queries", "database"), strict=True))
+    forms = {queries, database}
+    signed = not forms.isdisjoint({"signs", "outputs"})
     floats = all(not isinstance(side, Codes) and side.dtype.kind == "f" for side in sides)
     clear = "bits" in forms or ("zeros" in forms and not floats)
-    if (signed and clear) or ("zeros" in forms and "codes" in forms):
+    if (signed and clear) or forms == {"zeros", "codes"}:
         raise UserError(
-            f"The queries are {_NAMES[forms[0]]} and the database is {_NAMES[forms[1]]}, so that 0 can be a clear bit or an "
+            f"The queries are {_NAMES[queries]} and the database is {_NAMES[database]}, so that 0 can be a clear bit or an "
             "output of at least 0. Give both sides in one form, such as -1 and +1."
         )
     return signed
-
-
-def _packed(values: Table, *, signed: bool) -> Words:
-    return pack_bits(values >= 0 if signed else values > 0)

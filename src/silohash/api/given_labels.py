@@ -6,7 +6,7 @@ form                                        an item has a label where
 table ``(items, classes)``                  the value is 1: of 0 and 1, of -1 and +1, or of booleans
 class numbers ``(items,)``, ``(items, 1)``  the number, at least 0, is its own
 one name per item                           the text is its own
-one list or set of these per item           the text or number is in it; an empty one is an item without labels
+a list or set of these for each item        the text or number is in it; without labels if it is empty
 ==========================================  ================================================================
 
 Numbers can have any type, so 1.0 is 1. None and NaN in place of a single label are an item without labels. Lists of 0 and 1
@@ -15,6 +15,7 @@ of equal length are a table. Both sides have the same form.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -78,16 +79,21 @@ def _table(labels: Given) -> Table | None:
     """
     values = labels.values
     if isinstance(values, list):
-        if not all(isinstance(row, list | tuple | np.ndarray) for row in values) or len(set(map(len, values))) != 1:
-            return None
-        try:
-            values = np.array(values)
-        except ValueError:  # rows of lists
-            return None
-        return values if values.ndim == 2 and values.shape[1] and values.dtype.kind in NUMBERS else None
-    if values.ndim > 2 or (values.ndim == 2 and not values.shape[1]) or values.dtype.kind not in NUMBERS + "U":
+        return _table_of_rows(values)
+    if values.ndim > 2 or 0 in values.shape[1:] or values.dtype.kind not in NUMBERS + "U":
         raise UserError(f"The {labels.what} are {values.dtype} of shape {values.shape}. {FORMS}")
     return values if values.ndim == 2 and values.dtype.kind != "U" else None
+
+
+def _table_of_rows(rows: list[Any]) -> Table | None:
+    """Return lists of numbers of one length as a table, and None for others."""
+    if not all(isinstance(row, list | tuple | np.ndarray) for row in rows) or len(set(map(len, rows))) != 1:
+        return None
+    try:
+        values = np.array(rows)
+    except ValueError:  # rows of lists
+        return None
+    return values if values.ndim == 2 and values.shape[1] and values.dtype.kind in NUMBERS else None
 
 
 def _check_numbers(first: Table, second: Table) -> None:
@@ -128,7 +134,7 @@ def _named(labels: Given, rows: Table | None) -> _Named:
     Raises:
         UserError: if labels are not of such a form.
     """
-    values: Any = labels.values
+    values = labels.values
     if rows is not None and rows.shape[1] > 1 and (rows is values or (np.abs(rows) <= 1).all()):
         raise UserError(
             f"The {labels.what} are a table of shape {rows.shape}, but not those of the other side. {FORMS}"
@@ -140,13 +146,8 @@ def _named(labels: Given, rows: Table | None) -> _Named:
             return _Named(len(values), np.arange(len(values)), values.reshape(-1).tolist())
         values = values.tolist()
     names = [_names_of_item(item, labels.what) for item in values]
-    texts = {name for item in names for name in item if isinstance(name, str)}
-    if texts and texts <= NUMERIC_TEXTS and any(isinstance(item, list | tuple) and len(item) > 1 for item in values):
-        raise UserError(
-            f"The {labels.what} are lists of texts ({', '.join(sorted(texts))}). Give numbers if they are a table."
-        )
     held = np.repeat(np.arange(len(names)), list(map(len, names)))
-    return _Named(len(names), held, [name for item in names for name in item])
+    return _Named(len(names), held, list(chain.from_iterable(names)))
 
 
 def _names_of_item(item: Any, what: str) -> list[Name]:  # noqa: ANN401  one label or several, of any type
@@ -156,17 +157,22 @@ def _names_of_item(item: Any, what: str) -> list[Name]:  # noqa: ANN401  one lab
         UserError: if it is not a label or a list of different labels, or a class number is below 0.
     """
     parts = list(item) if isinstance(item, list | tuple | set | frozenset | np.ndarray) else [item]
-    present = [part for part in parts if not is_missing(part)]
-    names = [name_of(what, part) for part in present]
-    numbers = [name for name in names if isinstance(name, int)]
-    if len(parts) > 1 and numbers and (len(present) < len(parts) or len(set(numbers)) < len(numbers)):
+    names = [name_of(what, part) for part in parts if not is_missing(part)]
+    if len(parts) > 1 and not isinstance(item, set | frozenset) and _is_like_a_row(parts, names):
         raise UserError(
-            f"The {what} have the row {visible(repr(item))[:100]} with repeated or missing numbers, which is neither a set "
-            f"nor a row of a table. {FORMS}"
+            f"The {what} have the list {visible(repr(item))[:100]}, which is like a row of a table, but not all are rows. "
+            f"{FORMS}"
         )
-    if any(number < 0 for number in numbers):
-        raise UserError(f"The {what} hold the class number {min(numbers)}. Give None for an item without a class.")
+    if any(isinstance(name, int) and name < 0 for name in names):
+        raise UserError(f"The {what} hold a class number below 0 ({item!r}). Give None for an item without a class.")
     return names
+
+
+def _is_like_a_row(parts: list[Any], names: list[Name]) -> bool:
+    """Return whether a list holds repeated or missing numbers, or 0 and 1 as texts."""
+    incomplete = len(set(names)) < len(parts)
+    numbers = any(isinstance(name, int) for name in names)
+    return (incomplete and numbers) or (bool(names) and NUMERIC_TEXTS.issuperset(names))
 
 
 def _joined(queries: _Named, database: _Named) -> tuple[MultiHot, MultiHot]:

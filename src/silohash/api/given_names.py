@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from silohash.arrays import Given
 from silohash.types import UserError
 from silohash.visible import visible
 
@@ -64,26 +63,3 @@ def check_kinds(what: str, *names: set[Name]) -> None:
             f'The {what} are both texts, such as "{visible(text)}", and numbers, such as {number}. '
             "Give all as texts or all as numbers."
         )
-
-
-def read_ids(given: Given) -> list[Name]:
-    """Return ids, one per item.
-
-    Raises:
-        UserError: if they are not one text or whole number per item.
-    """
-    values = given.values
-    if isinstance(values, np.ndarray):
-        if values.ndim == 2 and values.shape[1] == 1:
-            values = values[:, 0]
-        if values.ndim != 1:
-            raise UserError(f"The {given.what} have shape {values.shape}. Give one id per item.")
-        texts = values.dtype.kind == "U"
-        values = values.tolist()
-        if texts and all(map(str.isascii, values)):  # many ids, which need no other check
-            values = [text.strip() for text in values]
-            if MISSING_TEXTS.isdisjoint(values):
-                return list(values)
-    if any(is_missing(value) for value in values):
-        raise UserError(f"The {given.what} hold a missing value. Give every item an id, or leave ids out.")
-    return [name_of(given.what, value) for value in values]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silohash.api.given_names import check_kinds, is_missing, name_of, read_ids
-from silohash.arrays import given
+from silohash.api.given_names import check_kinds, is_missing, name_of
 from silohash.types import UserError
 
 
@@ -34,29 +33,3 @@ def test_a_text_and_a_number_are_never_the_same_name():
     check_kinds("ids", {1, 2}, set())
     with pytest.raises(UserError, match='texts, such as "1", and numbers, such as 1'):
         check_kinds("ids", {"1"}, {1})
-
-
-def test_ids_in_every_form():
-    pandas = pytest.importorskip("pandas")
-    for texts in (["a", "b "], ("a", "b"), np.array(["a", "b"]), np.array([["a"], [" b"]]), pandas.Series(["a", "b"])):
-        assert read_ids(given("ids", texts)) == ["a", "b"]
-    for numbers in ([1, 2], np.array([1, 2], np.uint8), np.array([1.0, 2.0]), pandas.Index([1, 2]), range(1, 3)):
-        assert read_ids(given("ids", numbers)) == [1, 2]
-    assert read_ids(given("ids", np.array(["e\u0301", "nana"]))) == ["\u00e9", "nana"]
-
-
-@pytest.mark.parametrize(
-    ("ids", "says"),
-    [
-        (np.zeros((2, 2)), r"shape \(2, 2\)"),
-        (["a", None], "a missing value"),
-        (np.array([1, np.nan]), "a missing value"),
-        (np.array(["a", ""]), "hold ''"),
-        (np.array(["a", "nan"]), "hold 'nan'"),
-        ([True, False], "of type bool"),
-        ([("a",)], "of type tuple"),
-    ],
-)
-def test_other_ids_are_refused(ids, says):
-    with pytest.raises(UserError, match=says):
-        read_ids(given("query ids", ids))
