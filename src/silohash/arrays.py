@@ -46,7 +46,7 @@ class Given:
         return len(self.values)
 
 
-def given(what: str, value: object) -> Given:
+def given(what: str, value: Any) -> Given:  # noqa: ANN401  an object of any library
     """Return what a user gave as an array or a list.
 
     Args:
@@ -63,8 +63,7 @@ def given(what: str, value: object) -> Given:
     try:
         values = _plain(value)
         columns = tuple(value.columns) if hasattr(value, "to_numpy") and hasattr(value, "columns") else ()
-        index = getattr(value, "index", None)
-        index = index if hasattr(index, "equals") else None
+        index = value.index if hasattr(value, "index") and hasattr(value.index, "equals") else None
     except UserError as error:
         raise UserError(f"The {what} {error}") from error
     except Exception as error:  # many types: each library reports what it cannot convert in its own way

@@ -160,7 +160,7 @@ def _names_of_item(item: Any, what: str) -> list[Name]:  # noqa: ANN401  one lab
     names = [name_of(what, part) for part in parts if not is_missing(part)]
     if len(parts) > 1 and not isinstance(item, set | frozenset) and _is_like_a_row(parts, names):
         raise UserError(
-            f"The {what} have the list {visible(repr(item))[:100]}, which is like a row of a table, but not all are rows. "
+            f"The {what} have the list {visible(repr(item))[:100]}, which is neither different labels nor a row of numbers. "
             f"{FORMS}"
         )
     if any(isinstance(name, int) and name < 0 for name in names):
