@@ -44,8 +44,8 @@ def name_of(what: str, value: Any) -> Name:  # noqa: ANN401  an element of any t
         return int(value)
     shown = visible(repr(value))[:100]
     raise UserError(
-        f"The {what} hold {shown} of type {type(value).__name__}. Give a text or a whole number, or None for an item "
-        "without one."
+        f"The {what} hold {shown} of type {type(value).__name__}. Give a text or a whole number; None stands for a missing "
+        "label."
     )
 
 

@@ -390,6 +390,8 @@ def evaluate_all(
     values = {measure: _tie_values(measure, counts) for measure in single}
     if in_order := [measure for measure in single if measure.ties == "index"]:
         by_index = _by_index(in_order, gains_by_distance(query_words, database, relevance, bits), relevance)
+        for measure in filter(lambda m: m.is_rank, in_order):  # a ranking ends before the items that it leaves out
+            by_index[measure] = np.minimum(by_index[measure], counts.items.sum(1) + 1)
         values |= {m: TieValues(by_index[m], values[m].best, values[m].worst) for m in in_order}
     return {measure: _per_query(measure, counts, [values[part] for part in measure.parts()]) for measure in measures}
 

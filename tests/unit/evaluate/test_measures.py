@@ -133,6 +133,14 @@ def test_ties_in_database_order(text, figure):
     assert (found.value <= found.best + 1e-12).all()
 
 
+def test_the_rank_after_the_last_item_does_not_count_items_that_are_left_out():
+    labels = np.array([[1, 0], [0, 1], [0, 1]], np.uint8)
+    relevance = Relevance(labels[:1], labels, left_out=np.array([[0, 2]]))
+    codes = rankings.pack(np.eye(3, 8))
+    for name in ("MedR", "MedR[ties=index]"):
+        assert evaluated(name, codes[:1], codes, relevance, 8).mean() == 2
+
+
 def test_database_order_changes_the_index_figure_only():
     signs, labels = task()
     shuffled = np.random.default_rng(1).permutation(400)
