@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 
-from silohash.api.given_names import MISSING_TEXTS, Name, check_kinds, is_missing, name_of
+from silohash.api.given_names import MISSING_TEXTS, Name, check_exact, check_kinds, is_missing, name_of
 from silohash.arrays import Given, given
 from silohash.index.codes import Codes
 from silohash.types import Rows, UserError
@@ -64,6 +64,7 @@ def read_ids(given: Given) -> list[Name]:
             values = values[:, 0]
         if values.ndim != 1:
             raise UserError(f"The {given.what} have shape {values.shape}. Give one id per item.")
+        check_exact(given.what, values)
         texts = values.dtype.kind == "U"
         values = values.tolist()
         if texts and all(map(str.isascii, values)):  # many ids, which need no other check

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.api.given_names import Name, check_kinds, is_missing, name_of
+from silohash.api.given_names import Name, check_exact, check_kinds, is_missing, name_of
 from silohash.arrays import NUMBERS, Given, same_columns
 from silohash.types import Rows, UserError
 from silohash.visible import visible
@@ -144,6 +144,7 @@ def _named(labels: Given, rows: Table | None) -> _Named:
             raise UserError(f"The {labels.what} are one boolean per item, which is not a class number. {FORMS}")
         if values.dtype.kind in "iu" and not (values < 0).any():
             return _Named(len(values), np.arange(len(values)), values.reshape(-1).tolist())
+        check_exact(labels.what, values)
         values = values.tolist()
     names = [_names_of_item(item, labels.what) for item in values]
     held = np.repeat(np.arange(len(names)), list(map(len, names)))

@@ -6,6 +6,7 @@ import unicodedata
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from silohash.types import UserError
 from silohash.visible import visible
@@ -47,6 +48,20 @@ def name_of(what: str, value: Any) -> Name:  # noqa: ANN401  an element of any t
         f"The {what} hold {shown} of type {type(value).__name__}. Give a text or a whole number; None stands for a missing "
         "label."
     )
+
+
+def check_exact(what: str, values: npt.NDArray[Any]) -> None:
+    """Check that floats are small enough for their type to hold every whole number up to the largest.
+
+    Raises:
+        UserError: if different numbers can have become the same.
+    """
+    if values.dtype.kind == "f":
+        largest = np.abs(values[np.isfinite(values)]).max(initial=0)
+        if largest > 2.0 ** (np.finfo(values.dtype).nmant + 1):
+            raise UserError(
+                f"The {what} are {values.dtype} of up to {largest:g}, which are rounded. Give integers or texts."
+            )
 
 
 def check_kinds(what: str, *names: set[Name]) -> None:

@@ -60,6 +60,7 @@ def test_ids_in_every_form():
     [
         (np.zeros((2, 2)), r"shape \(2, 2\)"),
         (["a", None], "a missing value"),
+        (np.array([16777217, 33554432], np.float32), "which are rounded"),
         (np.array([1, np.nan]), "a missing value"),
         (np.array(["a", ""]), "hold ''"),
         (np.array(["a", "nan"]), "hold 'nan'"),

@@ -104,6 +104,7 @@ def test_memory_is_needed_only_for_classes_that_both_sides_have():
         (FIRST[:, 0] == 1, SECOND[:, 0], "one boolean per item"),
         (np.array([3, -1]), np.array([3, 1, 2]), "class number below 0 .-1."),
         (np.array([3, 1]), [3, -1, 2], "class number below 0 .-1."),
+        (np.array([4099, 1], np.float16), np.array([3, 1, 2]), "which are rounded"),
         (np.array([3, 0.5]), np.array([3, 1, 2]), "hold 0.5 of type float"),
         (np.array([3, 1]), np.array([3, 255, 2], np.uint8), "highest class number is 255, and 254 does not occur"),
         ([1, 2], ["1", "2", "3"], 'texts, such as "[123]", and numbers'),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silohash.api.given_names import check_kinds, is_missing, name_of
+from silohash.api.given_names import check_exact, check_kinds, is_missing, name_of
 from silohash.types import UserError
 
 
@@ -33,3 +33,11 @@ def test_a_text_and_a_number_are_never_the_same_name():
     check_kinds("ids", {1, 2}, set())
     with pytest.raises(UserError, match='texts, such as "1", and numbers, such as 1'):
         check_kinds("ids", {"1"}, {1})
+
+
+def test_floats_that_cannot_hold_every_whole_number_are_refused():
+    for kind, most in ((np.float16, 2**11), (np.float32, 2**24), (np.float64, 2**53)):
+        check_exact("ids", np.array([1, most, np.nan], kind))
+        with pytest.raises(UserError, match="which are rounded"):
+            check_exact("ids", np.array([1, 2 * most], kind))
+    check_exact("ids", np.array([2**60]))
