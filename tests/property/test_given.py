@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 import scipy.sparse
@@ -22,8 +21,8 @@ from hypothesis.extra import numpy as arrays
 from silohash import Codes, UserError, evaluate_codes, nearest
 from silohash.index.codes import pack
 
-torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.filterwarnings("ignore::silohash.PlausibilityWarning", "ignore:Sparse")
+torch, pd = pytest.importorskip("torch"), pytest.importorskip("pandas")
+pytestmark = pytest.mark.filterwarnings("ignore::silohash.PlausibilityWarning", "ignore:the matrix subclass")
 
 QUERIES, ITEMS, CLASSES = 4, 9, 5
 PHASES = [Phase.generate]
