@@ -26,6 +26,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from numba import njit  # noqa: E402
 
+from silohash.api.codes import evaluate_codes  # noqa: E402
 from silohash.evaluate.measures import Measure, evaluate_all  # noqa: E402
 from silohash.evaluate.relevance import Relevance  # noqa: E402
 from silohash.evaluate.ties import average_precision, histogram  # noqa: E402
@@ -137,6 +138,7 @@ def compare(task: Task, subset: int, trials: int) -> None:
     print(f"  tie-aware, all queries            {ours:8.3f}   {queries * items / ours / 1e9:.2f} G comparisons/s")
     print(f"  numpy loop, {subset} queries, scaled    {loop:8.2f}   ratio {loop / ours:6.1f}")
     print(f"  torch loop, {subset} queries, scaled    {in_torch:8.2f}   ratio {in_torch / ours:6.1f}")
+    with_checks(task, ours, trials)
     if task.bits == 64 and queries == QUERIES:
         print(f"  goal: at most {GOAL_SECONDS} s                {verdict(ours <= GOAL_SECONDS)}")
         print(f"  goal: {GOAL_NUMPY:.0f} x the numpy loop          {verdict(loop / ours >= GOAL_NUMPY)}")
@@ -156,6 +158,16 @@ def spin_twice(threads: int) -> None:
     """Run the computing loop twice, on one thread or on two."""
     with ThreadPoolExecutor(threads) as pool:
         list(pool.map(spin, [SPIN_TURNS] * 2))
+
+
+def with_checks(task: Task, ours: float, trials: int) -> None:
+    """Print what reading codes and labels adds to the evaluation: their form is checked, and codes are packed."""
+    generator = numpy_generator(0, "benchmark outputs")
+    outputs = [signs * generator.random(signs.shape, np.float32) for signs in task.signs]
+    forms = {"-1 and +1": task.signs, "bits": [signs > 0 for signs in task.signs], "outputs": outputs}
+    jobs = [lambda codes=codes: evaluate_codes(*codes, *task.labels) for codes in forms.values()]
+    for name, seconds in zip(forms, best_of(trials, time.process_time, *jobs), strict=True):
+        print(f"  evaluate_codes from {name:<14}{seconds:8.3f}   {seconds / ours:.2f} x the evaluation of packed codes")
 
 
 def two_threads(task: Task, trials: int) -> None:

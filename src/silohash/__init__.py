@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from silohash.partitions.base import Partition
     from silohash.search.hits import Hit, Hits
     from silohash.service.clients.search import Client, connect
-    from silohash.types import MethodCard, UserError
+    from silohash.types import MethodCard, PlausibilityWarning, UserError
 
 __version__ = "0.1.0"
 
@@ -39,6 +39,7 @@ __all__ = [
     "MethodCard",
     "Neighbors",
     "Partition",
+    "PlausibilityWarning",
     "Score",
     "TrainedRun",
     "UserError",
@@ -62,6 +63,7 @@ _DEFINED_IN = {
     "MethodCard": "silohash.types:MethodCard",
     "Neighbors": "silohash.index.base:Neighbors",
     "Partition": "silohash.partitions.base:Partition",
+    "PlausibilityWarning": "silohash.types:PlausibilityWarning",
     "Score": "silohash.api.codes:Score",
     "TrainedRun": "silohash.api.runs:TrainedRun",
     "UserError": "silohash.types:UserError",

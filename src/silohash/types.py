@@ -69,6 +69,10 @@ class UserError(Exception):
         super().__init__(visible_lines(message))
 
 
+class PlausibilityWarning(UserWarning):
+    """A warning about a figure that is right for the given codes, labels and ids, which are likely to be wrong."""
+
+
 def sides_of(target: Target) -> tuple[Modality, ...]:
     """Return the modalities whose codes are searched to find a target.
 

@@ -31,14 +31,14 @@ WITHOUT_A_TEST_FILE = {"cli/__main__.py": "a single call, run by python -m siloh
 # A part may import those before it.
 ORDER = (
     *("visible", "names", "templates", "types", "optional", "seeds", "registry", "forms", "files", "locks", "cache"),
-    *("stamps", "memory", "cores", "sqlite_files"),
+    *("stamps", "arrays", "memory", "cores", "sqlite_files"),
     *("index", "evaluate", "data", "partitions", "features", "models", "exchange", "local", "federated"),
     *("config", "encode", "runtime", "search", "report", "study", "testing", "service", "api", "cli"),
 )
 NEVER_TORCH = ("index", "evaluate", "search", "service")
 WITHOUT_TORCH = (
     *("visible", "names", "templates", "types", "optional", "seeds", "registry", "forms", "files", "locks", "cache"),
-    *("stamps", "memory", "cores", "sqlite_files"),
+    *("stamps", "arrays", "memory", "cores", "sqlite_files"),
     *("data", "partitions", "features", "config", *NEVER_TORCH, "report", "api", "cli"),
 )
 RUNS_CODE_WHEN_READ = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}

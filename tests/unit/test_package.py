@@ -101,7 +101,7 @@ def test_constraints_pin_exactly_and_name_no_host() -> None:
 PUBLIC = {
     *("open", "train", "TrainedRun", "load_archive", "Archive", "partition", "Partition", "list_methods", "MethodCard"),
     *("evaluate_codes", "Score", "nearest", "Neighbors", "Codes", "Hits", "Hit", "UserError", "__version__"),
-    *("connect", "Client"),
+    *("connect", "Client", "PlausibilityWarning"),
 }
 IMPORT = """
 import sys

@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from silohash.api.given_codes import packed_codes
+from silohash.api.given_ids import given_ids, own_items
+from silohash.api.given_labels import multi_hot
+from silohash.arrays import Given, as_array, check_same_rows, enough_memory, given, whole
 from silohash.index.base import IndexManifest, Neighbors
-from silohash.index.codes import Codes, Words, pack
-from silohash.search.inputs import several
-from silohash.types import Rows, UserError
+from silohash.index.codes import Codes, Words
+from silohash.types import PlausibilityWarning, UserError
+from silohash.visible import visible
 
 if TYPE_CHECKING:
-    from silohash.evaluate.measures import Measure
+    from silohash.evaluate.measures import Measure, PerQuery
+    from silohash.evaluate.relevance import Relevance
     from silohash.index.base import Allowed
     from silohash.index.store import MemoryEngine
 
+MOST_NEIGHBORS = 1 << 28
+"""Most places of an answer if k exceeds the number of items, so that a wrong k does not fill the memory."""
+
 CodesLike: TypeAlias = Codes | npt.ArrayLike
-"""Codes, or a table ``(items, bits)``: real outputs whose signs count, signs (-1 or +1), or bits (0 or 1)."""
+"""Codes, or a table ``(items, bits)`` in one of the forms of `evaluate_codes`, or packed bytes."""
 
 LabelsLike: TypeAlias = npt.ArrayLike | Sequence[object]
-"""Labels: a multi-hot table ``(items, classes)``, or one label or one collection of labels per item."""
+"""Labels: a table ``(items, classes)``, or one label or one collection of labels per item, as in `evaluate_codes`."""
+
+IdsLike: TypeAlias = npt.ArrayLike | Sequence[str] | Sequence[int]
+"""One text or one whole number per item."""
 
 
 @dataclass(frozen=True)
@@ -64,27 +77,38 @@ def evaluate_codes(
     query_labels: LabelsLike,
     database_labels: LabelsLike,
     *,
-    query_ids: Sequence[str] | None = None,
-    database_ids: Sequence[str] | None = None,
+    query_ids: IdsLike | None = None,
+    database_ids: IdsLike | None = None,
     measures: str | Sequence[str] = ("mAP@all",),
+    bits: int | None = None,
 ) -> dict[str, Score]:
     """Measure how well codes retrieve items that share a label with the query. Ties are taken into account exactly.
+
+    Queries and database have the same form, with numbers of any type, from NumPy, torch, SciPy, pandas or nested lists.
+
+    ======  ========================================================================================================
+    codes   `Codes`; or ``(items, bits)`` of 0 and 1, of -1 and +1, or of outputs below and above 0, whose signs
+            count (0 as +1); or packed bytes, ``(items, bits / 8)``, with ``bits``
+    labels  ``(items, classes)`` of 0 and 1 or of -1 and +1; or one class number of at least 0 or one text per item,
+            ``(items,)`` or ``(items, 1)``, with None for an item without labels; or a list or set of these per item
+    ids     one text or one whole number per item
+    ======  ========================================================================================================
 
     Args:
         queries: codes of the queries.
         database: codes of the items that are searched.
         query_labels: labels of the queries.
         database_labels: labels of the items.
-        query_ids: ids of the queries. An item with the same id is left out of the query's ranking. By default, the ids of
-            `Codes`, if both are given as `Codes`.
+        query_ids: ids of the queries, whose rankings leave out all items with the same id; by default those of `Codes`.
         database_ids: ids of the items.
         measures: names of measures, such as ``mAP@all``, ``mAP@50`` or ``P@10``, or one name.
+        bits: number of bits per code, for packed bytes with the same order of bits on both sides.
 
     Returns:
-        The scores by name of the measure.
+        The scores by name of the measure. A `PlausibilityWarning` says if they mean little, as with equal codes.
 
     Raises:
-        UserError: if codes, labels and ids do not fit together, or there is no such measure.
+        UserError: if a form is ambiguous, codes, labels and ids do not fit together, or there is no such measure.
 
     Example:
         >>> codes = [[1] * 8, [-1] * 8]
@@ -92,33 +116,42 @@ def evaluate_codes(
         1.0
     """
     from silohash.evaluate.measures import evaluate_all
+
+    with enough_memory():
+        chosen = _measures_by_labels(measures)
+        sides = _given_codes(queries, database)
+        labels = given("query labels", query_labels), given("database labels", database_labels)
+        ids = given_ids(queries, database, query_ids, database_ids)
+        query_words, database_words, length = packed_codes(*sides, bits)
+        _check_rows(sides, labels, ids)
+        relevance = _relevance(labels, ids)
+        found = evaluate_all(chosen, query_words, database_words, relevance, length)
+    explicit = query_ids is not None or database_ids is not None
+    doubts = _doubts_of_relevance(relevance, found.values(), ids_are_given=explicit)
+    _warn(_doubts_of_codes(query_words, database_words), doubts)
+    return {str(measure): _score(measure, values) for measure, values in found.items()}
+
+
+def _relevance(labels: tuple[Given, Given], ids: tuple[Given | None, Given | None]) -> Relevance:
     from silohash.evaluate.relevance import Relevance
 
-    (query_words, bits), (database_words, database_bits) = _words(queries), _words(database)
-    _check_comparable(queries, database, bits, database_bits)
-    if isinstance(queries, Codes) and isinstance(database, Codes):
-        query_ids = queries.ids.tolist() if query_ids is None else query_ids
-        database_ids = database.ids.tolist() if database_ids is None else database_ids
-    _check_length("query ids", query_ids, len(query_words))
-    _check_length("database ids", database_ids, len(database_words))
-    relevance = Relevance(*_multi_hot(query_labels, database_labels), left_out=_own_items(query_ids, database_ids))
-    found = evaluate_all(_measures_by_labels(several(measures)), query_words, database_words, relevance, bits)
-    return {
-        str(measure): Score(
-            measure=str(measure),
-            value=values.mean(),
-            best=values.mean_best(),
-            worst=values.mean_worst(),
-            prior=values.prior,
-            queries=int(values.counted.sum()),
-            queries_without_relevant=values.queries_without_relevant,
-            per_query=values.value,
-        )
-        for measure, values in found.items()
-    }
+    return Relevance(*multi_hot(*labels), left_out=own_items(*ids))
 
 
-def _measures_by_labels(names: Sequence[str]) -> list[Measure]:
+def _score(measure: Measure, values: PerQuery) -> Score:
+    return Score(
+        measure=str(measure),
+        value=values.mean(),
+        best=values.mean_best(),
+        worst=values.mean_worst(),
+        prior=values.prior,
+        queries=int(values.counted.sum()),
+        queries_without_relevant=values.queries_without_relevant,
+        per_query=values.value,
+    )
+
+
+def _measures_by_labels(names: str | Sequence[str]) -> list[Measure]:
     """Return the measures with these names.
 
     Raises:
@@ -126,7 +159,10 @@ def _measures_by_labels(names: Sequence[str]) -> list[Measure]:
     """
     from silohash.evaluate.measures import Measure
 
-    measures = [Measure.parse(name) for name in names]
+    listed = list(given("measures", [names] if isinstance(names, str) else names).values)
+    if not listed or not all(isinstance(name, str) for name in listed):
+        raise UserError(f'measures is {visible(repr(names))[:100]}. Give names of measures, such as "mAP@all".')
+    measures = [Measure.parse(name) for name in listed]
     for measure in measures:
         if measure.by != "labels":
             raise UserError(
@@ -143,95 +179,119 @@ def nearest(
     allowed: Allowed | None = None,
     engine: MemoryEngine = "flat",
     threads: int = 1,
+    bits: int | None = None,
 ) -> Neighbors:
     """Find the nearest codes of each query by Hamming distance, exactly.
 
     Args:
-        queries: codes of the queries.
-        database: codes of the items that are searched.
+        queries: codes of the queries, in one of the forms that `evaluate_codes` lists.
+        database: codes of the items that are searched, in the same form.
         k: number of items per query.
         allowed: rows of the database that may be returned, or a boolean mask over its rows; None for all rows.
         engine: "flat" for the built-in scan, or "faiss".
         threads: number of threads that divide the queries among them ("flat" only).
+        bits: number of bits per code. Packed bytes need it; both sides must have the same order of bits in a byte.
 
     Returns:
         Neighbors whose keys are rows of the database, ordered by (distance, row).
 
     Raises:
-        UserError: if the codes are not comparable, or the engine is not installed.
+        UserError: if the form of the codes is ambiguous, they are not comparable, or the engine is not installed.
+
+    Warns:
+        PlausibilityWarning: if all codes of a side are equal.
     """
     from silohash.index.store import empty_index
 
-    (query_words, bits), (database_words, database_bits) = _words(queries), _words(database)
-    _check_comparable(queries, database, bits, database_bits)
-    manifest = IndexManifest(model_digest="", bits=bits, modality="image", count=len(database_words))
-    index = empty_index(engine, manifest, threads=threads)
-    index.add(np.arange(len(database_words), dtype=np.int64), database_words)
-    return index.search(query_words, k, allowed=allowed)
+    with enough_memory():
+        sides = _given_codes(queries, database)
+        query_words, database_words, length = packed_codes(*sides, bits)
+        count, wanted = len(database_words), whole("k", k, 1)
+        if wanted > count and wanted * len(query_words) > MOST_NEIGHBORS:
+            raise UserError(f"k is {wanted:,}, and the database has {count:,} items. Use k of at most {max(1, count)}.")
+        manifest = IndexManifest(model_digest="", bits=length, modality="image", count=count)
+        if not isinstance(engine, str):
+            raise UserError(
+                f"engine is of type {type(engine).__name__}. Give the name of an index engine, such as flat."
+            )
+        index = empty_index(engine, manifest, threads=whole("threads", threads, 1))
+        index.add(np.arange(count, dtype=np.int64), database_words)
+        rows = None if allowed is None else _allowed_rows(given("allowed rows", allowed), count)
+        found = index.search(query_words, wanted, allowed=rows)
+    _warn(_doubts_of_codes(query_words, database_words))
+    return found
 
 
-def _words(codes: CodesLike) -> tuple[Words, int]:
-    """Return packed codes and the code length."""
-    if isinstance(codes, Codes):
-        return codes.words, codes.bits
-    values = np.asarray(codes)
-    if values.ndim != 2:
-        raise UserError(f"The codes have shape {values.shape}. Give a table of shape (items, bits).")
-    if _are_bits(values):
-        values = np.where(values, 1, -1)
-    return pack(values), values.shape[1]
+def _given_codes(queries: object, database: object) -> tuple[Codes | Given, Codes | Given]:
+    first = queries if isinstance(queries, Codes) else given("query codes", queries)
+    return first, database if isinstance(database, Codes) else given("database codes", database)
 
 
-def _are_bits(values: npt.NDArray[Any]) -> bool:
-    """Return whether a table holds bits (0 and 1) instead of numbers whose signs count."""
-    return values.dtype == np.bool_ or (values.dtype.kind in "iu" and bool(np.isin(values, (0, 1)).all()))
+def _check_rows(
+    sides: tuple[Codes | Given, Codes | Given], labels: tuple[Given, Given], ids: tuple[Given | None, Given | None]
+) -> None:
+    """Check that codes, labels and ids of each side describe the same items.
+
+    Raises:
+        UserError: if their numbers differ, or pandas objects name different rows.
+    """
+    for side, of_side, names in zip(sides, labels, ids, strict=True):
+        _check_length(of_side, len(side))
+        _check_length(names, len(side))
+        check_same_rows(None if isinstance(side, Codes) else side, of_side, names)
 
 
-def _check_comparable(queries: CodesLike, database: CodesLike, bits: int, database_bits: int) -> None:
-    if bits != database_bits:
-        raise UserError(f"The queries have {bits} bits and the database has {database_bits}. Use codes of one length.")
-    digests = {codes.model_digest for codes in (queries, database) if isinstance(codes, Codes)}
-    if len(digests) > 1:
+def _check_length(part: Given | None, count: int) -> None:
+    if part is not None and len(part) != count:
+        turned = isinstance(part.values, np.ndarray) and part.values.ndim == 2 and part.values.shape[1] == count
+        remedy = "Give its transpose, with one row per item." if turned else "Give one per code."
+        raise UserError(f"There are {len(part)} {part.what} but {count} codes. {remedy}")
+
+
+def _allowed_rows(allowed: Given, count: int) -> npt.NDArray[Any]:
+    """Return rows of the database, or a mask over them, after checking which of the two they are.
+
+    Raises:
+        UserError: if they are neither, or could be both.
+    """
+    forms = f"Give rows of the database, or one bool per item ({count})."
+    rows = as_array(allowed, forms) if len(allowed) else np.zeros(0, np.int64)
+    if rows.dtype == np.bool_ and rows.shape == (count,):
+        return rows
+    if rows.ndim != 1 or rows.dtype.kind not in "iu":
+        raise UserError(f"The allowed rows are {rows.dtype} of shape {rows.shape}. {forms}")
+    if len(rows) == count and len(rows) and ((rows == 0) | (rows == 1)).all():
         raise UserError(
-            f"The codes come from different models ({', '.join(sorted(name[:12] for name in digests))}) and cannot be "
-            "compared. Encode both with one model."
+            f"allowed has a 0 or 1 for each of {count} items. Give a mask as booleans, or None for all rows."
         )
+    if len(rows) and not (rows.min() >= 0 and rows.max() < count):
+        raise UserError(f"allowed has rows from {rows.min()} to {rows.max()}. Give rows from 0 to {count - 1}.")
+    return rows.astype(np.int64)
 
 
-def _check_length(what: str, given: Sequence[object] | None, count: int) -> None:
-    if given is not None and len(given) != count:
-        raise UserError(f"There are {len(given)} {what} but {count} codes. Give one per code.")
+def _doubts_of_codes(queries: Words, database: Words) -> list[str]:
+    """Return a sentence for each side whose codes are all equal."""
+    return [
+        f"All {len(words)} codes of the {side} are equal. Check the outputs of the model, and how they became bits."
+        for side, words in (("queries", queries), ("database", database))
+        if len(words) > 1 and (words == words[0]).all()
+    ]
 
 
-def _own_items(query_ids: Sequence[str] | None, database_ids: Sequence[str] | None) -> Rows | None:
-    """Return the row of each query's own item in the database, ``(Q,)`` with -1 for none; None without ids."""
-    if query_ids is None or database_ids is None:
-        return None
-    row_of = {name: row for row, name in enumerate(database_ids)}
-    return np.array([row_of.get(name, -1) for name in query_ids], np.int64)
+def _doubts_of_relevance(relevance: Relevance, found: Iterable[PerQuery], *, ids_are_given: bool) -> list[str]:
+    """Return a sentence each if no item is left out, and if all items are relevant to all queries, or none to any."""
+    doubts = []
+    if ids_are_given and not len(relevance.left_out_pairs()[0]):
+        doubts.append("No item of the database has the id of a query, so that no item is left out of a ranking.")
+    some = next(iter(found))
+    if some.queries_without_relevant == relevance.queries:
+        doubts.append("No query shares a label with an item. Check whether the labels of both sides are written alike.")
+    if relevance.items > 1 and some.prior == 1 and not some.queries_without_relevant:
+        doubts.append("Every item is relevant to every query, so that any codes have the best score. Check the labels.")
+    return doubts
 
 
-def _multi_hot(
-    query_labels: LabelsLike, database_labels: LabelsLike
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """Return both sets of labels as multi-hot tables over the same classes."""
-    if _is_table(query_labels) and _is_table(database_labels):
-        return (np.asarray(query_labels) != 0).astype(np.uint8), (np.asarray(database_labels) != 0).astype(np.uint8)
-    both = [_label_sets(labels) for labels in (query_labels, database_labels)]
-    classes = {name: column for column, name in enumerate(dict.fromkeys(n for part in both for s in part for n in s))}
-    tables = []
-    for part in both:
-        table = np.zeros((len(part), max(1, len(classes))), np.uint8)
-        for row, names in enumerate(part):
-            table[row, [classes[name] for name in names]] = 1
-        tables.append(table)
-    return tables[0], tables[1]
-
-
-def _is_table(labels: LabelsLike) -> bool:
-    return isinstance(labels, np.ndarray) and labels.ndim == 2
-
-
-def _label_sets(labels: Any) -> list[list[object]]:  # noqa: ANN401  one label or a collection of labels per item
-    """Return the labels of each item as a list."""
-    return [list(item) if isinstance(item, list | tuple | set | frozenset) else [item] for item in labels]
+def _warn(*doubts: Iterable[str]) -> None:
+    """Warn the caller of the public function."""
+    for doubt in chain.from_iterable(doubts):
+        warnings.warn(doubt, PlausibilityWarning, stacklevel=3)

@@ -163,9 +163,9 @@ def _correct(counts: Counts, relevance: Relevance | Pairs, nearest: Callable[[Ro
         first = (relevance.query_rows * distances + apart) * levels
         np.subtract.at(cells, first, 1)
         np.add.at(cells, first + 1, 1)
-    elif relevance.left_out is not None:
+    else:
         rows, shared = relevance.shared_with_left_out()
-        apart = nearest(rows, relevance.left_out[rows])
+        apart = nearest(*relevance.left_out_pairs())
         np.subtract.at(cells, (rows * distances + apart) * levels + np.minimum(shared, levels - 1), 1)
 
 
@@ -183,12 +183,10 @@ def item_gains(
 
     Returns:
         ``(B, N)`` uint16, the number of shared labels (1 for a pair, 0 for an item that is not relevant). Where a query
-        leaves an item out, the last value is 0.
+        leaves items out, as many values at the end are 0.
     """
     distances, gains = items.distances(query_words[rows], bits), relevance.gains(rows)
-    own = relevance.left_out if isinstance(relevance, Relevance) else None
-    if own is not None:
-        leaving = np.flatnonzero(own[rows] >= 0)
-        left_out = (leaving, own[rows[leaving]])
+    if isinstance(relevance, Relevance):
+        left_out = relevance.left_out_pairs(rows)
         distances[left_out], gains[left_out] = bits + 1, 0
     return np.take_along_axis(gains, np.argsort(distances, axis=1, kind="stable"), axis=1)

@@ -121,6 +121,9 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 }
 _FORM = re.compile(r"(?P<name>\w+)(@(?P<cutoff>\w+))?(\[(?P<options>[^\[\]]*)\])?")
 _WITHOUT_CUTOFF = ("MedR", "RSum")
+MOST_DIGITS = 9
+"""Most digits of a number in the name of a measure, so that sums with it fit 64 bits."""
+
 SUMMED_CUTOFFS = (1, 5, 10)
 """Cutoffs of the recalls that RSum adds up."""
 
@@ -262,7 +265,7 @@ def _parsed_options(text: str, given: str) -> dict[str, str | int]:
 
 
 def _folds(text: str, value: str) -> int:
-    if not value.isdecimal() or not int(value):
+    if not _is_number(value) or not int(value):
         raise UserError(
             f'"{text}": folds is "{value}"; it must be a whole number of at least 1, as in "R@1[by=pairs,folds=5]".'
         )
@@ -270,15 +273,20 @@ def _folds(text: str, value: str) -> int:
 
 
 def _where(text: str, cutoff: str) -> dict[str, int | None]:
-    radius = re.fullmatch(r"radius(\d+)", cutoff)
+    radius = re.fullmatch(r"radius(\d{1,9})", cutoff)
     if radius:
         return {"radius_bits": int(radius[1])}
-    if cutoff != "all" and not cutoff.isdecimal():
+    if cutoff != "all" and not _is_number(cutoff):
         near = suggestion(cutoff, ["all", "radius2"])
         raise UserError(
-            f'"{text}": "{cutoff}" is not a cutoff{near}. Write a number, "all", or a radius such as "radius2".'
+            f'"{text}": "{cutoff}" is not a cutoff{near}. Write a number of up to {MOST_DIGITS} digits, "all", or a radius '
+            'such as "radius2".'
         )
     return {"cutoff": None if cutoff == "all" else int(cutoff)}
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and len(text) <= MOST_DIGITS
 
 
 @dataclass(frozen=True)
@@ -382,6 +390,8 @@ def evaluate_all(
     values = {measure: _tie_values(measure, counts) for measure in single}
     if in_order := [measure for measure in single if measure.ties == "index"]:
         by_index = _by_index(in_order, gains_by_distance(query_words, database, relevance, bits), relevance)
+        for measure in filter(lambda m: m.is_rank, in_order):  # a ranking ends before the items that it leaves out
+            by_index[measure] = np.minimum(by_index[measure], counts.items.sum(1) + 1)
         values |= {m: TieValues(by_index[m], values[m].best, values[m].worst) for m in in_order}
     return {measure: _per_query(measure, counts, [values[part] for part in measure.parts()]) for measure in measures}
 

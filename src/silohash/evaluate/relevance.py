@@ -61,7 +61,8 @@ class Relevance:
         query_labels: ``(Q, C)`` uint8 multi-hot.
         database_labels: ``(N, C)`` uint8 multi-hot.
         ignore: label columns that do not count.
-        left_out: ``(Q,)`` int64, the item that each query's ranking leaves out (its own), -1 for none; or None.
+        left_out: ``(Q,)`` int64, the item that each query's ranking leaves out (its own), -1 for none; or ``(Q, m)`` for
+            several items, filled up with -1; or None.
 
     Example:
         >>> import numpy as np
@@ -138,11 +139,23 @@ class Relevance:
             own = place[self.left_out[query_rows]]
         return Relevance(self.query_labels[query_rows], self.database_labels[database_rows], self.ignore, own)
 
+    def left_out_pairs(self, query_rows: Rows | None = None) -> tuple[Rows, Rows]:
+        """Return the pairs of a query and an item that its ranking leaves out.
+
+        Args:
+            query_rows: the queries, whose positions in this array are returned; None for all.
+        """
+        if self.left_out is None:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        own = self.left_out if query_rows is None else self.left_out[query_rows]
+        own = own[:, None] if own.ndim == 1 else own
+        rows, places = np.nonzero(own >= 0)
+        return rows, own[rows, places]
+
     def shared_with_left_out(self) -> tuple[Rows, npt.NDArray[np.int64]]:
-        """Return the queries that leave an item out, and the number of labels that count and are shared with it."""
-        own = np.full(self.queries, -1) if self.left_out is None else self.left_out
-        rows = np.flatnonzero(own >= 0)
-        both = self.query_words[rows] & self.database_words[own[rows]]
+        """Return the queries of `left_out_pairs`, and the number of labels that count and are shared with the item."""
+        rows, items = self.left_out_pairs()
+        both = self.query_words[rows] & self.database_words[items]
         return rows, np.bitwise_count(both).sum(1, dtype=np.int64)
 
     def query_label_lists(self) -> npt.NDArray[np.int64]:

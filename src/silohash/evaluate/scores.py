@@ -105,7 +105,7 @@ def score_gains(scores: Scores, relevance: Relevance | Pairs, rows: Rows) -> npt
         rows: ``(B,)`` rows of the queries.
 
     Returns:
-        ``(B, N)`` uint16; where a query leaves an item out, the last value is 0.
+        ``(B, N)`` uint16; where a query leaves items out, as many values at the end are 0.
     """
     gains, kept = _gains(relevance, rows)
     values = np.where(kept, scores.values[rows], -np.inf)
@@ -117,9 +117,8 @@ def _gains(relevance: Relevance | Pairs, rows: Rows) -> tuple[npt.NDArray[np.uin
     """Return the relevance of all items to some queries, and which items are not left out, both ``(B, N)``."""
     gains = relevance.gains(rows)
     kept = np.ones(gains.shape, np.bool_)
-    if isinstance(relevance, Relevance) and relevance.left_out is not None:
-        own = relevance.left_out[rows]
-        kept[np.flatnonzero(own >= 0), own[own >= 0]] = False
+    if isinstance(relevance, Relevance):
+        kept[relevance.left_out_pairs(rows)] = False
     return gains, kept
 
 

@@ -35,7 +35,7 @@ Precise = npt.NDArray[np.longdouble]
 QUERIES_AT_ONCE = 64
 WORTH_THREADS = 10_000_000
 LEFT_OUT = np.uint16(65535)
-"""Value that marks the item that a ranking leaves out, in place of its relevance."""
+"""Value that marks an item that a ranking leaves out, in place of its relevance."""
 MARKED_BITS = 128
 """Longest code whose distance, except 128 itself, leaves one bit of a byte free to mark the relevant items."""
 
@@ -169,9 +169,10 @@ def histogram(
     most = relevance.most_shared() if graded else None
     counts = _count(queries, database, relevance, bits, most, threads)
     if relevance.left_out is not None:
-        rows, shared = relevance.shared_with_left_out()
-        apart = queries[rows] ^ database[relevance.left_out[rows]]
-        counts[rows, np.bitwise_count(apart).sum(1, dtype=np.int64), shared if graded else np.minimum(shared, 1)] -= 1
+        rows, items = relevance.left_out_pairs()
+        _, shared = relevance.shared_with_left_out()
+        apart = np.bitwise_count(queries[rows] ^ database[items]).sum(1, dtype=np.int64)
+        np.subtract.at(counts, (rows, apart, shared if graded else np.minimum(shared, 1)), 1)
     return Histogram(counts)
 
 
@@ -268,20 +269,19 @@ def ranked_gains(
 
     Returns:
         ``(B, N)`` uint16, the number of shared labels (1 for a pair, 0 for an item that is not relevant); where a query
-        leaves an item out, the last value is 0.
+        leaves items out, as many values at the end are 0.
     """
     gains = relevance.gains(rows)
-    own = relevance.left_out if isinstance(relevance, Relevance) else None
-    if own is not None:
-        leaving = np.flatnonzero(own[rows] >= 0)
-        gains[leaving, own[rows[leaving]]] = LEFT_OUT
+    leaves_out = isinstance(relevance, Relevance) and relevance.left_out is not None
+    if isinstance(relevance, Relevance):
+        gains[relevance.left_out_pairs(rows)] = LEFT_OUT
     ranked = np.empty_like(gains)
     kernels.order_gains(np.ascontiguousarray(query_words[rows]), database_words, bits, gains, ranked)
-    return ranked if own is None else _without_left_out(ranked)
+    return _without_left_out(ranked) if leaves_out else ranked
 
 
 def _without_left_out(ranked: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
-    """Return the rankings without the item that was left out, with a 0 at the end in its place."""
+    """Return the rankings without the items that were left out, with zeros at the end in their place."""
     kept = ranked != LEFT_OUT
     closed = np.take_along_axis(ranked, np.argsort(~kept, axis=1, kind="stable"), axis=1)
     closed[closed == LEFT_OUT] = 0

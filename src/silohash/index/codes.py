@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.types import Modality, Rows, UserError
+from silohash.arrays import given, whole
+from silohash.types import MODALITIES, Modality, Rows, UserError
 
 BITS_LOWEST = 8
 BITS_HIGHEST = 256
@@ -83,9 +84,18 @@ def pack(values: npt.ArrayLike) -> Words:
         if np.isnan(block).any():
             row = start + int(np.isnan(block).any(axis=1).argmax())
             raise UserError(f"The output of item {row} is NaN, which has no sign. Check whether training diverged.")
-        packed = np.packbits(block >= 0, axis=1, bitorder="little")
-        words[start : start + len(block)].view(np.uint8)[:, : packed.shape[1]] = packed
+        words[start : start + len(block)] = pack_bits(block >= 0)
     return words
+
+
+def pack_bits(values: npt.NDArray[np.bool_]) -> Words:
+    """Pack bits, ``(N, bits)`` bool, into ``(N, W)`` words.
+
+    Raises:
+        UserError: if the number of columns is not a supported code length.
+    """
+    bits = values.shape[1]
+    return from_bytes(np.packbits(values, axis=1, bitorder="little"), bits)
 
 
 def unpack(words: Words, bits: int) -> npt.NDArray[np.int8]:
@@ -158,17 +168,44 @@ class Codes:
     model_digest: str
 
     def __post_init__(self) -> None:
-        check_words(self.words, self.bits)
+        object.__setattr__(self, "bits", whole("bits", self.bits, BITS_LOWEST))
+        words = given("words", self.words).values
+        if isinstance(words, list):
+            raise UserError("The words of codes are a list. Give packed words of an unsigned type as a NumPy array.")
+        object.__setattr__(self, "words", check_words(words, self.bits))
+        object.__setattr__(self, "ids", _names(given("ids", self.ids).values))
         if len(self.ids) != len(self.words):
             raise UserError(f"There are {len(self.words)} codes but {len(self.ids)} ids. Give one id per code.")
+        for name, choices in (("modality", MODALITIES), ("model_digest", None)):
+            value = getattr(self, name)
+            if not isinstance(value, str) or (choices and value not in choices):
+                raise UserError(f"The {name} of codes is {value!r}. Use {' or '.join(choices or ('a str',))}.")
 
     def __len__(self) -> int:
         return len(self.words)
 
     def take(self, rows: Rows) -> Codes:
-        """Return the codes of the given rows."""
-        return replace(self, words=self.words[rows], ids=self.ids[rows])
+        """Return the codes of the given rows.
+
+        Raises:
+            UserError: if a row does not exist.
+        """
+        try:
+            words, ids = self.words[rows], self.ids[rows]
+        except Exception as error:  # many types: rows can be an object of any library
+            raise UserError(f"There are {len(self)} codes, and these rows cannot be taken ({error}).") from error
+        return replace(self, words=words, ids=ids)
 
     def signs(self) -> npt.NDArray[np.int8]:
         """Return the codes as ``(N, bits)`` int8 in {-1, +1}."""
         return unpack(self.words, self.bits)
+
+
+def _names(ids: npt.NDArray[Any] | list[Any]) -> npt.NDArray[np.str_]:
+    """Return ids as an array of strings, ``(N,)``."""
+    if isinstance(ids, list) and all(isinstance(name, str) for name in ids):
+        return np.array(ids, np.str_)
+    if isinstance(ids, np.ndarray) and ids.ndim == 1 and ids.dtype.kind == "U":
+        return ids
+    form = f"{ids.dtype} of shape {ids.shape}" if isinstance(ids, np.ndarray) else "not all of type str"
+    raise UserError(f"The ids of codes are {form}. Give one str per code.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 import numpy as np
 import numpy.typing as npt
 
+from silohash.arrays import as_array, given
 from silohash.files import npy_in, read_npy
 from silohash.forms import MALFORMED, damaged, detail
 from silohash.types import MODALITIES, TARGETS, Modality, Target, UserError
@@ -158,7 +159,7 @@ def _from_pixels(pixels: npt.NDArray[np.uint8]) -> Value:
 
 def _read_vector(vector: VectorLike | None) -> Value:
     if not isinstance(vector, str | Path):
-        return np.asarray(vector)
+        return as_array(given("numbers of the vector", vector), "Give a vector of numbers.")
     if not Path(vector).exists():
         raise UserError(f'The file "{vector}" does not exist. Check its path.')
     return _numbers(read_npy(Path(vector), remedy=SAVED), f'"{vector}"')

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 
 from silohash.api.codes import evaluate_codes, nearest
 from silohash.index.codes import Codes, pack
-from silohash.types import UserError
+from silohash.types import PlausibilityWarning, UserError
 
 
 def at(*distances, bits=8):
@@ -118,3 +120,119 @@ def test_neighbors_of_other_models_are_refused():
         nearest(codes(at(0), ["a"], "m"), codes(at(0), ["a"], "n"))
     with pytest.raises(UserError, match="8 bits and the database has 16"):
         nearest(at(0), at(0, bits=16))
+
+
+def doubts(call):
+    """Return the texts of the warnings of a call, which name the line of the caller."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    assert {(warning.category, warning.filename) for warning in caught} <= {(PlausibilityWarning, __file__)}
+    return [str(warning.message) for warning in caught]
+
+
+def test_scores_that_say_little_come_with_a_warning():
+    two, same = at(0, 3), at(4, 4)
+    assert doubts(lambda: evaluate_codes(two, two, ["a", "b"], ["a", "b"])) == []
+    [equal] = doubts(lambda: evaluate_codes(two, same, ["a", "b"], ["a", "b"]))
+    assert equal.startswith("All 2 codes of the database are equal.")
+    [equal] = doubts(lambda: nearest(same, two, 1))
+    assert equal.startswith("All 2 codes of the queries are equal.")
+    [every] = doubts(lambda: evaluate_codes(two, two, ["a", "a"], ["a", "a"]))
+    assert every.startswith("Every item is relevant to every query")
+    [none] = doubts(lambda: evaluate_codes(two, two, ["a", "b"], ["A", "B"]))
+    assert none.startswith("No query shares a label with an item.")
+    [unshared] = doubts(lambda: evaluate_codes(two, two, ["a", "b"], ["a", "b"], query_ids=[1, 2], database_ids=[3, 4]))
+    assert unshared.startswith("No item of the database has the id of a query")
+    held = codes(two, ["a", "b"]), codes(two, ["c", "d"])
+    assert doubts(lambda: evaluate_codes(*held, ["a", "b"], ["a", "b"])) == []
+
+
+def test_all_items_with_the_querys_id_are_left_out():
+    """Both views of the query leave its ranking, and a dog comes before the cat."""
+    labels, database = ["cat", "dog", "cat", "cat"], at(0, 1, 2, 1)
+    for ids in (["a", "b", "c", "a"], np.array([7, 8, 9, 7]), [7.0, 8.0, 9.0, 7.0]):
+        score = evaluate_codes(database[:1], database, ["cat"], labels, query_ids=ids[:1], database_ids=ids)["mAP@all"]
+        assert score.value == 0.5
+
+
+def test_the_number_of_bits_unpacks_bytes():
+    signs = np.where(np.random.default_rng(0).random((6, 12)) < 0.5, 1, -1)
+    packed = np.packbits(signs > 0, axis=1)
+    labels = [0, 1, 2, 0, 1, 2]
+    expected = evaluate_codes(signs, signs, labels, labels)["mAP@all"]
+    assert evaluate_codes(packed, packed, labels, labels, bits=12)["mAP@all"] == expected
+    assert (nearest(packed, packed, 3, bits=12).distances == nearest(signs, signs, 3).distances).all()
+    with pytest.raises(UserError, match="packed bytes and their number of bits"):
+        evaluate_codes(packed, packed, labels, labels)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "says"),
+    [
+        ((at(0, 1), at(0, 1), np.eye(2), np.ones((3, 4))), {}, "3 database labels but 2 codes. Give one per code"),
+        ((at(0, 1), at(0, 1), np.eye(2), np.ones((3, 2)).T), {}, "have 2 classes and the database has 3"),
+        ((at(0, 1), at(0, 1), np.eye(2), np.ones((2, 3)).T), {}, "3 database labels but 2 codes. Give its transpose"),
+        ((at(0), at(0), ["a"], ["a"]), {"query_ids": ["a"]}, "Only the queries have ids"),
+        ((at(0), at(0), ["a"], ["a"]), {"query_ids": ["1"], "database_ids": [1]}, "The ids are both texts"),
+        ((at(0), at(0), ["a"], ["a"]), {"measures": []}, "Give names of measures"),
+        ((at(0), at(0), ["a"], ["a"]), {"measures": ["mAP@all", 1]}, "Give names of measures"),
+        ((at(0), at(0), ["a"], ["a"]), {"measures": None}, "measures are of type NoneType"),
+        ((at(0), at(0), ["a"], ["a"]), {"measures": "P@1" + "0" * 30}, "not a cutoff.* up to 9 digits"),
+        ((at(0), at(0), ["a"], ["a"]), {"bits": 16}, "bits is 16"),
+    ],
+)
+def test_what_is_not_said_clearly_is_refused(arguments, options, says):
+    with pytest.raises(UserError, match=says):
+        evaluate_codes(*arguments, **options)
+
+
+@pytest.mark.parametrize("k", [0, -1, 1.0, True, "1", None, 2**40, 2**70])
+def test_numbers_of_neighbors_that_are_refused(k):
+    with pytest.raises(UserError, match="k is "):
+        nearest(at(0), at(0, 1), k)
+
+
+def test_more_neighbors_than_items_are_filled_up():
+    assert nearest(at(0), at(0, 1), np.int16(4)).keys.tolist() == [[0, 1, -1, -1]]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "says"),
+    [
+        ([0.0], "float64 of shape"),
+        ([[0]], r"int64 of shape \(1, 1\)"),
+        ([True, False], r"bool of shape \(2,\)"),
+        ([1, 0, 1], "Give a mask as booleans"),
+        ([3], "rows from 3 to 3. Give rows from 0 to 2"),
+        ([-1], "rows from -1 to -1"),
+        ("abc", "of type str"),
+        ([[0], 1], "differ in length"),
+    ],
+)
+def test_filters_that_are_refused(allowed, says):
+    with pytest.raises(UserError, match=says):
+        nearest(at(0), at(0, 1, 2), 1, allowed=allowed)
+
+
+def test_filters_in_any_form():
+    for allowed in ([1, 2], (2, 1), np.array([1, 2], np.uint8), [False, True, True], np.array([0, 1, 1], bool)):
+        assert nearest(at(0), at(0, 1, 2), 2, allowed=allowed).keys.tolist() == [[1, 2]]
+    assert nearest(at(0), at(0, 1, 2), 1, allowed=[]).keys.tolist() == [[-1]]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [({"engine": "x"}, "no index engine"), ({"engine": 3}, "type int"), ({"threads": 0}, "threads is 0")],
+)
+def test_engines_and_threads_that_are_refused(options, says):
+    with pytest.raises(UserError, match=says):
+        nearest(at(0), at(0, 1, 2), 1, **options)
+
+
+def test_rows_of_pandas_objects_must_agree():
+    pandas = pytest.importorskip("pandas")
+    frame, labels = pandas.DataFrame(at(0, 8)), pandas.Series(["a", "b"], index=[1, 0])
+    with pytest.raises(UserError, match="different row names"):
+        evaluate_codes(frame, frame, labels, ["a", "b"])
+    assert evaluate_codes(frame, frame, labels.reset_index(drop=True), ["a", "b"])["mAP@all"].value == 1

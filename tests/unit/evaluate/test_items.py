@@ -79,16 +79,17 @@ def test_an_item_that_is_left_out_is_not_counted(graded):
     signs, labels, held = task()
     labels[1][4] = labels[0][0] = 1
     queries, items = codes_of(signs, held)
-    left_out = np.array([4, -1, 59, -1, 0, -1, -1])
+    left_out = np.full((7, 2), -1)
+    left_out[[0, 0, 2, 4], [0, 1, 1, 0]] = [4, 7, 59, 0]
     whole = item_histogram(queries, items, Relevance(*labels), 24, graded=graded).counts
     found = item_histogram(queries, items, Relevance(*labels, (), left_out), 24, graded=graded).counts
     distances, shared = plain_distances(signs, held), labels[0].astype(int) @ labels[1].T.astype(int)
-    for query, item in ((0, 4), (2, 59), (4, 0)):
+    for query, item in ((0, 4), (0, 7), (2, 59), (4, 0)):
         whole[query, distances[query, item], shared[query, item] if graded else min(shared[query, item], 1)] -= 1
     np.testing.assert_array_equal(found, whole)
     [ranked] = item_gains(queries, items, Relevance(*labels, (), left_out), 24, np.array([0]))
-    order = [item for item in np.argsort(distances[0], kind="stable") if item != 4]
-    assert ranked.tolist() == [*shared[0][order], 0]
+    order = [item for item in np.argsort(distances[0], kind="stable") if item not in (4, 7)]
+    assert ranked.tolist() == [*shared[0][order], 0, 0]
 
 
 def test_an_item_that_is_left_out_comes_after_the_farthest():

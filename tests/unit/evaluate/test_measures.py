@@ -51,6 +51,10 @@ def test_defaults_are_spelled_out_where_conventions_differ():
         ("ndgc@10", 'did you mean "nDCG"'),
         ("mAP", "is not a measure"),
         ("mAP@al", 'did you mean "all"'),
+        ("mAP@1000000000", "up to 9 digits"),
+        ("P@" + "9" * 5000, "up to 9 digits"),
+        ("P@radius" + "9" * 5000, "is not a cutoff"),
+        ("R@1[by=pairs,folds=1000000000]", "folds is"),
         ("mAP@0", "is 0; it must be at least 1"),
         ("mAP@50[denominater=min]", 'did you mean "denominator"'),
         ("mAP@50[denominator=retreived]", 'did you mean "retrieved"'),
@@ -127,6 +131,14 @@ def test_ties_in_database_order(text, figure):
     np.testing.assert_allclose(found.value, [figure(ranking) for ranking in stable_rankings(signs, labels)], atol=1e-12)
     assert (found.worst <= found.value + 1e-12).all()
     assert (found.value <= found.best + 1e-12).all()
+
+
+def test_the_rank_after_the_last_item_does_not_count_items_that_are_left_out():
+    labels = np.array([[1, 0], [0, 1], [0, 1]], np.uint8)
+    relevance = Relevance(labels[:1], labels, left_out=np.array([[0, 2]]))
+    codes = rankings.pack(np.eye(3, 8))
+    for name in ("MedR", "MedR[ties=index]"):
+        assert evaluated(name, codes[:1], codes, relevance, 8).mean() == 2
 
 
 def test_database_order_changes_the_index_figure_only():

@@ -63,6 +63,18 @@ def test_labels_shared_with_the_item_that_is_left_out():
     assert [len(part) for part in Relevance(table, table).shared_with_left_out()] == [0, 0]
 
 
+def test_a_query_can_leave_several_items_out():
+    table = np.array([[1, 1, 0], [1, 0, 1], [1, 1, 1]], np.uint8)
+    relevance = Relevance(table, table, left_out=np.array([[1, 2], [-1, -1], [0, -1]]))
+    assert [part.tolist() for part in relevance.left_out_pairs()] == [[0, 0, 2], [1, 2, 0]]
+    assert [part.tolist() for part in relevance.left_out_pairs(np.array([2, 1]))] == [[0], [0]]
+    assert relevance.shared_with_left_out()[1].tolist() == [1, 2, 2]
+    kept = relevance.take(np.array([0]), np.array([2, 0]))
+    assert [part.tolist() for part in kept.left_out_pairs()] == [[0], [0]]
+    with pytest.raises(UserError, match="name an item to leave out"):
+        Relevance(table, table, left_out=np.array([[0, 3], [-1, -1], [-1, -1]]))
+
+
 def test_more_shared_labels_than_can_be_graded_are_refused():
     few, many = (np.ones((1, count), np.uint8) for count in (MAX_SHARED_LABELS, MAX_SHARED_LABELS + 1))
     assert Relevance(few, few).most_shared() == 255

@@ -70,7 +70,7 @@ def labels(count: int, seed: int) -> np.ndarray:
     return (np.random.default_rng(seed).random((count, 4)) < 0.4).astype(np.uint8)
 
 
-@pytest.mark.parametrize("own", [None, np.array([2, -1, 0])])
+@pytest.mark.parametrize("own", [None, np.array([2, -1, 0]), np.array([[2, 9], [-1, 5], [0, -1]])])
 def test_labels_left_out_items_and_grades(own: np.ndarray | None) -> None:
     relevance = Relevance(labels(3, 0), labels(12, 1), (), own)
     values = np.random.default_rng(2).normal(size=(3, 12))
@@ -78,7 +78,11 @@ def test_labels_left_out_items_and_grades(own: np.ndarray | None) -> None:
     found = evaluate_all(measures, NO_WORDS, Scores(values), relevance, 0)
     ranked = score_gains(Scores(values), relevance, np.arange(3))
     for query in range(3):
-        kept = [item for item in np.argsort(-values[query], kind="stable") if own is None or item != own[query]]
+        kept = [
+            item
+            for item in np.argsort(-values[query], kind="stable")
+            if own is None or item not in own[query : query + 1]
+        ]
         gains = (relevance.query_labels[query] @ relevance.database_labels[kept].T).astype(float)
         assert ranked[query, : len(kept)].tolist() == gains.tolist()
         hits = np.flatnonzero(gains)

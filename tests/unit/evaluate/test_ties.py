@@ -143,15 +143,15 @@ def test_an_empty_database_is_refused():
 
 
 @pytest.mark.parametrize("graded", [False, True])
-def test_the_querys_own_item_leaves_its_ranking(graded):
+@pytest.mark.parametrize("own", [np.array([7, -1, 59, 0]), np.array([[7, 8], [-1, -1], [3, 59], [0, -1]])])
+def test_the_querys_own_items_leave_its_ranking(own, graded):
     signs = np.random.default_rng(2).integers(0, 2, (60, 16), dtype=np.uint8)
     labels = (np.random.default_rng(3).random((60, 5)) < 0.4).astype(np.uint8)
-    own = np.array([7, -1, 59, 0])
     asking = np.array([7, 20, 59, 3])
     relevance = Relevance(labels[asking], labels, ignore=(1,), left_out=own)
     found = histogram(pack(signs[asking]), pack(signs), relevance, 16, graded=graded)
-    for query, item in enumerate(own):
-        rows = np.delete(np.arange(60), item) if item >= 0 else np.arange(60)
+    for query, items in enumerate(np.atleast_2d(own.T).T):
+        rows = np.delete(np.arange(60), items[items >= 0])
         rest = Relevance(labels[asking[query : query + 1]], labels[rows], ignore=(1,))
         alone = histogram(pack(signs[asking[query : query + 1]]), pack(signs[rows]), rest, 16, graded=graded)
         levels = alone.counts.shape[2]

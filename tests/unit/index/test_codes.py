@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 
 from silohash.index import codes
-from silohash.index.codes import Codes, check_words, from_bytes, pack, to_bytes, unpack, word_count, word_type
+from silohash.index.codes import (
+    Codes,
+    check_words,
+    from_bytes,
+    pack,
+    pack_bits,
+    to_bytes,
+    unpack,
+    word_count,
+    word_type,
+)
 from silohash.types import UserError
 
 
@@ -113,3 +123,51 @@ def test_bits_beyond_the_length_are_refused_in_the_last_word_alone(bits, beyond)
 def test_only_tables_are_packed():
     with pytest.raises(UserError, match=r"shape \(8,\)"):
         pack(np.ones(8))
+
+
+CODES = {"words": pack(np.ones((2, 20))), "bits": 20, "ids": ["a", "b"], "modality": "text", "model_digest": "m"}
+
+
+def test_codes_hold_arrays_of_any_library():
+    torch = pytest.importorskip("torch")
+    codes = Codes(**{**CODES, "words": torch.tensor(CODES["words"]), "bits": np.int64(20), "ids": ("a", "b")})
+    assert type(codes.words) is type(codes.ids) is np.ndarray
+    assert (codes.bits, codes.ids.tolist(), codes.take([1]).ids.tolist()) == (20, ["a", "b"], ["b"])
+    assert len(Codes(**{**CODES, "words": CODES["words"][:0], "ids": []}).take(slice(0, 5))) == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("bits", 20.0, "bits is 20.0"),
+        ("bits", True, "bits is True"),
+        ("bits", "20", "bits is '20'"),
+        ("bits", 300, "code length 300 is not supported"),
+        ("words", CODES["words"].tolist(), "words of codes are a list"),
+        ("words", CODES["words"].astype(np.int64), "not .2, 1. int64"),
+        ("words", None, "words are of type NoneType"),
+        ("ids", [1, 2], "not all of type str"),
+        ("ids", np.array([1, 2]), "int64 of shape"),
+        ("ids", np.array([["a", "b"]]), "<U1 of shape"),
+        ("ids", "ab", "ids are of type str"),
+        ("modality", "audio", "modality of codes is 'audio'. Use image or text"),
+        ("modality", ["image"], "modality of codes is"),
+        ("model_digest", None, "model_digest of codes is None. Use a str"),
+    ],
+)
+def test_codes_of_other_types_are_refused(field, value, says):
+    with pytest.raises(UserError, match=says):
+        Codes(**{**CODES, field: value})
+
+
+@pytest.mark.parametrize("rows", [[2], [0.5], "a", np.ones(3, bool), [[0]], 0, None])
+def test_rows_that_do_not_exist_cannot_be_taken(rows):
+    with pytest.raises(UserError):
+        Codes(**CODES).take(rows)
+
+
+def test_bits_are_packed_in_order():
+    bits = np.random.default_rng(0).random((3, 20)) < 0.5
+    assert (pack_bits(bits) == pack(np.where(bits, 1, -1))).all()
+    with pytest.raises(UserError, match="from 8 to 256"):
+        pack_bits(bits[:, :7])

@@ -86,6 +86,15 @@ def test_vectors_come_from_files_and_numbers(tmp_path):
         assert modality == "text"
         assert value.tolist() == [1.5, 2.5]
     assert read_input(vector=[1.0])[1] == "image"
+    for wrong in (["a"], [[1.0], [1.0, 2.0]], {1.0: 2.0}, 3.0):
+        with pytest.raises(UserError, match="The numbers of the vector"):
+            read_input(vector=wrong)
+
+
+def test_vectors_come_from_tensors():
+    torch = pytest.importorskip("torch")
+    value, _ = read_input(vector=torch.tensor([1.5, 2.5], dtype=torch.bfloat16, requires_grad=True))
+    assert value.tolist() == [1.5, 2.5]
 
 
 def test_vectors_come_from_the_content_of_files():

@@ -1,0 +1,191 @@
+"""Codes in the forms in which they are held, read only where the form is certain.
+
+=============================  =========================================================================
+form, ``(items, bits)``        a bit is set where
+=============================  =========================================================================
+0 and 1, or booleans           the value is 1
+-1 and +1                      the value is +1
+real outputs                   the value is at least 0; each side needs values below 0 and above 0
+packed bytes, with ``bits=``   it is set in ``(items, ceil(bits / 8))`` integers from 0 to 255
+`Codes`                        it is set in the words
+=============================  =========================================================================
+
+Numbers can have any type, so 0.0 and 1.0 are bits. Queries and database have the same form, because 0 is a clear bit in the
+first form and a set one in the third.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.arrays import Given, same_columns, table, whole
+from silohash.index.codes import BITS_LOWEST, BLOCK_ROWS, Codes, Words, byte_count, pack_bits, word_type
+from silohash.types import UserError
+
+Form: TypeAlias = Literal["codes", "bits", "signs", "outputs", "zeros", "ones", "none"]
+Table: TypeAlias = npt.NDArray[Any]
+
+FORMS = (
+    "Give a table of shape (items, bits) of 0 and 1, of -1 and +1, or of real outputs below and above 0, "
+    "or packed bytes and their number of bits (bits=64)."
+)
+_NAMES: dict[Form, str] = {
+    "codes": "Codes",
+    "bits": "0 and 1",
+    "signs": "-1 and +1",
+    "outputs": "real outputs",
+    "zeros": "only 0",
+    "ones": "only 1",
+}
+
+
+def packed_codes(queries: Codes | Given, database: Codes | Given, bits: int | None = None) -> tuple[Words, Words, int]:
+    """Return the packed codes of both sides, ``(Q, W)`` and ``(N, W)``, and the code length.
+
+    Args:
+        queries: codes of the queries.
+        database: codes of the items.
+        bits: the code length, which packed bytes need. It is checked for codes in another form.
+
+    Raises:
+        UserError: if the form is ambiguous or differs between the sides, or the codes cannot be compared.
+    """
+    length = None if bits is None else whole("bits", bits, BITS_LOWEST)
+    sides = _tables(queries, database)
+    if length is not None and all(_is_packed(side, length) for side in sides):
+        first, second = _unpacked(sides, length)
+        return pack_bits(first), pack_bits(second), length
+    common = _common_length(sides, length)
+    signed = _are_signed(sides)
+    words = [side.words if isinstance(side, Codes) else pack_bits(side >= 0 if signed else side > 0) for side in sides]
+    return words[0], words[1], common
+
+
+def _tables(queries: Codes | Given, database: Codes | Given) -> list[Codes | Table]:
+    """Return both sides as `Codes` or as tables of numbers whose columns are joined.
+
+    Raises:
+        UserError: if they come from different models, or a side is not a table of numbers.
+    """
+    if isinstance(queries, Codes) and isinstance(database, Codes):
+        if queries.model_digest != database.model_digest:
+            raise UserError(
+                f"The codes come from different models ({queries.model_digest[:12]}, {database.model_digest[:12]}) and "
+                "cannot be compared. Encode both with one model."
+            )
+        return [queries, database]
+    first, second = (side if isinstance(side, Codes) else table(side, FORMS) for side in (queries, database))
+    if isinstance(queries, Given) and isinstance(database, Given):
+        order = same_columns(queries, database)
+        second = second if order is None else np.asarray(second)[:, order]
+    return [first, second]
+
+
+def _is_packed(side: Codes | Table, bits: int) -> bool:
+    """Return whether a side holds packed bytes of codes of this length."""
+    if isinstance(side, Codes) or side.dtype.kind not in "iu" or side.shape[1] != byte_count(bits):
+        return False
+    return not side.size or bool(side.min() >= 0 and side.max() <= 255)
+
+
+def _unpacked(sides: list[Codes | Table], bits: int) -> list[npt.NDArray[np.bool_]]:
+    """Return packed bytes as bits. Distances do not depend on the order of the bits in a byte, but the padding does."""
+    word_type(bits)
+    packed = [np.asarray(side, np.uint8) for side in sides]
+    orders: dict[Literal["big", "little"], int] = {"big": (1 << -bits % 8) - 1, "little": 0xFF & ~(0xFF >> -bits % 8)}
+    for order, unused in orders.items():
+        if not any((side[:, -1] & np.uint8(unused)).any() for side in packed):
+            return [np.unpackbits(side, axis=1, count=bits, bitorder=order).astype(bool) for side in packed]
+    raise UserError(
+        f"Some packed codes have bits set beyond bit {bits}, or the two sides are packed in different bit orders. "
+        "Check the number of bits, and pack both sides with the same bitorder."
+    )
+
+
+def _common_length(sides: list[Codes | Table], bits: int | None) -> int:
+    """Return the number of bits of both sides.
+
+    Raises:
+        UserError: if they differ from each other or from ``bits``.
+    """
+    first, second = (side.bits if isinstance(side, Codes) else side.shape[1] for side in sides)
+    if bits is not None and not first == second == bits:
+        shapes = " and ".join("Codes" if isinstance(side, Codes) else f"{side.dtype} {side.shape}" for side in sides)
+        raise UserError(
+            f"bits is {bits}, and the codes are {shapes}. Give both sides unpacked, (items, {bits}), or both packed, "
+            f"(items, {byte_count(bits)}) of 0 to 255."
+        )
+    if first != second:
+        raise UserError(f"The queries have {first} bits and the database has {second}. Use codes of one length.")
+    return int(first)
+
+
+def _form(values: Codes | Table, side: str) -> Form:
+    """Return the form of one side.
+
+    Raises:
+        UserError: if it is not certain.
+    """
+    if isinstance(values, Codes):
+        return "codes"
+    if not values.size:
+        return "none"
+    low, high = values.min(), values.max()
+    if not np.isfinite([low, high]).all():
+        row = int(np.argmin(np.isfinite(values).all(axis=1)))
+        raise UserError(
+            f"The codes of the {side} hold NaN or infinity in row {row}, which is not a bit. Check what computed them."
+        )
+    if _only(values, 0):
+        return "zeros" if high == 0 else "ones" if low == 1 else "bits"
+    if _only(values, -1):
+        return "signs"
+    if values.dtype.kind == "f" and low < 0 < high and (max(-low, high) <= 1 or not _are_whole(values)):
+        return "outputs"
+    raise UserError(f"The codes of the {side} {_reason(values, low, high)} {FORMS}")
+
+
+def _only(values: Table, other: int) -> bool:
+    """Return whether all values are 1 or one other number."""
+    blocks = range(0, len(values), BLOCK_ROWS)
+    parts = (values[start : start + BLOCK_ROWS] for start in blocks)
+    return values.dtype == np.bool_ or all(bool(((part == 1) | (part == other)).all()) for part in parts)
+
+
+def _are_whole(values: Table) -> bool:
+    parts = (values[start : start + BLOCK_ROWS] for start in range(0, len(values), BLOCK_ROWS))
+    return all(bool((part == np.rint(part)).all()) for part in parts)
+
+
+def _reason(values: Table, low: Any, high: Any) -> str:  # noqa: ANN401  a number of any type
+    """Return why numbers are not certain to be codes, to follow "The codes of the queries"."""
+    span = f"are numbers from {low:g} to {high:g}"
+    if values.dtype.kind in "iu":
+        return f"{span}, which are neither 0 and 1 nor -1 and +1."
+    if low >= 0:
+        return f"{span}, none of them below 0 (give outputs > 0.5 if they come from a sigmoid)."
+    if high <= 0:
+        return f"{span}, none of them above 0 (give outputs >= 0 if their signs count)."
+    return f"{span}, all of them whole (give outputs >= 0 if their signs count)."
+
+
+def _are_signed(sides: list[Codes | Table]) -> bool:
+    """Return whether 0 is a set bit, as among outputs, and not a clear one.
+
+    Raises:
+        UserError: if the form of a side is not certain, or both sides together do not tell.
+    """
+    queries, database = (_form(values, side) for values, side in zip(sides, ("queries", "database"), strict=True))
+    forms = {queries, database}
+    signed = not forms.isdisjoint({"signs", "outputs"})
+    floats = all(not isinstance(side, Codes) and side.dtype.kind == "f" for side in sides)
+    clear = "bits" in forms or ("zeros" in forms and not floats)
+    if (signed and clear) or forms == {"zeros", "codes"}:
+        raise UserError(
+            f"The queries are {_NAMES[queries]} and the database is {_NAMES[database]}, so that 0 can be a clear bit or an "
+            "output of at least 0. Give both sides in one form, such as -1 and +1."
+        )
+    return signed

@@ -1,0 +1,201 @@
+"""Labels in the forms in which they are held, read only where the form is certain.
+
+==========================================  ================================================================
+form                                        an item has a label where
+==========================================  ================================================================
+table ``(items, classes)``                  the value is 1: of 0 and 1, of -1 and +1, or of booleans
+class numbers ``(items,)``, ``(items, 1)``  the number, at least 0, is its own
+one name per item                           the text is its own
+a list or set of these for each item        the text or number is in it; without labels if it is empty
+==========================================  ================================================================
+
+Numbers can have any type, so 1.0 is 1. None and NaN in place of a single label are an item without labels. Lists of 0 and 1
+of equal length are a table. Both sides have the same form.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.api.given_names import Name, check_exact, check_kinds, is_missing, name_of
+from silohash.arrays import NUMBERS, Given, same_columns
+from silohash.types import Rows, UserError
+from silohash.visible import visible
+
+MultiHot: TypeAlias = npt.NDArray[np.uint8]
+Table: TypeAlias = npt.NDArray[Any]
+
+FORMS = (
+    "Give a table of shape (items, classes) of 0 and 1 or of -1 and +1, one class number of at least 0 or one name per "
+    "item, or one set of these per item."
+)
+MARKERS = frozenset(2**bits - 1 for bits in (8, 16, 31, 32, 63, 64))
+"""Highest numbers of integer types, which often mark items without a class."""
+
+NUMERIC_TEXTS = frozenset({"0", "1", "-1", "0.0", "1.0", "-1.0", "True", "False", "true", "false"})
+
+
+class _Named(NamedTuple):
+    """The names of all items: the number of items, and for each name the row of its item."""
+
+    items: int
+    rows: Rows
+    names: list[Name]
+
+
+def multi_hot(queries: Given, database: Given) -> tuple[MultiHot, MultiHot]:
+    """Return the labels of both sides as multi-hot tables over the same classes, ``(Q, C)`` and ``(N, C)`` uint8.
+
+    Classes that only one side has are left out if the labels are names or numbers.
+
+    Raises:
+        UserError: if the form is ambiguous or differs between the sides, or a value does not belong to it.
+    """
+    tables = [_table(side) for side in (queries, database)]
+    if tables[0] is not None and tables[1] is not None:
+        widths = tables[0].shape[1], tables[1].shape[1]
+        if widths == (1, 1):
+            _check_numbers(tables[0], tables[1])
+        elif widths[0] != widths[1]:
+            raise UserError(
+                f"The queries have {widths[0]} classes and the database has {widths[1]}. Use the same in both. {FORMS}"
+            )
+        else:
+            order = same_columns(queries, database)
+            second = tables[1] if order is None else tables[1][:, order]
+            return _has(tables[0], queries.what), _has(second, database.what)
+    return _joined(_named(queries, tables[0]), _named(database, tables[1]))
+
+
+def _table(labels: Given) -> Table | None:
+    """Return labels that are rows of numbers of one length, ``(items, columns)``; None for another form.
+
+    Raises:
+        UserError: if an array has more than two dimensions, or values that cannot be labels.
+    """
+    values = labels.values
+    if isinstance(values, list):
+        return _table_of_rows(values)
+    if values.ndim > 2 or 0 in values.shape[1:] or values.dtype.kind not in NUMBERS + "U":
+        raise UserError(f"The {labels.what} are {values.dtype} of shape {values.shape}. {FORMS}")
+    return values if values.ndim == 2 and values.dtype.kind != "U" else None
+
+
+def _table_of_rows(rows: list[Any]) -> Table | None:
+    """Return lists of numbers of one length as a table, and None for others."""
+    if not all(isinstance(row, list | tuple | np.ndarray) for row in rows) or len(set(map(len, rows))) != 1:
+        return None
+    try:
+        values = np.array(rows)
+    except ValueError:  # rows of lists
+        return None
+    return values if values.ndim == 2 and values.shape[1] and values.dtype.kind in NUMBERS else None
+
+
+def _check_numbers(first: Table, second: Table) -> None:
+    """Check that single columns hold class numbers and not one class of a multi-hot table.
+
+    Raises:
+        UserError: if they could be either.
+    """
+    if not any((side > 1).any() for side in (first, second)):
+        raise UserError(
+            "Labels of shape (items, 1) with values up to 1 are class numbers or a table of one class. "
+            "Give labels[:, 0] for class numbers, or one set of names per item."
+        )
+
+
+def _has(values: Table, what: str) -> MultiHot:
+    """Return which labels items have.
+
+    Raises:
+        UserError: if the values are not all 0 and 1, or all -1 and +1.
+    """
+    has, has_not, minus = values == 1, values == 0, values == -1
+    if not (has | has_not).all() and not (has | minus).all():
+        strange = ~(has | has_not | minus)
+        row, column = np.argwhere(strange if strange.any() else minus)[0]
+        found = values[row, column]
+        remedy = FORMS if np.isfinite(found) else "Write 0 for labels that an item does not have or that are unknown."
+        raise UserError(
+            f"The {what} are a table with {found:g} in row {row}, column {column}, and not all 0 and 1 or all -1 and +1. "
+            f"{remedy}"
+        )
+    return np.asarray(has, np.uint8)
+
+
+def _named(labels: Given, rows: Table | None) -> _Named:
+    """Return the names or class numbers of all items.
+
+    Raises:
+        UserError: if labels are not of such a form.
+    """
+    values = labels.values
+    if rows is not None and rows.shape[1] > 1 and (rows is values or (np.abs(rows) <= 1).all()):
+        raise UserError(
+            f"The {labels.what} are a table of shape {rows.shape}, but not those of the other side. {FORMS}"
+        )
+    if isinstance(values, np.ndarray):
+        if values.dtype == np.bool_:
+            raise UserError(f"The {labels.what} are one boolean per item, which is not a class number. {FORMS}")
+        if values.dtype.kind in "iu" and not (values < 0).any():
+            return _Named(len(values), np.arange(len(values)), values.reshape(-1).tolist())
+        check_exact(labels.what, values)
+        values = values.tolist()
+    names = [_names_of_item(item, labels.what) for item in values]
+    held = np.repeat(np.arange(len(names)), list(map(len, names)))
+    return _Named(len(names), held, list(chain.from_iterable(names)))
+
+
+def _names_of_item(item: Any, what: str) -> list[Name]:  # noqa: ANN401  one label or several, of any type
+    """Return an item's labels.
+
+    Raises:
+        UserError: if it is not a label or a list of different labels, or a class number is below 0.
+    """
+    parts = list(item) if isinstance(item, list | tuple | set | frozenset | np.ndarray) else [item]
+    names = [name_of(what, part) for part in parts if not is_missing(part)]
+    if len(parts) > 1 and not isinstance(item, set | frozenset) and _is_like_a_row(parts, names):
+        raise UserError(
+            f"The {what} have the list {visible(repr(item))[:100]}, which is neither different labels nor a row of numbers. "
+            f"{FORMS}"
+        )
+    if any(isinstance(name, int) and name < 0 for name in names):
+        raise UserError(f"The {what} hold a class number below 0 ({item!r}). Give None for an item without a class.")
+    return names
+
+
+def _is_like_a_row(parts: list[Any], names: list[Name]) -> bool:
+    """Return whether a list holds repeated or missing numbers, or 0 and 1 as texts."""
+    incomplete = len(set(names)) < len(parts)
+    numbers = any(isinstance(name, int) for name in names)
+    return (incomplete and numbers) or (bool(names) and NUMERIC_TEXTS.issuperset(names))
+
+
+def _joined(queries: _Named, database: _Named) -> tuple[MultiHot, MultiHot]:
+    """Return names as tables over the classes that occur on both sides.
+
+    Raises:
+        UserError: if some names are texts and others numbers, or a number is likely to mark a missing class.
+    """
+    asked, held = set(queries.names), set(database.names)
+    check_kinds("labels", asked, held)
+    highest = max((name for name in asked | held if isinstance(name, int)), default=0)
+    if highest in MARKERS and highest - 1 not in asked | held:
+        raise UserError(
+            f"The highest class number is {highest}, and {highest - 1} does not occur. If it marks items without a class, "
+            "give None in its place; otherwise give names."
+        )
+    classes = {name: column for column, name in enumerate(asked & held)}
+    return _as_table(queries, classes), _as_table(database, classes)
+
+
+def _as_table(labels: _Named, classes: dict[Name, int]) -> MultiHot:
+    columns = np.array([classes.get(name, -1) for name in labels.names], np.int64)
+    rows = np.zeros((labels.items, max(1, len(classes))), np.uint8)
+    rows[labels.rows[columns >= 0], columns[columns >= 0]] = 1
+    return rows

@@ -1,0 +1,119 @@
+"""Codes are read where their form is certain."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from silohash.api.given_codes import packed_codes
+from silohash.arrays import given
+from silohash.index.codes import Codes, pack, unpack
+from silohash.types import UserError
+
+BITS = np.array([[1, 0, 1, 1, 0, 0, 0, 1, 1, 1, 0, 0], [0, 0, 1, 0, 1, 1, 0, 1, 0, 1, 0, 1]], bool)
+SIGNS = np.where(BITS, 1, -1)
+OUTPUTS = np.where(BITS, 0.25, -3.5)
+CODES = Codes(pack(SIGNS), 12, np.array(["a", "b"]), "image", "m")
+
+
+def read(queries, database, bits=None):
+    """Return both sides as signs."""
+    sides = [side if isinstance(side, Codes) else given(what, side) for what, side in (("q", queries), ("d", database))]
+    first, second, length = packed_codes(*sides, bits)
+    return unpack(first, length).tolist(), unpack(second, length).tolist()
+
+
+@pytest.mark.parametrize(
+    "form",
+    [BITS, BITS.astype(int), BITS.astype(np.float32), SIGNS, SIGNS.astype(np.float16), OUTPUTS, CODES, SIGNS.tolist()],
+)
+def test_every_form_gives_the_same_bits(form):
+    assert read(form, form, 12) == read(form, CODES) == (SIGNS.tolist(), SIGNS.tolist())
+
+
+def test_signs_and_outputs_go_together():
+    assert read(OUTPUTS, SIGNS) == read(SIGNS, OUTPUTS) == (SIGNS.tolist(), SIGNS.tolist())
+
+
+def test_zeros_among_outputs_are_plus_one_and_tiny_numbers_keep_their_signs():
+    row = [0.0, -0.0, -5e-324, 5e-324, -1.0, 1.5, 0.5, -0.5]
+    expected = [1, 1, -1, 1, -1, 1, 1, -1]
+    assert read([row], [row])[0] == [expected]
+    sign = np.sign([[-2.0, 0.0, 3.0, 0.0, -1.0, 1.0, 1.0, 1.0]])
+    assert read(sign, sign)[0] == [[-1, 1, 1, 1, -1, 1, 1, 1]]
+
+
+def test_only_zeros_are_what_the_other_side_says():
+    zeros = np.zeros((1, 12))
+    assert read(zeros, OUTPUTS)[0] == read(zeros, SIGNS * 1.0)[0] == [[1] * 12]
+    assert read(zeros, BITS)[0] == read(zeros, zeros)[0] == [[-1] * 12]
+    for unclear in (lambda: read(zeros.astype(int), SIGNS), lambda: read(zeros, CODES)):
+        with pytest.raises(UserError, match="only 0"):
+            unclear()
+
+
+def test_only_ones_are_set_bits_in_every_form():
+    ones = np.ones((1, 12), int)
+    for other in (BITS, SIGNS, OUTPUTS, CODES, ones):
+        assert read(ones, other)[0] == [[1] * 12]
+
+
+def test_a_side_without_items_has_any_form():
+    assert read(np.empty((0, 12)), BITS) == ([], SIGNS.tolist())
+
+
+@pytest.mark.parametrize("order", ["big", "little"])
+def test_packed_bytes_give_the_distances_of_their_bits(order):
+    for width in (12, 8):
+        packed = np.packbits(BITS[:, :width], axis=1, bitorder=order)
+        for form in (packed, packed.astype(np.int64), packed.tolist()):
+            first, second, length = packed_codes(given("q", form), given("d", packed), width)
+            apart = np.bitwise_count(first[:, None] ^ second).sum(2)
+            assert (apart == (BITS[:, None, :width] != BITS[:, :width]).sum(2)).all()
+            assert length == width
+    if order == "big":
+        assert read(packed, packed, 8)[0] == SIGNS[:, :8].tolist()
+
+
+@pytest.mark.parametrize(
+    ("queries", "database", "bits", "says"),
+    [
+        (1 / (1 + np.exp(-OUTPUTS)), OUTPUTS, None, "none of them below 0 .*sigmoid"),
+        (OUTPUTS, np.where(BITS, 0.5, 0.0), None, "codes of the database are numbers from 0 to 0.5"),
+        (np.where(BITS, -0.1, -1.5), OUTPUTS, None, "none of them above 0"),
+        (np.where(BITS, 0.0, -1.0), OUTPUTS, None, "none of them above 0"),
+        (np.where(BITS, 2.0, -3.0), OUTPUTS, None, "all of them whole"),
+        (np.packbits(BITS, axis=1), np.packbits(BITS, axis=1), None, "packed bytes and their number of bits"),
+        (np.where(BITS, 255, 0), BITS, None, "from 0 to 255, which are neither"),
+        (SIGNS * BITS[::-1], SIGNS, None, "from -1 to 1, which are neither"),
+        (SIGNS * 3, SIGNS, None, "from -3 to 3, which are neither"),
+        (BITS, SIGNS, None, "The queries are 0 and 1 and the database is -1 and \\+1"),
+        (OUTPUTS, BITS * 1.0, None, "real outputs and the database is 0 and 1"),
+        (np.where(BITS, np.nan, OUTPUTS), OUTPUTS, None, "NaN or infinity in row 0"),
+        (OUTPUTS, np.where(BITS & [[False], [True]], np.inf, OUTPUTS), None, "NaN or infinity in row 1"),
+        (SIGNS, SIGNS[:, :8], None, "queries have 12 bits and the database has 8"),
+        (SIGNS[:, :4], SIGNS[:, :4], None, "code length 4 is not supported"),
+        (SIGNS, SIGNS, 16, "bits is 16, and the codes are"),
+        (CODES, SIGNS, 16, "bits is 16, and the codes are"),
+        (np.packbits(BITS, axis=1), BITS, 12, "uint8 .2, 2. and bool .2, 12."),
+        (np.packbits(BITS, axis=1), CODES, 12, "uint8 .2, 2. and Codes"),
+        (np.packbits(BITS, axis=1) * 1.0, np.packbits(BITS, axis=1) * 1.0, 12, "float64 .2, 2."),
+        (np.packbits(BITS, axis=1).astype(int) - 128, np.packbits(BITS, axis=1), 12, "int64 .2, 2."),
+        (np.full((2, 2), 255), np.full((2, 2), 255), 12, "bits set beyond bit 12"),
+        (np.array([[255, 240]]), np.array([[255, 15]]), 12, "packed in different bit orders"),
+        (SIGNS, SIGNS, 12.0, "bits is 12.0"),
+        (np.zeros((1, 33), np.uint8), np.zeros((1, 33), np.uint8), 257, "code length 257 is not supported"),
+    ],
+)
+def test_what_is_ambiguous_is_refused(queries, database, bits, says):
+    with pytest.raises(UserError, match=says):
+        read(queries, database, bits)
+
+
+def test_columns_of_frames_are_joined_by_name():
+    pandas = pytest.importorskip("pandas")
+    names = list("abcdefghijkl")
+    first, second = pandas.DataFrame(SIGNS, columns=names), pandas.DataFrame(SIGNS, columns=names)[names[::-1]]
+    assert read(first, second) == (SIGNS.tolist(), SIGNS.tolist())
+    with pytest.raises(UserError, match="different columns"):
+        read(first, pandas.DataFrame(SIGNS))

@@ -1,0 +1,135 @@
+"""Labels are read where their form is certain."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from silohash.api.given_labels import multi_hot
+from silohash.arrays import given
+from silohash.types import UserError
+
+FIRST = np.array([[1, 0, 1], [0, 0, 0]])
+SECOND = np.array([[0, 1, 1], [1, 0, 0], [0, 0, 1]])
+
+
+def shared(queries, database):
+    """Return the number of labels that each query shares with each item."""
+    first, second = multi_hot(given("query labels", queries), given("database labels", database))
+    assert first.dtype == second.dtype == np.uint8
+    return (first.astype(int) @ second.T).tolist()
+
+
+SHARED = (FIRST @ SECOND.T).tolist()
+NUMBERS = [[0, 2], []], [[1, 2], [0], {2}]
+
+
+@pytest.mark.parametrize(
+    ("queries", "database"),
+    [
+        (FIRST, SECOND),
+        (FIRST.tolist(), SECOND.astype(float)),
+        (FIRST.astype(bool), SECOND * 2 - 1),
+        (FIRST * 2.0 - 1, (SECOND * 2 - 1).tolist()),
+        NUMBERS,
+        ([{0, 2}, None], [np.array([1, 2]), 0, (2.0,)]),
+        ([["a", "c"], []], [["b", "c"], "a", {"c"}]),
+        ([np.array(["a", "c"], object), None], [("c", "b"), np.array(["a"]), "c"]),
+        ([["cafe\u0301", "x"], []], [["y", "x"], "caf\u00e9", "x "]),
+        ([[5, 700], []], [[6, 700], [5], [700]]),
+    ],
+)
+def test_every_form_gives_the_same_shared_labels(queries, database):
+    assert shared(queries, database) == SHARED
+
+
+def test_one_label_per_item():
+    pandas = pytest.importorskip("pandas")
+    numbers = np.array([2, 0]), np.array([0, 2, 2])
+    expected = [[0, 1, 1], [1, 0, 0]]
+    for form in (
+        lambda x: x,
+        lambda x: x[:, None],
+        lambda x: x.astype(float),
+        lambda x: x[:, None].tolist(),
+        lambda x: [f"class {n}" for n in x],
+        lambda x: np.array([f"{n}" for n in x]),
+        lambda x: pandas.Series(x).astype("category"),
+        lambda x: pandas.DataFrame({"label": [f"{n}" for n in x]}),
+    ):
+        assert shared(*map(form, numbers)) == expected
+    assert shared(numbers[0][:, None], numbers[1]) == expected
+    assert shared(numbers[0], numbers[1].tolist()) == expected
+
+
+def test_a_missing_label_is_shared_with_no_item():
+    pandas = pytest.importorskip("pandas")
+    for first, second in (
+        ([None, 1], [None, 1]),
+        (np.array([np.nan, 1]), np.array([np.nan, 1])),
+        (pandas.Series([pandas.NA, 1], dtype="Int64"), pandas.Series([pandas.NA, 1], dtype="Int64")),
+        (["a", None], [float("nan"), "a"]),
+        ([["a", None], []], [[None], ["a"]]),
+    ):
+        assert np.sum(shared(first, second)) == 1
+
+
+def test_columns_of_frames_are_joined_by_name():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(SECOND, columns=list("abc"))
+    assert shared(pandas.DataFrame(FIRST, columns=list("abc")), frame[["c", "a", "b"]]) == SHARED
+    assert shared(FIRST, frame) == SHARED
+
+
+def test_memory_is_needed_only_for_classes_that_both_sides_have():
+    first, second = multi_hot(given("q", np.arange(5)), given("d", np.arange(4, 40_000)))
+    assert (first.shape, second.shape) == ((5, 1), (39_996, 1))
+
+
+@pytest.mark.parametrize(
+    ("queries", "database", "says"),
+    [
+        (FIRST, SECOND[:, :2], "have 3 classes and the database has 2"),
+        (FIRST, SECOND * 3, "database labels are a table with 3 in row 0, column 1"),
+        (FIRST, SECOND * 255, "with 255 in row"),
+        (FIRST, SECOND * 0.9, "with 0.9 in row"),
+        (FIRST * 2 - 1, np.array([[1, 0, -1]]), "with -1 in row 0, column 2"),
+        (np.where(FIRST, 1, np.nan), SECOND, "with nan in row 0, column 1.* Write 0"),
+        (FIRST, np.array([0, 1, 2]), "query labels are a table of shape .2, 3., but not"),
+        (FIRST[:, :2].tolist(), np.array([0, 1, 2]), "query labels are a table of shape .2, 2., but not"),
+        (FIRST[:1].tolist(), [{0}, {1, 2}], "query labels are a table of shape .1, 3., but not"),
+        (["a", "b"], SECOND, "database labels are a table"),
+        (FIRST[:, :1], SECOND[:, :1], "class numbers or a table of one class"),
+        (FIRST[:, :1] * 2 - 1, SECOND[:, :1] * 2 - 1, "class numbers or a table of one class"),
+        (FIRST[:, 0] == 1, SECOND[:, 0], "one boolean per item"),
+        (np.array([3, -1]), np.array([3, 1, 2]), "class number below 0 .-1."),
+        (np.array([3, 1]), [3, -1, 2], "class number below 0 .-1."),
+        (np.array([4099, 1], np.float16), np.array([3, 1, 2]), "which are rounded"),
+        (np.array([3, 0.5]), np.array([3, 1, 2]), "hold 0.5 of type float"),
+        (np.array([3, 1]), np.array([3, 255, 2], np.uint8), "highest class number is 255, and 254 does not occur"),
+        ([1, 2], ["1", "2", "3"], 'texts, such as "[123]", and numbers'),
+        ([1, "a"], [1, 2, 1], "both texts"),
+        ([[0, 1, 0], [1, 0]], SECOND.tolist(), "neither different labels nor a row of numbers"),
+        ([[0, None, 1], [1, 0, 0]], [[0], [1, 2], []], "neither different labels nor a row of numbers"),
+        (FIRST.astype(str), SECOND.astype(str), "neither different labels nor a row of numbers"),
+        (FIRST.astype(str).tolist(), SECOND.astype(str).tolist(), "neither different labels nor a row of numbers"),
+        (np.zeros((2, 3, 1)), SECOND, r"shape \(2, 3, 1\)"),
+        (np.zeros((2, 0)), SECOND, r"shape \(2, 0\)"),
+        (np.array([b"a", b"b"]), ["a", "b", "c"], "are |S1 of shape"),
+        ([b"a"], ["a", "b", "c"], "of type bytes"),
+        ([{"a": 1}], ["a", "b", "c"], "of type dict"),
+        ([[["a"]]], ["a"], "of type list"),
+        ([[1, [2]], [3, 4]], [[1], [2, 3]], "of type list"),
+        (["a", "nan"], ["a"], "hold 'nan'"),
+        ([True, False], [True], "of type bool"),
+        ([[3, 5], [2, 7]], [[3, 4], [5, 6]], "a table with 3 in row 0"),
+    ],
+)
+def test_what_is_ambiguous_is_refused(queries, database, says):
+    with pytest.raises(UserError, match=says):
+        shared(queries, database)
+
+
+def test_class_numbers_that_reach_a_highest_number_are_classes():
+    numbers = np.arange(256)
+    assert np.sum(shared(numbers, numbers)) == 256
