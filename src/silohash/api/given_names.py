@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import unicodedata
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from silohash.names import canonical
 from silohash.types import UserError
 from silohash.visible import visible
 
@@ -24,7 +24,7 @@ def is_missing(value: object) -> bool:
 
 
 def name_of(what: str, value: Any) -> Name:  # noqa: ANN401  an element of any type
-    r"""Return a text or a whole number that names something. Texts have composed accents and no space around them.
+    r"""Return a text or a whole number that names something. Texts are in the form in which names are compared.
 
     Args:
         what: what the names are, in the plural, for error messages.
@@ -38,7 +38,7 @@ def name_of(what: str, value: Any) -> Name:  # noqa: ANN401  an element of any t
         ('café', 2)
     """
     if isinstance(value, str):
-        text = (value if value.isascii() else unicodedata.normalize("NFC", value)).strip()
+        text = canonical(value)
         if text not in MISSING_TEXTS:
             return text
     elif isinstance(value, int | float | np.number) and not isinstance(value, bool) and float(value).is_integer():

@@ -19,7 +19,8 @@ def test_names_are_texts_or_whole_numbers():
     assert [name_of("labels", value) for value in ("cat", " cat\n", np.str_("cat"))] == ["cat"] * 3
     assert [name_of("labels", value) for value in (2, 2.0, np.int8(2), np.float16(2))] == [2] * 4
     assert name_of("labels", "cafe\u0301") == "caf\u00e9"
-    assert name_of("labels", "2") == "2"
+    assert name_of("labels", "boat\u200b") == name_of("labels", "boat\u00a0") == "boat"
+    assert name_of("labels", "2") == name_of("labels", "2.0") == "2"
 
 
 @pytest.mark.parametrize("value", [0.5, np.inf, True, np.True_, b"cat", 1j, (1,), "", "  ", "nan", "None", "<NA>"])
