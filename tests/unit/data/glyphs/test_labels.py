@@ -19,10 +19,17 @@ def small() -> Archive:
     return glyphs(faces=3, limit=600)
 
 
+UNDRAWN = {
+    "ゟ": Facts("hiragana digraph yori", "Lo", "Hiragana", "Hira"),
+    "ⲁ": Facts("coptic small letter alfa", "Ll", "Coptic", "Copt"),
+    "𝄞": Facts("musical symbol g clef", "So", "Musical Symbols", "Zyyy"),
+}
+"""Characters that none of the fonts has."""
+
+
 @cache
 def facts() -> dict[str, Facts]:
-    undrawn = {"ゟ": Facts("hiragana digraph yori", "Lo", "Hiragana", "Hira")}
-    return read_drawn(len(FACES)).facts | undrawn
+    return read_drawn(len(FACES)).facts | UNDRAWN
 
 
 def described(character: str) -> Glyph:
