@@ -23,7 +23,7 @@ DIGESTS = {
     9: "b074e17fc917f55caf6efff9bc2fc44f",
     16: "a33aa3b35cce39386c1de39f23d8d7e6",
 }
-"""Digest of the archive by its number of faces, as the runs of all published figures have recorded it."""
+"""Digest of the archive by its number of faces, as runs recorded it before the characters were kept in a file."""
 
 WITHOUT_FONTS = """
 import sys
