@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
+import PIL
 import pytest
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageOps
 
+from silohash.features import image as pixel_features
+from silohash.features import network
 from silohash.report.tables import read_results
 from tests.pictures import COLORS, small_config
 from tests.runs import silohash, write_metadata
@@ -93,6 +98,22 @@ def test_a_radius_limits_the_answer(run: Path) -> None:
     near = silohash("search", run, "one blue square", "-k", 20, "--radius", limit, "--json").document()["hits"]
     assert len(everything) == 18
     assert [hit["id"] for hit in near] == [hit["id"] for hit in everything if hit["distance_bits"] <= limit]
+
+
+def test_another_pillow_with_other_pixels_does_not_refuse_the_run(
+    run: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert json.loads((run / "environment.json").read_text())["packages"]["pillow"] == PIL.__version__
+    later = Path(shutil.copytree(run, tmp_path / "run"))
+    monkeypatch.setenv("SILOHASH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(PIL, "__version__", "99.0.0")
+    for module in (pixel_features, network):
+        monkeypatch.setattr(module, "pillow_version", "99.0.0")
+    decoded = Image.Image.convert
+    monkeypatch.setattr(Image.Image, "convert", lambda *given: ImageOps.posterize(decoded(*given), 7))
+    for command in (["evaluate", later], ["index", later], ["search", later, "--image", folder / "asked.png"]):
+        done = silohash(*command)
+        assert done.code == 0, done.err
 
 
 def test_figures_and_report(run: Path) -> None:

@@ -37,6 +37,9 @@ Named = Annotated[
     typer.Argument(metavar="ARCHIVE", help="Name of an archive, or path of your own folder."),
 ]
 DIFFERS = "differs"
+COMPARED = "picture files are compared by their bytes, not by their pixels, which can differ between versions of Pillow"
+"""What a run compares to notice that its archive has changed."""
+
 SILENT = "the content has changed, but not the size and the time"
 NOT_AS_EXPECTED = 2
 """Exit code if files are missing or differ from checksums.json."""
@@ -202,6 +205,7 @@ def _described(found: Archive) -> dict[str, Any]:
 
 def _in_words(found: Archive) -> list[str]:
     from silohash.data.formats.columns import unused_columns
+    from silohash.data.pictures.reading import PictureContents
 
     splits = ", ".join(f"{name} {len(rows):,}" for name, rows in found.splits.items())
     images, texts = int(found.has_image.sum()), int(found.has_text.sum())
@@ -209,6 +213,7 @@ def _in_words(found: Archive) -> list[str]:
     return [
         f"{found.card.name}: {len(found):,} items; {splits}",
         f"pictures {images:,}, texts {texts:,}, labels {len(found.label_names)}",
+        *([COMPARED] if isinstance(found.pictures(), PictureContents) else ()),
         *filter(None, [unused]),
         *found.card.remarks(),
     ]

@@ -70,7 +70,7 @@ def demo(
     print_status(
         "Five libraries of characters, simulated on this machine, train one model without sharing a picture or a text."
     )
-    with spinner("Drawing the characters from the fonts of matplotlib (cached for the next time)"):
+    with spinner("Reading the characters"):
         configs = demo_configs(set_ or [])
         archive = open_demo_archive(configs["federated"].config)
     print_status(f"{len(archive):,} pictures of characters with their Unicode names.")

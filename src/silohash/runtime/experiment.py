@@ -57,7 +57,7 @@ from silohash.runtime.uplink.sealed_silo import opened_state, run_digest
 from silohash.runtime.worker import Worker, set_threads
 from silohash.types import MODALITIES, Modality, Notify, UserError
 
-RECORDED_PACKAGES = ("torch", "numpy", "numba", "safetensors", "pydantic")
+RECORDED_PACKAGES = ("torch", "numpy", "numba", "pillow", "safetensors", "pydantic")
 
 Deploy: TypeAlias = Callable[[RunState, Prepared, Mapping[Modality, Featuriser], Engine], TrainedModel]
 """Returns the model that a run ends with."""

@@ -6,7 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
+from silohash.cli.data import COMPARED
 from silohash.data.benchmarks.table import DATASETS
 from silohash.data.catalogue import ARCHIVES
 from tests.benchmark_files import write_lists, write_wikipedia
@@ -145,6 +147,15 @@ def write_table(folder: Path, text: str) -> Path:
     folder.mkdir()
     (folder / "metadata.csv").write_text(text, encoding="utf-8")
     return folder
+
+
+def test_check_says_what_is_compared_of_picture_files(tmp_path: Path) -> None:
+    folder = write_table(tmp_path / "table", "file_name,text\nx.png,a square\n")
+    Image.new("L", (8, 8)).save(folder / "x.png")
+    assert COMPARED in silohash("data", "check", folder).out.splitlines()
+    (folder / "x.png").unlink()
+    assert COMPARED not in silohash("data", "check", folder).out
+    assert COMPARED not in silohash("data", "check", "glyphs").out, "its pictures are not in files"
 
 
 def test_check_names_unused_columns_and_likely_slips(tmp_path: Path) -> None:

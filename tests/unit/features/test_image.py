@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from silohash.data.pictures.reading import PictureFiles
+from silohash.features import image
 from silohash.features.base import add_statistics
 from silohash.features.cache import PixelCache
 from silohash.features.image import PixelFeatures, query_picture
@@ -72,6 +73,16 @@ def test_a_query_is_encoded_as_the_archive_is(tmp_path):
     for row in (0, 89):
         np.testing.assert_array_equal(features.encode_one(pictures.picture(row))[0], every[row])
         np.testing.assert_array_equal(features.encode_one(pictures.drawn[row])[0], every[row])
+
+
+def test_pixels_that_another_pillow_decoded_are_not_used(tmp_path, monkeypatch):
+    pictures = drawn_pictures(90)
+    features = PixelFeatures(16, 3, cache=PixelCache(tmp_path))
+    before = features.transform(pictures, ALL)
+    monkeypatch.setattr(PixelFeatures, "_draw", lambda self, picture: np.full(self.shape, 9, np.uint8))
+    np.testing.assert_array_equal(features.transform(pictures, ALL), before)
+    monkeypatch.setattr(image, "pillow_version", "99.0.0")
+    assert (features.transform(pictures, ALL) == 9).all()
 
 
 @pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "LA", "P", "1", "CMYK"])

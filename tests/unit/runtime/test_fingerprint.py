@@ -7,13 +7,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import PIL
 import pytest
 from PIL import Image
 
 from silohash.data.archive import Archive
 from silohash.data.formats.folder import read_folder
 from silohash.data.formats.native import read_native, write_native
-from silohash.data.pictures.reading import GreyPictures
+from silohash.data.pictures.reading import GreyPictures, PictureFiles
+from silohash.features import image as pixel_features
+from silohash.features import network
 from silohash.files import read_arrays, write_arrays
 from silohash.runtime.fingerprint import changes, digests_of, read_fingerprint, write_fingerprint
 from silohash.types import UserError
@@ -122,6 +125,20 @@ def test_given_features_and_captions_are_compared_item_by_item(tmp_path: Path, r
     found = changed(tmp_path / "before", replace(archive, image=image, captions=captions))
     name = f"item-{row:03d}"
     assert found == [f"1 item with another picture ({name})", f"1 item with another caption ({name})"]
+
+
+def test_another_pillow_does_not_change_an_archive(
+    tmp_path: Path, before: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SILOHASH_CACHE", str(tmp_path / "cache"))  # as on another machine
+    monkeypatch.setattr(PIL, "__version__", "99.0.0")
+    for module in (pixel_features, network):
+        monkeypatch.setattr(module, "pillow_version", "99.0.0")
+    monkeypatch.setattr(Image.Image, "convert", lambda picture, mode: Image.new(mode, picture.size, 7))
+    archive = read_folder(tmp_path / "birds")
+    assert isinstance(archive.image, PictureFiles)
+    assert archive.image.picture(3).getpixel((0, 0)) == (7, 0, 0), "it decodes to other pixels"
+    assert changed(before, archive) == []
 
 
 def test_pictures_in_memory_and_in_packed_files(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The embedded archive: characters drawn in the fonts that matplotlib installs, with their Unicode names and kinds.
+"""The embedded archive: characters drawn in sixteen faces of two families of fonts, with their Unicode names and kinds.
 
 An item is one character in one face. Its picture is 32 x 32 grey, black on white. Its text is the character's Unicode
 name in lower case. Its labels are the kinds of `silohash.data.glyphs.labels.KINDS`.
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.archive import Archive, ArchiveCard, multi_hot
-from silohash.data.glyphs.drawing import FACES, face_of
+from silohash.data.glyphs.drawn import FACES, Drawn, read_drawn
 from silohash.data.glyphs.labels import KINDS, Glyph, describe
 from silohash.data.pictures.reading import GreyPictures
 from silohash.data.splits import splits_of
@@ -26,8 +26,8 @@ TRAIN_SHARE = 0.5
 
 CARD = ArchiveCard(
     name="glyphs",
-    source="Characters of the DejaVu (dejavu-fonts.github.io) and STIX (stixfonts.org) fonts as matplotlib brings "
-    "them, with names from the Unicode character database (unicode.org)",
+    source="Characters of the DejaVu (dejavu-fonts.github.io) and STIX (stixfonts.org) fonts, with "
+    "names from the Unicode character database (unicode.org)",
     licence="DejaVu: Bitstream Vera licence, changes in the public domain; STIX: SIL Open Font License 1.1; "
     "names: Unicode License",
     protocol="glyphs/unseen-characters",
@@ -48,20 +48,15 @@ def glyphs(*, faces: int = 9, limit: int | None = None) -> Archive:
         limit: largest number of items. Characters are kept or left out in all their faces, and at least one is kept.
 
     Raises:
-        UserError: if an option is out of its range, or a font is missing.
+        UserError: if an option is out of its range, or the file of the drawings is missing or damaged.
     """
     _check("faces", faces, f"from 1 to {len(FACES)}", len(FACES))
     if limit is not None:
         _check("limit", limit, "above 0", sys.maxsize)
-    drawn = [face_of(file) for _, file in FACES[:faces]]
-    codepoints = np.concatenate([face.codepoints for face in drawn])
-    face_of_item = np.repeat(np.arange(faces), [len(face.codepoints) for face in drawn])
-    pixels = np.concatenate([face.pixels for face in drawn])
-    if limit is not None:
-        kept = np.isin(codepoints, _limited(codepoints, limit))
-        codepoints, face_of_item, pixels = codepoints[kept], face_of_item[kept], pixels[kept]
-    digest = digest_json({"faces": [face.digest for face in drawn], "limit": limit})
-    return _archive(codepoints, face_of_item, GreyPictures(pixels, digest))
+    drawn = read_drawn(faces)
+    kept = np.ones(len(drawn.codepoints), bool) if limit is None else _limited(drawn.codepoints, limit)
+    digest = digest_json({"faces": [drawn.about.digests[face] for face in FACES[:faces]], "limit": limit})
+    return _archive(drawn, kept, digest)
 
 
 def _check(option: str, value: object, limits: str, most: int) -> None:
@@ -69,10 +64,11 @@ def _check(option: str, value: object, limits: str, most: int) -> None:
         raise UserError(f"glyphs: {option} is {value!r}. Set it to a whole number {limits}.")
 
 
-def _archive(codepoints: npt.NDArray[np.int32], face_of_item: npt.NDArray[np.int64], image: GreyPictures) -> Archive:
-    unique, character_of = np.unique(codepoints, return_inverse=True)
-    known = [describe(chr(codepoint)) for codepoint in unique]
-    slugs = np.array([name.replace(" ", "-") for name, _ in FACES])
+def _archive(drawn: Drawn, kept: npt.NDArray[np.bool_], digest: str) -> Archive:
+    unique, character_of = np.unique(drawn.codepoints[kept], return_inverse=True)
+    known = [describe(character, drawn.facts[character]) for character in map(chr, unique)]
+    face_of_item = drawn.faces[kept]
+    slugs = np.array([name.replace(" ", "-") for name in FACES])
     hexadecimal = np.array([f"u{codepoint:04x}-" for codepoint in unique])
 
     def _per_item(attribute: str) -> npt.NDArray[np.str_]:
@@ -80,7 +76,7 @@ def _archive(codepoints: npt.NDArray[np.int32], face_of_item: npt.NDArray[np.int
 
     return Archive(
         ids=np.strings.add(hexadecimal[character_of], slugs[face_of_item]),
-        image=image,
+        image=GreyPictures(drawn.pictures[drawn.places[kept]], digest),
         text=_per_item("name"),
         labels=multi_hot([glyph.kinds for glyph in known], KINDS)[character_of],
         label_names=KINDS,
@@ -88,7 +84,7 @@ def _archive(codepoints: npt.NDArray[np.int32], face_of_item: npt.NDArray[np.int
         card=CARD,
         columns={
             **{name: _per_item(name) for name in ("library", "script", "block", "character")},
-            "face": np.array([name for name, _ in FACES])[face_of_item],
+            "face": np.array(FACES)[face_of_item],
         },
     ).with_digest()
 
@@ -106,9 +102,9 @@ def _splits(known: Sequence[Glyph], character_of: npt.NDArray[np.intp]) -> dict[
     return splits_of(part[character_of])
 
 
-def _limited(codepoints: npt.NDArray[np.int32], limit: int) -> npt.NDArray[np.int32]:
+def _limited(codepoints: npt.NDArray[np.int32], limit: int) -> npt.NDArray[np.bool_]:
     unique, counts = np.unique(codepoints, return_counts=True)
     order = np.argsort([derive(0, f"glyphs/limit/{chr(codepoint)}") for codepoint in unique])
     kept = np.cumsum(counts[order]) <= limit
     kept[:1] = True
-    return unique[order[kept]]
+    return np.isin(codepoints, unique[order[kept]])

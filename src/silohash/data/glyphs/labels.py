@@ -1,11 +1,8 @@
-"""The block, script, library and kinds of a character, from its Unicode name, category and block."""
+"""The script, library and kinds of a character, from what Unicode says about it."""
 
 from __future__ import annotations
 
-import unicodedata
-from dataclasses import dataclass
-
-import fontTools.unicodedata
+from typing import NamedTuple
 
 _BLOCKS_OF_SCRIPT = {
     "latin": "Latin Extended-A|Latin Extended-B|IPA Extensions|Spacing Modifier Letters|Phonetic Extensions|"
@@ -165,8 +162,23 @@ KINDS: tuple[str, ...] = tuple(
 """Every kind, in the order of the label columns."""
 
 
-@dataclass(frozen=True)
-class Glyph:
+class Facts(NamedTuple):
+    """What Unicode says about a character. Later versions of Unicode may say something else.
+
+    Attributes:
+        name: its name in lower case.
+        category: its general category, two letters.
+        block: its block.
+        script: its script, four letters.
+    """
+
+    name: str
+    category: str
+    block: str
+    script: str
+
+
+class Glyph(NamedTuple):
     """Facts of a character that do not need a drawing of it.
 
     Attributes:
@@ -186,31 +198,29 @@ class Glyph:
     kinds: frozenset[str]
 
 
-def describe(character: str) -> Glyph:
-    """Return the facts of a character that has a Unicode name.
+def describe(character: str, facts: Facts) -> Glyph:
+    """Return the facts of a character, with the script, the library and the kinds that follow from them.
 
     Example:
-        >>> glyph = describe("\u00e9")
-        >>> glyph.name, glyph.script, sorted(glyph.kinds)
-        ('latin small letter e with acute', 'latin', ['acute accent', 'latin', 'small letter'])
+        >>> facts = Facts("latin small letter e with acute", "Ll", "Latin-1 Supplement", "Latn")
+        >>> glyph = describe("\u00e9", facts)
+        >>> glyph.script, sorted(glyph.kinds)
+        ('latin', ['acute accent', 'latin', 'small letter'])
     """
-    name = unicodedata.name(character).lower()
-    words = name.replace("-", " ").split()
-    category = unicodedata.category(character)
-    block = fontTools.unicodedata.block(character)
-    script = _script(character, block, words[0], category)
-    kinds = _kinds_of_words(words, is_letter=category.startswith("L")) | {
+    words = facts.name.replace("-", " ").split()
+    script = _script(facts, words[0])
+    kinds = _kinds_of_words(words, is_letter=facts.category.startswith("L")) | {
         KIND_OF_SCRIPT.get(script, ""),
-        KIND_OF_CATEGORY.get(category, ""),
+        KIND_OF_CATEGORY.get(facts.category, ""),
         KIND_OF_CODEPOINT.get(ord(character), ""),
     }
-    return Glyph(character, name, block, script, LIBRARIES.get(script, SIGNS), frozenset(kinds - {""} or {REST}))
+    library = LIBRARIES.get(script, SIGNS)
+    return Glyph(character, facts.name, facts.block, script, library, frozenset(kinds - {""} or {REST}))
 
 
-def _script(character: str, block: str, first_word: str, category: str) -> str:
-    common = "symbols" if fontTools.unicodedata.script(character) == "Zyyy" else "other scripts"
-    script = SCRIPT_OF_BLOCK.get(block, common)
-    if first_word in NAMED_SCRIPTS and not category.startswith("M") and script != "mathematical letters":
+def _script(facts: Facts, first_word: str) -> str:
+    script = SCRIPT_OF_BLOCK.get(facts.block, "symbols" if facts.script == "Zyyy" else "other scripts")
+    if first_word in NAMED_SCRIPTS and not facts.category.startswith("M") and script != "mathematical letters":
         return first_word
     return script
 
