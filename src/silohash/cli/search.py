@@ -229,6 +229,8 @@ def search(
         )
     if as_json:
         print_json(_document(hits))
+        if hits.unread is not None:
+            print_status(str(hits.unread))
     elif files or null:
         print_paths(hits, end="\0" if null else "\n")
     else:
@@ -315,6 +317,7 @@ def _document(hits: Hits) -> dict[str, Any]:
         "limited_silos": dict(hits.limited_silos),
         "comparable": hits.comparable,
         "unknown_words": None if hits.unknown_words is None else list(hits.unknown_words),
+        "unread": None if hits.unread is None else asdict(hits.unread),
     }
 
 
