@@ -4,9 +4,10 @@
     python tests/versions.py newest --python python3.13 --without-torch
 
 Each direct dependency gets the lowest version that it is declared with, or the newest that the package index has. Packages
-that only the tests need are always the newest. torch has the version of ``constraints.txt``. The environment is created in a
-temporary folder, takes several GiB, and is removed at the end. As modules of pytest's plugins, this file also skips what needs
-torch where there is none.
+that only the tests need are always the newest. torch has the version of ``constraints.txt``. The environment is created in
+a temporary folder, takes several GiB, and is removed at the end.
+
+Without torch, this file is also a plugin of pytest that skips the tests that need it.
 """
 
 from __future__ import annotations

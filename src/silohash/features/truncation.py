@@ -34,7 +34,8 @@ class Unread:
     def __str__(self) -> str:
         """Return a sentence that names the end."""
         shown = self.text if len(self.text) <= MOST_SHOWN else f"{self.text[:MOST_SHOWN]}…"
-        return f"The query is longer than the {self.limit} {self.unit} that the text model reads. Its end was not read: “{shown}”"
+        read = f"the {self.limit} {self.unit} that the text model reads"
+        return f"The query is longer than {read}. Its end was not read: “{shown}”"
 
 
 class _Reader(Protocol):

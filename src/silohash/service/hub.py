@@ -279,8 +279,13 @@ class HubBackend:
         page = merged.page(options.offset) if options.offset else merged
         missing = dict(sorted({**page.missing_silos, **encoded.missing}.items()))
         limited = dict(sorted({**page.limited_silos, **_stated(refusals, page)}.items()))
-        about_query = {"unknown_words": encoded.unknown_words, "unread": encoded.unread}
-        return replace(page, missing_silos=missing, limited_silos=limited, **about_query)
+        return replace(
+            page,
+            missing_silos=missing,
+            limited_silos=limited,
+            unknown_words=encoded.unknown_words,
+            unread=encoded.unread,
+        )
 
     async def _refusals(self, encoded: _Encoded) -> dict[str, str]:
         """Return the silos that are not sent the words or regions of a query, with the reasons."""
