@@ -92,7 +92,7 @@ def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
         read_word_pieces(tmp_path)
 
 
-def test_texts_with_more_pieces_than_the_limit_are_counted(folder: Path) -> None:
+def test_texts_with_more_pieces_than_the_limit_have_an_end(folder: Path) -> None:
     pieces = read_word_pieces(folder, 5)
     texts = ["", "a", "a red tree", "a red tree on", "a red tree on the tree"]
     assert [bool(end) for end in pieces.unread(texts)] == [0, 0, 0, 1, 1]
