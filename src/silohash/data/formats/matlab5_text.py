@@ -1,0 +1,65 @@
+"""Characters of MATLAB files, which are units of UTF-16: a character beyond U+FFFF takes two of them.
+
+scipy decodes the units of a whole array at once. It fails if characters take two units, because fewer characters are left than
+the array has, and it knows only one byte of each unit if the file calls them numbers. `read_units` lets it read one character
+per unit, and `joined` makes characters of them afterwards.
+"""
+
+from __future__ import annotations
+
+import codecs
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+UTF16 = 17
+"""The type of an element that holds units of UTF-16."""
+
+ORDERS = {"<": "le", ">": "be"}
+PREFIX = "silohash_units_"
+
+
+def joined(units: str) -> str:
+    r"""Return a text whose characters are units of UTF-16. Half of a pair without the other becomes U+FFFD.
+
+    Example:
+        >>> joined("a \ud83d\ude00"), joined("\ud83d b")
+        ('a 😀', '\ufffd b')
+    """
+    return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def read_units(path: Path, parameters: Any) -> str:  # noqa: ANN401  a module of scipy, which has no types
+    """Let scipy read one character per unit, and return the codec that does so for the byte order of a file.
+
+    Args:
+        path: A file of version 5 to 7.
+        parameters: The module ``scipy.io.matlab._mio5_params`` with the codecs by byte order and type of element, which no
+            argument of ``scipy.io.loadmat`` can replace (scipy 1.14 to 1.17).
+    """
+    for order, name in ORDERS.items():
+        parameters.MDTYPES[order]["codecs"][UTF16] = PREFIX + name
+    with path.open("rb") as stream:
+        return PREFIX + ("be" if stream.read(128)[126:] == b"MI" else "le")
+
+
+def _find_codec(name: str) -> codecs.CodecInfo | None:
+    """Return the codec of one byte order, by its name."""
+    if not name.startswith(PREFIX):
+        return None
+    order = "<" if name.endswith("le") else ">"
+
+    def encode(text: str, errors: str = "strict") -> tuple[bytes, int]:
+        """Return the units of a text."""
+        return text.encode(f"utf-16-{name[-2:]}", "surrogatepass"), len(text)
+
+    def decode(content: bytes, errors: str = "strict") -> tuple[str, int]:
+        """Return one character per unit."""
+        units = np.frombuffer(content, f"{order}u2").astype("<u4")
+        return units.tobytes().decode("utf-32-le", "surrogatepass"), len(content)
+
+    return codecs.CodecInfo(encode, decode, name=name)
+
+
+codecs.register(_find_codec)
