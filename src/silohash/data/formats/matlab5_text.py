@@ -1,8 +1,8 @@
 """Characters of MATLAB files, which are units of UTF-16: a character beyond U+FFFF takes two of them.
 
-scipy decodes the units of a whole array at once. It fails if characters take two units, because fewer characters are left than
-the array has, and it knows only one byte of each unit if the file calls them numbers. `read_units` lets it read one character
-per unit, and `joined` makes characters of them afterwards.
+scipy decodes the units of a whole array at once. It fails if characters take two units, because fewer characters are left
+than the array has, and it reads only one byte of each unit if the file calls them numbers. `read_units` lets it read one
+character per unit, and `joined` makes characters of them afterwards.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ def _find_codec(name: str) -> codecs.CodecInfo | None:
     """Return the codec of one byte order, by its name."""
     if not name.startswith(PREFIX):
         return None
-    order = "<" if name.endswith("le") else ">"
+    encoding = f"utf-16-{name[-2:]}"
+    unit = np.dtype("<u2" if name.endswith("le") else ">u2")
 
-    def encode(text: str, errors: str = "strict") -> tuple[bytes, int]:
+    def encode(text: str, _: str = "strict") -> tuple[bytes, int]:
         """Return the units of a text."""
-        return text.encode(f"utf-16-{name[-2:]}", "surrogatepass"), len(text)
+        return text.encode(encoding, "surrogatepass"), len(text)
 
-    def decode(content: bytes, errors: str = "strict") -> tuple[str, int]:
+    def decode(content: bytes, _: str = "strict") -> tuple[str, int]:
         """Return one character per unit."""
-        units = np.frombuffer(content, f"{order}u2").astype("<u4")
-        return units.tobytes().decode("utf-32-le", "surrogatepass"), len(content)
+        return "".join(map(chr, np.frombuffer(content, unit).tolist())), len(content)
 
     return codecs.CodecInfo(encode, decode, name=name)
 

@@ -12,7 +12,7 @@ from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
 
-from silohash.data.formats.columns import KNOWN, describe_slips
+from silohash.data.formats.columns import KNOWN, describe_slips, named
 from silohash.data.formats.csv_records import Record, read_records
 from silohash.data.links import check_link
 from silohash.types import UserError
@@ -96,7 +96,7 @@ def _csv_rows(path: Path) -> Iterator[MetadataRow]:
     delimiter = max(DELIMITERS, key=(lines or [""])[0].count)
     records = read_records(lines, delimiter, lambda cells: _is_row(path.parent, header, cells))
     for first in records:
-        header += [name.strip() for name in first.cells]
+        header += named(name.strip() for name in first.cells)
         _check_header(path, header, first.problem)
         break
     for record in records:
