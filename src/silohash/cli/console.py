@@ -35,7 +35,7 @@ def replace_unencodable() -> None:
 
 def _is_unicode(stream: TextIO | None) -> bool:
     """Return whether the encoding of an output has all characters."""
-    return str(getattr(stream, "encoding", None) or "utf").lower().startswith("utf")
+    return stream is None or (stream.encoding or "utf").lower().startswith("utf")
 
 
 def print_status(text: str) -> None:

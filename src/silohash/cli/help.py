@@ -45,11 +45,11 @@ class Command(TyperCommand):
         given = list(args)
         try:
             return super().parse_args(ctx, args)
-        except Exception as error:
+        except Exception as raised:
+            error: Any = raised  # its class has moved too
             if type(error).__name__ != "NoSuchOption" or not any(map(_is_argument, self.params)):
                 raise
-            option, message = getattr(error, "option_name", ""), getattr(error, "format_message", error.__str__)()
-            ctx.fail(f"{message}. {_dash_remedy(ctx.command_path, given, option)}")
+            ctx.fail(f"{error.format_message()}. {_dash_remedy(ctx.command_path, given, error.option_name)}")
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401  as above
         """Return the parts of the usage line after the name of the command."""

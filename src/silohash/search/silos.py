@@ -182,9 +182,7 @@ def ask_run(
     nodes = open_nodes(run.index_folder) if nodes is None else nodes
     featuriser = run.model.featurisers.get(query_modality)
     unknown = query_words(featuriser, value, lambda: _captions(nodes))
-    queries: dict[str, Query] = {}
-    by_model: dict[str, Query] = {}
-    missing: dict[str, str] = {}
+    queries, by_model, missing = dict[str, Query](), dict[str, Query](), dict[str, str]()
     known: MutableMapping[str, Encoder] = {} if encoders is None else encoders
     for node in nodes:
         try:
