@@ -152,7 +152,7 @@ def main() -> int:
         "--without-torch", action="store_true", help="leave out the extra 'train', and skip what needs it"
     )
     parser.add_argument("tests", nargs="*", default=["tests/unit"], help="what to run (default: tests/unit)")
-    given = parser.parse_args()
+    given = parser.parse_intermixed_args()
     return run(given.which, given.python, without_torch=given.without_torch, tests=given.tests)
 
 

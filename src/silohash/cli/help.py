@@ -47,9 +47,9 @@ class Command(TyperCommand):
             return super().parse_args(ctx, args)
         except Exception as raised:
             error: Any = raised  # its class has moved too
-            if type(error).__name__ != "NoSuchOption" or not any(map(_is_argument, self.params)):
-                raise
-            ctx.fail(f"{error.format_message()}. {_dash_remedy(ctx.command_path, given, error.option_name)}")
+            if type(error).__name__ == "NoSuchOption" and any(map(_is_argument, self.params)):
+                ctx.fail(f"{error.format_message()}. {_dash_remedy(ctx.command_path, given, error.option_name)}")
+            raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401  as above
         """Return the parts of the usage line after the name of the command."""

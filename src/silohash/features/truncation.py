@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -38,6 +38,7 @@ class Unread:
         return f"The query is longer than {read}. Its end was not read: “{shown}”"
 
 
+@runtime_checkable
 class _Reader(Protocol):
     """What reads a limited part of a text. Word pieces include the special ones at both ends."""
 
@@ -87,4 +88,4 @@ def unread_end(featuriser: Featuriser | None, value: Value) -> Unread | None:
 def _reader_of(featuriser: Featuriser | None) -> _Reader | None:
     """Return what reads the texts of a featurizer, or None if it reads all of a text."""
     reader = getattr(featuriser, "pieces", featuriser)
-    return reader if hasattr(reader, "unread") else None
+    return reader if isinstance(reader, _Reader) else None

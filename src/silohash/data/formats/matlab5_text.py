@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import Buffer
 
 UTF16 = 17
 """The type of an element that holds units of UTF-16."""
@@ -51,13 +52,14 @@ def _find_codec(name: str) -> codecs.CodecInfo | None:
     encoding = f"utf-16-{name[-2:]}"
     unit = np.dtype("<u2" if name.endswith("le") else ">u2")
 
-    def encode(text: str, _: str = "strict") -> tuple[bytes, int]:
+    def encode(text: str, _: str = "strict", /) -> tuple[bytes, int]:
         """Return the units of a text."""
         return text.encode(encoding, "surrogatepass"), len(text)
 
-    def decode(content: bytes, _: str = "strict") -> tuple[str, int]:
+    def decode(content: Buffer, _: str = "strict", /) -> tuple[str, int]:
         """Return one character per unit."""
-        return "".join(map(chr, np.frombuffer(content, unit).tolist())), len(content)
+        units = np.frombuffer(bytes(content), unit)
+        return "".join(map(chr, units.tolist())), units.nbytes
 
     return codecs.CodecInfo(encode, decode, name=name)
 
