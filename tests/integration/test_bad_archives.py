@@ -442,6 +442,7 @@ def test_items_that_the_model_cannot_encode_are_named(run: Run, more: Path) -> N
         (("none",), '"none" is neither the name of an archive'),
         (("--remove", "item-001", "--all"), "Leave ARCHIVE, --name, --model and --all out"),
         (("--remove", "item-001", "--name", "more"), "Leave ARCHIVE, --name, --model and --all out"),
+        (("--remove", "no,such"), "An id that contains a comma is given to --remove in a file, as @FILE"),
     ],
 )
 def test_options_of_an_index_that_do_not_fit(run: Run, arguments: tuple[str, ...], part: str) -> None:

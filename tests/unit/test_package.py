@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from email.message import Message
 from email.parser import Parser
@@ -14,6 +15,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 import silohash
 
@@ -83,6 +85,20 @@ def test_what_the_source_imports_is_declared(wheel: zipfile.ZipFile) -> None:
     assert missing == {}
     needless = known - set().union(*found.values())
     assert needless <= {"tensorboard", "onnxscript", "python-multipart", "httptools"}, "imported by other packages only"
+
+
+def test_what_tests_and_benchmarks_import_is_declared() -> None:
+    files = [path for folder in ("tests", "benchmarks") for path in (REPOSITORY / folder).rglob("*.py")]
+    own = {"tests", *(path.stem for path in files if path.parent.name == "benchmarks")}
+    used = {name: path for path in files for name in imported(path) - own}
+    extras = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = [extras["dependencies"], *extras["optional-dependencies"].values()]
+    known = {normal(Requirement(text).name) for group in groups for text in group}
+    distributions = packages_distributions()
+    assert {
+        name: path for name, path in used.items() if not known & set(map(normal, distributions.get(name, [name])))
+    } == {}
+    assert {"httpx2", "numpy", "pytest", "torch"} <= set(used), "the check sees imports"
 
 
 def test_versions_agree() -> None:

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from silohash.types import Notify, ResultRow
 
 
+WITH_COMMA = "An id that contains a comma is given to --remove in a file, as @FILE."
+
+
 def open_run(folder: str | Path) -> TrainedRun:
     """Open the folder of a trained run.
 
@@ -229,7 +232,7 @@ class TrainedRun:
             listed = ", ".join(f'"{name}"' for name in names[:5])
             raise UserError(
                 f"No index of {self.folder} holds {listed or 'an item, because no id was given'}. "
-                "Check the ids: silohash search --json prints them."
+                f"Check the ids: silohash search --json prints them.{f' {WITH_COMMA}' if len(names) > 1 else ''}"
             )
         return removed
 

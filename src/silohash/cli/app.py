@@ -25,7 +25,7 @@ from silohash.cli import (
     study,
     train,
 )
-from silohash.cli.console import print_status
+from silohash.cli.console import print_status, replace_unencodable
 from silohash.cli.help import Commands
 from silohash.optional import missing_package, sentence
 from silohash.types import UserError
@@ -87,6 +87,7 @@ def main() -> None:
 
     If the reader of the output has closed it, as ``head`` does, exit with 1 and without a message.
     """
+    replace_unencodable()
     try:
         try:
             app()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
@@ -24,6 +26,18 @@ MOST_CELLS = 10_000
 """Upper limit on the width of a table where there is no terminal."""
 
 
+def replace_unencodable() -> None:
+    """Print a question mark for each character that the encoding of an output does not have, instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not _is_unicode(stream):
+            stream.reconfigure(errors="replace")
+
+
+def _is_unicode(stream: TextIO | None) -> bool:
+    """Return whether the encoding of an output has all characters."""
+    return stream is None or (stream.encoding or "utf").lower().startswith("utf")
+
+
 def print_status(text: str) -> None:
     """Print a line on standard error, with invisible characters replaced by their code points."""
     typer.echo(visible_lines(text), err=True)
@@ -35,8 +49,12 @@ def print_result(text: str) -> None:
 
 
 def print_json(content: dict[str, Any]) -> None:
-    """Print one JSON document on standard output. NaN and infinity become null, and invisible characters are escaped."""
-    document = json.dumps({"schema": SCHEMA, **_finite(content)}, ensure_ascii=False, indent=1, default=str)
+    """Print one JSON document on standard output.
+
+    NaN and infinity become null. Invisible characters are escaped, as are all but ASCII if the output cannot hold them.
+    """
+    ascii_only = not _is_unicode(sys.stdout)
+    document = json.dumps({"schema": SCHEMA, **_finite(content)}, ensure_ascii=ascii_only, indent=1, default=str)
     typer.echo(visible_json(document))
 
 

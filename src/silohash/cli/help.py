@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from silohash.visible import visible
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -33,11 +35,21 @@ class Command(TyperCommand):
     """A command whose help page shows ``RUN``, where typer shows ``{RUN}`` and ``RUN <path>``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401  typer's context, whose class has moved
-        """Parse the arguments. A second setting behind one ``--set`` is an error that says how to give it."""
+        """Parse the arguments.
+
+        A second setting behind one ``--set`` and an argument that begins with a dash are errors that say how to give them.
+        """
         for option, first, second in zip(args, args[1:], args[2:], strict=False):
             if option == "--set" and SETTING_GIVEN.match(second):
                 ctx.fail(f"Repeat --set before each setting: --set {first} --set {second}")
-        return super().parse_args(ctx, args)
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as raised:
+            error: Any = raised  # its class has moved too
+            if type(error).__name__ == "NoSuchOption" and any(map(_is_argument, self.params)):
+                ctx.fail(f"{error.format_message()}. {_dash_remedy(ctx.command_path, given, error.option_name)}")
+            raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401  as above
         """Return the parts of the usage line after the name of the command."""
@@ -102,6 +114,17 @@ def _with_range_in_words(text: str) -> str:
         ('Runs at the same time.  [default: 1; 1 to 64]', '[at least 0]')
     """
     return re.sub(r"\bx>=(\d+)", r"at least \1", re.sub(r"(\d+)<=x<=(\d+)", r"\1 to \2", text))
+
+
+def _dash_remedy(command: str, args: list[str], option: str) -> str:
+    """Return how to give an argument that begins with a dash, and was taken for an option.
+
+    Example:
+        >>> _dash_remedy("silohash search", ["RUN", "-5 degrees"], "-5")
+        'An argument that begins with a dash must follow --, after all options: silohash search … -- "-5 degrees"'
+    """
+    taken = next((arg for arg in args if arg.startswith("-") and option.lstrip("-") in arg), option)
+    return f'An argument that begins with a dash must follow --, after all options: {command} … -- "{visible(taken)}"'
 
 
 def _is_argument(parameter: Any) -> bool:  # noqa: ANN401  a parameter of typer

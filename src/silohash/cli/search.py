@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from dataclasses import asdict
@@ -93,7 +94,8 @@ def index(
         list[str] | None,
         typer.Option(
             metavar="IDS",
-            help="Remove items instead: ids separated by commas, or @FILE with one id per line. Can be repeated.",
+            help="Remove items instead: ids separated by commas, or @FILE with one id per line, which may contain commas. "
+            "Can be repeated.",
         ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
@@ -229,6 +231,8 @@ def search(
         )
     if as_json:
         print_json(_document(hits))
+        if hits.unread is not None:
+            print_status(str(hits.unread))
     elif files or null:
         print_paths(hits, end="\0" if null else "\n")
     else:
@@ -276,7 +280,7 @@ def _ids(given: list[str]) -> list[str]:
 
 def _lines(path: Path) -> list[str]:
     remedy = "--remove @FILE takes a UTF-8 text file with one id per line."
-    return read_text(path, remedy=remedy, missing=remedy).splitlines()
+    return read_text(path, remedy=remedy, missing=remedy).split("\n")
 
 
 def _remove(run: TrainedRun, ids: list[str], *, as_json: bool) -> None:
@@ -290,7 +294,10 @@ def _remove(run: TrainedRun, ids: list[str], *, as_json: bool) -> None:
     for silo, names in removed.items():
         print_result(visible(f"{silo}: removed {', '.join(names)}"))
     if missing:
-        print_status(visible(f"Not found in any index: {', '.join(missing)}"))
+        from silohash.api.runs import WITH_COMMA
+
+        remedy = f". {WITH_COMMA}" if len(ids) > 1 else ""
+        print_status(visible(f"Not found in any index: {', '.join(missing)}{remedy}"))
     print_status("Indexing the run again adds removed items again, unless they are removed from the archive too.")
 
 
@@ -315,6 +322,7 @@ def _document(hits: Hits) -> dict[str, Any]:
         "limited_silos": dict(hits.limited_silos),
         "comparable": hits.comparable,
         "unknown_words": None if hits.unknown_words is None else list(hits.unknown_words),
+        "unread": None if hits.unread is None else asdict(hits.unread),
     }
 
 
@@ -371,7 +379,7 @@ def print_paths(hits: Hits, *, end: str) -> None:
             f"None of the {len(hits):,} hits has a picture file on this machine. Leave out --files to see the hits."
         )
     for path in paths:
-        typer.echo(visible(str(path)) if sys.stdout.isatty() else str(path), nl=False)
+        typer.echo(visible(str(path)) if sys.stdout.isatty() else os.fsencode(path), nl=False)
         typer.echo(end, nl=False)
     if len(paths) < len(hits):
         print_status(f"{len(hits) - len(paths):,} of {len(hits):,} hits do not have a picture file on this machine.")

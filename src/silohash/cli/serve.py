@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from logging import DEBUG, INFO
 from pathlib import Path
@@ -89,11 +90,12 @@ def serve(
 
 
 def require_page() -> None:
-    """Check that the packages of the search page are installed.
+    """Check that the search page can be served: the operating system, and the packages.
 
     Raises:
-        UserError: if one is not.
+        UserError: if it cannot.
     """
+    _refuse_windows("serve")
     for package in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):
         require(package, "The search page")
 
@@ -132,6 +134,7 @@ def silo(
     The process dials out to the federation's bus. Nothing needs to reach it from outside. With the folder of a training kit
     in place of a config, it trains with the federation instead. If the config names the kit (training), it does both.
     """
+    _refuse_windows("silo")
     if config.is_dir():
         _run_kit(config)
         return
@@ -204,6 +207,7 @@ def hub(
     If there are accounts beside the config (silohash account), people sign in and programs send tokens. Otherwise the API
     and the page are open, and listen on addresses of this machine only.
     """
+    _refuse_windows("hub")
     _require_bus()
     from silohash.files import write_text
     from silohash.service.config import read_hub_config
@@ -353,7 +357,17 @@ def server(
 
     It sends models to silos and adds up what they send. It does not see data. If its process dies, it is started again.
     """
+    _refuse_windows("server")
     _run_kit(kit)
+
+
+def _refuse_windows(command: str) -> None:
+    """Check that the system has the signals and locks on which the services rely."""
+    if sys.platform == "win32":
+        raise UserError(
+            f"silohash {command} does not run on Windows, whose processes do not receive the signals that it needs. Run it "
+            "on Linux, in the Windows Subsystem for Linux or in a container."
+        )
 
 
 def _require_training() -> None:

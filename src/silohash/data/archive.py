@@ -14,6 +14,7 @@ import numpy.typing as npt
 from silohash.data.regions import Regions
 from silohash.files import digest_arrays, digest_json
 from silohash.types import Modality, Rows, UserError
+from silohash.visible import visible
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -99,9 +100,9 @@ class ArchiveCard:
     licence: str
     protocol: str = "default"
     digest: str = ""
-    skipped: Sequence[str] = ()
-    notes: Mapping[str, str] = field(default_factory=dict)
-    warnings: Sequence[str] = ()
+    skipped: Sequence[str] = field(default=(), repr=False)
+    notes: Mapping[str, str] = field(default_factory=dict, repr=False)
+    warnings: Sequence[str] = field(default=(), repr=False)
 
     def remarks(self) -> list[str]:
         """Return what a user needs to know about how the archive was read, one line per warning and skipped row."""
@@ -188,6 +189,15 @@ class Archive:
     def __len__(self) -> int:
         """Return the number of items."""
         return len(self.ids)
+
+    def __repr__(self) -> str:
+        """Return the numbers of items, labels and rows per split, in two lines."""
+        held = f"{self.has_image.sum():,} with an image, {self.has_text.sum():,} with a text"
+        splits = ", ".join(f"{name} {len(rows):,}" for name, rows in self.splits.items())
+        return (
+            f'Archive("{visible(self.card.name)}": {len(self):,} items, {held}, {len(self.label_names):,} labels,\n'
+            f"  splits: {visible(splits) or 'none'})"
+        )
 
     def _columns(self) -> Iterator[tuple[str, Pictures | Regions | npt.NDArray[np.generic]]]:
         given = ("image", "text", "labels", "has_image", "has_text", "captions", "preview")

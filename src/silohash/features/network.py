@@ -30,6 +30,7 @@ from silohash.features.onnx_network import OnnxNetwork, cached_network
 from silohash.features.text import query_text, texts_of
 from silohash.features.token_vectors import TokenVectors
 from silohash.features.vector_cache import NetworkVectors, VectorCache
+from silohash.features.word_pieces import WordPieces
 from silohash.files import digest_bytes, digest_json
 from silohash.optional import require
 from silohash.stamps import PICTURE_RULE
@@ -259,6 +260,11 @@ class NetworkFeatures:
     def modality(self) -> Modality:
         """The modality of the inputs."""
         return self.given.modality
+
+    @property
+    def pieces(self) -> WordPieces | None:
+        """The tokenizer, or None for networks that do not read word pieces. It is taken from the cache where possible."""
+        return getattr(self.source.stored_network(self.key) or self.source.network(), "pieces", None)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -87,6 +87,11 @@ class OnnxNetwork:
         return self.record.key
 
     @property
+    def pieces(self) -> WordPieces | None:
+        """The tokenizer, or None for pictures."""
+        return self.record.pieces
+
+    @property
     def width(self) -> int:
         """The length of a vector."""
         return self.record.width
@@ -104,9 +109,8 @@ class OnnxNetwork:
         """
         if self.record.preparation is not None:
             return {"inputs": np.stack([self.record.preparation.draw(query_picture(value)) for value in values])}
-        assert self.record.pieces is not None  # noqa: S101  exactly one of them is set
-        pieces = self.record.pieces
-        return {"inputs": pieces.ids([query_text(value) for value in values], width=pieces.most)}
+        assert self.pieces is not None  # noqa: S101  exactly one of them is set
+        return {"inputs": self.pieces.ids([query_text(value) for value in values], width=self.pieces.most)}
 
     def embed(self, batch: Arrays, device: str = "cpu", *, half: bool = False) -> npt.NDArray[np.float32]:
         """Return the vectors, ``(n, width)`` float32. They are computed on the CPU in 32 bits."""

@@ -16,6 +16,7 @@ from silohash.features.base import Value, blocks, known, stored_sums
 from silohash.features.words import WordRule, bucket_of, digest_of
 from silohash.files import read_text
 from silohash.types import Arrays, Modality, Rows, UserError
+from silohash.visible import visible
 
 BLOCK_ROWS = 4_096
 MOST_BUCKETS = 1 << 20
@@ -326,11 +327,15 @@ def query_text(value: Value) -> str:
     """Return a query that is a text.
 
     Raises:
-        UserError: If the query is not a text.
+        UserError: If the query is not a text, or holds bytes that could not be decoded or half of a pair of surrogates.
     """
     if not isinstance(value, str):
         what = "a vector" if isinstance(value, np.ndarray) else "a picture"
         raise UserError(f"The run was trained on texts, and the query is {what}. Pass a text.")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"The text {visible(value[:80])} is not valid Unicode. Give it in UTF-8.") from error
     return value
 
 

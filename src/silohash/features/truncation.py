@@ -1,43 +1,91 @@
-"""Count the texts of an archive that are longer than a published model reads."""
+"""Texts that are longer than the text model reads: those of an archive are counted, and the end of a query is named."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from silohash.data.archive import Archive, is_features
-from silohash.features.base import Featuriser, blocks
-from silohash.features.network import NetworkFeatures
-from silohash.features.tokens import TokenFeatures
-from silohash.features.word_pieces import WordPieces
+from silohash.features.base import Featuriser, Value, blocks
 from silohash.types import Modality
 
 BLOCK_ROWS = 4_096
+MOST_SHOWN = 120
+"""Number of characters of an unread end that a message shows."""
+
+
+@dataclass(frozen=True)
+class Unread:
+    """The end of a query that the text model does not read.
+
+    Attributes:
+        text: The end.
+        limit: Number of words or word pieces after which the model stops.
+        unit: ``words`` or ``word pieces``.
+    """
+
+    text: str
+    limit: int
+    unit: str
+
+    def __str__(self) -> str:
+        """Return a sentence that names the end."""
+        shown = self.text if len(self.text) <= MOST_SHOWN else f"{self.text[:MOST_SHOWN]}…"
+        read = f"the {self.limit} {self.unit} that the text model reads"
+        return f"The query is longer than {read}. Its end was not read: “{shown}”"
+
+
+@runtime_checkable
+class _Reader(Protocol):
+    """What reads a limited part of a text. Word pieces include the special ones at both ends."""
+
+    @property
+    def most(self) -> int: ...
+
+    @property
+    def unit(self) -> str: ...
+
+    def unread(self, texts: Sequence[str]) -> list[str]:
+        """Return the end of each text that is not read, or an empty string."""
+        ...
 
 
 def truncation_remark(archive: Archive, featurisers: Mapping[Modality, Featuriser]) -> str:
     """Return a sentence on the texts whose end the model does not read, or an empty string if it reads all of them."""
-    pieces = _pieces_of(featurisers.get("text"))
     texts = archive.text
-    if pieces is None or not isinstance(texts, np.ndarray) or is_features(texts):
+    if not isinstance(texts, np.ndarray) or is_features(texts):
+        return ""
+    reader = _reader_of(featurisers.get("text"))
+    if reader is None:
         return ""
     rows = np.flatnonzero(archive.has_text)
-    count = sum(pieces.truncated(texts[block].tolist()) for _, block in blocks(rows, BLOCK_ROWS))
+    count = sum(sum(map(bool, reader.unread(texts[block].tolist()))) for _, block in blocks(rows, BLOCK_ROWS))
     if not count:
         return ""
     which = "1 text is" if count == 1 else f"{count:,} texts are"
     return (
-        f"{which} longer than the {pieces.most} word pieces that the text model reads ({archive.card.name}). "
+        f"{which} longer than the {reader.most} {reader.unit} that the text model reads ({archive.card.name}). "
         "Only their beginning is encoded."
     )
 
 
-def _pieces_of(featuriser: Featuriser | None) -> WordPieces | None:
-    """Return the tokenizer of a featurizer, or None if it does not use word pieces."""
-    if isinstance(featuriser, TokenFeatures):
-        return featuriser.pieces
-    if isinstance(featuriser, NetworkFeatures) and featuriser.modality == "text":
-        pieces = getattr(featuriser.source.network(), "pieces", None)
-        return pieces if isinstance(pieces, WordPieces) else None
-    return None
+def unread_end(featuriser: Featuriser | None, value: Value) -> Unread | None:
+    """Return the end of a query that the model does not read, or None if it reads all of the query.
+
+    Raises:
+        UserError: As `Featuriser.encode_one`, if the query cannot be encoded either.
+    """
+    reader = _reader_of(featuriser) if isinstance(value, str) else None
+    if reader is None:
+        return None
+    [end] = reader.unread([str(value)])
+    return Unread(end, reader.most, reader.unit) if end else None
+
+
+def _reader_of(featuriser: Featuriser | None) -> _Reader | None:
+    """Return what reads the texts of a featurizer, or None if it reads all of a text."""
+    reader = getattr(featuriser, "pieces", featuriser)
+    return reader if isinstance(reader, _Reader) else None

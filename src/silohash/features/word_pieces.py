@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,8 @@ class WordPieces:
     most: int
     padding: int
 
+    unit: ClassVar[str] = "word pieces"
+
     def ids(self, texts: Sequence[str], *, width: int | None = None) -> npt.NDArray[np.int32]:
         """Return the ids of the pieces, ``(n, width)`` int32, padded with `PADDING`.
 
@@ -55,9 +57,14 @@ class WordPieces:
             ids[place, : len(row)] = row
         return ids
 
-    def truncated(self, texts: Sequence[str]) -> int:
-        """Return the number of texts with more than `most` pieces."""
-        return sum(bool(encoding.overflowing) for encoding in self._opened.encode_batch(list(texts)))
+    def unread(self, texts: Sequence[str]) -> list[str]:
+        """Return the end of each text that is beyond `most` pieces; empty for a text that is read to its end."""
+        found = self._opened.encode_batch(list(texts))
+        ends = [max((end for _, end in encoding.offsets), default=0) for encoding in found]
+        return [
+            text[end:].strip() if encoding.overflowing else ""
+            for text, end, encoding in zip(texts, ends, found, strict=True)
+        ]
 
     @cached_property
     def _opened(self) -> Tokenizer:

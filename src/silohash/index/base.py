@@ -121,6 +121,11 @@ class Neighbors:
     distances: Distances
     ties_at_cut: npt.NDArray[np.int64]
 
+    def __repr__(self) -> str:
+        """Return the numbers of queries and of items per query, in one line."""
+        queries, k = self.keys.shape
+        return f"Neighbors(the nearest {k:,} items of {queries:,} queries: keys, distances, ties_at_cut)"
+
 
 class Index(Protocol):
     """Store codes under keys and search them by Hamming distance."""

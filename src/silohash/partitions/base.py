@@ -100,6 +100,14 @@ class Partition:
         """Return the number of silos."""
         return len(self.silos)
 
+    def __repr__(self) -> str:
+        """Return the kind, the seed, and the numbers of silos and of their items, in one line."""
+        items = [len(silo.rows) for silo in self.silos]
+        return (
+            f"Partition({self.kind}, seed {self.seed}: {len(self):,} silos with {min(items, default=0):,} to "
+            f"{max(items, default=0):,} items)"
+        )
+
     def check(self, archive: Archive) -> None:
         """Check that the partition was made for this archive.
 

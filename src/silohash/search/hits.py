@@ -17,6 +17,8 @@ from silohash.types import Modality, Target, UserError
 if TYPE_CHECKING:
     from PIL import Image
 
+    from silohash.features.truncation import Unread
+
 T = TypeVar("T")
 
 CANDIDATES = 100
@@ -161,6 +163,7 @@ class Hits:
         scores: the score of each item, in descending order; None if silos compared codes only.
         unknown_words: words of the query that no training text held. They do not carry weight. None if the run was
             trained by an earlier version, which cannot recognize them.
+        unread: the end of a query that is longer than the text model reads. None if all of it was read.
         folders: folders on this machine in which the picture files of each silo may lie.
     """
 
@@ -176,6 +179,7 @@ class Hits:
     ranks: tuple[int, ...] | None = None
     scores: tuple[float, ...] | None = None
     unknown_words: tuple[str, ...] | None = ()
+    unread: Unread | None = None
     folders: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
 
     def __len__(self) -> int:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from pydantic import BaseModel
 
 from silohash.encode.node_files import forgetting
+from silohash.features.truncation import unread_end
 from silohash.files import PART, read_json
 from silohash.index.engines import read_index_config
 from silohash.index.listing import LISTING, Listing, read_listing
@@ -179,10 +180,9 @@ def ask_run(
         UserError: if the run is not indexed, the value cannot be encoded, or no training text held any word of it.
     """
     nodes = open_nodes(run.index_folder) if nodes is None else nodes
-    unknown = query_words(run.model.featurisers.get(query_modality), value, lambda: _captions(nodes))
-    queries: dict[str, Query] = {}
-    by_model: dict[str, Query] = {}
-    missing: dict[str, str] = {}
+    featuriser = run.model.featurisers.get(query_modality)
+    unknown = query_words(featuriser, value, lambda: _captions(nodes))
+    queries, by_model, missing = dict[str, Query](), dict[str, Query](), dict[str, str]()
     known: MutableMapping[str, Encoder] = {} if encoders is None else encoders
     for node in nodes:
         try:
@@ -201,6 +201,7 @@ def ask_run(
         hits,
         missing_silos=dict(sorted({**hits.missing_silos, **missing}.items())),
         unknown_words=unknown,
+        unread=unread_end(featuriser, value),
         folders=picture_folders(run, nodes),
     )
 

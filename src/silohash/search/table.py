@@ -72,8 +72,10 @@ def shown_path(path: Path) -> str:
 
 
 def notes(hits: Hits) -> list[str]:
-    """Return sentences about what a result leaves out: unknown words, ties, silos that did not answer, limits, the order."""
+    """Return sentences about what a result leaves out: words of the query, ties, missing silos, limits, the order."""
     found = [_about_words(hits)] if hits.unknown_words != () else []
+    if hits.unread is not None:
+        found.append(str(hits.unread))
     if hits.ties_at_cut:
         last = f"{hits.places[-1]} bits" if hits.comparable else f"rank {hits.places[-1]}"
         found.append(f"Not shown: {hits.ties_at_cut:,} more at {last}. Increase k to see more.")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from silohash.features.text import BagOfWords
+from silohash.features.truncation import Unread, unread_end
 from silohash.search.answers import decode_code, decode_hits, decode_item, decode_status
 from silohash.search.bus import Bus, Reader, Replies, ignore
 from silohash.search.hits import Hits, Query, Reason, silent
@@ -61,6 +62,7 @@ class _Encoded:
         codes: maps each silo to the code with which it is searched.
         missing: maps each silo without a code to the reason.
         unknown_words: words of the query that do not occur in any training text; None if they are not known.
+        unread: the end of the query that the text model did not read; None if it read all of it.
         content: the words or regions of the query, ``(1, ...)``, with which silos score items; None to compare codes only.
         scored: modality of the items that are scored, the other one than that of the query.
     """
@@ -68,6 +70,7 @@ class _Encoded:
     codes: Mapping[str, Code]
     missing: Mapping[str, str] = field(default_factory=dict)
     unknown_words: tuple[str, ...] | None = ()
+    unread: Unread | None = None
     content: np.ndarray | None = None
     scored: Modality = "image"
 
@@ -193,11 +196,14 @@ class HubBackend:
 
     def _encode(self, value: Value, modality: Modality, silos: Sequence[str], target: Target) -> _Encoded:
         """Return the codes of a query, its words that no training text held and, if silos score items, its content."""
-        unknown = query_words(self._run.model.featurisers.get(modality), value, self._captions)
-        encoded = replace(self._codes(value, modality, silos), unknown_words=unknown)
+        featuriser = self._run.model.featurisers.get(modality)
+        unknown = query_words(featuriser, value, self._captions)
+        codes = self._codes(value, modality, silos)
+        encoded = replace(codes, unknown_words=unknown, unread=unread_end(featuriser, value))
         if not self._run.model.record.spec.scores_pairs or target == modality:
             return encoded
-        content = self._run.model.featurisers[modality].encode_one(value)
+        assert featuriser is not None  # noqa: S101  it has encoded the query
+        content = featuriser.encode_one(value)
         return replace(encoded, content=content, scored="image" if modality == "text" else "text")
 
     def _codes(self, value: Value, modality: Modality, silos: Sequence[str]) -> _Encoded:
@@ -273,7 +279,13 @@ class HubBackend:
         page = merged.page(options.offset) if options.offset else merged
         missing = dict(sorted({**page.missing_silos, **encoded.missing}.items()))
         limited = dict(sorted({**page.limited_silos, **_stated(refusals, page)}.items()))
-        return replace(page, missing_silos=missing, limited_silos=limited, unknown_words=encoded.unknown_words)
+        return replace(
+            page,
+            missing_silos=missing,
+            limited_silos=limited,
+            unknown_words=encoded.unknown_words,
+            unread=encoded.unread,
+        )
 
     async def _refusals(self, encoded: _Encoded) -> dict[str, str]:
         """Return the silos that are not sent the words or regions of a query, with the reasons."""

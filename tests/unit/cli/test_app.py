@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import signal
@@ -325,3 +326,22 @@ def test_another_missing_module_is_a_defect(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sys.modules["silohash.cli.app"], "app", fails)
     with pytest.raises(ModuleNotFoundError):
         main()
+
+
+def test_a_console_that_is_neither_utf8_nor_ascii(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "big5"}
+    command = [sys.executable, "-m", "silohash.cli"]
+    listed = subprocess.run([*command, "list", "--json"], capture_output=True, env=environment, timeout=300)
+    assert (listed.returncode, listed.stderr) == (0, b"")
+    assert json.loads(listed.stdout.decode("big5"))
+    missing = subprocess.run([*command, "search", "\U0001f600", "x"], capture_output=True, env=environment, timeout=300)
+    assert missing.returncode == 2
+    assert b"Traceback" not in missing.stderr
+
+
+@pytest.mark.parametrize("text", ["-5 degrees", "-disc", "- 5", "--disc"])
+def test_a_query_that_begins_with_a_dash(text: str) -> None:
+    said = silohash("search", "run", text)
+    assert said.code == 2
+    assert f' search … -- "{text}"' in " ".join(said.err.split())
+    assert "does not hold a run" in silohash("search", "run", "--", text).err

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,37 @@ def test_json_has_null_for_figures_that_are_not_finite(capsys: pytest.CaptureFix
     text = capsys.readouterr().out
     assert json.loads(text) == {"schema": 1, "a": [None, 1.5, {"b": None}], "c": [2], "d": "x", "e": "é"}
     assert "é" in text
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "big5", "iso-8859-7", "cp437"])
+def test_encodings_without_all_characters(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = {name: io.TextIOWrapper(io.BytesIO(), encoding) for name in ("stdout", "stderr")}
+    for name, stream in written.items():
+        monkeypatch.setattr(sys, name, stream)
+    console.replace_unencodable()
+    console.print_result("a \U0001f600 b")
+    console.print_status("c \U0001f600 d")
+    console.print_json({"text": "na\u00efve \U0001f600"})
+    table = Table("name")
+    table.add_row("e \U0001f600 f")
+    console.print_table(table)
+    console.console().print("g \U0001f600 h")
+    contents = {}
+    for name, stream in written.items():
+        stream.flush()
+        contents[name] = stream.buffer.getvalue().decode(encoding)
+    out, err = contents["stdout"], contents["stderr"]
+    assert out.startswith("a ? b\n{")
+    assert json.loads(out[out.index("{") : out.index("}") + 1])["text"] == "na\u00efve \U0001f600"
+    assert "e ? f" in out
+    assert err == "c ? d\ng ? h\n"
+
+
+def test_unicode_outputs_keep_all_characters(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    monkeypatch.setattr(sys, "stdout", stream)
+    console.replace_unencodable()
+    assert stream.errors == "strict"
 
 
 def test_spinner_is_a_plain_line_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,13 +10,13 @@ import stat
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from silohash.cli.serve import serve
+from silohash.cli.serve import hub, serve, server, silo
 from silohash.service.accounts.store import Accounts
 from silohash.service.nats_server import public_key
 from silohash.types import UserError
@@ -30,6 +30,13 @@ def test_other_addresses_are_refused(tmp_path: Path) -> None:
     for host in ("0.0.0.0", "192.168.0.7", "example.org", ""):  # noqa: S104
         with pytest.raises(UserError, match=r"listens only on addresses of this machine"):
             serve(tmp_path, host=host)
+
+
+@pytest.mark.parametrize("command", [serve, silo, hub, server])
+def test_windows_is_refused(command: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "win32")
+    with pytest.raises(UserError, match=f"silohash {command.__name__} does not run on Windows.* Run it on Linux"):
+        command(tmp_path)
 
 
 def test_what_is_not_a_run_is_refused(tmp_path: Path) -> None:

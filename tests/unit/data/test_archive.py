@@ -49,6 +49,17 @@ def test_queries_stand_in_the_database_only_where_that_is_said() -> None:
     assert archive(splits=splits, query_in_database=True).split("database").tolist() == [0, 1]
 
 
+def test_an_archive_prints_as_two_lines() -> None:
+    made = archive(card=replace(CARD, name="t\x1boy", skipped=("row 7: bad",) * 1000, notes={"relevant": "x" * 1000}))
+    assert repr(made) == (
+        'Archive("t⟨U+001B⟩oy": 4 items, 4 with an image, 4 with a text, 2 labels,\n'
+        "  splits: query 1, database 3, train 2)"
+    )
+    assert "1 with a text" in repr(archive(has_text=np.array([True, False, False, False])))
+    assert "splits: none" in repr(archive(splits={}))
+    assert len(repr(made.card)) < 200
+
+
 def test_archive_answers_what_it_holds() -> None:
     toy = archive()
     assert len(toy) == 4

@@ -32,7 +32,9 @@ def picture(width: int, height: int) -> Image.Image:
 @pytest.mark.parametrize("size", [(70, 47), (47, 70), (64, 64), (33, 500)])
 def test_pixels_are_those_of_the_published_processor(tmp_path, kind, settings, size):
     transformers = pytest.importorskip("transformers")
-    processor = getattr(transformers, f"{kind}ImageProcessorPil")(**settings)
+    name = f"{kind}ImageProcessorPil"  # without Pil before version 5
+    processor = getattr(transformers, name, None) or getattr(transformers, name.removesuffix("Pil"))
+    processor = processor(**settings)
     processor.save_pretrained(tmp_path)
     preparation = read_preparation(tmp_path)
     expected = processor(picture(*size), return_tensors="np")["pixel_values"][0]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from silohash.features.base import add_statistics
-from silohash.features.text import BagOfWords
+from silohash.features.text import BagOfWords, query_text
 from silohash.features.words import WordRule, bucket_of, digest_of
 from silohash.types import UserError
 
@@ -338,3 +338,10 @@ def test_hashed_words_of_few_texts_are_left_out_by_their_bucket():
     np.testing.assert_array_equal(restored.transform(TEXTS, ALL), dense)
     assert "min_texts" not in BagOfWords().state()[1]
     assert BagOfWords(min_texts=3).knows("never read")
+
+
+@pytest.mark.parametrize("text", ["red \ud83d tree", "red \udcff"])
+def test_queries_that_are_not_unicode_are_refused(text):
+    with pytest.raises(UserError, match=r"The text red ⟨U\+D.* is not valid Unicode. Give it in UTF-8"):
+        query_text(text)
+    assert query_text("red 😀") == "red 😀"

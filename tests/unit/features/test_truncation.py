@@ -11,8 +11,10 @@ import pytest
 pytest.importorskip("transformers")
 
 from silohash.data.archive import Archive
+from silohash.encode.network_saving import save_networks
 from silohash.features import featuriser, truncation
-from silohash.features.truncation import truncation_remark
+from silohash.features.network import NetworkFeatures
+from silohash.features.truncation import Unread, truncation_remark, unread_end
 from tests import backbones
 from tests.archives import made_up_archive
 
@@ -52,6 +54,44 @@ def test_texts_of_a_frozen_network(folder: Path, archive: Archive, monkeypatch: 
     assert truncation_remark(archive, {"text": found}) == ""
     long = replace(archive, text=np.array(["a " * 20, *TEXTS[1:]]))
     assert truncation_remark(long, {"text": found}).startswith("1 text is longer than the 12 word pieces")
+
+
+def test_the_end_of_a_query_is_named(folder: Path, archive: Archive) -> None:
+    found = featuriser("text", archive.text, {"kind": "tokens", "model": str(folder), "length": 5})
+    end = unread_end(found, "a red tree on the Blue tree")
+    assert end == Unread("on the Blue tree", 5, "word pieces")
+    assert str(end) == (
+        "The query is longer than the 5 word pieces that the text model reads. Its end was not read: “on the Blue tree”"
+    )
+    assert unread_end(found, "a red tree") is None
+    assert str(Unread("x" * 121, 5, "words")).endswith(f"“{'x' * 120}…”")
+
+
+def test_the_end_of_a_query_is_known_without_the_models_folder(
+    folder: Path, archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SILOHASH_CACHE", str(folder.parent / "cache"))
+    made = featuriser("text", archive.text, {"kind": "huggingface", "model": str(folder)})
+    assert isinstance(made, NetworkFeatures)
+    save_networks({"text": made}, print)
+    again = NetworkFeatures.from_state(*made.state())
+    monkeypatch.setattr(again.source, "network", None)  # where there is no torch
+    assert unread_end(again, "a red " * 5 + "violin") == Unread("violin", 12, "word pieces")
+
+
+def test_words_of_a_fixed_number(archive: Archive) -> None:
+    words = featuriser("text", archive.text, {"kind": "words", "length": 6})
+    assert unread_end(words, "a red tree on the Blue tree") == Unread("the blue tree", 4, "words")
+    assert truncation_remark(archive, {"text": words}).startswith(
+        "2 texts are longer than the 4 words that the text model"
+    )
+
+
+def test_pictures_and_vectors_have_no_end(archive: Archive) -> None:
+    words = featuriser("text", archive.text, {"kind": "words", "length": 6})
+    assert unread_end(words, np.zeros(900)) is None
+    assert unread_end(None, "a red tree") is None
+    assert unread_end(featuriser("text", archive.text, {}), "a " * 5000) is None
 
 
 def test_models_without_word_pieces_read_everything(archive: Archive) -> None:

@@ -48,6 +48,12 @@ def test_long_texts_keep_both_ends(folder: Path) -> None:
     assert pieces.ids(["red blue tree violin"]).tolist() == [ids_of("red", "blue")]
 
 
+def test_the_end_that_is_not_read_is_returned_as_it_was_written(folder: Path) -> None:
+    texts = ["red Blue  tree, Violin", "red blue", "", "two ÄÖ 😀 parrots"]
+    assert read_word_pieces(folder, 4).unread(texts) == ["tree, Violin", "", "", "😀 parrots"]
+    assert read_word_pieces(folder).unread([]) == []
+
+
 def test_the_limit_of_the_model_counts(folder: Path) -> None:
     assert read_word_pieces(folder).most == 12
     assert read_word_pieces(folder, 13).most == 12
@@ -86,9 +92,7 @@ def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
         read_word_pieces(tmp_path)
 
 
-def test_texts_with_more_pieces_than_the_limit_are_counted(folder: Path) -> None:
+def test_texts_with_more_pieces_than_the_limit_have_an_end(folder: Path) -> None:
     pieces = read_word_pieces(folder, 5)
     texts = ["", "a", "a red tree", "a red tree on", "a red tree on the tree"]
-    assert [pieces.truncated([text]) for text in texts] == [0, 0, 0, 1, 1]
-    assert pieces.truncated(texts) == 2
-    assert pieces.truncated([]) == 0
+    assert [bool(end) for end in pieces.unread(texts)] == [0, 0, 0, 1, 1]

@@ -8,6 +8,7 @@ import pytest
 from silohash.index.base import (
     FORMAT_VERSION,
     IndexManifest,
+    Neighbors,
     allowed_keys,
     check_k,
     check_keys,
@@ -156,3 +157,8 @@ def test_filters_of_servers() -> None:
     assert chosen_keys(np.ones(3, bool), index) is None
     with pytest.raises(UserError, match="one bool per item"):
         chosen_keys(np.ones(2, bool), index)
+
+
+def test_neighbors_print_as_one_line():
+    made = Neighbors(np.zeros((30, 10), np.int64), np.zeros((30, 10), np.int32), np.zeros(30, np.int64))
+    assert repr(made) == "Neighbors(the nearest 10 items of 30 queries: keys, distances, ties_at_cut)"

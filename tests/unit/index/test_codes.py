@@ -36,6 +36,11 @@ def test_words_by_length(bits, name, words):
     assert word_count(bits) == words
 
 
+def test_codes_print_as_one_line():
+    made = Codes(np.zeros((1200, 1), np.uint16), 16, np.arange(1200).astype(str), "text", "ab12")
+    assert repr(made) == "Codes(1,200 text codes of 16 bits, model ab12)"
+
+
 @pytest.mark.parametrize("bits", [8, 256])
 def test_shortest_and_longest_lengths(bits):
     signs = np.where(np.arange(2 * bits).reshape(2, bits) % 3, 1, -1)

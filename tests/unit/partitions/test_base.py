@@ -84,6 +84,11 @@ def test_what_cannot_be_done_is_said(kind, silos, params, message):
         partition(made_up_archive(400), kind, silos, 0, **params)
 
 
+def test_a_partition_prints_as_one_line():
+    made = partition(made_up_archive(401), "iid", 2, 7)
+    assert repr(made) == "Partition(iid, seed 7: 2 silos with 200 to 201 items)"
+
+
 def test_json_and_back():
     archive = made_up_archive(400)
     made = partition(archive, "dirichlet", 3, 0, missing_text=0.3, unpaired=0.3)

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 from rich.cells import cell_len
 
+from silohash.features.truncation import Unread
 from silohash.index.preview import make_preview, preview_url
 from silohash.search.hits import Hits
 from silohash.search.table import as_fields, as_html, as_lines, as_text, notes
@@ -114,6 +115,9 @@ def test_words_without_weight_are_named():
     many = tuple(f"w{number}" for number in range(12))
     assert notes(replace(HITS, unknown_words=many))[0].startswith("w0, w1, ")
     assert "w9 and 2 more words are unknown" in notes(replace(HITS, unknown_words=many))[0]
+    assert notes(replace(HITS, unread=Unread("\x1bfoo", 5, "words"))) == [
+        "The query is longer than the 5 words that the text model reads. Its end was not read: “⟨U+001B⟩foo”"
+    ]
     [note] = notes(replace(HITS, unknown_words=None))
     assert "trained by an earlier version" in note
     assert note in as_html(replace(HITS, unknown_words=None))

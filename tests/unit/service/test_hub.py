@@ -396,6 +396,19 @@ def test_silos_that_accept_words_score_their_items(matching: Run, asked: Callabl
     assert asyncio.run(silos.hub.similar(first.silo, first.id, SearchOptions(k=2))).order == "distance"
 
 
+def test_the_end_of_a_long_query_is_named(matching: Run, asked: Callable[..., Asked]) -> None:
+    local = LocalBackend.open(matching.folder)
+    text = "a dog and a cat " * 20 + "zebra"
+    for backend in (asked(True, True, True).hub, local):
+        assert search(backend, text=TEXT, k=1).unread is None
+        unread = search(backend, text=text, k=1).unread
+        assert unread is not None
+        assert unread.unit == "words"
+        assert len(unread.text.split()) == 101 - unread.limit
+        assert unread.text.endswith("cat zebra")
+    local.close()
+
+
 def test_regions_of_a_picture_find_texts_that_silos_score(matching: Run, asked: Callable[..., Asked]) -> None:
     silos, local = asked(True, True, True), LocalBackend.open(matching.folder)
     shape = matching.model.featurisers["image"].shape

@@ -27,6 +27,10 @@ SLIPS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Names that other tools use for the known columns, in lowercase and without ``_``, ``-``, ``.`` and spaces."""
 
+WITHOUT_A_NAME = " (without a name)"
+PANDAS_UNNAMED = re.compile(r"Unnamed: \d+(_level_\d+)?")
+"""The names that pandas gives to columns without one."""
+
 CLOSEST = 0.8
 """Similarity from which on an unknown name is taken for a misspelled known one."""
 
@@ -56,10 +60,24 @@ def likely_slips(columns: Iterable[str]) -> dict[str, str]:
     return {name: known for name, known in intended.items() if known and known not in given}
 
 
+def named(header: Iterable[str]) -> list[str]:
+    """Return the names of the columns of a table, with a name for each column that does not have one.
+
+    Example:
+        >>> named(["", "text"])
+        ['column 1 (without a name)', 'text']
+    """
+    return [name or f"column {place}{WITHOUT_A_NAME}" for place, name in enumerate(header, 1)]
+
+
 def describe_slips(columns: Iterable[str]) -> list[str]:
-    """Return one sentence per column that is probably misspelled."""
+    """Return one sentence per column that is probably misspelled, and one on the columns without a name."""
+    names = list(columns)
+    unnamed = [name for name in names if not name or name.endswith(WITHOUT_A_NAME) or PANDAS_UNNAMED.fullmatch(name)]
+    listed = ", ".join(f'"{name}"' for name in unnamed)
     return [
-        f'The column "{name}" is not used (did you mean "{known}"?).' for name, known in likely_slips(columns).items()
+        *(f'The column "{name}" is not used (did you mean "{known}"?).' for name, known in likely_slips(names).items()),
+        *([f"A column does not have a name ({listed}). Name it in the first line, or remove it."] if unnamed else []),
     ]
 
 

@@ -144,7 +144,8 @@ class MatFile:
         if len(axes) > 1 and rows > 1:
             raise UserError(
                 f'{self.path}: {len(axes)} axes of "{name}" ({as_shape(shape)}) have the size {rows:,}, so the '
-                "axis of the items is ambiguous. Remove one item from every file, or save the array as .npy."
+                "axis of the items is ambiguous. Remove one item from every file, or write a folder with metadata.csv and "
+                "the array in image.npy or text.npy, whose first axis holds the items."
             )
         return axes[0]
 

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.data.formats.matlab5_check import check_contents, check_variables
+from silohash.data.formats.matlab5_text import joined, read_units
 from silohash.types import UserError
 
 if TYPE_CHECKING:
@@ -118,7 +120,10 @@ class Matlab5Source:
 
     def _load(self, name: str) -> np.ndarray:
         check_contents(self._path, name)
-        value: np.ndarray = _import_scipy_io().loadmat(str(self._path), variable_names=[name], appendmat=False)[name]
+        reader = _import_scipy_io()
+        codec = read_units(self._path, import_module("scipy.io.matlab._mio5_params"))
+        loaded = reader.loadmat(str(self._path), variable_names=[name], appendmat=False, uint16_codec=codec)
+        value: np.ndarray = loaded[name]
         return value
 
     def _value(self, name: str) -> Any:  # noqa: ANN401  an array, or scipy's sparse matrix
@@ -152,7 +157,7 @@ def _plain_string(element: Any, path: Path, name: str) -> str:  # noqa: ANN401  
     if isinstance(element, bytes):
         return element.decode("utf-8", "replace").strip()
     if isinstance(element, str):
-        return element.strip()
+        return joined(element).strip()
     raise UserError(
         f'{path}: a cell of "{name}" holds {type(element).__name__} instead of a string. Use a file of names.'
     )
@@ -215,7 +220,7 @@ class Hdf5Source:
             dataset = file[name]
             values = dataset[()].T if self._is_reversed else dataset[()]
             if _is_characters(dataset):
-                return np.array(["".join(map(chr, line)).strip() for line in values], dtype=np.str_)
+                return np.array([_of_units(line) for line in values], dtype=np.str_)
             if import_h5py().check_ref_dtype(dataset.dtype):
                 texts = [self._cell(file, reference, name) for reference in values.reshape(-1)]
             else:
@@ -230,7 +235,7 @@ class Hdf5Source:
             return self._cell(file, target[()].reshape(-1)[0], name)
         if not _is_characters(target):
             raise UserError(f'{self._path}: a cell of "{name}" does not hold a string. Use a file of names.')
-        return "".join(map(chr, target[()].reshape(-1))).strip()
+        return _of_units(target[()].reshape(-1))
 
 
 Source: TypeAlias = Matlab5Source | Hdf5Source
@@ -241,6 +246,11 @@ def _is_characters(item: Any) -> bool:  # noqa: ANN401  a dataset or a group of 
     """Tell whether an HDF5 item is a MATLAB array of characters."""
     kind = item.attrs.get("MATLAB_class", b"")
     return hasattr(item, "shape") and kind in (b"char", "char") and item.dtype.kind == "u"
+
+
+def _of_units(line: npt.NDArray[np.unsignedinteger[Any]]) -> str:
+    """Return the stripped text of units of UTF-16."""
+    return joined("".join(map(chr, line))).strip()
 
 
 def _empty_shape(dataset: h5py.Dataset) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from silohash.data.formats.cells import CellError, cell_of, holds_picture, labels_of
-from silohash.data.formats.columns import KNOWN, describe_slips
+from silohash.data.formats.columns import KNOWN, describe_slips, named
 from silohash.data.formats.csv_records import Record, read_records
 from silohash.data.links import check_link
 from silohash.names import tidy
@@ -101,7 +101,7 @@ def _csv_rows(path: Path) -> Iterator[MetadataRow]:
     delimiter = max(DELIMITERS, key=(lines or [""])[0].count)
     records = read_records(lines, delimiter, lambda cells: _is_row(path.parent, header, cells))
     for first in records:
-        header += [tidy(name) for name in first.cells]
+        header += named(tidy(name) for name in first.cells)
         _check_header(path, header, first.problem)
         break
     for record in records:

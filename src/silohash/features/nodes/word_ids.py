@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -54,6 +54,7 @@ class WordSequences:
     parses: Path | None = None
 
     kind: ClassVar[str] = "words"
+    unit: ClassVar[str] = "words"
     modality: ClassVar[Modality] = "text"
     options: ClassVar[Mapping[str, Any]] = {
         "length": 32,
@@ -85,6 +86,15 @@ class WordSequences:
     def shape(self) -> tuple[int, ...]:
         """The shape of one text, ``(length,)``, or ``(2, length)`` with heads."""
         return (self.length,) if self.parses is None else (2, self.length)
+
+    @property
+    def most(self) -> int:
+        """The number of words after which a text is cut."""
+        return self.length - 2
+
+    def unread(self, texts: Sequence[str]) -> list[str]:
+        """Return the words of each text that are cut, separated by spaces; empty for a text that is read to its end."""
+        return [" ".join(self.bag.rule.words(text)[self.most :]) for text in texts]
 
     @cached_property
     def size(self) -> int:
@@ -153,7 +163,7 @@ class WordSequences:
     def _fill(self, row: npt.NDArray[np.int32], text: str, parses: Parses | None) -> None:
         """Write a text from its start to its end, at most ``length`` words, and the heads of its words if it has a parse."""
         words = self.bag.rule.words(text)
-        kept = words[: self.length - 2]
+        kept = words[: self.most]
         numbers = row if self.parses is None else row[0]
         numbers[: len(kept) + 2] = [START, *(self._number(word) for word in kept), END]
         heads = None if parses is None else parses.heads(words)

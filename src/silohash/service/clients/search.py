@@ -14,6 +14,7 @@ from urllib.request import Request
 
 import numpy as np
 
+from silohash.features.truncation import Unread
 from silohash.search.hits import Hits
 from silohash.search.inputs import VectorLike
 from silohash.service.clients.calls import TIMEOUT_SECONDS, answer_to, authorization, checked_address
@@ -190,7 +191,7 @@ def _npy(vector: VectorLike) -> bytes:
 def _hits(document: Mapping[str, Any]) -> Hits:
     """Return the hits of a document of results."""
     found: Sequence[Mapping[str, Any]] = document["hits"]
-    by_rank, unknown = document["order"] == "rank", document["unknown_words"]
+    by_rank, unknown, unread = document["order"] == "rank", document["unknown_words"], document.get("unread")
     places = _column(found, "rank" if by_rank else "distance_bits")
     return Hits(
         ids=_column(found, "id"),
@@ -205,6 +206,7 @@ def _hits(document: Mapping[str, Any]) -> Hits:
         ranks=places if by_rank else None,
         scores=_column(found, "score") if document["order"] == "score" else None,
         unknown_words=None if unknown is None else tuple(unknown),
+        unread=None if unread is None else Unread(**unread),
     )
 
 

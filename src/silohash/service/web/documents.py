@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Literal
 
 import numpy as np
@@ -193,6 +194,14 @@ EXAMPLE_HIT: JsonDict = {
 }
 
 
+class UnreadDocument(BaseModel):
+    """The end of a query that the text model did not read, because the query is too long."""
+
+    text: str
+    limit: int = Field(description="Number of words or word pieces after which the model stops.")
+    unit: str = Field(description='"words" or "word pieces"; the latter include those that mark the ends of a text.')
+
+
 class ResultsDocument(BaseModel):
     """The found items in order, and what is missing from the answer."""
 
@@ -208,6 +217,7 @@ class ResultsDocument(BaseModel):
                     "limited_silos": {},
                     "ties_at_cut": 0,
                     "unknown_words": [],
+                    "unread": None,
                     "model_digests": ["dcc6263db1af9e1c24bf2c12c595fa8e"],
                 }
             ]
@@ -224,6 +234,7 @@ class ResultsDocument(BaseModel):
     limited_silos: dict[str, str] = Field(description="Silos that released less than requested, with the reason.")
     ties_at_cut: int = Field(description="Number of further items at the place of the last hit.")
     unknown_words: list[str] | None = Field(description="Words that carry no weight; null if they are not known.")
+    unread: UnreadDocument | None = Field(description="The end of a query that is longer than the text model reads.")
     model_digests: list[str] = Field(description="The models whose codes were compared.")
 
     @classmethod
@@ -238,6 +249,7 @@ class ResultsDocument(BaseModel):
             limited_silos=dict(hits.limited_silos),
             ties_at_cut=hits.ties_at_cut,
             unknown_words=None if hits.unknown_words is None else list(hits.unknown_words),
+            unread=None if hits.unread is None else UnreadDocument.model_construct(**asdict(hits.unread)),
             model_digests=sorted(hits.model_digests),
         )
 

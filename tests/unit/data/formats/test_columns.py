@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from silohash.data.formats.columns import KNOWN, SLIPS, describe_slips, intended_column, likely_slips, unused_columns
+from silohash.data.formats.columns import (
+    KNOWN,
+    SLIPS,
+    describe_slips,
+    intended_column,
+    likely_slips,
+    named,
+    unused_columns,
+)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +55,18 @@ def test_a_column_beside_the_known_one_is_not_a_slip() -> None:
     assert likely_slips(["filename", "file_name", "caption", "text"]) == {}
     assert likely_slips(KNOWN) == {}
     assert describe_slips(["file_name", "tags"]) == ['The column "tags" is not used (did you mean "labels"?).']
+
+
+def test_columns_without_a_name_are_named() -> None:
+    names = named(["", "text", "", "year"])
+    assert names == ["column 1 (without a name)", "text", "column 3 (without a name)", "year"]
+    assert describe_slips(names) == [
+        'A column does not have a name ("column 1 (without a name)", "column 3 (without a name)"). Name it in the first '
+        "line, or remove it."
+    ]
+    [sentence] = describe_slips(["Unnamed: 0", "text", ""])
+    assert sentence.startswith('A column does not have a name ("Unnamed: 0", "").')
+    assert describe_slips(["column 1", "text", "Unnamed"]) == []
 
 
 def test_columns_that_are_not_used() -> None:

@@ -61,3 +61,18 @@ def test_a_matrix_of_characters_of_matlab(tmp_path):
         file["imgs"] = lines.T
         file["imgs"].attrs["MATLAB_class"] = np.bytes_("char")
     assert open_mat(path).strings("imgs", rows=5).tolist() == NAMES
+
+
+def test_characters_of_two_units_in_hdf5(tmp_path):
+    path = tmp_path / "a.mat"
+    units = [np.frombuffer(text.encode("utf-16-le", "surrogatepass"), "<u2") for text in ("a \U0001f600", "\ud83d b ")]
+    with h5py.File(path, "w") as file:
+        cells = file.create_dataset("cells", (1, 2), h5py.ref_dtype)
+        for place, unit in enumerate(units):
+            dataset = file.create_dataset(f"#refs#/{place}", data=unit[:, None])
+            dataset.attrs["MATLAB_class"] = np.bytes_("char")
+            cells[0, place] = dataset.ref
+        cells.attrs["MATLAB_class"] = np.bytes_("cell")
+        file.create_dataset("matrix", data=np.stack(units).T).attrs["MATLAB_class"] = np.bytes_("char")
+    for name in ("cells", "matrix"):
+        assert open_mat(path).strings(name, rows=2).tolist() == ["a \U0001f600", "\ufffd b"]

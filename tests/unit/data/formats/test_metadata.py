@@ -96,6 +96,14 @@ def test_a_column_given_twice_is_named(tmp_path):
         read_folder(tmp_path)
 
 
+def test_columns_without_a_name_do_not_hide_each_other(tmp_path):
+    (tmp_path / "metadata.csv").write_text(",text,,\n0,a dog,x,y\n")
+    archive = read_folder(tmp_path)
+    assert archive.text.tolist() == ["a dog"]
+    held = {name: values.tolist() for name, values in archive.columns.items()}
+    assert held == {f"column {place} (without a name)": [value] for place, value in ((1, "0"), (3, "x"), (4, "y"))}
+
+
 def test_an_open_quotation_mark_costs_one_row(tmp_path):
     draw(tmp_path, *(f"{number}.png" for number in range(5)))
     lines = ["file_name,text", "0.png,zero", '1.png,"one', "2.png,two", "3.png,three", '4.png,4" wide']

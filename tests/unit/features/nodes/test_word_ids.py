@@ -41,7 +41,10 @@ def test_every_word_has_a_number_in_order() -> None:
 
 
 def test_long_texts_are_cut_before_their_end() -> None:
-    assert fitted(length=4).transform(TEXTS, ALL)[0, -1] == END
+    words = fitted(length=4)
+    assert words.transform(TEXTS, ALL)[0, -1] == END
+    assert words.unread(["a Dog, the cat's 2 toys", "a dog"]) == ["the cat 2 toys", ""]
+    assert words.encode_one("a dog the cat").tolist() == words.encode_one("a dog").tolist()
 
 
 def test_words_of_no_training_text_are_unknown() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import silohash
+from silohash.features.truncation import Unread
 from silohash.service.backend import SearchOptions
 from silohash.service.clients.search import Client, _hits
 from silohash.service.web.app import create_app
@@ -91,9 +92,16 @@ def test_errors_are_explained(url: str, tmp_path: Path) -> None:
 def test_ranks_and_missing_silos_come_back() -> None:
     hits = MadeUpBackend().hits(SearchOptions(k=3))
     given = replace(
-        hits, ranks=(1, 1, 2), left_out={2: 5}, missing_silos={"south": "It is asleep."}, unknown_words=None
+        hits,
+        ranks=(1, 1, 2),
+        left_out={2: 5},
+        missing_silos={"south": "It is asleep."},
+        unknown_words=None,
+        unread=Unread("foo", 5, "words"),
     )
     found = _hits(ResultsDocument.of(given, asked=2).model_dump())
     assert (found.ranks, found.ties_at_cut, found.missing_silos) == ((1, 1, 2), 5, {"south": "It is asleep."})
     assert found.unknown_words is None
+    assert found.unread == given.unread
+    assert _hits(ResultsDocument.of(hits, asked=2).model_dump()).unread is None
     assert repr(Client("http://a")) == 'Client("http://a")'

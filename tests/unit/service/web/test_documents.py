@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from silohash.features.truncation import Unread
 from silohash.index.codes import pack
 from silohash.search.hits import Hits
 from silohash.service.backend import Code
@@ -57,6 +58,7 @@ def test_results_have_the_form_that_the_api_describes() -> None:
     for hits in (
         backend.hits(Options(k=5).options("")),
         replace(backend.hits(Options(k=2).options("")), ranks=(1, 2), unknown_words=None),
+        replace(backend.hits(Options(k=2).options("")), unread=Unread("foo", 5, "words")),
         Hits(missing_silos={"north": "It is asleep."}, limited_silos={"south": "It limits results."}),
     ):
         written = ResultsDocument.of(hits, asked=2).model_dump_json()

@@ -36,7 +36,7 @@ def test_declared_json_is_read(kind: str) -> None:
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        (b'{"text": "a",}', "The body is not valid JSON: Expecting property name enclosed in double quotes"),
+        (b'{text: "a"}', "The body is not valid JSON: Expecting property name enclosed in double quotes"),
         (b"text=a", "The body is not valid JSON: Expecting value at character 1."),
         (b"[1]", "The request is not valid. The body is not a JSON object."),
         (b"", "The request is not valid. The body is empty. Send a JSON object."),

@@ -74,12 +74,14 @@ def _counted(form: SearchForm, first: int, shown: int) -> str:
 
 
 def _notes(hits: Hits) -> list[str]:
-    """Return sentences on unknown words and on the order of the hits."""
+    """Return sentences on unknown words, on an end of the query that was not read, and on the order of the hits."""
     notes = []
     if hits.unknown_words:
         words = ", ".join(f"“{word}”" for word in hits.unknown_words[:10])
         verb = "is" if len(hits.unknown_words) == 1 else "are"
         notes.append(f"{words} {verb} unknown to the model, which searched with the rest.")
+    if hits.unread is not None:
+        notes.append(str(hits.unread))
     if not hits.comparable:
         reason = "The silos use different models" if len(hits.model_digests) > 1 else "Some silos compared codes only"
         notes.append(f"{reason}, so results are ordered by their rank within each silo.")

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from silohash.features.truncation import Unread
 from silohash.service.backend import SearchOptions
 from silohash.service.web.view.form import LAST_PAGE, PAGE_HITS, SearchForm
 from silohash.service.web.view.summary import answered, summarized
@@ -56,6 +57,8 @@ def test_unknown_words_and_ranks_are_explained() -> None:
     assert notes(unknown_words=None) == []
     assert notes(unknown_words=("foo",)) == ["“foo” is unknown to the model, which searched with the rest."]
     assert notes(unknown_words=("foo", "bar"))[0].startswith("“foo”, “bar” are unknown")
+    unread = Unread("foo", 5, "words")
+    assert notes(unread=unread) == [str(unread)]
     [several] = notes(ranks=(1, 2), model_digests=frozenset("ab"))
     [some] = notes(ranks=(1, 2), model_digests=frozenset("a"))
     assert several == "The silos use different models, so results are ordered by their rank within each silo."
