@@ -83,7 +83,9 @@ def test_links_are_followed_unless_they_may_not_lead_out(tmp_path):
 def test_pictures_that_declare_no_range_are_named(tmp_path):
     rows = pictures(tmp_path, 9)
     for row in range(7):
-        Image.fromarray(np.arange(row, row + 64, dtype=np.uint16).reshape(8, 8)).save(tmp_path / "pictures" / f"{row}.png")
+        Image.fromarray(np.arange(row, row + 64, dtype=np.uint16).reshape(8, 8)).save(
+            tmp_path / "pictures" / f"{row}.png"
+        )
     write_csv(tmp_path, rows)
     expected = (
         "7 pictures declare no value range, so percentiles set black and white: pictures/0.png, pictures/1.png, "
