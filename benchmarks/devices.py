@@ -23,18 +23,18 @@ from training import CONFIG, coco18_or_drawn, side_by_side
 from transformers import ViTConfig, ViTModel
 from transformers.utils.logging import disable_progress_bar
 
-from silohash.config.load import load_resolved
-from silohash.cores import available_cores
+from silohash.base.cores import available_cores
+from silohash.base.files import write_json
+from silohash.data.partitions.base import partition
 from silohash.features.network import Network, make_network
-from silohash.federated.base import FederationInfo
-from silohash.files import write_json
-from silohash.partitions.base import partition
-from silohash.runtime.checkpoint import RunState
-from silohash.runtime.engine.in_process import InProcess
-from silohash.runtime.experiment import prepare_run
-from silohash.runtime.prepared import Prepared
-from silohash.runtime.rounds import RoundSettings, run_rounds
-from silohash.runtime.worker import Worker
+from silohash.methods.federated.base import FederationInfo
+from silohash.run.config.load import load_resolved
+from silohash.training.checkpoint import RunState
+from silohash.training.engines.in_process import InProcess
+from silohash.training.experiment import prepare_run
+from silohash.training.prepared import Prepared
+from silohash.training.rounds import RoundSettings, run_rounds
+from silohash.training.worker import Worker
 
 SIZES = ((256, 128), (256, 512), (1024, 128), (4096, 128), (4096, 512))
 """Widths of the towers' hidden layers, each with a batch."""

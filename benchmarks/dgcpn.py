@@ -29,14 +29,14 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from training import report, side_by_side
 
-from silohash.config.load import load_resolved
-from silohash.federated.base import FederationInfo
-from silohash.local.unsupervised.dgcpn import DGCPNParams
-from silohash.runtime.checkpoint import RunState
-from silohash.runtime.engine.in_process import InProcess
-from silohash.runtime.prepared import Prepared
-from silohash.runtime.rounds import RoundSettings, run_rounds
-from silohash.runtime.worker import Worker
+from silohash.methods.federated.base import FederationInfo
+from silohash.methods.local.unsupervised.dgcpn import DGCPNParams
+from silohash.run.config.load import load_resolved
+from silohash.training.checkpoint import RunState
+from silohash.training.engines.in_process import InProcess
+from silohash.training.prepared import Prepared
+from silohash.training.rounds import RoundSettings, run_rounds
+from silohash.training.worker import Worker
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "dgcpn.toml"
 GOAL = 0.5

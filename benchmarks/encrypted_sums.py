@@ -17,9 +17,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from silohash.exchange.encryption import PARAMETERS, SUMS, EncryptedSum, Scheme, SiloKey, public_context
-from silohash.exchange.message import Message
-from silohash.federated.statistics import add_sums
+from silohash.methods.federated.statistics import add_sums
+from silohash.methods.message import Message
+from silohash.training.updates.encryption import PARAMETERS, SUMS, EncryptedSum, Scheme, SiloKey, public_context
 
 SILOS = 2
 WIDTH = 1280 + 2048

@@ -27,10 +27,10 @@ import torch  # noqa: E402
 from numba import njit  # noqa: E402
 
 from silohash.api.codes import evaluate_codes  # noqa: E402
+from silohash.base.seeds import numpy_generator  # noqa: E402
 from silohash.evaluate.measures import Measure, evaluate_all  # noqa: E402
 from silohash.evaluate.relevance import Relevance  # noqa: E402
 from silohash.evaluate.ties import average_precision, histogram  # noqa: E402
-from silohash.seeds import numpy_generator  # noqa: E402
 
 QUERIES, ITEMS, CLASSES = 2_100, 193_734, 21
 GOAL_SECONDS, GOAL_NUMPY, GOAL_TORCH, GOAL_THREADS = 0.2, 50.0, 100.0, 1.7

@@ -24,8 +24,8 @@ from silohash.evaluate.items import ItemCodes, item_histogram
 from silohash.evaluate.relevance import Pairs
 from silohash.evaluate.ties import histogram
 from silohash.report.tables import read_results
-from silohash.runtime.codes import RunCodes
-from silohash.runtime.run import Run
+from silohash.run.codes import RunCodes
+from silohash.run.folder import Run
 
 CUTOFF = 10
 GOALS = (80.0, 45.0, 45.0, 20.0)

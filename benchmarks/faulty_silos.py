@@ -25,17 +25,17 @@ import numpy as np
 import torch
 from faulty_statistics import statistics_table
 
-from silohash.config.load import load_resolved
-from silohash.federated.base import FederationInfo
-from silohash.partitions.base import partition
-from silohash.runtime.checkpoint import RunState
-from silohash.runtime.engine.in_process import InProcess
-from silohash.runtime.events import RoundRecord
-from silohash.runtime.experiment import prepare_run
-from silohash.runtime.prepared import Prepared
-from silohash.runtime.rounds import RoundSettings, mean_score, run_rounds, validation_scores
-from silohash.runtime.run import archive_of
-from silohash.runtime.worker import Worker
+from silohash.data.partitions.base import partition
+from silohash.methods.federated.base import FederationInfo
+from silohash.run.config.load import load_resolved
+from silohash.run.events import RoundRecord
+from silohash.run.folder import archive_of
+from silohash.training.checkpoint import RunState
+from silohash.training.engines.in_process import InProcess
+from silohash.training.experiment import prepare_run
+from silohash.training.prepared import Prepared
+from silohash.training.rounds import RoundSettings, mean_score, run_rounds, validation_scores
+from silohash.training.worker import Worker
 
 SILOS, ROUNDS = 10, 8
 CONFIG = {

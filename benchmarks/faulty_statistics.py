@@ -13,20 +13,20 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from silohash.config.load import load_resolved
-from silohash.exchange.message import Message
-from silohash.federated.shared_means import SharedMean
-from silohash.partitions.base import partition
-from silohash.runtime.engine.in_process import InProcess
-from silohash.runtime.engine.port import WAIT_FOR_ALL, Limits, SiloResult, SiloTask
-from silohash.runtime.events import RoundRecord
-from silohash.runtime.experiment import prepare_run
-from silohash.runtime.prepared import Prepared
-from silohash.runtime.rounds import RoundSettings, mean_score, run_rounds, validation_scores
-from silohash.runtime.run import archive_of
-from silohash.runtime.worker import Worker
+from silohash.base.types import Arrays
+from silohash.data.partitions.base import partition
+from silohash.methods.federated.shared_means import SharedMean
+from silohash.methods.message import Message
+from silohash.run.config.load import load_resolved
+from silohash.run.events import RoundRecord
+from silohash.run.folder import archive_of
 from silohash.testing.loop import first_state
-from silohash.types import Arrays
+from silohash.training.engines.in_process import InProcess
+from silohash.training.engines.port import WAIT_FOR_ALL, Limits, SiloResult, SiloTask
+from silohash.training.experiment import prepare_run
+from silohash.training.prepared import Prepared
+from silohash.training.rounds import RoundSettings, mean_score, run_rounds, validation_scores
+from silohash.training.worker import Worker
 
 METHODS: Mapping[str, Mapping[str, Any]] = {
     "fedhap": {"min_count": 1},

@@ -22,21 +22,21 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from silohash.config.load import ResolvedConfig, load_resolved
-from silohash.exchange.message import Message
-from silohash.federated.base import FederationInfo, ServerState
-from silohash.federated.class_memory import memories_of, silo_weights
-from silohash.federated.methods.fedcafe import Enhanced, FedCAFE, FedCAFEParams
-from silohash.local.base import outputs_of
+from silohash.data.partitions.base import partition
+from silohash.methods.federated.base import FederationInfo, ServerState
+from silohash.methods.federated.class_memory import memories_of, silo_weights
+from silohash.methods.federated.hashing.fedcafe import Enhanced, FedCAFE, FedCAFEParams
+from silohash.methods.local.base import outputs_of
+from silohash.methods.message import Message
 from silohash.models.parameters import install
-from silohash.partitions.base import partition
-from silohash.runtime.checkpoint import RunState
-from silohash.runtime.engine.in_process import InProcess
-from silohash.runtime.experiment import prepare_run
-from silohash.runtime.prepared import Prepared
-from silohash.runtime.rounds import RoundSettings, mean_score, run_rounds, validation_scores
-from silohash.runtime.run import archive_of
-from silohash.runtime.worker import Worker
+from silohash.run.config.load import ResolvedConfig, load_resolved
+from silohash.run.folder import archive_of
+from silohash.training.checkpoint import RunState
+from silohash.training.engines.in_process import InProcess
+from silohash.training.experiment import prepare_run
+from silohash.training.prepared import Prepared
+from silohash.training.rounds import RoundSettings, mean_score, run_rounds, validation_scores
+from silohash.training.worker import Worker
 
 RECIPES = ("recipes/fedcafe-coco18.toml", "recipes/fedcafe.toml")
 LINE = "{:16} {:5} {:>5} {:>7} {:>6} {:>6} {:>6} {:>13} {:>8}"

@@ -17,16 +17,16 @@ from dataclasses import replace
 import torch
 from training import CONFIG, SILOS, coco18_or_drawn, report, side_by_side
 
-from silohash.config.load import load_config, load_resolved
 from silohash.data.archive import Archive
-from silohash.federated import FEDERATED_METHODS
-from silohash.federated.base import FederationInfo
-from silohash.partitions.base import partition
-from silohash.runtime.checkpoint import RunState
-from silohash.runtime.engine.in_process import InProcess
-from silohash.runtime.experiment import prepare_run
-from silohash.runtime.rounds import RoundSettings, run_rounds
-from silohash.runtime.worker import Worker
+from silohash.data.partitions.base import partition
+from silohash.methods.federated import FEDERATED_METHODS
+from silohash.methods.federated.base import FederationInfo
+from silohash.run.config.load import load_config, load_resolved
+from silohash.training.checkpoint import RunState
+from silohash.training.engines.in_process import InProcess
+from silohash.training.experiment import prepare_run
+from silohash.training.rounds import RoundSettings, run_rounds
+from silohash.training.worker import Worker
 
 GOALS = {"moon": 1.3, "fedcafe": 1.3}
 LOCAL_EPOCHS = 5

@@ -23,11 +23,11 @@ from tests.runs import tiny, write_archive
 
 from tests.sites import NAMES, site_archives  # isort: skip
 
-from silohash.config.load import load_resolved
-from silohash.runtime import experiment
-from silohash.runtime.engine.flare.jobs import train_in_federation
-from silohash.runtime.engine.port import Limits
-from silohash.runtime.sites.training import SETUP_SECONDS
+from silohash.run.config.load import load_resolved
+from silohash.training import experiment
+from silohash.training.engines.flare.jobs import train_in_federation
+from silohash.training.engines.port import Limits
+from silohash.training.sites.training import SETUP_SECONDS
 
 SIZES = {"small": (64, 16), "20 MB": (2400, 1040)}
 """Length of the feature vectors, and number of hidden units, of each model."""

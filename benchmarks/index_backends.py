@@ -20,10 +20,10 @@ from pathlib import Path
 
 import numpy as np
 
+from silohash.base.seeds import numpy_generator
 from silohash.index.base import Index
 from silohash.index.codes import Words
 from silohash.index.flat import FlatIndex
-from silohash.seeds import numpy_generator
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
+from silohash.base.seeds import numpy_generator
 from silohash.index.base import IndexManifest
 from silohash.index.codes import pack
 from silohash.index.flat import FlatIndex
 from silohash.index.store import Store
-from silohash.seeds import numpy_generator
 
 BITS = 64
 ITEMS = 10_000_000

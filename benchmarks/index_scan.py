@@ -24,10 +24,10 @@ import numpy as np
 from numba import njit, types
 from numba.extending import intrinsic
 
+from silohash.base.seeds import numpy_generator
 from silohash.index.base import Neighbors
 from silohash.index.codes import Words, to_bytes, word_count, word_type
 from silohash.index.flat import FlatIndex
-from silohash.seeds import numpy_generator
 
 MILLION = 1_000_000
 FAISS_GOALS = {16: 15.0, 32: 4.0, 64: 3.0, 128: 2.0}

@@ -20,16 +20,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from silohash import seeds
-from silohash.config.load import load_resolved
+from silohash.base import seeds
+from silohash.base.types import Modality, Rows, Side
 from silohash.data.archive import Archive
 from silohash.evaluate.relevance import Relevance
 from silohash.evaluate.ties import average_precision, histogram
 from silohash.features.vectors import vectors
 from silohash.index.codes import Words
-from silohash.runtime.experiment import train
-from silohash.runtime.run import Run
-from silohash.types import Modality, Rows, Side
+from silohash.run.config.load import load_resolved
+from silohash.run.folder import Run
+from silohash.training.experiment import train
 
 INPUTS = ("label-free", "db-labels", "oracle-labels")
 DIRECTIONS: tuple[tuple[str, Modality, Modality], ...] = (("i2t", "image", "text"), ("t2i", "text", "image"))

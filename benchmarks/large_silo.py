@@ -25,15 +25,15 @@ import numpy.typing as npt
 import torch
 from training import report
 
-from silohash.config.load import load_resolved
-from silohash.config.sections import RunConfig
+from silohash.base.types import MODALITIES, Modality, UserError
 from silohash.data.catalogue import open_archive
-from silohash.federated.base import FederationInfo
+from silohash.methods.federated.base import FederationInfo
 from silohash.models.specs import ModelSpec, TowerSpec
-from silohash.runtime.engine.port import SiloTask
-from silohash.runtime.prepared import Prepared
-from silohash.runtime.worker import Worker
-from silohash.types import MODALITIES, Modality, UserError
+from silohash.run.config.load import load_resolved
+from silohash.run.config.sections import RunConfig
+from silohash.training.engines.port import SiloTask
+from silohash.training.prepared import Prepared
+from silohash.training.worker import Worker
 
 CONFIG: dict[str, Any] = {
     "data": {"name": "coco18"},

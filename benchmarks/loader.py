@@ -23,14 +23,14 @@ import numpy as np
 import torch
 from PIL import Image
 
+from silohash.base.files import write_json
+from silohash.base.seeds import numpy_generator
+from silohash.base.types import Arrays, Rows, UserError
 from silohash.data.catalogue import open_archive
 from silohash.data.pictures.reading import PictureFiles
 from silohash.features.base import blocks
 from silohash.features.loading import loader_threads, prefetched
-from silohash.files import write_json
 from silohash.models.huggingface_features import FrozenBackbone, huggingface
-from silohash.seeds import numpy_generator
-from silohash.types import Arrays, Rows, UserError
 
 SIZE_PIXELS = (320, 240)
 BATCH = 32

@@ -23,14 +23,14 @@ import numpy as np
 import torch
 from training import coco18_or_drawn
 
-from silohash.config.load import load_resolved
-from silohash.federated.base import FederationInfo
-from silohash.partitions.base import partition
-from silohash.runtime.checkpoint import RunState
-from silohash.runtime.engine.in_process import InProcess
-from silohash.runtime.experiment import prepare_run
-from silohash.runtime.rounds import RoundSettings, run_rounds
-from silohash.runtime.worker import Worker
+from silohash.data.partitions.base import partition
+from silohash.methods.federated.base import FederationInfo
+from silohash.run.config.load import load_resolved
+from silohash.training.checkpoint import RunState
+from silohash.training.engines.in_process import InProcess
+from silohash.training.experiment import prepare_run
+from silohash.training.rounds import RoundSettings, run_rounds
+from silohash.training.worker import Worker
 
 CLOSED_FORM = ("cmfh", "scm", "seph")
 CROSS_MODAL = (

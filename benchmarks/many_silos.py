@@ -29,17 +29,17 @@ import numpy as np
 import torch
 from training import CONFIG, report
 
-from silohash.config.load import load_resolved
-from silohash.federated.base import FederatedMethod, FederationInfo, SiloContext
+from silohash.methods.federated.base import FederatedMethod, FederationInfo, SiloContext
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import Adapted
-from silohash.runtime.checkpoint import RunState
-from silohash.runtime.engine.in_process import InProcess
-from silohash.runtime.engine.port import WAIT_FOR_ALL, Answer, Limits, SiloTask
-from silohash.runtime.prepared import Prepared
-from silohash.runtime.rounds import RoundSettings, run_rounds
-from silohash.runtime.silo import make_context, make_optimizer
-from silohash.runtime.worker import Worker
+from silohash.run.config.load import load_resolved
+from silohash.training.checkpoint import RunState
+from silohash.training.engines.in_process import InProcess
+from silohash.training.engines.port import WAIT_FOR_ALL, Answer, Limits, SiloTask
+from silohash.training.prepared import Prepared
+from silohash.training.rounds import RoundSettings, run_rounds
+from silohash.training.silo import make_context, make_optimizer
+from silohash.training.worker import Worker
 
 METHODS: dict[str, dict[str, Any]] = {
     "fedavg": {"name": "fedavg"},

@@ -25,10 +25,10 @@ import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402, N812  torch's usual name
 from torch import Tensor  # noqa: E402
 
-from silohash.local.matching.attention import in_blocks, scan_scores  # noqa: E402
-from silohash.local.matching.gsmn import GraphMatching  # noqa: E402
-from silohash.local.matching.structure import word_edges  # noqa: E402
-from silohash.seeds import torch_generator, torch_globally  # noqa: E402
+from silohash.base.seeds import torch_generator, torch_globally  # noqa: E402
+from silohash.methods.local.matching.attention import in_blocks, scan_scores  # noqa: E402
+from silohash.methods.local.matching.gsmn import GraphMatching  # noqa: E402
+from silohash.methods.local.matching.structure import word_edges  # noqa: E402
 
 ITEMS, SMOKE_ITEMS = 1_000, 40
 REGIONS, WORDS, WIDTH = 36, 12, 1_024

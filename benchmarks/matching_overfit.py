@@ -22,22 +22,22 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
-from silohash.config.load import load_resolved  # noqa: E402
+from silohash.base.seeds import torch_globally  # noqa: E402
 from silohash.data.pairs import picture_numbers  # noqa: E402
-from silohash.encode.scores import RECALL_SUM  # noqa: E402
 from silohash.evaluate.measures import evaluate_all  # noqa: E402
 from silohash.evaluate.relevance import Pairs  # noqa: E402
 from silohash.evaluate.scores import NO_WORDS, Scores  # noqa: E402
 from silohash.features.nodes.word_ids import SPECIAL  # noqa: E402
 from silohash.features.vectors import vectors  # noqa: E402
-from silohash.local.matching.base import max_violation  # noqa: E402
-from silohash.local.matching.vsepp import VSEParams, VSEpp  # noqa: E402
+from silohash.methods.local.matching.base import max_violation  # noqa: E402
+from silohash.methods.local.matching.vsepp import VSEParams, VSEpp  # noqa: E402
 from silohash.models.matching_net import MatchingNet, nodes_of, scores_of  # noqa: E402
 from silohash.models.nodes import BOX  # noqa: E402
 from silohash.models.specs import ModelSpec, TowerSpec  # noqa: E402
-from silohash.runtime.experiment import unfitted_featurisers  # noqa: E402
-from silohash.runtime.run import archive_of  # noqa: E402
-from silohash.seeds import torch_globally  # noqa: E402
+from silohash.run.config.load import load_resolved  # noqa: E402
+from silohash.run.folder import archive_of  # noqa: E402
+from silohash.run.model.scores import RECALL_SUM  # noqa: E402
+from silohash.training.experiment import unfitted_featurisers  # noqa: E402
 
 CONFIG = {
     "data": {"name": "flickr8k-1k", "options": {"image": "regions"}},

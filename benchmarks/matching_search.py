@@ -28,11 +28,11 @@ import torch  # noqa: E402
 
 from silohash.api.runs import TrainedRun, train  # noqa: E402
 from silohash.data.pairs import picture_numbers  # noqa: E402
-from silohash.encode.scores import ArchiveScores  # noqa: E402
 from silohash.evaluate.measures import Measure, evaluate_all  # noqa: E402
 from silohash.evaluate.scores import best_scored  # noqa: E402
 from silohash.index.codes import pack  # noqa: E402
-from silohash.runtime.run import Run  # noqa: E402
+from silohash.run.folder import Run  # noqa: E402
+from silohash.run.model.scores import ArchiveScores  # noqa: E402
 
 GOAL_MS, GOAL_RECALL, CANDIDATES = 100.0, 0.98, 100
 CUTOFFS = (50, CANDIDATES, 200)

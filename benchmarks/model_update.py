@@ -37,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.nats import Federation  # isort: skip
 
 from silohash.api.runs import open_run
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
 from silohash.service.adoption import Adoption, open_backend
 from silohash.service.backend import Backend, SearchRequest
 from silohash.service.event_loop import run_loop

@@ -16,7 +16,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from silohash.federated.second_moments import PENALTIES, ridge_weights, second_moments
+from silohash.methods.federated.second_moments import PENALTIES, ridge_weights, second_moments
 
 ITEMS, WIDTH, CLASSES = 100_000, 1280, 20
 HIDDEN = 256

@@ -41,16 +41,16 @@ from tests.nats import SERVER, Federation  # isort: skip
 from tests.ports import free_port  # isort: skip
 
 from silohash.api.runs import train
+from silohash.base.seeds import numpy_generator
 from silohash.index.base import IndexManifest
 from silohash.index.codes import Words
 from silohash.index.store import Store
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
 from silohash.search.answers import decode_hits, encode_answer
 from silohash.search.hits import Hits, Query
 from silohash.search.merge import merge
 from silohash.search.order import question_key
 from silohash.search.silos import open_node
-from silohash.seeds import numpy_generator
 from silohash.service.backend import Code, SearchRequest
 from silohash.service.event_loop import run_loop
 from silohash.service.hub import HubBackend

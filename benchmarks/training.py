@@ -22,23 +22,23 @@ from typing import Any
 import numpy as np
 import torch
 
-from silohash.config.load import load_resolved
-from silohash.config.sections import RunConfig
+from silohash.base.types import UserError
 from silohash.data.archive import Archive, ArchiveCard
-from silohash.federated.base import FederationInfo
-from silohash.local.base import SiloData, SiloState
+from silohash.data.partitions.base import partition
+from silohash.methods.federated.base import FederationInfo
+from silohash.methods.local.base import SiloData, SiloState
 from silohash.models.parameters import install
-from silohash.partitions.base import partition
-from silohash.runtime.checkpoint import RunState, save_checkpoint
-from silohash.runtime.engine.in_process import InProcess
-from silohash.runtime.engine.worker_processes import WorkerProcesses
-from silohash.runtime.experiment import prepare_run
-from silohash.runtime.prepared import Prepared
-from silohash.runtime.rounds import RoundSettings, run_rounds
-from silohash.runtime.run import archive_of
-from silohash.runtime.silo import autocast, make_optimizer
-from silohash.runtime.worker import Worker
-from silohash.types import UserError
+from silohash.run.config.load import load_resolved
+from silohash.run.config.sections import RunConfig
+from silohash.run.folder import archive_of
+from silohash.training.checkpoint import RunState, save_checkpoint
+from silohash.training.engines.in_process import InProcess
+from silohash.training.engines.worker_processes import WorkerProcesses
+from silohash.training.experiment import prepare_run
+from silohash.training.prepared import Prepared
+from silohash.training.rounds import RoundSettings, run_rounds
+from silohash.training.silo import autocast, make_optimizer
+from silohash.training.worker import Worker
 
 SILOS = 10
 EPOCHS = 2

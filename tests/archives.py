@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from silohash.data.archive import Archive, ArchiveCard
-from silohash.partitions.base import Partition
+from silohash.data.partitions.base import Partition
 
 NOUNS = ("parrot", "harbour", "violin", "glacier", "kitchen", "tram", "orchard", "desert")
 

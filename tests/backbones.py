@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from PIL import Image
 
+from silohash.base.files import write_json
 from silohash.data.pictures.reading import PictureFiles
-from silohash.files import write_json
 
 SIDE = 32
 WIDTH = 16

@@ -24,9 +24,9 @@ import PIL
 from matplotlib.ft2font import FT2Font
 from PIL import Image, ImageDraw, ImageFont, ImageStat, features
 
+from silohash.base.files import digest_arrays, digest_file
 from silohash.data.glyphs.drawing import INK_PIXELS, centered
 from silohash.data.glyphs.drawn import FACES, About
-from silohash.files import digest_arrays, digest_file
 
 LARGEST_EM_PIXELS = 40
 LEAST_INK = 4 * 255

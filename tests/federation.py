@@ -16,14 +16,14 @@ from typing import Self
 import numpy as np
 import pytest
 
-from silohash.files import read_arrays
-from silohash.runtime.checkpoint import load_checkpoint
-from silohash.runtime.engine.flare.jobs import connected_silos, session
-from silohash.runtime.engine.flare.kits import write_kits
-from silohash.runtime.events import RoundRecord
-from silohash.runtime.run import Run
-from silohash.runtime.sites.kits import LEADER, LOCAL, SERVER, SITE_FILE, Training
-from silohash.runtime.sites.training import RUNS
+from silohash.base.files import read_arrays
+from silohash.run.events import RoundRecord
+from silohash.run.folder import Run
+from silohash.training.checkpoint import load_checkpoint
+from silohash.training.engines.flare.jobs import connected_silos, session
+from silohash.training.engines.flare.kits import write_kits
+from silohash.training.sites.kits import LEADER, LOCAL, SERVER, SITE_FILE, Training
+from silohash.training.sites.training import RUNS
 from tests.ports import free_port
 
 PATIENCE_SECONDS = 300.0

@@ -11,12 +11,12 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 
+from silohash.base.types import MODALITIES, Modality, Outputs, PairBatch
 from silohash.data.archive import Archive, ArchiveCard
-from silohash.encode.encoder import Encoder
-from silohash.encode.torch_towers import TorchTowers
 from silohash.features.given import GivenFeatures
 from silohash.models.towers import Adapted
-from silohash.types import MODALITIES, Modality, Outputs, PairBatch
+from silohash.run.model.encoder import Encoder
+from silohash.run.model.torch_towers import TorchTowers
 
 BITS = 8
 MATRIX = np.random.default_rng(0).normal(size=(3, BITS)).astype(np.float32)

@@ -25,8 +25,8 @@ def pause(moment):
             time.sleep(0.05)
 
 
-if "silohash.runtime.sites.trainer" in command and "/{HELD_SILO}/" in command:
-    from silohash.runtime.engine import wire
+if "silohash.training.sites.trainer" in command and "/{HELD_SILO}/" in command:
+    from silohash.training.engines import wire
 
     def sent(result):
         if result.update.kind == "update":
@@ -37,7 +37,7 @@ if "silohash.runtime.sites.trainer" in command and "/{HELD_SILO}/" in command:
 
     encode, wire.encode_result = wire.encode_result, sent
 elif "server.runner_process" in command:
-    from silohash.runtime import rounds
+    from silohash.training import rounds
 
     def begun(state, *args, **named):
         pause(f"before round {{state.round}}")

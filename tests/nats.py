@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from silohash.config.toml import to_toml
+from silohash.run.config.toml import to_toml
 from silohash.service.config import HubConfig, SiloConfig, read_hub_config, read_silo_config
 from silohash.service.nats_server import new_key, server_config
 from tests.ports import free_port

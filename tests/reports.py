@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from silohash.base.types import MethodCard, ResultRow
 from silohash.report.content import (
     ExampleHit,
     ExampleItem,
@@ -20,7 +21,6 @@ from silohash.report.content import (
 )
 from silohash.report.examples import data_uri
 from silohash.report.plots import LabelTable, RadiusCurve, RoundCurve
-from silohash.types import MethodCard, ResultRow
 
 NAN = float("nan")
 

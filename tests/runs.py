@@ -19,23 +19,23 @@ import torch
 import typer
 from matplotlib.figure import Figure
 
-from silohash.config.load import load_config, load_resolved, resolve
-from silohash.config.sections import RunConfig
-from silohash.local.base import SiloData
-from silohash.local.label_counts import federation_labels, label_sums
+from silohash.methods.local.base import SiloData
+from silohash.methods.local.label_counts import federation_labels, label_sums
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.report import plots
 from silohash.report.style import page_svg
-from silohash.runtime import experiment
-from silohash.runtime.events import Observer
-from silohash.runtime.prepared import Prepared
-from silohash.runtime.run import Run
+from silohash.run.config.load import load_config, load_resolved, resolve
+from silohash.run.config.sections import RunConfig
+from silohash.run.events import Observer
+from silohash.run.folder import Run
 from silohash.testing.check import same_arrays as same_arrays
 from silohash.testing.inputs import loop_config as loop_config
 from silohash.testing.inputs import with_label_sums
 from silohash.testing.loop import Records as Records
 from silohash.testing.loop import first_state as first_state
 from silohash.testing.loop import run_loop as run_loop
+from silohash.training import experiment
+from silohash.training.prepared import Prepared
 
 WORDS = ("parrot", "harbour", "violin", "glacier", "kitchen", "tram", "orchard", "desert")
 WIDTH = 16

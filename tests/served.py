@@ -22,8 +22,9 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from silohash.api.runs import train
+from silohash.base.types import Modality
 from silohash.index.preview import make_preview, preview_url
-from silohash.runtime.events import RoundRecord, SiloRecord
+from silohash.run.events import RoundRecord, SiloRecord
 from silohash.search.hits import Hits
 from silohash.search.released import as_item
 from silohash.service.backend import (
@@ -37,7 +38,6 @@ from silohash.service.backend import (
     check_silos,
 )
 from silohash.service.web.app import create_app
-from silohash.types import Modality
 from tests.pictures import COLORS, small_config
 
 SHAPES = ("square", "stripes", "frame")

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from silohash.exchange.message import Message
-from silohash.runtime.engine.in_process import InProcess
-from silohash.runtime.engine.port import WAIT_FOR_ALL, Absence, Answer, Limits, SiloResult, SiloTask
-from silohash.runtime.engine.wire import decode_answer, decode_task, encode_distant_task, encode_result
-from silohash.runtime.sites.settings import SiteSettings
-from silohash.runtime.sites.trainer import Site
+from silohash.methods.message import Message
+from silohash.training.engines.in_process import InProcess
+from silohash.training.engines.port import WAIT_FOR_ALL, Absence, Answer, Limits, SiloResult, SiloTask
+from silohash.training.engines.wire import decode_answer, decode_task, encode_distant_task, encode_result
+from silohash.training.sites.settings import SiteSettings
+from silohash.training.sites.trainer import Site
 from tests.runs import write_metadata
 
 NAMES = ("place-0", "place-1", "place-2")

@@ -14,16 +14,16 @@ from unittest import mock
 
 from rich.console import Console
 
-from silohash.files import write_text
-from silohash.locks import locked
+from silohash.base.files import write_text
+from silohash.base.locks import locked
+from silohash.base.types import UserError
 from silohash.report import plots
-from silohash.runtime.events import JsonLines, RoundRecord
-from silohash.runtime.run import Run
+from silohash.run.events import JsonLines, RoundRecord
+from silohash.run.folder import Run
 from silohash.study.config import StudyConfig, make_study
 from silohash.study.execution import StudyOutcome, run_study
 from silohash.study.jobs import Ending, Job
 from silohash.study.worker import train_or_resume
-from silohash.types import UserError
 from tests.runs import drawn_once, tiny
 
 METHODS = [

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from silohash.runtime.events import RoundRecord, SiloRecord
+from silohash.run.events import RoundRecord, SiloRecord
 from silohash.study.annotations import annotated
 from silohash.study.config import make_study
 from silohash.study.pivot import Cell, ResultTable, result_tables

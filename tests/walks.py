@@ -83,7 +83,7 @@ def returns(files: Iterable[str]) -> int:
     """Return how often a walk comes back to a folder that it has left.
 
     Example:
-        >>> returns(["cli/train.py", "config/load.py", "cli/app.py", "config/toml.py"])
+        >>> returns(["cli/train.py", "run/config/load.py", "cli/app.py", "run/config/toml.py"])
         2
     """
     left: set[str] = set()

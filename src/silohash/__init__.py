@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from silohash.api.methods import list_methods
     from silohash.api.runs import TrainedRun, train
     from silohash.api.runs import open_run as open  # noqa: A004  silohash.open, as in gzip.open
+    from silohash.base.types import MethodCard, PlausibilityWarning, UserError
     from silohash.data.archive import Archive
+    from silohash.data.partitions.base import Partition
     from silohash.index.base import Neighbors
     from silohash.index.codes import Codes
-    from silohash.partitions.base import Partition
     from silohash.search.hits import Hit, Hits
     from silohash.service.clients.search import Client, connect
-    from silohash.types import MethodCard, PlausibilityWarning, UserError
 
 __version__ = "0.1.0"
 
@@ -60,13 +60,13 @@ _DEFINED_IN = {
     "Codes": "silohash.index.codes:Codes",
     "Hit": "silohash.search.hits:Hit",
     "Hits": "silohash.search.hits:Hits",
-    "MethodCard": "silohash.types:MethodCard",
+    "MethodCard": "silohash.base.types:MethodCard",
     "Neighbors": "silohash.index.base:Neighbors",
-    "Partition": "silohash.partitions.base:Partition",
-    "PlausibilityWarning": "silohash.types:PlausibilityWarning",
+    "Partition": "silohash.data.partitions.base:Partition",
+    "PlausibilityWarning": "silohash.base.types:PlausibilityWarning",
     "Score": "silohash.api.codes:Score",
     "TrainedRun": "silohash.api.runs:TrainedRun",
-    "UserError": "silohash.types:UserError",
+    "UserError": "silohash.base.types:UserError",
     "connect": "silohash.service.clients.search:connect",
     "evaluate_codes": "silohash.api.codes:evaluate_codes",
     "list_methods": "silohash.api.methods:list_methods",

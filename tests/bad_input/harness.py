@@ -23,8 +23,8 @@ import tomlkit
 
 from silohash.data.formats.native import write_native
 from silohash.report.finish import finish_run
-from silohash.runtime.indexing import index_run
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
+from silohash.run.indexing import index_run
 from tests.archives import made_up_archive
 from tests.runs import Said, tiny, train, write_archive
 from tests.served import npy

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from silohash.base.types import Modality
 from silohash.service.web.app import create_app
 from silohash.service.web.view.form import PAGE_HITS
-from silohash.types import Modality
 from tests.browsers import CONTRAST, PATIENCE_MILLISECONDS, started_browser, until
 from tests.served import MadeUpBackend, drawn, png, running
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from silohash.federated import FEDERATED_METHODS
+from silohash.methods.federated import FEDERATED_METHODS
 from silohash.testing import Check, federated_method_checks
 
 CHECKS = [

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.index.base import Allowed, Index
 from silohash.index.codes import pack, unpack
-from silohash.types import UserError
 from tests import servers
 from tests.unit.index.stores import mistakes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from silohash.local import LOCAL_METHODS
+from silohash.methods.local import LOCAL_METHODS
 from silohash.testing import Check, local_method_checks
 
 CHECKS = [

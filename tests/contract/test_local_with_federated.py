@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from silohash.local import LOCAL_METHODS
-from silohash.local.base import ClosedForm
+from silohash.methods.local import LOCAL_METHODS
+from silohash.methods.local.base import ClosedForm
 from silohash.testing import Check, federated_method_checks
 
 FEDERATED = ("fedcafe", "fedhap")

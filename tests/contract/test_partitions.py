@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from silohash.partitions.base import Partition, kinds, partition
+from silohash.data.partitions.base import Partition, kinds, partition
 from tests.archives import made_up_archive
 
 NEEDED = {"column": {"column": "place"}}

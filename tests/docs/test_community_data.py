@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.types import ResultRow
 from silohash.data.benchmarks.table import DATASETS
 from silohash.data.protocols.rule import SplitProtocol
-from silohash.types import ResultRow
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "community-data.md").read_text(encoding="utf-8")
 

@@ -20,7 +20,7 @@ from tests.sites import site_archives
 
 pytest.importorskip("nvflare")
 
-from silohash.runtime.engine.flare.jobs import connected_silos, session
+from silohash.training.engines.flare.jobs import connected_silos, session
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECTION = (REPOSITORY / "docs" / "how-to" / "deploy.md").read_text(encoding="utf-8").split("\n## ")[1]

@@ -135,8 +135,8 @@ def test_commands_exist(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_configs_are_valid(page: Path, tmp_path: Path) -> None:
-    from silohash.config.load import load_config
-    from silohash.runtime.sites.settings import read_site_settings
+    from silohash.run.config.load import load_config
+    from silohash.training.sites.settings import read_site_settings
 
     for number, (language, body) in enumerate(FENCE.findall(page.read_text(encoding="utf-8"))):
         tables = tomllib.loads(body) if language == "toml" else {}

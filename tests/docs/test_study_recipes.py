@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from silohash.config.load import resolve
 from silohash.evaluate.measures import Measure
+from silohash.run.config.load import resolve
 from silohash.study.config import StudyConfig, load_study
 from silohash.study.plan import PlannedRun, planned_runs
 from silohash.study.tuning import searches

@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.config.load import ResolvedConfig, load_resolved
-from silohash.federated import FEDERATED_METHODS
-from silohash.federated.base import FederationInfo
-from silohash.local import LOCAL_METHODS
-from silohash.local.base import SiloData
+from silohash.base.types import Arrays
+from silohash.methods.federated import FEDERATED_METHODS
+from silohash.methods.federated.base import FederationInfo
+from silohash.methods.local import LOCAL_METHODS
+from silohash.methods.local.base import SiloData
 from silohash.models.specs import ModelSpec, TowerSpec
-from silohash.runtime.engine.port import SiloResult, SiloTask
-from silohash.runtime.silo import make_context, train_silo
-from silohash.types import Arrays
+from silohash.run.config.load import ResolvedConfig, load_resolved
+from silohash.training.engines.port import SiloResult, SiloTask
+from silohash.training.silo import make_context, train_silo
 from tests.runs import loop_config
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "add-a-method.md"

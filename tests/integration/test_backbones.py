@@ -11,15 +11,15 @@ import torch
 
 pytest.importorskip("transformers")
 
-from silohash.config.load import load_config, resolve
+from silohash.base.types import UserError
+from silohash.data.partitions.base import partition
+from silohash.measure.evaluation import evaluate_run
 from silohash.models.huggingface import read_backbone
-from silohash.partitions.base import partition
-from silohash.runtime.evaluation import evaluate_run
-from silohash.runtime.experiment import prepare_run
-from silohash.runtime.prepared import Prepared
-from silohash.runtime.run import Run, archive_of
-from silohash.runtime.worker import Worker
-from silohash.types import UserError
+from silohash.run.config.load import load_config, resolve
+from silohash.run.folder import Run, archive_of
+from silohash.training.experiment import prepare_run
+from silohash.training.prepared import Prepared
+from silohash.training.worker import Worker
 from tests import backbones
 from tests.runs import labels_of, silohash, tiny_config, train, write_metadata
 

@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 from silohash.data.catalogue import open_archive
 from silohash.data.pictures.reading import PackedPictures
 from silohash.report.tables import read_results
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
 from tests import backbones
 from tests.runs import Said, silohash, write_config, write_metadata
 

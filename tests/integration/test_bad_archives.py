@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 
 from silohash.data.formats.columns import SLIPS
-from silohash.runtime.indexing import index_run
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
+from silohash.run.indexing import index_run
 from tests.runs import Said, silohash, train, write_archive, write_config, write_metadata
 
 HIDDEN_AND_INVALID = [".hidden", "..", ".", "a/b", "/a", "a\\b", "a\nb", "\x1b[2J", "n" * 101, ""]

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash import files
-from silohash.runtime.run import Run
+from silohash.base import files
+from silohash.run.folder import Run
 from tests.bad_input import configs, options
 from tests.bad_input import files as damaged_files
 from tests.bad_input.harness import (

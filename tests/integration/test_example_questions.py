@@ -10,8 +10,8 @@ import pytest
 
 from silohash.api.runs import open_run
 from silohash.cli import demo
-from silohash.config.load import load_config
-from silohash.runtime.run import Run
+from silohash.run.config.load import load_config
+from silohash.run.folder import Run
 from silohash.search.hits import Hits
 from silohash.search.silos import ask_run
 from tests.runs import silohash

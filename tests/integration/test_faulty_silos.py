@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.federated.base import ServerState
-from silohash.runtime.engine.in_process import InProcess
-from silohash.runtime.engine.port import WAIT_FOR_ALL, Limits, SiloResult, SiloTask
-from silohash.runtime.prepared import Prepared
-from silohash.runtime.rounds import RoundSettings, mean_score, run_rounds, validation_scores
-from silohash.runtime.worker import Worker
-from silohash.types import Arrays
+from silohash.base.types import Arrays
+from silohash.methods.federated.base import ServerState
+from silohash.training.engines.in_process import InProcess
+from silohash.training.engines.port import WAIT_FOR_ALL, Limits, SiloResult, SiloTask
+from silohash.training.prepared import Prepared
+from silohash.training.rounds import RoundSettings, mean_score, run_rounds, validation_scores
+from silohash.training.worker import Worker
 from tests.runs import Records, first_state, prepared, same_arrays
 
 SILOS, TRAIN, HELD_BACK, ROUNDS = 10, 36, 12, 6

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from silohash.api.runs import open_run
+from silohash.base.types import UserError
 from silohash.search.hits import Hits
-from silohash.types import UserError
 from tests.nats import needs_nats
 from tests.processes import STARTED_SECONDS, Processes, federation_of
 from tests.served import drawn, png, served_run, write_pictures

@@ -17,20 +17,20 @@ from pathlib import Path
 
 import pytest
 
-from silohash.config.load import load_resolved
-from silohash.runtime.engine.port import Limits, SiloResult, SiloTask
-from silohash.runtime.events import RoundRecord
-from silohash.runtime.run import Run
-from silohash.runtime.sites.training import SETUP_SECONDS, train_at_sites
+from silohash.run.config.load import load_resolved
+from silohash.run.events import RoundRecord
+from silohash.run.folder import Run
+from silohash.training.engines.port import Limits, SiloResult, SiloTask
+from silohash.training.sites.training import SETUP_SECONDS, train_at_sites
 from tests.runs import tiny, write_archive
 from tests.sites import NAMES, Missing, Sites, site_archives
 
 pytest.importorskip("nvflare")
 
-from silohash.runtime.engine.flare.engine import MISSES, NOT_IN_JOB, SILENT
-from silohash.runtime.engine.flare.jobs import set_admission, train_in_federation
-from silohash.runtime.engine.flare.kits import ADMIN
-from silohash.runtime.sites.kits import SERVER
+from silohash.training.engines.flare.engine import MISSES, NOT_IN_JOB, SILENT
+from silohash.training.engines.flare.jobs import set_admission, train_in_federation
+from silohash.training.engines.flare.kits import ADMIN
+from silohash.training.sites.kits import SERVER
 from tests.federation import Federation, Watch, until
 
 pytestmark = [pytest.mark.whole_run, pytest.mark.slow, pytest.mark.timeout(1500)]
@@ -127,8 +127,8 @@ import dataclasses, sys
 import numpy as np
 
 command = " ".join(sys.orig_argv)
-if "silohash.runtime.sites.trainer" in command:
-    from silohash.runtime.engine import wire
+if "silohash.training.sites.trainer" in command:
+    from silohash.training.engines import wire
 
     def changed(result, **changes):
         return encode(dataclasses.replace(result, update=dataclasses.replace(result.update, **changes)))
@@ -229,8 +229,8 @@ HALVED = """
 from dataclasses import replace
 import numpy as np
 from nvflare.apis.filter import Filter
-from silohash.exchange.message import Message
-from silohash.runtime.engine.flare.engine import MESSAGE
+from silohash.methods.message import Message
+from silohash.training.engines.flare.engine import MESSAGE
 
 
 class Halved(Filter):

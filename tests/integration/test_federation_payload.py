@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from silohash.config.load import ResolvedConfig, load_resolved
-from silohash.runtime import experiment
-from silohash.runtime.engine.port import Limits
-from silohash.runtime.run import Run
-from silohash.runtime.sites.kits import Training
-from silohash.runtime.sites.training import SETUP_SECONDS
+from silohash.run.config.load import ResolvedConfig, load_resolved
+from silohash.run.folder import Run
+from silohash.training import experiment
+from silohash.training.engines.port import Limits
+from silohash.training.sites.kits import Training
+from silohash.training.sites.training import SETUP_SECONDS
 from tests.runs import tiny, write_archive
 
 pytest.importorskip("nvflare")
 
-from silohash.runtime.engine.flare import kits
-from silohash.runtime.engine.flare.jobs import train_in_federation
+from silohash.training.engines.flare import kits
+from silohash.training.engines.flare.jobs import train_in_federation
 from tests.federation import Federation, Watch
 from tests.slow_link import SlowLink
 

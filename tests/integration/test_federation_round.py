@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from silohash.config.load import load_resolved
-from silohash.runtime import experiment
-from silohash.runtime.indexing import index_run
-from silohash.runtime.run import Run
-from silohash.types import UserError
+from silohash.base.types import UserError
+from silohash.run.config.load import load_resolved
+from silohash.run.folder import Run
+from silohash.run.indexing import index_run
+from silohash.training import experiment
 from tests.runs import silohash, write_archive, write_config
 
 pytest.importorskip("nvflare")

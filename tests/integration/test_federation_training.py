@@ -13,26 +13,26 @@ from pathlib import Path
 
 import pytest
 
-from silohash.config.load import load_resolved
-from silohash.runtime import experiment
-from silohash.runtime.engine.port import Limits
-from silohash.runtime.events import read_rounds
-from silohash.runtime.run import Run
-from silohash.runtime.sites.kits import SERVER, Training
-from silohash.runtime.sites.training import SETUP_SECONDS
+from silohash.run.config.load import load_resolved
+from silohash.run.events import read_rounds
+from silohash.run.folder import Run
+from silohash.training import experiment
+from silohash.training.engines.port import Limits
+from silohash.training.sites.kits import SERVER, Training
+from silohash.training.sites.training import SETUP_SECONDS
 from tests.runs import tiny, write_archive
 from tests.sites import NAMES, site_archives
 
 pytest.importorskip("nvflare")
 
-from silohash.runtime.engine.flare.jobs import (
+from silohash.training.engines.flare.jobs import (
     Followed,
     follow,
     session,
     train_in_federation,
     write_job,
 )
-from silohash.runtime.engine.flare.kits import EXECUTOR, write_kits
+from silohash.training.engines.flare.kits import EXECUTOR, write_kits
 from tests.federation import Federation, Watch, until
 from tests.moments import Moments
 
@@ -103,7 +103,7 @@ def test_result_equals_that_of_one_machine(federation: Federation, tmp_path: Pat
 def test_trainer_that_is_killed_misses_a_round_and_is_back_in_the_next(federation: Federation, tmp_path: Path) -> None:
     def kill(number: int) -> None:
         if number == 0:
-            for process in federation.children("silohash.runtime.sites.trainer", "place-1"):
+            for process in federation.children("silohash.training.sites.trainer", "place-1"):
                 os.kill(process, signal.SIGKILL)
 
     watch = Watch(kill)

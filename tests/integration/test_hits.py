@@ -17,10 +17,10 @@ from PIL import Image
 from rich.cells import cell_len
 
 from silohash.api.runs import open_run
+from silohash.base.types import UserError
 from silohash.features.text import BagOfWords
 from silohash.report.headline import headline
 from silohash.report.tables import read_results
-from silohash.types import UserError
 from tests.pictures import COLORS, small_config
 from tests.runs import Said, silohash, write_metadata
 

@@ -21,7 +21,8 @@ from pathlib import Path
 import pytest
 
 from silohash.api.runs import open_run
-from silohash.runtime.run import Run
+from silohash.base.types import UserError
+from silohash.run.folder import Run
 from silohash.search.answers import decode_hits
 from silohash.search.bus import Replies
 from silohash.search.hits import Hits, Query
@@ -29,7 +30,6 @@ from silohash.search.wire import encode_request
 from silohash.service.clients.items import Items
 from silohash.service.clients.search import Client
 from silohash.service.nats_bus import NatsBus
-from silohash.types import UserError
 from tests.nats import Federation, needs_nats
 from tests.ports import free_port
 from tests.served import drawn, png, served_run

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.config.toml import to_toml
-from silohash.encode.scores import ArchiveScores
+from silohash.base.files import read_arrays
 from silohash.features.vectors import vectors
-from silohash.files import read_arrays
 from silohash.index.store import Store
 from silohash.models.matching_net import nodes_of, scores_of
 from silohash.report.tables import read_results
-from silohash.runtime.run import Run
+from silohash.run.config.toml import to_toml
+from silohash.run.folder import Run
+from silohash.run.model.scores import ArchiveScores
 from silohash.search.requests import SearchOptions
 from silohash.service.local import LocalBackend
 from silohash.service.web.view.cards import hit_cards

@@ -15,8 +15,8 @@ import pytest
 from pyarrow import Table
 from pyarrow.parquet import write_table
 
-from silohash.config.toml import toml_value
-from silohash.runtime.run import Run
+from silohash.run.config.toml import toml_value
+from silohash.run.folder import Run
 from silohash.service.clients.search import Client
 from tests import backbones, nats, recorder, servers
 from tests.integration.test_live_items import Member, Silo
@@ -41,7 +41,7 @@ print(write_mat("v7.3", Path("secret-name.mat"), {"IAll": pictures}).pictures("I
 """
 EXPORTS = """
 import numpy as np, torch
-from silohash.encode import onnx_graph
+from silohash.run.model import onnx_graph
 exporter = torch.onnx.export
 def newer(*arguments, dynamo, **options):
     if dynamo:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from silohash.files import PART
-from silohash.runtime.run import Run
+from silohash.base.files import PART
+from silohash.run.folder import Run
 from tests.runs import Said, silohash, train, write_archive, write_config, write_metadata
 
 QUICK = {"federated": {"rounds": 1, "local_epochs": 1}}
@@ -105,7 +105,9 @@ def test_while_a_run_is_trained_no_other_command_writes_to_it(archive: Path, tmp
 
 
 def test_a_run_is_searched_while_another_process_writes_to_it(copy: Run) -> None:
-    hold = "import sys; from pathlib import Path; from silohash.locks import locked_run\nwith locked_run(Path(sys.argv[1])):"
+    hold = (
+        "import sys, pathlib; from silohash.base.locks import locked_run\nwith locked_run(pathlib.Path(sys.argv[1])):"
+    )
     command = [sys.executable, "-c", f"{hold}\n print('held', flush=True); sys.stdin.read()", str(copy.folder)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

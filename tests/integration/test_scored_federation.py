@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from silohash.api.runs import open_run
-from silohash.config.toml import to_toml
+from silohash.run.config.toml import to_toml
 from silohash.search.node import CONTENT_REFUSED
 from tests.nats import needs_nats
 from tests.processes import Processes, federation_of

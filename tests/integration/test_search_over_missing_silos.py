@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from silohash.api.runs import open_run
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
 from tests.read_only import python_on_read_only
 from tests.runs import silohash, train, write_archive, write_config
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
 from tests.runs import silohash, train, write_archive
 
 

@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from silohash.config.load import resolve
-from silohash.config.toml import to_toml, toml_value
+from silohash.base.types import UserError
 from silohash.report.tables import read_results
-from silohash.runtime.events import read_rounds
-from silohash.runtime.run import Run
+from silohash.run.config.load import resolve
+from silohash.run.config.toml import to_toml, toml_value
+from silohash.run.events import read_rounds
+from silohash.run.folder import Run
 from silohash.study import worker
 from silohash.study.config import load_study
 from silohash.study.results import collect
 from silohash.study.tables import write_tables
-from silohash.types import UserError
 from tests.runs import silohash, write_archive
 from tests.studies import (
     InThisProcess,
@@ -100,7 +100,7 @@ def test_stopped_in_a_round_and_gone_on_with(archive: Path, whole: Path, tmp_pat
         def do(self, job: Any) -> Any:
             type(self).started += 1
             if self.started == 4:
-                from silohash.runtime import experiment
+                from silohash.training import experiment
 
                 class Interrupt:
                     def start(self, **about: Any) -> None: ...
@@ -267,7 +267,7 @@ def wait_for_rounds(process: subprocess.Popen[str], out: Path) -> None:
 
 
 def wait_until_free(out: Path) -> None:
-    from silohash.locks import locked
+    from silohash.base.locks import locked
 
     for folder in (out / "runs").iterdir():
         with locked(folder, wait_seconds=GONE_SECONDS):

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from silohash.api.runs import open_run
-from silohash.encode.export import export_onnx
+from silohash.base.types import MODALITIES, ORACLE, WITH_LABELS, UserError
 from silohash.features.vectors import vectors
 from silohash.index.store import Store
 from silohash.report.card import card_text
 from silohash.report.finish import finish_run
 from silohash.report.gather import report_data
 from silohash.report.tables import read_results
-from silohash.runtime.codes import RunCodes
-from silohash.runtime.indexing import index_run
-from silohash.runtime.run import Run
-from silohash.types import MODALITIES, ORACLE, WITH_LABELS, UserError
+from silohash.run.codes import RunCodes
+from silohash.run.folder import Run
+from silohash.run.indexing import index_run
+from silohash.run.model.export import export_onnx
 from tests import runs
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from silohash.local import LOCAL_METHODS
-from silohash.runtime.checks import without_labels
+from silohash.methods.local import LOCAL_METHODS
+from silohash.training.checks import without_labels
 from tests.runs import same_files, train, write_archive
 
 WITH_CODES = [

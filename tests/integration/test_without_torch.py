@@ -17,12 +17,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.optional import EXTRAS
+from silohash.base.optional import EXTRAS
 from tests.pictures import COLORS
 from tests.plain_install import plain_install
 from tests.runs import silohash, tiny_config, write_metadata
 
-SLOW_TO_IMPORT = ("torch", "numba", "scipy", "pyarrow", "matplotlib", "sklearn", "silohash.config.load")
+SLOW_TO_IMPORT = ("torch", "numba", "scipy", "pyarrow", "matplotlib", "sklearn", "silohash.run.config.load")
 """Modules that a search must not import, because it would spend most of its time on them."""
 
 RUN_COMMANDS = """

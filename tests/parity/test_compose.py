@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from silohash.federated.base import FederatedMethod, entries_under
-from silohash.runtime.checkpoint import RunState
-from silohash.runtime.events import RoundRecord
+from silohash.methods.federated.base import FederatedMethod, entries_under
+from silohash.run.events import RoundRecord
+from silohash.training.checkpoint import RunState
 from tests.parity.test_federated_methods import OFF, blended, farthest
 from tests.runs import Records, prepared, run_loop, same_arrays
 

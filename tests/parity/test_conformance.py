@@ -39,21 +39,21 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.exchange.message import Message
-from silohash.federated import FEDERATED_METHODS
-from silohash.federated.base import FederationInfo, ServerState
-from silohash.federated.methods.fedcafe import FedCAFE, FedCAFEParams
-from silohash.federated.methods.fedhap import FedHAP, FedHAPParams
-from silohash.federated.methods.moon import MOON, MOONParams
-from silohash.local.supervised.dcmh import DCMH, DCMHParams
-from silohash.local.supervised.triplet import Triplet, TripletParams
+from silohash.base.types import UserError
+from silohash.methods.federated import FEDERATED_METHODS
+from silohash.methods.federated.base import FederationInfo, ServerState
+from silohash.methods.federated.general.moon import MOON, MOONParams
+from silohash.methods.federated.hashing.fedcafe import FedCAFE, FedCAFEParams
+from silohash.methods.federated.hashing.fedhap import FedHAP, FedHAPParams
+from silohash.methods.local.supervised.dcmh import DCMH, DCMHParams
+from silohash.methods.local.supervised.triplet import Triplet, TripletParams
+from silohash.methods.message import Message
 from silohash.models.parameters import params_of
 from silohash.models.towers import HashNet
-from silohash.runtime import rounds
-from silohash.runtime.engine.port import SiloTask
-from silohash.runtime.prepared import Prepared
-from silohash.runtime.silo import make_context
-from silohash.types import UserError
+from silohash.training import rounds
+from silohash.training.engines.port import SiloTask
+from silohash.training.prepared import Prepared
+from silohash.training.silo import make_context
 from tests.runs import (
     Records,
     loop_config,
@@ -105,7 +105,7 @@ def moves_by(term: torch.Tensor, context: Any) -> list[float]:
 
 
 def test_fedbignns_with_equal_scores_is_federated_averaging(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("silohash.runtime.worker.validation_score", lambda *given, **options: (0.5, 0.1))
+    monkeypatch.setattr("silohash.training.worker.validation_score", lambda *given, **options: (0.5, 0.1))
     plain, scored = (
         run_loop(prepared((30, 20, 10), federated={"name": name, "rounds": 3})).server.params
         for name in ("fedavg", "fedbignns")

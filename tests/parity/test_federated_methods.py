@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from silohash.exchange.message import Message
-from silohash.federated.base import FederatedMethod, ServerState
+from silohash.methods.federated.base import FederatedMethod, ServerState
+from silohash.methods.message import Message
 from silohash.models.towers import group_of
 from tests.runs import prepared, run_loop
 

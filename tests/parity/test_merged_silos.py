@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from silohash.base.types import MODALITIES, TARGETS, sides_of
 from silohash.index.flat import FlatIndex
-from silohash.runtime.indexing import index_run
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
+from silohash.run.indexing import index_run
 from silohash.search.hits import Query
 from silohash.search.merge import ask
 from silohash.search.order import question_key, tie_order
 from silohash.search.silos import ask_run, open_nodes
-from silohash.types import MODALITIES, TARGETS, sides_of
 from tests.runs import train, write_archive
 
 SECRET = b"hub"

@@ -14,21 +14,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from silohash.config.load import load_resolved
-from silohash.encode.onnx_graph import TOLERANCE
-from silohash.encode.onnx_saving import onnx_files
-from silohash.encode.onnx_towers import OnnxTowers
-from silohash.encode.trained import TrainedModel, onnx_file
-from silohash.encode.weights import GLOBAL, Weights
+from silohash.base.types import Arrays, Modality
 from silohash.features.given import GivenFeatures
 from silohash.features.image import PixelFeatures
-from silohash.federated import FEDERATED_METHODS
-from silohash.federated.base import FederationInfo
 from silohash.index.codes import pack
-from silohash.local import LOCAL_METHODS
-from silohash.local.base import ClosedForm
+from silohash.methods.federated import FEDERATED_METHODS
+from silohash.methods.federated.base import FederationInfo
+from silohash.methods.local import LOCAL_METHODS
+from silohash.methods.local.base import ClosedForm
 from silohash.models.specs import ModelSpec, TowerSpec
-from silohash.types import Arrays, Modality
+from silohash.run.config.load import load_resolved
+from silohash.run.model.onnx_graph import TOLERANCE
+from silohash.run.model.onnx_saving import onnx_files
+from silohash.run.model.onnx_towers import OnnxTowers
+from silohash.run.model.trained import TrainedModel, onnx_file
+from silohash.run.model.weights import GLOBAL, Weights
 
 CLASSES, WIDTH, ITEMS = 5, 12, 300
 GENERATOR = np.random.default_rng(0)

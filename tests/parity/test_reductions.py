@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.runtime.evaluation import evaluate_run
+from silohash.measure.evaluation import evaluate_run
 from tests.runs import prepared, run_loop, same_arrays, train, write_archive
 
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from silohash.federated import FEDERATED_METHODS
-from silohash.runtime import experiment
-from silohash.runtime.evaluation import evaluate_run
-from silohash.runtime.events import read_rounds
-from silohash.runtime.run import Run
+from silohash.measure.evaluation import evaluate_run
+from silohash.methods.federated import FEDERATED_METHODS
+from silohash.run.events import read_rounds
+from silohash.run.folder import Run
+from silohash.training import experiment
 from tests.runs import Records, same_files, tiny_config, train, write_archive, write_config
 
 ROUNDS = 4
@@ -141,7 +141,7 @@ def test_resuming_a_finished_run_changes_nothing(archive: Path, tmp_path: Path) 
 HELD = """
 import time
 from silohash.cli import main
-from silohash.runtime.events import JsonLines
+from silohash.run.events import JsonLines
 
 record = JsonLines.round
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from silohash.files import digest_file
-from silohash.runtime.evaluation import evaluate_run
+from silohash.base.files import digest_file
+from silohash.measure.evaluation import evaluate_run
 from tests.runs import same_files, train, write_archive
 
 

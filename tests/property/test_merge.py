@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from silohash.base.types import UserError
 from silohash.index.digests import item_digests
 from silohash.search.hits import Hits, silent
 from silohash.search.merge import merge
 from silohash.search.order import keyed_order, tie_order
-from silohash.types import UserError
 
 KEY = b"key"
 BY = pytest.mark.parametrize("by_rank", [False, True], ids=["by distance", "by rank"])

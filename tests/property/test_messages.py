@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from silohash.exchange.message import SECTIONS, Message
-from silohash.types import UserError
+from silohash.base.types import UserError
+from silohash.methods.message import SECTIONS, Message
 
 TYPES = st.sampled_from(
     [np.float32, np.float64, np.float16, np.int64, np.int8, np.uint8, np.uint16, np.uint64, np.bool_]

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from silohash.partitions.base import Partition, partition
-from silohash.types import UserError
+from silohash.base.types import UserError
+from silohash.data.partitions.base import Partition, partition
 from tests.archives import made_up_archive
 
 beta = st.floats(1e-3, 1e3)

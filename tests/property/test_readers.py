@@ -22,37 +22,37 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from silohash import features
-from silohash.config.load import load_resolved
+from silohash.base.files import digest_file, write_json
+from silohash.base.types import UserError
 from silohash.data.formats.folder import read_folder
 from silohash.data.formats.native import read_native, write_native
+from silohash.data.partitions.base import read_partition
 from silohash.data.pictures.reading import PackedPictures
-from silohash.encode.saved import SavedModel
-from silohash.exchange.message import Message
 from silohash.features import cache as pixels
 from silohash.features.cache import PixelCache
 from silohash.features.image import PixelFeatures
 from silohash.features.model_folder import sentence_rule
 from silohash.features.preprocess import read_preparation
 from silohash.features.vector_cache import NetworkVectors
-from silohash.files import digest_file, write_json
 from silohash.index.listing import read_listing
 from silohash.index.source import PictureSource
 from silohash.index.store import Store
-from silohash.partitions.base import read_partition
+from silohash.measure.per_query import read_per_query
+from silohash.methods.message import Message
 from silohash.report.examples import read_examples
 from silohash.report.finish import finish_run
 from silohash.report.gather import facts, radius_curves
 from silohash.report.tables import read_results
-from silohash.runtime.checkpoint import load_checkpoint
-from silohash.runtime.events import read_rounds
-from silohash.runtime.indexing import index_run
-from silohash.runtime.per_query import read_per_query
-from silohash.runtime.run import Run
+from silohash.run.config.load import load_resolved
+from silohash.run.events import read_rounds
+from silohash.run.folder import Run
+from silohash.run.indexing import index_run
+from silohash.run.model.saved import SavedModel
 from silohash.search.inputs import read_input
 from silohash.search.policy import read_policy
 from silohash.study.config import load_study
 from silohash.study.plan import read_best
-from silohash.types import UserError
+from silohash.training.checkpoint import load_checkpoint
 from tests.archives import drawn_pictures, made_up_archive
 from tests.mutations import changed_bytes, changed_json, changed_json_lines, changed_safetensors, changed_value
 from tests.runs import train, write_archive

@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silohash.exchange.message import Message
-from silohash.federated.second_moments import SecondMoments, ridge_weights, second_moments
-from silohash.federated.statistics import sum_statistics
+from silohash.methods.federated.second_moments import SecondMoments, ridge_weights, second_moments
+from silohash.methods.federated.statistics import sum_statistics
+from silohash.methods.message import Message
 
 WIDTH, CLASSES = 6, 4
 

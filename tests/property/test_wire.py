@@ -10,6 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from silohash.base.types import UserError
 from silohash.index.codes import pack
 from silohash.search.answers import (
     ReleasedItem,
@@ -30,7 +31,6 @@ from silohash.search.wire import (
     decode_request,
     encode_request,
 )
-from silohash.types import UserError
 
 WORDS = pack([[1, -1] * 32])[0]
 QUERY = Query(words=WORDS, bits=64, model_digest="3f2a", target="item", k=5, label="bird", radius_bits=9, tie_key=b"k")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash import stamps
+from silohash.base import stamps
 
 
 @pytest.fixture

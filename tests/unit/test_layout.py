@@ -30,17 +30,11 @@ WITHOUT_A_TEST_FILE = {"cli/__main__.py": "a single call, run by python -m siloh
 
 # A part may import those before it.
 ORDER = (
-    *("visible", "names", "templates", "types", "optional", "seeds", "registry", "forms", "files", "locks", "cache"),
-    *("stamps", "arrays", "memory", "cores", "sqlite_files"),
-    *("index", "evaluate", "data", "partitions", "features", "models", "exchange", "local", "federated"),
-    *("config", "encode", "runtime", "search", "report", "study", "testing", "service", "api", "cli"),
+    *("base", "index", "evaluate", "data", "features", "models", "methods", "run", "measure", "training"),
+    *("search", "report", "study", "testing", "service", "api", "cli"),
 )
 NEVER_TORCH = ("index", "evaluate", "search", "service")
-WITHOUT_TORCH = (
-    *("visible", "names", "templates", "types", "optional", "seeds", "registry", "forms", "files", "locks", "cache"),
-    *("stamps", "arrays", "memory", "cores", "sqlite_files"),
-    *("data", "partitions", "features", "config", *NEVER_TORCH, "report", "api", "cli"),
-)
+WITHOUT_TORCH = ("base", "data", "features", "run.config", *NEVER_TORCH, "report", "api", "cli")
 RUNS_CODE_WHEN_READ = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
 
 IMPORT_WITHOUT_TORCH = """
@@ -160,7 +154,7 @@ def keyword(call: ast.Call, name: str) -> str:
 
 
 def draws_by_itself(name: str) -> bool:
-    """Tells whether a call makes random numbers or seeds a generator without ``seeds.py``."""
+    """Tells whether a call makes random numbers or seeds a generator without ``base/seeds.py``."""
     if name in {"torch.manual_seed", "torch.seed", "np.random.default_rng", "random.Random"}:
         return True
     return name.startswith(("np.random.", "numpy.random.", "random.")) and name.rpartition(".")[2].islower()
@@ -169,10 +163,10 @@ def draws_by_itself(name: str) -> bool:
 def promises_broken(where: str, tree: ast.AST) -> Iterator[str]:
     """Yields calls that break a promise: one training loop, one source of randomness, nothing unpickled."""
     for name, call in calls(tree):
-        if name.rpartition(".")[2] == "backward" and where != "runtime/silo.py":
-            yield f"line {call.lineno}: only runtime/silo.py calls backward()"
-        if where != "seeds.py" and draws_by_itself(name):
-            yield f"line {call.lineno}: {name}: randomness comes from seeds.py only"
+        if name.rpartition(".")[2] == "backward" and where != "training/silo.py":
+            yield f"line {call.lineno}: only training/silo.py calls backward()"
+        if where != "base/seeds.py" and draws_by_itself(name):
+            yield f"line {call.lineno}: {name}: randomness comes from base/seeds.py only"
         if name in {"np.load", "numpy.load"} and keyword(call, "allow_pickle") != "False":
             yield f"line {call.lineno}: {name} without allow_pickle=False"
         if name == "torch.load" and keyword(call, "weights_only") != "True":
@@ -270,11 +264,11 @@ def test_the_checks_of_imports_see() -> None:
         ("index", "import torch", 1),
         ("index", "def f():\n    from torch import nn", 1),
         ("index", "from silohash import cli", 1),
-        ("data", "import silohash.config.load", 1),
+        ("data", "import silohash.run.config.load", 1),
         ("data", "from silohash.index.codes import pack", 0),
         ("data", "from . import folder", 1),
         ("data", "import torch, pickle", 1),
-        ("cli", "from silohash.runtime import config", 0),
+        ("cli", "from silohash.training import config", 0),
     ):
         assert len(list(objections(part, ast.parse(source)))) == count, source
 
@@ -321,7 +315,7 @@ def test_the_check_of_documented_errors_sees() -> None:
 
 @pytest.mark.whole_run
 def test_parts_that_search_need_import_where_there_is_no_torch() -> None:
-    parts = {part: [name for name, path in MODULES.items() if part_of(path) == part] for part in WITHOUT_TORCH}
+    parts = {part: [name for name in MODULES if f"{name}.".startswith(f"silohash.{part}.")] for part in WITHOUT_TORCH}
     assert all(parts.values()), parts
     done = run(IMPORT_WITHOUT_TORCH, *(name for names in parts.values() for name in names if "__main__" not in name))
     assert done.returncode == 0, done.stderr[-4000:]
@@ -346,7 +340,7 @@ def test_promises_hold_in_the_source() -> None:
 def test_the_check_of_promises_sees() -> None:
     for where, source, count in (
         ("local/x.py", "loss.sum().backward()", 1),
-        ("runtime/silo.py", "loss.backward()", 0),
+        ("training/silo.py", "loss.backward()", 0),
         ("data/x.py", "np.random.shuffle(rows)", 1),
         ("data/x.py", "np.random.default_rng(0)", 1),
         ("data/x.py", "generator.shuffle(rows)", 0),
@@ -354,7 +348,7 @@ def test_the_check_of_promises_sees() -> None:
         ("data/x.py", "np.load(path, allow_pickle=False)", 0),
         ("models/x.py", "torch.load(path, weights_only=False)", 1),
         ("models/x.py", "torch.manual_seed(0)", 1),
-        ("seeds.py", "torch.manual_seed(0)", 0),
+        ("base/seeds.py", "torch.manual_seed(0)", 0),
     ):
         assert len(list(promises_broken(where, ast.parse(source)))) == count, source
 

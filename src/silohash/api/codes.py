@@ -14,11 +14,11 @@ import numpy.typing as npt
 from silohash.api.given_codes import packed_codes
 from silohash.api.given_ids import given_ids, own_items
 from silohash.api.given_labels import multi_hot
-from silohash.arrays import Given, as_array, check_same_rows, enough_memory, given, whole
+from silohash.base.arrays import Given, as_array, check_same_rows, enough_memory, given, whole
+from silohash.base.types import PlausibilityWarning, UserError
+from silohash.base.visible import visible
 from silohash.index.base import IndexManifest, Neighbors
 from silohash.index.codes import Codes, Words
-from silohash.types import PlausibilityWarning, UserError
-from silohash.visible import visible
 
 if TYPE_CHECKING:
     from silohash.evaluate.measures import Measure, PerQuery

@@ -21,9 +21,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.arrays import Given, same_columns, table, whole
+from silohash.base.arrays import Given, same_columns, table, whole
+from silohash.base.types import UserError
 from silohash.index.codes import BITS_LOWEST, BLOCK_ROWS, Codes, Words, byte_count, pack_bits, word_type
-from silohash.types import UserError
 
 Form: TypeAlias = Literal["codes", "bits", "signs", "outputs", "zeros", "ones", "none"]
 Table: TypeAlias = npt.NDArray[Any]

@@ -7,9 +7,9 @@ from collections import defaultdict
 import numpy as np
 
 from silohash.api.given_names import MISSING_TEXTS, Name, check_exact, check_kinds, is_missing, name_of
-from silohash.arrays import Given, given
+from silohash.base.arrays import Given, given
+from silohash.base.types import Rows, UserError
 from silohash.index.codes import Codes
-from silohash.types import Rows, UserError
 
 
 def given_ids(

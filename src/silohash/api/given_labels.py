@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.api.given_names import Name, check_exact, check_kinds, is_missing, name_of
-from silohash.arrays import NUMBERS, Given, same_columns
-from silohash.types import Rows, UserError
-from silohash.visible import visible
+from silohash.base.arrays import NUMBERS, Given, same_columns
+from silohash.base.types import Rows, UserError
+from silohash.base.visible import visible
 
 MultiHot: TypeAlias = npt.NDArray[np.uint8]
 Table: TypeAlias = npt.NDArray[Any]

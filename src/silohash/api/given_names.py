@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.names import canonical
-from silohash.types import UserError
-from silohash.visible import visible
+from silohash.base.names import canonical
+from silohash.base.types import UserError
+from silohash.base.visible import visible
 
 Name: TypeAlias = str | int
 

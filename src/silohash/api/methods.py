@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from silohash.federated import FEDERATED_METHODS
-from silohash.local import LOCAL_METHODS
-from silohash.registry import suggestion
-from silohash.types import MethodCard, UserError
+from silohash.base.registry import suggestion
+from silohash.base.types import MethodCard, UserError
+from silohash.methods.federated import FEDERATED_METHODS
+from silohash.methods.local import LOCAL_METHODS
 
 _FAMILIES = {"local": LOCAL_METHODS, "federated": FEDERATED_METHODS}
 

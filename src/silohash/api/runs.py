@@ -6,8 +6,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from silohash.base.optional import require
+from silohash.base.types import UserError
+from silohash.base.visible import visible
 from silohash.index.store import ENGINES
-from silohash.optional import require
 from silohash.search.hits import CANDIDATES
 from silohash.search.inputs import (
     ImageLike,
@@ -19,19 +21,17 @@ from silohash.search.inputs import (
     target_named,
 )
 from silohash.search.silos import ask_run, open_nodes, released_fields, remove_items
-from silohash.types import UserError
-from silohash.visible import visible
 
 if TYPE_CHECKING:
-    from silohash.config.sections import RunConfig
+    from silohash.base.types import Notify, ResultRow
     from silohash.data.archive import Archive
+    from silohash.data.partitions.base import Partition
     from silohash.index.codes import Codes
     from silohash.index.store import MemoryEngine
-    from silohash.partitions.base import Partition
-    from silohash.runtime.events import Observer
+    from silohash.run.config.sections import RunConfig
+    from silohash.run.events import Observer
     from silohash.search.hits import Hits
     from silohash.search.node import SiloNode
-    from silohash.types import Notify, ResultRow
 
 
 WITH_COMMA = "An id that contains a comma is given to --remove in a file, as @FILE."
@@ -73,9 +73,9 @@ def train(
             writes to it.
     """
     require("torch", "Training")
-    from silohash.config.load import load_resolved
-    from silohash.runtime import experiment
-    from silohash.runtime.run import Run
+    from silohash.run.config.load import load_resolved
+    from silohash.run.folder import Run
+    from silohash.training import experiment
 
     source = config if isinstance(config, Mapping) else Path(config)
     resolved = load_resolved(source, list(overrides))
@@ -102,7 +102,7 @@ class TrainedRun:
 
     def __init__(self, folder: str | Path) -> None:
         """Open the folder of a run. See `open_run`."""
-        from silohash.runtime.run import Run
+        from silohash.run.folder import Run
 
         self.folder = Path(folder)
         self._run = Run.open(self.folder)
@@ -161,8 +161,8 @@ class TrainedRun:
         Raises:
             UserError: if the modality or the model is ambiguous, or an item cannot be encoded.
         """
-        from silohash.encode.codes_file import encode_archive, only_modality
-        from silohash.runtime.added_archive import check_labels
+        from silohash.run.added_archive import check_labels
+        from silohash.run.model.codes_file import encode_archive, only_modality
 
         items = self._archive_of(archive)
         encoder = self._run.model.encoder(self._run.model.shared_name() if model is None else model)
@@ -201,7 +201,7 @@ class TrainedRun:
             UserError: if a policy is not valid, another archive is indexed under the same name, the model is ambiguous, or
                 an item cannot be encoded.
         """
-        from silohash.runtime.indexing import index_run
+        from silohash.run.indexing import index_run
 
         items = None if archive is None else self._archive_of(archive, follow_links=follow_links)
         names = self.silos if items is None else (name or items.card.name,)
@@ -308,7 +308,7 @@ class TrainedRun:
         Args:
             measures: names of measures, such as ``mAP@all``, or one name; None for those of the config.
             evaluations: whose model encodes whose items, such as "GG" or "XS"; None for those of the config.
-            tasks: such as "i2t" or "t2item" (`silohash.types.TASKS`); None for those of the config.
+            tasks: such as "i2t" or "t2item" (`silohash.base.types.TASKS`); None for those of the config.
 
         Returns:
             One row per evaluation, task and measure.
@@ -316,7 +316,7 @@ class TrainedRun:
         Raises:
             UserError: if the run does not have a model, or its archive lacks labels or queries.
         """
-        from silohash.runtime.evaluation import evaluate_run
+        from silohash.measure.evaluation import evaluate_run
 
         figures = evaluate_run(
             self._run,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from silohash.base.types import UserError
+from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status
 from silohash.cli.help import SEARCH, Commands, add_command
-from silohash.types import UserError
-from silohash.visible import visible
 
 if TYPE_CHECKING:
     from silohash.service.accounts.store import Accounts

@@ -10,6 +10,9 @@ from typing import Annotated
 import typer
 
 from silohash import __version__
+from silohash.base.optional import missing_package, sentence
+from silohash.base.types import UserError
+from silohash.base.visible import visible
 from silohash.cli import (
     account,
     audit,
@@ -27,9 +30,6 @@ from silohash.cli import (
 )
 from silohash.cli.console import print_status, replace_unencodable
 from silohash.cli.help import Commands
-from silohash.optional import missing_package, sentence
-from silohash.types import UserError
-from silohash.visible import visible
 
 USER_ERROR = 2
 CLOSED_OUTPUT = 1

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from silohash.base.optional import require
+from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, print_table, spinner
 from silohash.cli.help import COMPARE, SEARCH, Commands, add_command
-from silohash.optional import require
-from silohash.visible import visible
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from silohash.runtime.audit.leaks import Leak
+    from silohash.training.audit.leaks import Leak
 
 
 def register(app: typer.Typer) -> None:
@@ -58,8 +58,8 @@ def audit(
     statistics that silos send, and the codes of items. They are simple, so a small figure does not prove that nothing can
     be learned. Differential privacy limits what any attack can learn (docs/how-to/privacy.md).
     """
-    from silohash.runtime.audit.leaks import Audit, protection
-    from silohash.runtime.run import runs
+    from silohash.run.folder import runs
+    from silohash.training.audit.leaks import Audit, protection
 
     require("torch", "An audit")
     found: list[tuple[str, str, list[Leak]]] = []

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from silohash.base.optional import require
+from silohash.base.visible import visible
 from silohash.cli.console import console, print_json, print_result, print_status, print_table, spinner
 from silohash.cli.demo import recipe
 from silohash.cli.help import COMPARE, add_command
 from silohash.cli.study import AsJson, Only, Set, Smoke, print_failures
 from silohash.cli.train import SMOKE
-from silohash.optional import require
-from silohash.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ def compare(
 
     The table shows the difference with its 95 % interval and its p-value.
     """
-    from silohash.runtime.run import runs
+    from silohash.run.folder import runs
     from silohash.study.compare import compare_runs, read_evaluated
 
     differences = compare_runs(read_evaluated(runs(run)), measure or [])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
 
-from silohash.visible import visible_json, visible_lines
+from silohash.base.visible import visible_json, visible_lines
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from silohash.base.types import UserError
+from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, spinner
 from silohash.cli.help import DATA, Commands, add_command
-from silohash.types import UserError
-from silohash.visible import visible
 
 if TYPE_CHECKING:
+    from silohash.base.stamps import Stamp
     from silohash.data.archive import Archive
     from silohash.data.benchmarks.dataset import Inspection
-    from silohash.stamps import Stamp
 
 
 Root = Annotated[
@@ -117,8 +117,8 @@ def check(
     Exits with 2 if files that checksums.json lists are missing or differ. Rows that are left out are named, and are not an
     error.
     """
+    from silohash.base.stamps import silently_changed
     from silohash.data.benchmarks.table import DATASETS
-    from silohash.stamps import silently_changed
 
     with_digests = digest or write_checksums
     known = _forgotten(archive, root) if full else None
@@ -148,11 +148,11 @@ def _exit_if_unexpected(content: dict[str, Any], digest_lines: list[str]) -> Non
 
 def _forgotten(archive: str, root: Path | None) -> tuple[Path, dict[Path, Stamp]]:
     """Forget the digests of an archive's files, so that they are read again. Return its folder and these digests."""
+    from silohash.base.stamps import forget
     from silohash.data.benchmarks.files import folder_of
     from silohash.data.benchmarks.table import DATASETS
     from silohash.data.catalogue import ARCHIVES
     from silohash.data.packed.reader import data_root
-    from silohash.stamps import forget
 
     folder = Path(archive)
     if archive in DATASETS:

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from silohash.base.optional import require
+from silohash.base.types import UserError
 from silohash.cli.console import print_result, print_status, print_table, spinner
 from silohash.cli.help import SETTING, START, add_command
 from silohash.cli.serve import LOOPBACK, PORT, require_page, serve
-from silohash.optional import require
-from silohash.types import UserError
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from silohash.config.load import ResolvedConfig
-    from silohash.config.sections import RunConfig
+    from silohash.base.types import Modality, ResultRow
     from silohash.data.archive import Archive
     from silohash.features.base import Value
-    from silohash.runtime.run import Run
-    from silohash.types import Modality, ResultRow
+    from silohash.run.config.load import ResolvedConfig
+    from silohash.run.config.sections import RunConfig
+    from silohash.run.folder import Run
 
 OVERRIDES = {"pooled": ("train.workers=1", "train.threads=0")}
 """Pooled training has one silo and so no use for two workers. It gets all cores instead."""
@@ -58,8 +58,8 @@ def demo(
     Trains five silos together, alone and pooled, compares the three, searches, and writes a report. Everything runs on
     this machine, and nothing is downloaded.
     """
-    from silohash.config.load import read_config
-    from silohash.files import check_own_folder
+    from silohash.base.files import check_own_folder
+    from silohash.run.config.load import read_config
 
     started = time.perf_counter()
     check_own_folder(out, *METHODS)
@@ -103,7 +103,7 @@ def check_page(port: int) -> None:
 
 def demo_configs(overrides: list[str]) -> dict[str, ResolvedConfig]:
     """Return the config of each of the demo's runs: federated, alone and pooled."""
-    from silohash.config.load import load_resolved
+    from silohash.run.config.load import load_resolved
 
     return {
         name: load_resolved(recipe("demo.toml"), [f'federated.name="{method}"', *OVERRIDES.get(name, ()), *overrides])
@@ -126,7 +126,7 @@ def recipe(name: str) -> Path:
 
 def open_demo_archive(config: RunConfig) -> Archive:
     """Open the archive of the demo's config."""
-    from silohash.runtime.run import archive_of
+    from silohash.run.folder import archive_of
 
     return archive_of(config)
 
@@ -134,8 +134,8 @@ def open_demo_archive(config: RunConfig) -> Archive:
 def _train(resolved: ResolvedConfig, folder: Path) -> Run:
     """Train and measure one run of the demo, or continue it if an earlier demo was interrupted."""
     from silohash.cli.train import finish, observers
-    from silohash.runtime import experiment
-    from silohash.runtime.run import Run
+    from silohash.run.folder import Run
+    from silohash.training import experiment
 
     run = Run(folder)
     if run.config_path.exists() and run.config.digest() != resolved.config.digest():
@@ -214,7 +214,7 @@ def demo_queries(archive: Archive) -> list[tuple[str, Value, Modality]]:
 
 def picture_query(archive: Archive, split: str, name: str, title: str) -> tuple[str, Value, Modality]:
     """Return a query with the picture of a named character in a split, or of the split's first character without it."""
-    from silohash.runtime.indexing import display_text
+    from silohash.run.indexing import display_text
 
     rows = archive.split(split)
     row = int(next((row for row in rows if archive.caption(int(row)) == name), rows[0]))

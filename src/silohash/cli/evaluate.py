@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from silohash.base.types import TASKS, UserError
 from silohash.cli.console import print_json, print_result, print_table, spinner
 from silohash.cli.help import TRAIN, add_command
-from silohash.types import TASKS, UserError
 
 Ensemble = Annotated[
     list[Path] | None,
@@ -59,22 +59,22 @@ def evaluate(
     Without options, the run is measured as its config says, and its results.csv and example searches are rewritten. With
     options, the figures are only printed.
     """
-    from silohash.config.load import check_section
-    from silohash.config.sections import EvaluateConfig
+    from silohash.run.config.load import check_section
+    from silohash.run.config.sections import EvaluateConfig
 
     given = {"measures": measure, "evaluations": evaluation, "tasks": task, "ignore_labels": ignore_label}
     chosen = {name: value for name, value in given.items() if value}
     check_section(EvaluateConfig, chosen, where="evaluate")
+    from silohash.measure.measurable import unmeasured
     from silohash.report.tables import console as as_table
-    from silohash.runtime.measurable import unmeasured
-    from silohash.runtime.run import Run
+    from silohash.run.folder import Run
 
     found = Run.open(run)
     if sentence := unmeasured(found.archive):
         raise UserError(sentence)
     with spinner("Evaluating"):
+        from silohash.measure.evaluation import evaluate_run
         from silohash.report.finish import measure_run
-        from silohash.runtime.evaluation import evaluate_run
 
         ensemble = [Run.open(folder) for folder in with_ or ()]
         figures = evaluate_run(found, ensemble=ensemble, **chosen) if chosen or ensemble else measure_run(found)
@@ -101,10 +101,10 @@ def report(
     The page shows the result in a sentence and a chart, example searches, curves, the silos and all figures. It loads
     nothing from elsewhere and does not run scripts.
     """
-    from silohash.files import check_replaceable
+    from silohash.base.files import check_replaceable
     from silohash.report.gather import report_data
     from silohash.report.page import MARK, write_report
-    from silohash.runtime.run import runs
+    from silohash.run.folder import runs
 
     found = runs(run)
     path = out or found[0].report_path

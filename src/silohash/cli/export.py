@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from silohash.base.types import UserError
 from silohash.cli.console import print_json, print_result, print_status, spinner
 from silohash.cli.help import SEARCH, add_command
-from silohash.types import UserError
 
 if TYPE_CHECKING:
-    from silohash.encode.export import ExportedTower
+    from silohash.run.model.export import ExportedTower
 
 
 def register(app: typer.Typer) -> None:
@@ -37,11 +37,11 @@ def export(
     """
     if not onnx:
         raise UserError("No export format is selected. Add --onnx.")
-    from silohash.runtime.run import Run
+    from silohash.run.folder import Run
 
     found = Run.open(run)
     with spinner("Exporting"), found.writing() if out is None else nullcontext():
-        from silohash.encode.export import export_onnx
+        from silohash.run.model.export import export_onnx
 
         towers = export_onnx(found.model, found.archive, out or found.onnx_folder, run=found.name, name=model)
     if as_json:
@@ -82,7 +82,7 @@ def encode(
 
     Labels are not needed.
     """
-    from silohash.encode.codes_file import check_output, write_codes
+    from silohash.run.model.codes_file import check_output, write_codes
 
     check_output(out)
     from silohash.api.data import load_archive

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from silohash.visible import visible
+from silohash.base.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,12 +12,12 @@ from typing import Annotated, Any
 
 import typer
 
+from silohash.base.cores import available_cores
+from silohash.base.optional import require
+from silohash.base.registry import Registry, suggestion
+from silohash.base.types import UserError
 from silohash.cli.console import print_json, print_result
 from silohash.cli.help import DATA, START, add_command
-from silohash.cores import available_cores
-from silohash.optional import require
-from silohash.registry import Registry, suggestion
-from silohash.types import UserError
 
 KINDS = ("local", "federated", "data", "partition", "measure")
 WITH_CARDS = ("local", "federated")
@@ -91,7 +91,7 @@ def entries(kind: str) -> list[dict[str, Any]]:
 
         return [{"key": name, "summary": summary_of(name)} for name in ARCHIVES]
     if kind == "partition":
-        from silohash.partitions.base import kinds
+        from silohash.data.partitions.base import kinds
 
         return [{"key": name, "summary": summary} for name, summary in kinds().items()]
     from silohash.evaluate.measures import describe
@@ -103,8 +103,8 @@ def entries(kind: str) -> list[dict[str, Any]]:
 
 
 def _family(kind: str) -> Registry:
-    from silohash.federated import FEDERATED_METHODS
-    from silohash.local import LOCAL_METHODS
+    from silohash.methods.federated import FEDERATED_METHODS
+    from silohash.methods.local import LOCAL_METHODS
 
     return LOCAL_METHODS if kind == "local" else FEDERATED_METHODS
 
@@ -182,7 +182,7 @@ def _summary_of(about: dict[str, Any]) -> list[str]:
 
 
 def _print_parameters(kind: str, about: dict[str, Any]) -> None:
-    from silohash.config.toml import toml_value
+    from silohash.run.config.toml import toml_value
 
     _print_indented(f"parameters in [{kind}], with their defaults:" if about["parameters"] else "parameters: none")
     for entry in about["parameters"]:
@@ -235,7 +235,7 @@ def doctor(
 def _check_kit(kit: Path, *, as_json: bool) -> None:
     """Print what is found in a training kit, and exit with 1 if it cannot be used."""
     require("cryptography", "Checking a kit")
-    from silohash.runtime.sites.kit_check import check_kit
+    from silohash.training.sites.kit_check import check_kit
 
     found = check_kit(kit)
     if as_json:

@@ -31,13 +31,13 @@ def partition(
 
     If the archive has labels, the command also shows how much the silos differ in them.
     """
-    from silohash.config.load import read_config
+    from silohash.run.config.load import read_config
 
     value = read_config(config, set_ or [])
-    from silohash.partitions.base import partition as spread
-    from silohash.partitions.columns import remark_on_values
-    from silohash.partitions.drift import drift_of
-    from silohash.runtime.run import archive_of
+    from silohash.data.partitions.base import partition as spread
+    from silohash.data.partitions.columns import remark_on_values
+    from silohash.data.partitions.drift import drift_of
+    from silohash.run.folder import archive_of
 
     archive = archive_of(value)
     for remark in archive.card.remarks():

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from silohash.base.files import read_text
+from silohash.base.registry import suggestion
+from silohash.base.types import UserError
+from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, spinner
 from silohash.cli.help import SEARCH, add_command
 from silohash.cli.pictures import show_picture, terminal_graphics
-from silohash.files import read_text
-from silohash.registry import suggestion
 from silohash.search.hits import CANDIDATES
-from silohash.types import UserError
-from silohash.visible import visible
 
 if TYPE_CHECKING:
     from silohash.api.runs import TrainedRun

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from silohash.base.optional import require
+from silohash.base.types import UserError
 from silohash.cli.console import print_result, print_status, spinner
 from silohash.cli.help import SEARCH, TRAIN, Commands, add_command
-from silohash.optional import require
-from silohash.types import UserError
 
 if TYPE_CHECKING:
     import socket
@@ -73,7 +73,7 @@ def serve(
             f'The page does not need an account, so it listens only on addresses of this machine, and "{host}" is not '
             f"one of them. Use --host {LOOPBACK[0]}."
         )
-    from silohash.runtime.run import Run
+    from silohash.run.folder import Run
     from silohash.service.listening import listening_socket
     from silohash.service.local import LocalBackend
     from silohash.service.web.app import create_app
@@ -164,8 +164,8 @@ def _training_beside(settings: SiloConfig) -> AbstractContextManager[None]:
     if settings.training is None:
         return nullcontext()
     _require_training()
-    from silohash.runtime.sites.members import member_beside
     from silohash.service.logs import log_event
+    from silohash.training.sites.members import member_beside
 
     return member_beside(
         settings.training, settings.silo, lambda text: log_event("training", silo=settings.silo, state=text)
@@ -209,7 +209,7 @@ def hub(
     """
     _refuse_windows("hub")
     _require_bus()
-    from silohash.files import write_text
+    from silohash.base.files import write_text
     from silohash.service.config import read_hub_config
     from silohash.service.nats_server import new_key as make_key
     from silohash.service.nats_server import server_config
@@ -287,7 +287,7 @@ def init(
     """
     _require_bus()
     from silohash.index.listing import is_indexed
-    from silohash.runtime.run import Run
+    from silohash.run.folder import Run
     from silohash.service.new_federation import ServerSettings, commands, write_federation
 
     settings = ServerSettings(
@@ -317,8 +317,8 @@ def kits(
     There is one kit per silo, one for the server, and one for whoever starts runs. Each holds a secret key.
     """
     require("nvflare", "Training on other machines")
-    from silohash.runtime.engine.flare.kits import write_kits
-    from silohash.runtime.sites.kits import LEADER, LOCAL, SERVER, SITE_FILE, Training
+    from silohash.training.engines.flare.kits import write_kits
+    from silohash.training.sites.kits import LEADER, LOCAL, SERVER, SITE_FILE, Training
 
     write_kits(folder, silo_names, Training(host=host, port=port, valid_days=days))
     print_status(f"Wrote {folder}. Each folder in it holds a secret key; give it to its member only.")
@@ -345,7 +345,7 @@ def enable(kit: LeaderKit, silo: SiloName) -> None:
 
 def _set_admission(kit: Path, silo: str, *, admitted: bool) -> None:
     require("nvflare", "Training on other machines")
-    from silohash.runtime.engine.flare.jobs import set_admission
+    from silohash.training.engines.flare.jobs import set_admission
 
     set_admission(kit, silo, admitted=admitted)
 
@@ -377,8 +377,8 @@ def _require_training() -> None:
 
 def _run_kit(kit: Path) -> None:
     _require_training()
-    from silohash.runtime.sites.kit_check import certificates
-    from silohash.runtime.sites.members import run_member
+    from silohash.training.sites.kit_check import certificates
+    from silohash.training.sites.members import run_member
 
     for finding in certificates(kit):
         if not finding.good:

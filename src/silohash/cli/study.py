@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from silohash.base.optional import require
+from silohash.base.types import UserError
 from silohash.cli.console import console, print_json, print_result, print_status, spinner
 from silohash.cli.help import COMPARE, SETTING, add_command
 from silohash.cli.train import SMOKE, seed_numbers
-from silohash.optional import require
-from silohash.types import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -143,7 +143,7 @@ def sweep(
     The figures are plotted over the values.
     """
     with spinner("Reading the config"):
-        from silohash.config.load import OverrideError
+        from silohash.run.config.load import OverrideError
         from silohash.study.config import make_study
 
     axes = [_axis(text) for text in over]
@@ -173,7 +173,7 @@ def _unquoted(setting: str) -> str:
 
 def _axis(text: str) -> dict[str, Any]:
     """Return the axis that ``section.key=value,value`` describes."""
-    from silohash.config.load import read_override
+    from silohash.run.config.load import read_override
 
     key, equals, values = text.partition("=")
     equals = equals if all(key.strip().split(".")) else ""

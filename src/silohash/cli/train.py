@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from silohash.base.optional import require
+from silohash.base.types import UserError
 from silohash.cli.console import console, print_json, print_result, print_status, print_table, spinner
 from silohash.cli.help import SETTING, START, TRAIN, add_command
-from silohash.optional import require
-from silohash.types import UserError
 
 if TYPE_CHECKING:
-    from silohash.config.load import ResolvedConfig
-    from silohash.runtime.events import Observer
-    from silohash.runtime.run import Run
+    from silohash.run.config.load import ResolvedConfig
+    from silohash.run.events import Observer
+    from silohash.run.folder import Run
 
 Index = Annotated[bool, typer.Option("--index/--no-index", help="Build the indexes of the silos, which searches need.")]
 On = Annotated[
@@ -78,9 +78,9 @@ def new(
 
     Nothing is downloaded. The config of a published network has a key that permits the download.
     """
-    from silohash.config.template import config_template
+    from silohash.base.files import write_text
     from silohash.data.catalogue import ARCHIVES
-    from silohash.files import write_text
+    from silohash.run.config.template import config_template
 
     if file.exists():
         raise UserError(f'"{file}" already exists. Choose another name, or remove the file first.')
@@ -123,13 +123,13 @@ def train(
     All silos are simulated on this machine, unless --on names a federation (silohash federation kits). Such silos train
     with their own data, and the run holds the model only.
     """
-    from silohash.config.load import load_resolved, read_config
+    from silohash.run.config.load import load_resolved, read_config
 
     numbers = seed_numbers(seeds)
     overrides = [*(set_ or []), *(SMOKE if smoke else ())]
     read_config(config, overrides)  # what can be checked without torch is checked before it is imported
     require("torch", "Training")
-    from silohash.runtime.run import Run
+    from silohash.run.folder import Run
 
     folder = out or Path("runs") / config.stem
     if on is not None:
@@ -158,12 +158,12 @@ def resume(
 
     The result equals that of an uninterrupted run.
     """
-    from silohash.runtime.run import Run
+    from silohash.run.folder import Run
 
     found = Run.open(run)
     require("torch", "Training")
     with spinner("Importing torch"):
-        from silohash.runtime import experiment
+        from silohash.training import experiment
     with found.writing():
         experiment.resume(found, observers=observers(found, tensorboard=tensorboard), notify=print_status)
         finish(found)
@@ -174,8 +174,8 @@ def resume(
 
 def train_run(resolved: ResolvedConfig, folder: Path, *, tensorboard: bool = False, index: bool = True) -> Run:
     """Train and measure one run, write its report, and index its silos unless ``index`` is False."""
-    from silohash.runtime import experiment
-    from silohash.runtime.run import Run
+    from silohash.run.folder import Run
+    from silohash.training import experiment
 
     run = Run(folder)
     run.check_free()
@@ -209,9 +209,9 @@ def train_on(
         tensorboard: whether to write curves.
     """
     require("nvflare", "Training on other machines")
-    from silohash.runtime.engine.flare.jobs import train_in_federation
-    from silohash.runtime.engine.port import Limits
-    from silohash.runtime.run import Run
+    from silohash.run.folder import Run
+    from silohash.training.engines.flare.jobs import train_in_federation
+    from silohash.training.engines.port import Limits
 
     run = Run(folder)
     listening = observers(run, tensorboard=tensorboard)
@@ -224,7 +224,7 @@ def train_on(
 
 def index_silos(run: Run) -> None:
     """Build the index of every silo of a trained run."""
-    from silohash.runtime.indexing import index_run
+    from silohash.run.indexing import index_run
     from silohash.search.silos import released_fields
 
     with spinner("Indexing"):
@@ -243,7 +243,7 @@ def finish(run: Run) -> None:
 
 def observers(run: Run, *, tensorboard: bool) -> list[Observer]:
     """Return the observers of a training: the console, and TensorBoard if wanted."""
-    from silohash.runtime.events import ConsoleProgress, TensorBoard
+    from silohash.run.events import ConsoleProgress, TensorBoard
 
     everyone: list[Observer] = [ConsoleProgress(console())]
     if tensorboard:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.files import digest_arrays, digest_json
+from silohash.base.types import Modality, Rows, UserError
+from silohash.base.visible import visible
 from silohash.data.regions import Regions
-from silohash.files import digest_arrays, digest_json
-from silohash.types import Modality, Rows, UserError
-from silohash.visible import visible
 
 if TYPE_CHECKING:
     from PIL import Image

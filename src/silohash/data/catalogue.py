@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from silohash.registry import suggestion
-from silohash.types import UserError
+from silohash.base.registry import suggestion
+from silohash.base.types import UserError
 
 if TYPE_CHECKING:
     from silohash.data.archive import Archive

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from silohash.types import UserError
+from silohash.base.types import UserError
 
 PERMIT = "Set follow_links = true in [data], or use --follow-links"
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from silohash.base.types import Rows
 from silohash.data.archive import Archive
-from silohash.types import Rows
 
 PICTURE = "picture"
 """The column that names each item's picture. Items of one picture are counted and drawn together."""

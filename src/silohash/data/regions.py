@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from silohash.files import digest_arrays
-from silohash.types import Rows, UserError
+from silohash.base.files import digest_arrays
+from silohash.base.types import Rows, UserError
 
 WHOLE = (0.0, 0.0, 1.0, 1.0)
 """Box of a region whose place is unknown, in shares of the picture's width and height."""

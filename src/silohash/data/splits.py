@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from silohash.seeds import derive
-from silohash.types import Rows
+from silohash.base.seeds import derive
+from silohash.base.types import Rows
 
 QUERY_SHARE = 0.1
 MOST_QUERIES = 2000

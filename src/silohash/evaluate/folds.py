@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import Rows, UserError
 from silohash.evaluate.items import ItemCodes
 from silohash.evaluate.measures import Measure, PerQuery, evaluate_all
 from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.evaluate.scores import Scores
-from silohash.types import Rows, UserError
 
 
 def evaluate_in_folds(

@@ -10,14 +10,14 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.registry import suggestion
+from silohash.base.types import Rows, UserError
 from silohash.evaluate import cutoffs, ranked, ties
 from silohash.evaluate.cutoffs import Denominator, Gain
 from silohash.evaluate.items import ItemCodes, counts_by_distance, gains_by_distance
 from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.evaluate.scores import Scores
 from silohash.evaluate.ties import Histogram, TieValues, Values
-from silohash.registry import suggestion
-from silohash.types import Rows, UserError
 
 Name: TypeAlias = Literal["mAP", "P", "R", "nDCG", "Success", "MedR", "RSum"]
 By: TypeAlias = Literal["labels", "pairs", "scores"]

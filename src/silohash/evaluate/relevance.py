@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from silohash.types import Rows, UserError
+from silohash.base.types import Rows, UserError
 
 Words = npt.NDArray[np.uint64]
 MAX_SHARED_LABELS = 255

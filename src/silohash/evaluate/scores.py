@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import Rows, UserError
 from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.evaluate.ties import Histogram
-from silohash.types import Rows, UserError
 
 BLOCK_CELLS = 1 << 24
 """Number of scores that are counted at once."""

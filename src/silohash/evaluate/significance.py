@@ -11,9 +11,9 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.seeds import numpy_generator
+from silohash.base.types import UserError
 from silohash.evaluate.ties import Values
-from silohash.seeds import numpy_generator
-from silohash.types import UserError
 
 RESAMPLES = 2_000
 

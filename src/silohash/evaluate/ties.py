@@ -23,10 +23,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from silohash.cores import available_cores
+from silohash.base.cores import available_cores
+from silohash.base.types import Rows, UserError
 from silohash.evaluate import kernels
 from silohash.evaluate.relevance import Pairs, Relevance, Words, to_words
-from silohash.types import Rows, UserError
 
 Counts = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]

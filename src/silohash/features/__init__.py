@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from silohash.base.files import TRAIN_AGAIN, read_arrays, write_arrays
+from silohash.base.forms import reading
+from silohash.base.registry import Registry, suggestion
+from silohash.base.types import Arrays, Modality, UserError
 from silohash.data.archive import Column, is_features
 from silohash.data.regions import Regions
 from silohash.features.base import Featuriser
-from silohash.files import TRAIN_AGAIN, read_arrays, write_arrays
-from silohash.forms import reading
-from silohash.registry import Registry, suggestion
-from silohash.types import Arrays, Modality, UserError
 
 FEATURISERS = Registry(
     "featurizer",

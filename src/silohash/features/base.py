@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import Arrays, Modality, Rows, UserError
 from silohash.data.archive import Column
-from silohash.types import Arrays, Modality, Rows, UserError
 
 if TYPE_CHECKING:
     from PIL import Image

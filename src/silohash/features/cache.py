@@ -19,11 +19,11 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from silohash.cache import private_cache
-from silohash.files import digest_file, folder_beside, open_private, read_json, read_npy, write_json
-from silohash.locks import locked
-from silohash.types import Notify, UserError
-from silohash.visible import visible
+from silohash.base.cache import private_cache
+from silohash.base.files import digest_file, folder_beside, open_private, read_json, read_npy, write_json
+from silohash.base.locks import locked
+from silohash.base.types import Notify, UserError
+from silohash.base.visible import visible
 
 SCHEMA = 1
 WAIT_SECONDS = 3600.0

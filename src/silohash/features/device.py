@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from silohash.types import UserError
+from silohash.base.types import UserError
 
 if TYPE_CHECKING:
     import torch

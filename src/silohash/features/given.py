@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import Arrays, Modality, Rows, UserError
 from silohash.data.archive import Column, is_features
 from silohash.features.base import MOMENTS, Value, blocks, known, mean_and_deviation, stored_sums
-from silohash.types import Arrays, Modality, Rows, UserError
 
 BLOCK_ROWS = 1_024
 SHRINKAGE = 0.01

@@ -12,13 +12,13 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 from PIL import __version__ as pillow_version
 
+from silohash.base.files import digest_json
+from silohash.base.stamps import PICTURE_RULE
+from silohash.base.types import Arrays, Modality, Rows, UserError
 from silohash.data.archive import Column, Pictures
 from silohash.data.pictures.reading import RULE, to_rgb
 from silohash.features.base import MOMENTS, Value, blocks, known, mean_and_deviation, stored_sums
 from silohash.features.cache import DecodedPictures, PixelCache
-from silohash.files import digest_json
-from silohash.stamps import PICTURE_RULE
-from silohash.types import Arrays, Modality, Rows, UserError
 
 BLOCK_ROWS = 1_024
 SMALLEST_PIXELS, LARGEST_PIXELS = 8, 512

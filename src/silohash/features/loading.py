@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
-from silohash.cores import available_cores
-from silohash.types import Notify
+from silohash.base.cores import available_cores
+from silohash.base.types import Notify
 
 if TYPE_CHECKING:
     from rich.progress import Progress

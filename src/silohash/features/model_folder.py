@@ -10,8 +10,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-from silohash.files import digest_file, digest_json, read_json
-from silohash.types import Modality, UserError
+from silohash.base.files import digest_file, digest_json, read_json
+from silohash.base.types import Modality, UserError
 
 COPY_AGAIN = "Copy it from the source of the model."
 

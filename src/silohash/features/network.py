@@ -19,6 +19,10 @@ import numpy.typing as npt
 from PIL import Image
 from PIL import __version__ as pillow_version
 
+from silohash.base.files import digest_bytes, digest_json
+from silohash.base.optional import require
+from silohash.base.stamps import PICTURE_RULE
+from silohash.base.types import Arrays, Modality, Rows, UserError
 from silohash.data.archive import Column, Pictures, is_features
 from silohash.data.pictures.reading import PictureContents, decode
 from silohash.features.base import Value
@@ -31,10 +35,6 @@ from silohash.features.text import query_text, texts_of
 from silohash.features.token_vectors import TokenVectors
 from silohash.features.vector_cache import NetworkVectors, VectorCache
 from silohash.features.word_pieces import WordPieces
-from silohash.files import digest_bytes, digest_json
-from silohash.optional import require
-from silohash.stamps import PICTURE_RULE
-from silohash.types import Arrays, Modality, Rows, UserError
 
 NETWORKS: Mapping[str, str] = {
     "cnnf": "silohash.models.cnnf_features:cnnf",

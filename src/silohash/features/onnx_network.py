@@ -1,7 +1,7 @@
 """Pretrained networks as ONNX files in the cache, so that queries are encoded without torch.
 
-Training writes a network once (`silohash.encode.network_saving`), under the network's key. The files hold the whole network,
-so the user's model folder is not needed to encode a query.
+Training writes a network once (`silohash.run.model.network_saving`), under the network's key. The files hold the whole
+network, so the user's model folder is not needed to encode a query.
 
 A search encodes one query, and then most of its time would be spent on reading hundreds of megabytes. The weights therefore
 lie in a file of their own, which is mapped into memory, and files whose size and time of modification are unchanged since
@@ -21,18 +21,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from silohash.cache import cache_folder
+from silohash.base.cache import cache_folder
+from silohash.base.files import read_json, write_bytes, write_json
+from silohash.base.forms import damaged, reading
+from silohash.base.stamps import file_digests, remember
+from silohash.base.types import Arrays, Modality, UserError
+from silohash.base.visible import visible
 from silohash.features.base import Value
 from silohash.features.image import query_picture
 from silohash.features.onnx_session import open_session, run_session
 from silohash.features.preprocess import PicturePreparation
 from silohash.features.text import query_text
 from silohash.features.word_pieces import WordPieces
-from silohash.files import read_json, write_bytes, write_json
-from silohash.forms import damaged, reading
-from silohash.stamps import file_digests, remember
-from silohash.types import Arrays, Modality, UserError
-from silohash.visible import visible
 
 FOLDER = "onnx"
 

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from silohash.base.files import read_json
+from silohash.base.forms import reading
+from silohash.base.types import UserError
 from silohash.features.model_folder import COPY_AGAIN
-from silohash.files import read_json
-from silohash.forms import reading
-from silohash.types import UserError
 
 FILES = ("preprocessor_config.json", "processor_config.json")
 KNOWN = {"do_convert_rgb", "do_resize", "do_center_crop", "do_rescale", "do_normalize"}

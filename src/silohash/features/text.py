@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.files import read_text
+from silohash.base.types import Arrays, Modality, Rows, UserError
+from silohash.base.visible import visible
 from silohash.data.archive import Column, is_features
 from silohash.features.base import Value, blocks, known, stored_sums
 from silohash.features.words import WordRule, bucket_of, digest_of
-from silohash.files import read_text
-from silohash.types import Arrays, Modality, Rows, UserError
-from silohash.visible import visible
 
 BLOCK_ROWS = 4_096
 MOST_BUCKETS = 1 << 20

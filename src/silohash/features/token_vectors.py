@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import Arrays, Modality, Rows
 from silohash.features.base import MOMENTS, blocks, stored_sums
 from silohash.features.given import GivenFeatures
-from silohash.types import Arrays, Modality, Rows
 
 BLOCK_ITEMS = 256
 TOKEN = "token_"  # noqa: S105  no password

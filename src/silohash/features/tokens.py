@@ -9,12 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import Arrays, Modality, Rows, UserError
 from silohash.data.archive import Column
 from silohash.features.base import Value, blocks
 from silohash.features.model_folder import find_model
 from silohash.features.text import check_texts, query_text, texts_of
 from silohash.features.word_pieces import WordPieces, read_word_pieces
-from silohash.types import Arrays, Modality, Rows, UserError
 
 BLOCK_ROWS = 4_096
 

@@ -8,9 +8,9 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from silohash.base.types import Modality
 from silohash.data.archive import Archive, is_features
 from silohash.features.base import Featuriser, Value, blocks
-from silohash.types import Modality
 
 BLOCK_ROWS = 4_096
 MOST_SHOWN = 120

@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from silohash.cache import private_cache
+from silohash.base.cache import private_cache
+from silohash.base.files import digest_arrays, read_arrays, write_arrays
+from silohash.base.types import Notify, UserError
 from silohash.features.cache import notify_on_standard_error
-from silohash.files import digest_arrays, read_arrays, write_arrays
-from silohash.types import Notify, UserError
 
 BLOCK_ITEMS = 512
 """Number of items per block, which is also the largest number of items lost when a run is interrupted."""

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import Arrays, Modality, Rows
 from silohash.data.archive import Archive
 from silohash.features.base import Featuriser
 from silohash.features.image import PixelFeatures
-from silohash.types import Arrays, Modality, Rows
 
 
 def vectors(

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.files import read_json
+from silohash.base.forms import reading
+from silohash.base.types import UserError
 from silohash.features.model_folder import COPY_AGAIN, needs_transformers
-from silohash.files import read_json
-from silohash.forms import reading
-from silohash.types import UserError
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

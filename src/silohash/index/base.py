@@ -9,8 +9,8 @@ from typing import Any, Protocol, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import MODALITIES, Modality, UserError
 from silohash.index.codes import Words, word_type
-from silohash.types import MODALITIES, Modality, UserError
 
 FORMAT_VERSION = 2
 

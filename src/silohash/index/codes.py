@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.arrays import given, whole
-from silohash.types import MODALITIES, Modality, Rows, UserError
+from silohash.base.arrays import given, whole
+from silohash.base.types import MODALITIES, Modality, Rows, UserError
 
 BITS_LOWEST = 8
 BITS_HIGHEST = 256

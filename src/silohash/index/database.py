@@ -22,11 +22,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.files import explaining_disk_errors
-from silohash.index.base import FORMAT_VERSION, IndexManifest, Keys, distinct, positions
-from silohash.index.codes import CodeBytes, byte_count
-from silohash.index.digests import Digests
-from silohash.sqlite_files import (
+from silohash.base.files import explaining_disk_errors
+from silohash.base.sqlite_files import (
     Signature,
     connect,
     connect_and_read,
@@ -35,7 +32,10 @@ from silohash.sqlite_files import (
     primary_code,
     signature,
 )
-from silohash.types import UserError
+from silohash.base.types import UserError
+from silohash.index.base import FORMAT_VERSION, IndexManifest, Keys, distinct, positions
+from silohash.index.codes import CodeBytes, byte_count
+from silohash.index.digests import Digests
 
 APPLICATION_ID = 0x51105A54
 ENTRY_ROWS = 1 << 16

@@ -25,9 +25,9 @@ from urllib.parse import unquote, urlsplit
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from silohash.files import read_text, read_toml, write_text
-from silohash.optional import require
-from silohash.types import UserError
+from silohash.base.files import read_text, read_toml, write_text
+from silohash.base.optional import require
+from silohash.base.types import UserError
 
 EngineName = Literal["flat", "faiss", "pgvector", "milvus"]
 IN_MEMORY: tuple[EngineName, ...] = ("flat", "faiss")

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import UserError
 from silohash.index import kernels
 from silohash.index.base import (
     Allowed,
@@ -24,7 +25,6 @@ from silohash.index.base import (
     positions,
 )
 from silohash.index.codes import CodeBytes, Words, byte_count, from_bytes, to_bytes, word_type
-from silohash.types import UserError
 
 QUERIES_AT_ONCE = 64
 GROWTH = 1.1

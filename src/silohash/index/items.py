@@ -17,11 +17,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.names import tidy
+from silohash.base.sqlite_files import damaged
+from silohash.base.types import UserError
 from silohash.index.base import Keys, positions
 from silohash.index.database import ENTRY_ROWS, Database, checksum_of, row_checksum
-from silohash.names import tidy
-from silohash.sqlite_files import damaged
-from silohash.types import UserError
 
 PREVIEWS = (
     "CREATE TABLE IF NOT EXISTS previews (key INTEGER PRIMARY KEY, picture BLOB NOT NULL, checksum INTEGER NOT NULL)"

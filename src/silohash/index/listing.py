@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from pydantic import BaseModel
 
-from silohash.files import read_json, write_json
-from silohash.types import MODALITIES, Modality, UserError
+from silohash.base.files import read_json, write_json
+from silohash.base.types import MODALITIES, Modality, UserError
 
 LISTING = "silos.json"
 FORMAT_VERSION = 1

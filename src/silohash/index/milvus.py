@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from pymilvus import DataType, MilvusClient, MilvusException
 
+from silohash.base.types import UserError
 from silohash.index.base import (
     Allowed,
     Keys,
@@ -31,7 +32,6 @@ from silohash.index.base import (
 )
 from silohash.index.codes import Words, byte_count, from_bytes, to_bytes, word_type
 from silohash.index.engines import explaining_server_errors, seconds_left, time_limit
-from silohash.types import UserError
 
 MOST_ROWS = 16_384
 """Largest number of items per request that Milvus allows."""

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from silohash.files import PART
+from silohash.base.files import PART
+from silohash.base.locks import locked_run
+from silohash.base.types import MODALITIES, Modality, Notify, UserError
 from silohash.index.engines import SERVERS, IndexConfig, read_index_config, write_index_config
 from silohash.index.served import (
     Copy,
@@ -21,8 +23,6 @@ from silohash.index.served import (
     refresh_copy,
 )
 from silohash.index.store import Store
-from silohash.locks import locked_run
-from silohash.types import MODALITIES, Modality, Notify, UserError
 
 INDEX = "index"
 

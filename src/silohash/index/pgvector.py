@@ -22,6 +22,7 @@ import numpy.typing as npt
 import psycopg
 from psycopg import sql
 
+from silohash.base.types import UserError
 from silohash.index.base import (
     Allowed,
     Keys,
@@ -35,7 +36,6 @@ from silohash.index.base import (
 )
 from silohash.index.codes import CodeBytes, Words, byte_count, from_bytes, to_bytes, word_type
 from silohash.index.engines import explaining_server_errors, seconds_left
-from silohash.types import UserError
 
 ROWS = 1 << 16
 EXTRA_ROWS = 256

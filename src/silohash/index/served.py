@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from silohash.files import read_json, write_json
+from silohash.base.files import read_json, write_json
+from silohash.base.locks import locked
+from silohash.base.types import UserError
 from silohash.index.base import Index, Keys, positions
 from silohash.index.codes import Words, to_bytes
 from silohash.index.engines import EngineName, IndexConfig, time_limit
-from silohash.locks import locked
-from silohash.types import UserError
 
 if TYPE_CHECKING:
     from silohash.index.store import Store

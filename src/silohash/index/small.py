@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import UserError
 from silohash.index.base import (
     Allowed,
     Distances,
@@ -22,7 +23,6 @@ from silohash.index.base import (
     positions,
 )
 from silohash.index.codes import Words, check_words, word_count, word_type
-from silohash.types import UserError
 
 SMALL_ITEMS = 100_000
 """Indexes of at most this many items are searched with NumPy."""

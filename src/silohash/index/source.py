@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from silohash.files import read_json, write_json
+from silohash.base.files import read_json, write_json
 
 SOURCE = "source.json"
 INDEX_AGAIN = "Index the silo again: silohash index RUN"

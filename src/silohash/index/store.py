@@ -20,6 +20,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from silohash.base.types import UserError
 from silohash.index.base import Index, IndexManifest, Keys, positions
 from silohash.index.codes import CodeBytes, Codes, Words, byte_count, from_bytes, to_bytes
 from silohash.index.database import ENTRY_ROWS, Changes, Database, Stamp, create_file
@@ -28,7 +29,6 @@ from silohash.index.engines import IndexConfig
 from silohash.index.items import ItemRows, KeptRows, check_items
 from silohash.index.served import ServerIndex, open_copy
 from silohash.index.small import SMALL_ITEMS, SmallIndex
-from silohash.types import UserError
 
 MemoryEngine = Literal["flat", "faiss"]
 ENGINES: tuple[MemoryEngine, ...] = ("flat", "faiss")

@@ -16,11 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from silohash.base.registry import suggestion
+from silohash.base.types import Arrays, Modality, UserError
 from silohash.features.base import Featuriser
 from silohash.features.image import PixelFeatures
 from silohash.models.specs import TowerSpec
-from silohash.registry import suggestion
-from silohash.types import Arrays, Modality, UserError
 
 BACKBONES: Mapping[str, str] = {
     "cnnf": "silohash.models.cnnf_tower",

@@ -28,8 +28,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from silohash.base.types import Arrays, UserError
 from silohash.data.formats.matlab5_check import check_contents
-from silohash.types import Arrays, UserError
 
 Normalization = Literal["matconvnet", "legacy-port"]
 Orientation = Literal["normal", "legacy-port"]

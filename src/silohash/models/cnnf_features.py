@@ -13,11 +13,11 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
+from silohash.base.files import digest_file, digest_json
+from silohash.base.types import Arrays, Modality, UserError
 from silohash.features.base import Value
 from silohash.features.preprocess import PicturePreparation
-from silohash.files import digest_file, digest_json
 from silohash.models.cnnf import CNNF, SIDE_PIXELS, WIDTH, Normalization, Orientation, load_cnnf, weights_file
-from silohash.types import Arrays, Modality, UserError
 
 PREPROCESSING = "RGB, 224 x 224 bicubic without crop, 0 to 255, mean picture subtracted"
 

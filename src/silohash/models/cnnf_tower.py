@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from silohash.base.files import digest_file
+from silohash.base.types import Arrays, Modality, UserError
 from silohash.features.base import Featuriser
 from silohash.features.image import PixelFeatures
-from silohash.files import digest_file
 from silohash.models.cnnf import CNNF, SIDE_PIXELS, WIDTH, Normalization, Orientation, load_cnnf, weights_file
-from silohash.types import Arrays, Modality, UserError
 
 
 def settings(

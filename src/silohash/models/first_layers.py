@@ -9,10 +9,10 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
+from silohash.base.types import Modality, PairBatch
 from silohash.models.batch_layers import MOST_COLUMNS, BatchLayer, modes_of, saves_passes, used_share
 from silohash.models.item_layers import MOST_ITEMS, ItemLayer, SGDRule
 from silohash.models.towers import HashNet
-from silohash.types import Modality, PairBatch
 
 FastLayer: TypeAlias = BatchLayer | ItemLayer
 """A layer that takes its own steps of SGD."""

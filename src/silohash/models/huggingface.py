@@ -15,9 +15,9 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from silohash.base.types import Modality, UserError
 from silohash.features.model_folder import needs_transformers
 from silohash.features.word_pieces import PADDING
-from silohash.types import Modality, UserError
 
 Pooling = Literal["auto", "projection", "pooler", "cls", "mean", "tokens"]
 

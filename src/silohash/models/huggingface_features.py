@@ -11,14 +11,14 @@ import numpy.typing as npt
 import torch
 from PIL import Image
 
+from silohash.base.files import digest_json
+from silohash.base.types import Arrays, Modality, UserError
 from silohash.features.base import Value
 from silohash.features.device import half_type
 from silohash.features.model_folder import find_model, folder_digest, sentence_rule
 from silohash.features.preprocess import PicturePreparation, read_preparation
 from silohash.features.word_pieces import LONGEST, WordPieces, read_word_pieces
-from silohash.files import digest_json
 from silohash.models.huggingface import UNMASKED, Backbone, Pooling, read_backbone
-from silohash.types import Arrays, Modality, UserError
 
 TOKENS = 32
 """Number of word pieces per text with the pooling ``tokens``, by default."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from silohash.base.types import Arrays, Modality, UserError
 from silohash.features.base import Featuriser
 from silohash.features.image import PixelFeatures
 from silohash.features.model_folder import find_model, folder_digest, sentence_rule
@@ -15,7 +16,6 @@ from silohash.features.preprocess import read_preparation
 from silohash.features.tokens import TokenFeatures
 from silohash.features.word_pieces import read_word_pieces
 from silohash.models.huggingface import Backbone, Pooling, read_backbone
-from silohash.types import Arrays, Modality, UserError
 
 
 def settings(

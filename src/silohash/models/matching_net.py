@@ -12,8 +12,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from silohash.base.types import MODALITIES, Modality, Outputs, PairBatch
 from silohash.models.nodes import Nodes
-from silohash.types import MODALITIES, Modality, Outputs, PairBatch
 
 SCORED_AT_ONCE = 64
 """Number of images, and of texts, that `scores_of` compares at once."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from silohash.types import Arrays, ReadArrays
+from silohash.base.types import Arrays, ReadArrays
 
 
 def params_of(model: nn.Module) -> Arrays:

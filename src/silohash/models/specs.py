@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from silohash.types import Modality
+from silohash.base.types import Modality
 
 TowerKind = Literal["mlp", "conv", "network", "linear", "kernel", "tokens", "regions", "words"]
 

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from silohash.base.types import MODALITIES, Modality, Outputs, PairBatch, ReadArrays, UserError
 from silohash.models.backbones import PublishedTower
 from silohash.models.kernel_tower import AnchorKernel
 from silohash.models.specs import ModelSpec, TowerKind, TowerSpec
-from silohash.types import MODALITIES, Modality, Outputs, PairBatch, ReadArrays, UserError
 
 Part: TypeAlias = Literal["feature", "logit", "code"]
 """Which of a model's `Outputs`."""
@@ -220,7 +220,7 @@ def batch_of(
         values: ``(B, *shape)``.
         modality: the modality of the vectors.
         pixels: ``pixel_mean`` and ``pixel_deviation`` (`silohash.features.vectors`), or empty.
-        labels: ``(B, C)`` multi-hot, or None. Few models use them (`silohash.local.base.label_sides`).
+        labels: ``(B, C)`` multi-hot, or None. Few models use them (`silohash.methods.local.base.label_sides`).
     """
     present = torch.ones(values.shape[0], dtype=torch.bool, device=values.device)
     absent = torch.zeros_like(present)

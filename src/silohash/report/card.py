@@ -13,21 +13,21 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
-from silohash.encode.export import plain_settings
-from silohash.encode.weights import GLOBAL
+from silohash.base.files import write_text
+from silohash.base.templates import visible_value
+from silohash.base.types import MODALITIES, MethodCard, Modality
+from silohash.base.visible import markdown as markdown_of
+from silohash.data.partitions.lacking import LACKING
 from silohash.features.base import SETS, Featuriser
-from silohash.files import write_text
-from silohash.partitions.lacking import LACKING
+from silohash.measure.measurable import unmeasured
 from silohash.report.content import MethodRun
 from silohash.report.gather import facts, method_run, warnings
 from silohash.report.page import EVALUATION_WORDS
 from silohash.report.tables import choices, markdown
-from silohash.runtime.measurable import unmeasured
-from silohash.runtime.privacy.budget import epsilon_words
-from silohash.runtime.run import Run
-from silohash.templates import visible_value
-from silohash.types import MODALITIES, MethodCard, Modality
-from silohash.visible import markdown as markdown_of
+from silohash.run.folder import Run
+from silohash.run.model.export import plain_settings
+from silohash.run.model.weights import GLOBAL
+from silohash.run.privacy_record import epsilon_words
 
 MEGABYTE = 1e6
 WORDS: Mapping[Modality, str] = {"image": "pictures", "text": "texts"}

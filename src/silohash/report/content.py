@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from silohash.base.types import MethodCard, ResultRow, Task
 from silohash.evaluate.measures import by_pairs
 from silohash.report.plots import LabelTable, RadiusCurve, RoundCurve
-from silohash.types import MethodCard, ResultRow, Task
 
 SHARES_A_LABEL = "A result is relevant if it shares a label with the query."
 OWN_PARTNER = (

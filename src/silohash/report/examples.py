@@ -20,21 +20,10 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from silohash import seeds
-from silohash.data.archive import Archive
-from silohash.evaluate.items import ItemCodes
-from silohash.files import read_json, write_json
-from silohash.forms import damaged
-from silohash.index.codes import Words
-from silohash.report.content import OWN_PARTNER, SHARES_A_LABEL, ExampleHit, ExampleItem, Examples, ExampleSearch
-from silohash.report.style import short
-from silohash.runtime.evaluation import Evaluator
-from silohash.runtime.indexing import display_text
-from silohash.search.hits import Hits
-from silohash.search.merge import merge
-from silohash.search.order import question_key, tie_order
-from silohash.search.policy import Policy, policy_of
-from silohash.types import (
+from silohash.base import seeds
+from silohash.base.files import read_json, write_json
+from silohash.base.forms import damaged
+from silohash.base.types import (
     Modality,
     Rows,
     Task,
@@ -45,6 +34,17 @@ from silohash.types import (
     is_unified,
     query_modality,
 )
+from silohash.data.archive import Archive
+from silohash.evaluate.items import ItemCodes
+from silohash.index.codes import Words
+from silohash.measure.evaluation import Evaluator
+from silohash.report.content import OWN_PARTNER, SHARES_A_LABEL, ExampleHit, ExampleItem, Examples, ExampleSearch
+from silohash.report.style import short
+from silohash.run.indexing import display_text
+from silohash.search.hits import Hits
+from silohash.search.merge import merge
+from silohash.search.order import question_key, tie_order
+from silohash.search.policy import Policy, policy_of
 
 FORMAT_VERSION = 1
 SEARCHES_PER_TASK = 3

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from silohash.files import write_json
+from silohash.base.files import write_json
+from silohash.measure.evaluation import Evaluator, Figures
+from silohash.measure.measurable import unmeasured
+from silohash.measure.per_query import write_per_query
 from silohash.report.card import write_card
 from silohash.report.examples import draw_examples, write_examples
 from silohash.report.gather import report_data
 from silohash.report.page import write_report
 from silohash.report.tables import write_results
-from silohash.runtime.evaluation import Evaluator, Figures
-from silohash.runtime.measurable import unmeasured
-from silohash.runtime.per_query import write_per_query
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
 
 
 def finish_run(run: Run) -> None:

@@ -10,20 +10,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from silohash.config.load import cards_of
-from silohash.config.sections import FederatedConfig, LocalConfig
-from silohash.files import read_json
-from silohash.partitions.drift import drift_of
+from silohash.base.files import read_json
+from silohash.base.types import Task
+from silohash.data.partitions.drift import drift_of
+from silohash.measure.measurable import unmeasured
 from silohash.report.content import Examples, MethodRun, ReportData, ReportWarning, SiloSummary
 from silohash.report.examples import MEASURE_AGAIN, read_examples, released
 from silohash.report.plots import LabelTable, RadiusCurve, RoundCurve
 from silohash.report.tables import choices, read_results
-from silohash.runtime.events import RUN_AGAIN
-from silohash.runtime.measurable import unmeasured
-from silohash.runtime.privacy.budget import epsilon_words
-from silohash.runtime.run import Run
+from silohash.run.config.load import cards_of
+from silohash.run.config.sections import FederatedConfig, LocalConfig
+from silohash.run.events import RUN_AGAIN
+from silohash.run.folder import Run
+from silohash.run.privacy_record import epsilon_words
 from silohash.search.silos import POLICIES
-from silohash.types import Task
 
 DRIFT = "total variation"
 """The distance between label distributions that the report shows."""

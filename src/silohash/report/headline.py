@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Literal, TypeAlias
 
+from silohash.base.types import Evaluation, ResultRow, Task, is_across
 from silohash.evaluate.measures import by_pairs, by_scores, is_rank
 from silohash.report.plots import TASK_WORDS
-from silohash.types import Evaluation, ResultRow, Task, is_across
 
 Role: TypeAlias = Literal["together", "alone", "pooled"]
 

@@ -14,15 +14,15 @@ from pathlib import Path
 import numpy as np
 from markupsafe import Markup
 
+from silohash.base.files import write_text
+from silohash.base.templates import html_environment
+from silohash.base.types import ResultRow, database_modalities, query_modality
 from silohash.evaluate.measures import is_rank
-from silohash.files import write_text
 from silohash.report import plots, tables
 from silohash.report.content import ReportData
 from silohash.report.headline import Headline, headline
 from silohash.report.plots import TASK_WORDS, LabelTable, RadiusCurve
 from silohash.report.style import SERIES
-from silohash.templates import html_environment
-from silohash.types import ResultRow, database_modalities, query_modality
 
 EVALUATION_WORDS: Mapping[str, str] = {
     "GG": "global model, all silos' data",

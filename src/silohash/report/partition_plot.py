@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from silohash.partitions.drift import DISTANCES, Drift
+from silohash.base.visible import visible
+from silohash.data.partitions.drift import DISTANCES, Drift
 from silohash.report.plots import MOST_LABELS, MOST_SILOS_WITH_NUMBERS, LabelTable, label_cells, label_map_height
 from silohash.report.style import ACCENT, LINE, SOFT, drawing, save_figure, series
-from silohash.visible import visible
 
 SIZES_INCHES, DISTANCES_INCHES = 1.0, 1.9
 SPREAD = 0.18

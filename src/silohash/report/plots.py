@@ -12,8 +12,8 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgba
 from matplotlib.ticker import MaxNLocator
 
+from silohash.base.visible import visible
 from silohash.report.style import ACCENT, LINE, SOFT, drawing, name_panel, page_svg, series, short
-from silohash.visible import visible
 
 MOST_LABELS = 30
 MOST_SILOS_WITH_NUMBERS = 16

@@ -23,9 +23,9 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from silohash.files import digest_bytes, write_bytes
-from silohash.types import UserError
-from silohash.visible import visible
+from silohash.base.files import digest_bytes, write_bytes
+from silohash.base.types import UserError
+from silohash.base.visible import visible
 
 INK, SOFT, LINE, ACCENT = "#15211e", "#4d5b58", "#d5dcd9", "#0a6b62"
 SERIES = ("#0072b2", "#c24e00", "#007a5a", "#a8437f", "#8a6a00", "#4a4f9c")

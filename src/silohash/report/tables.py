@@ -12,12 +12,12 @@ from typing import Any, get_args
 
 from rich.table import Table
 
+from silohash.base.files import write_text
+from silohash.base.forms import reading
+from silohash.base.types import Evaluation, ResultRow, Task, UserError
+from silohash.base.visible import csv_cell, csv_text, visible
+from silohash.base.visible import markdown as markdown_of
 from silohash.evaluate.measures import is_rank
-from silohash.files import write_text
-from silohash.forms import reading
-from silohash.types import Evaluation, ResultRow, Task, UserError
-from silohash.visible import csv_cell, csv_text, visible
-from silohash.visible import markdown as markdown_of
 
 MEASURE_AGAIN = 'Remove it and run "silohash evaluate" again.'
 COLUMNS = tuple(f.name for f in fields(ResultRow))

@@ -14,6 +14,8 @@ from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
+from silohash.base.types import MODALITIES, Modality, UserError, sides_of
+from silohash.base.visible import visible
 from silohash.search.hits import Hits, Query, silent
 from silohash.search.released import Item, ItemCode, NotFound, SiloStatus, as_item
 from silohash.search.wire import (
@@ -32,8 +34,6 @@ from silohash.search.wire import (
     hexadecimal,
     words_of,
 )
-from silohash.types import MODALITIES, Modality, UserError, sides_of
-from silohash.visible import visible
 
 MOST_ANSWER_BYTES = 8 << 20
 """Most bytes of an answer. A longer one is neither sent nor read."""

@@ -14,13 +14,13 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, TypeVar
 
+from silohash.base.types import UserError
 from silohash.index.engines import time_limit
 from silohash.search.answers import MOST_ANSWER_BYTES, Answer, ReleasedItem, encode_answer, encode_refusal
 from silohash.search.hits import Query, Reason
 from silohash.search.node import SiloNode
 from silohash.search.released import item_code, released_item, silo_status
 from silohash.search.wire import CodeRequest, ItemRequest, Request, decode_request, with_time_left
-from silohash.types import UserError
 
 T = TypeVar("T")
 

@@ -16,10 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TypeAlias
 
-from silohash.cores import available_cores
+from silohash.base.cores import available_cores
+from silohash.base.types import UserError, sides_of
 from silohash.index.engines import time_limit
 from silohash.search.hits import Hits, Node, Query, Reason, silent
-from silohash.types import UserError, sides_of
 
 NOT_QUERIED = Reason("It was not queried, because there is no query for it.", "no_code")
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, Type
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import Modality, Target, UserError
 from silohash.index.preview import preview_content
 from silohash.index.source import find_file
-from silohash.types import Modality, Target, UserError
 
 if TYPE_CHECKING:
     from PIL import Image

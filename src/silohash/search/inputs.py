@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, TypeAlias, Union
 import numpy as np
 import numpy.typing as npt
 
-from silohash.arrays import as_array, given
-from silohash.files import npy_in, read_npy
-from silohash.forms import MALFORMED, damaged, detail
-from silohash.types import MODALITIES, TARGETS, Modality, Target, UserError
+from silohash.base.arrays import as_array, given
+from silohash.base.files import npy_in, read_npy
+from silohash.base.forms import MALFORMED, damaged, detail
+from silohash.base.types import MODALITIES, TARGETS, Modality, Target, UserError
 
 if TYPE_CHECKING:
     from PIL import Image

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from silohash.files import read_text
-from silohash.types import UserError
+from silohash.base.files import read_text
+from silohash.base.types import UserError
 
 MINUTE_SECONDS = 60
 DAY_SECONDS = 86_400

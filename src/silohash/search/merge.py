@@ -25,10 +25,10 @@ from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
+from silohash.base.types import UserError
 from silohash.search.gathering import NOT_QUERIED, gather
 from silohash.search.hits import Hits, Node, Query
 from silohash.search.order import question_key, tie_order
-from silohash.types import UserError
 
 DEADLINE_SECONDS = 10.0
 

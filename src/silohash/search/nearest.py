@@ -22,12 +22,12 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import Modality, UserError
 from silohash.index.base import Distances, Keys
 from silohash.index.digests import Digests
 from silohash.search.hits import Query
 from silohash.search.order import keyed_order
 from silohash.search.side import Side
-from silohash.types import Modality, UserError
 
 NO_KEY = -1
 
@@ -169,7 +169,7 @@ def _left_out(ordered: Distances, k: int) -> dict[int, int]:
 
 
 class Matcher(Protocol):
-    """Scores the items of a silo, see `silohash.encode.matcher.Matcher`."""
+    """Scores the items of a silo, see `silohash.run.model.matcher.Matcher`."""
 
     def most_shared(self, modality: Modality) -> int:
         """Return the largest number of items that share a picture or a text."""

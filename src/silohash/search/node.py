@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from silohash.base.types import MODALITIES, Modality, UserError, sides_of
 from silohash.index.base import search_with_ties
 from silohash.index.codes import word_count, word_type
 from silohash.index.preview import preview_url
@@ -19,7 +20,6 @@ from silohash.search.limits import Approvals, Quota
 from silohash.search.nearest import NO_KEY, Matcher, NearItems, best_items, candidates, nearest_items
 from silohash.search.policy import Policy
 from silohash.search.side import Side
-from silohash.types import MODALITIES, Modality, UserError, sides_of
 
 T = TypeVar("T")
 

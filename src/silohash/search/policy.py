@@ -23,10 +23,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from silohash.files import read_toml
+from silohash.base.files import read_toml
+from silohash.base.registry import suggestion
+from silohash.base.types import MODALITIES, Modality, UserError
 from silohash.index.base import FIELDS
-from silohash.registry import suggestion
-from silohash.types import MODALITIES, Modality, UserError
 
 
 @dataclass(frozen=True, kw_only=True)

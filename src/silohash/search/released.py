@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import MODALITIES, Modality, UserError
 from silohash.index.preview import preview_url
 from silohash.search.hits import shown_of
 from silohash.search.node import SiloNode
 from silohash.search.side import Side
-from silohash.types import MODALITIES, Modality, UserError
 
 MOST_EXAMPLES = 8
 """Number of example items in a summary."""

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import Modality, Target, UserError
 from silohash.search.released import SiloStatus
-from silohash.types import Modality, Target, UserError
 
 if TYPE_CHECKING:
     from PIL import Image
 
     from silohash.features.base import Value
-    from silohash.runtime.events import RoundRecord
+    from silohash.run.events import RoundRecord
 
 
 class Unavailable(UserError):  # noqa: N818  a name as in HTTP

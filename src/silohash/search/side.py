@@ -8,6 +8,8 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
+from silohash.base.names import tidy
+from silohash.base.types import UserError
 from silohash.index.base import Distances, Index, Keys, positions, search_with_ties
 from silohash.index.codes import Words, from_bytes
 from silohash.index.database import ENTRY_ROWS
@@ -15,8 +17,6 @@ from silohash.index.digests import Digests, item_digests
 from silohash.index.items import KeptRows
 from silohash.index.small import SMALL_ITEMS, SMALL_ITEMS_IF_PREPARED, SmallIndex
 from silohash.index.store import Engine, Store
-from silohash.names import tidy
-from silohash.types import UserError
 
 
 @runtime_checkable

@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from pydantic import BaseModel
 
-from silohash.encode.node_files import forgetting
+from silohash.base.files import PART, read_json
+from silohash.base.locks import locked_run
+from silohash.base.types import MODALITIES, Modality, Target, UserError
 from silohash.features.truncation import unread_end
-from silohash.files import PART, read_json
 from silohash.index.engines import read_index_config
 from silohash.index.listing import LISTING, Listing, read_listing
 from silohash.index.source import PictureSource
 from silohash.index.store import Engine, Store, installed_engine
-from silohash.locks import locked_run
+from silohash.run.model.node_files import forgetting
 from silohash.search.hits import Hits, Query
 from silohash.search.merge import ask
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy, check_policy_files, policy_of
 from silohash.search.words import query_words
-from silohash.types import MODALITIES, Modality, Target, UserError
 
 if TYPE_CHECKING:
-    from silohash.encode.encoder import Encoder
     from silohash.features.base import Value
-    from silohash.runtime.run import Run
+    from silohash.run.folder import Run
+    from silohash.run.model.encoder import Encoder
 
 POLICIES = "policies"
 """Name of the folder in a run that holds the silos' policies. Indexing never changes it."""
@@ -212,7 +212,7 @@ def _query(
     """Return the query of a value: its code, and its nodes if the model scores them with the other modality."""
     code, nodes = encoder.encode(value, modality), None
     if run.model.record.spec.scores_pairs and target != modality:
-        from silohash.encode.matcher import query_nodes
+        from silohash.run.model.matcher import query_nodes
 
         target = "image" if modality == "text" else "text"
         nodes = query_nodes(encoder, value, modality)
@@ -224,7 +224,7 @@ def _query(
 def add_matcher(run: Run, node: SiloNode, encoder: Encoder) -> None:
     """Let a silo score its items, if its model scores pairs. Its files remain open between searches."""
     if node.matcher is None and run.model.record.spec.scores_pairs:
-        from silohash.encode.matcher import matcher_of
+        from silohash.run.model.matcher import matcher_of
 
         node.matcher = matcher_of(encoder, run.index_folder / node.name)
 

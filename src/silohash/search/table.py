@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
+from silohash.base.visible import visible
 from silohash.search.columns import aligned
 from silohash.search.hits import Hit, Hits
-from silohash.visible import visible
 
 TABLE_CELLS = 80
 """Width of a table, in cells of a terminal."""

@@ -17,10 +17,10 @@ import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from silohash.forms import fault
+from silohash.base.forms import fault
+from silohash.base.types import Modality, Target, UserError
 from silohash.index.codes import BITS_HIGHEST, BITS_LOWEST, Words, byte_count, check_words, from_bytes, to_bytes
 from silohash.search.hits import Query
-from silohash.types import Modality, Target, UserError
 
 VERSION = 2
 """Version of the messages. A message of another version is refused."""

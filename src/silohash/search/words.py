@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 
+from silohash.base.types import UserError
 from silohash.features.base import Featuriser, Value
 from silohash.features.text import BagOfWords, QueryWords, no_known_word
-from silohash.types import UserError
 
 MOST_SIMILAR = 3
 """Number of similar words that are offered per unknown word."""

@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from logging import ERROR, WARNING
 from typing import TYPE_CHECKING, TypeAlias
 
-from silohash.files import write_json
-from silohash.runtime.run import Run
+from silohash.base.files import write_json
+from silohash.base.types import Modality, UserError
+from silohash.run.folder import Run
 from silohash.search.hits import Hits
 from silohash.service.backend import FederationStatus, Item, SearchOptions, SearchRequest
 from silohash.service.hub import HubBackend
 from silohash.service.logs import log_event
-from silohash.types import Modality, UserError
 
 if TYPE_CHECKING:
     from silohash.service.config import HubConfig

@@ -27,13 +27,13 @@ from typing import Any, TypeAlias
 
 from filelock import lock_descriptor, unlock_descriptor
 
+from silohash.base.types import UserError
 from silohash.search.answers import Answer, ReleasedItem
 from silohash.search.bus import Response
 from silohash.search.hits import Hits, Query
 from silohash.search.released import ItemCode, SiloStatus
 from silohash.search.wire import ItemRequest, Request, StatusRequest
 from silohash.service.logs import log_event
-from silohash.types import UserError
 
 MOST_BYTES = 64 << 20
 """Size at which a file of the log is closed and the next file is started, in bytes."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from silohash.base.types import Modality, UserError
 from silohash.search.hits import Hits
 from silohash.search.node import CONTENT_REFUSED
 from silohash.search.released import Item as Item
@@ -23,7 +24,6 @@ from silohash.search.requests import SearchOptions as SearchOptions
 from silohash.search.requests import SearchRequest as SearchRequest
 from silohash.search.requests import Unavailable as Unavailable
 from silohash.search.requests import Vector as Vector
-from silohash.types import Modality, UserError
 
 KNOWN_SECONDS = 30.0
 """Time for which a statement of a silo is relied on."""

@@ -58,10 +58,10 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from silohash.files import read_toml
-from silohash.forms import detail, fault
-from silohash.registry import suggestion
-from silohash.types import UserError
+from silohash.base.files import read_toml
+from silohash.base.forms import detail, fault
+from silohash.base.registry import suggestion
+from silohash.base.types import UserError
 
 REMEDY = "Correct the file."
 MISSING = "Write it as docs/how-to/deploy.md describes."

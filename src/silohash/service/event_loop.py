@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 
-from silohash.optional import installed
+from silohash.base.optional import installed
 
 
 def run_loop(main: Coroutine[object, object, None]) -> None:

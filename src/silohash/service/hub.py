@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from silohash.base.types import Modality, Target, UserError
 from silohash.features.text import BagOfWords
 from silohash.features.truncation import Unread, unread_end
 from silohash.search.answers import decode_code, decode_hits, decode_item, decode_status
@@ -43,12 +44,11 @@ from silohash.service.backend import (
 )
 from silohash.service.logs import log_event
 from silohash.service.request_record import request_id
-from silohash.types import Modality, Target, UserError
 
 if TYPE_CHECKING:
-    from silohash.encode.encoder import Encoder
     from silohash.features.base import Value
-    from silohash.runtime.run import Run
+    from silohash.run.folder import Run
+    from silohash.run.model.encoder import Encoder
 
 
 Observer: TypeAlias = Callable[[str, float], None]

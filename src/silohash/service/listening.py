@@ -6,7 +6,7 @@ import errno
 import socket
 from pathlib import Path
 
-from silohash.types import UserError
+from silohash.base.types import UserError
 
 PROC = Path("/proc")
 _LISTENING = "0A"

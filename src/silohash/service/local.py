@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from silohash.base.types import Modality, UserError
 from silohash.index.source import find_file
 from silohash.search.hits import Hits, Query
 from silohash.search.merge import ask
@@ -25,11 +26,10 @@ from silohash.service.backend import (
     check_silos,
     without_item,
 )
-from silohash.types import Modality, UserError
 
 if TYPE_CHECKING:
-    from silohash.encode.encoder import Encoder
-    from silohash.runtime.run import Run
+    from silohash.run.folder import Run
+    from silohash.run.model.encoder import Encoder
     from silohash.search.node import SiloNode
 
 
@@ -54,7 +54,7 @@ class LocalBackend:
         Raises:
             UserError: if the folder does not hold a run, or the run is not indexed.
         """
-        from silohash.runtime.run import Run
+        from silohash.run.folder import Run
 
         run = Run.open(folder)
         backend = cls(run, open_nodes(run.index_folder, prepared=True))

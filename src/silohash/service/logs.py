@@ -8,8 +8,8 @@ import sys
 from datetime import UTC, datetime
 from typing import TextIO
 
+from silohash.base.visible import visible_json
 from silohash.service.request_record import request_id
-from silohash.visible import visible_json
 
 _log = logging.getLogger("silohash.service")
 

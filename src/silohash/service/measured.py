@@ -6,6 +6,7 @@ import time
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import TypeVar
 
+from silohash.base.types import Modality, UserError
 from silohash.search.hits import Hits, MissingKind, kind_of
 from silohash.service.backend import (
     Backend,
@@ -17,7 +18,6 @@ from silohash.service.backend import (
 )
 from silohash.service.metrics import Metrics
 from silohash.service.request_record import Kind, Outcome, current_record
-from silohash.types import Modality, UserError
 
 AnswerT = TypeVar("AnswerT", Hits, Item)
 

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from silohash.runtime.run import Run
+from silohash.base.types import UserError
+from silohash.run.folder import Run
 from silohash.search.hits import Query
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
 from silohash.search.silos import add_matcher, open_node
 from silohash.search.wire import CodeRequest, Request, StatusRequest
-from silohash.types import UserError
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from nats.aio.client import Client, Server
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from silohash.forms import reading
+from silohash.base.forms import reading
 from silohash.search.answers import MOST_ANSWER_BYTES
 from silohash.search.bus import Reader, Replies, Responder, completed, ignore, late
 from silohash.search.hits import Reason

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from silohash.files import explaining_disk_errors
-from silohash.forms import reading
-from silohash.optional import require
+from silohash.base.files import explaining_disk_errors
+from silohash.base.forms import reading
+from silohash.base.optional import require
+from silohash.base.types import UserError
 from silohash.search.answers import MOST_ANSWER_BYTES
 from silohash.service.config import HubConfig, NatsSettings
-from silohash.types import UserError
 
 _PLAIN = re.compile("[A-Za-z0-9_-]{1,100}")
 _SEED = re.compile("SU[A-Z2-7]{56}")

@@ -20,17 +20,17 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from silohash.config.toml import to_toml
-from silohash.files import check_new_folder, folder_beside, write_bytes, write_text
-from silohash.forms import fault, of_value, reading
+from silohash.base.files import check_new_folder, folder_beside, write_bytes, write_text
+from silohash.base.forms import fault, of_value, reading
+from silohash.base.names import canonical
+from silohash.base.registry import suggestion
+from silohash.base.types import UserError
 from silohash.index.listing import note_indexed, read_listing
-from silohash.names import canonical
-from silohash.registry import suggestion
-from silohash.runtime.run import Run
+from silohash.run.config.toml import to_toml
+from silohash.run.folder import Run
 from silohash.search.silos import POLICIES
 from silohash.service.config import BusSettings, FederationName, is_local, read_hub_config
 from silohash.service.nats_server import new_key, server_config
-from silohash.types import UserError
 
 HUB, NATS = "hub", "nats"
 SHARED = ("config.toml", "environment.json", "partition.json", "rounds.jsonl")

@@ -14,9 +14,10 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from logging import DEBUG, ERROR, WARNING
 from typing import TYPE_CHECKING
 
+from silohash.base.optional import require
+from silohash.base.types import UserError
 from silohash.index.listing import is_indexed
-from silohash.optional import require
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
 from silohash.search.answers import encode_refusal
 from silohash.search.bus import Responder, Response, respond
 from silohash.search.hits import Hits
@@ -31,7 +32,6 @@ from silohash.service.event_loop import run_loop
 from silohash.service.logs import is_logged, log_event
 from silohash.service.models import SiloModels, open_silo_node
 from silohash.service.nats_bus import SiloLink
-from silohash.types import UserError
 
 if TYPE_CHECKING:  # only silos that take items need these modules
     from silohash.service.items.change import ModelChange

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, start_http_server
 
+from silohash.base.types import UserError
 from silohash.search.answers import ReleasedItem
 from silohash.search.bus import Response, TimeOver
 from silohash.search.hits import Hits, Query, kind_of
@@ -20,7 +21,6 @@ from silohash.search.wire import CodeRequest, ItemRequest, StatusRequest
 from silohash.service.audit import AuditError
 from silohash.service.config import MetricsSettings
 from silohash.service.metrics import BUCKETS
-from silohash.types import UserError
 
 Refusal: TypeAlias = Literal["unreadable", "not_found", "limited", "late", "audit_log", "refused", "failed"]
 """Kinds of reasons for which a silo refuses a request.

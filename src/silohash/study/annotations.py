@@ -10,10 +10,10 @@ from string import ascii_lowercase
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.registry import Registry
 from silohash.evaluate.significance import paired_bootstrap
-from silohash.federated import FEDERATED_METHODS
-from silohash.local import LOCAL_METHODS
-from silohash.registry import Registry
+from silohash.methods.federated import FEDERATED_METHODS
+from silohash.methods.local import LOCAL_METHODS
 from silohash.report.page import EVALUATION_WORDS
 from silohash.study.pivot import GROUPS, Cell, Key, ResultTable
 

@@ -9,14 +9,14 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.registry import suggestion
+from silohash.base.types import ResultRow, UserError
 from silohash.evaluate.measures import Measure, is_rank
 from silohash.evaluate.significance import bootstrap_interval, paired_bootstrap
-from silohash.registry import suggestion
+from silohash.measure.per_query import Key, read_per_query
 from silohash.report.tables import choices_besides_round, read_results
-from silohash.runtime.per_query import Key, read_per_query
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
 from silohash.study.pivot import GROUPS
-from silohash.types import ResultRow, UserError
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import tomlkit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from silohash.config.load import absolute_path, read_override, similar_file
-from silohash.config.sections import Section
-from silohash.config.toml import toml_value
-from silohash.config.wrong_types import wrong_type
+from silohash.base.files import read_toml
+from silohash.base.registry import suggestion
+from silohash.base.types import Evaluation, UserError
 from silohash.evaluate.measures import Measure
-from silohash.files import read_toml
-from silohash.registry import suggestion
-from silohash.types import Evaluation, UserError
+from silohash.run.config.load import absolute_path, read_override, similar_file
+from silohash.run.config.sections import Section
+from silohash.run.config.toml import toml_value
+from silohash.run.config.wrong_types import wrong_type
 
 CurveName: TypeAlias = Literal["loss", "relative loss", "validation"]
 Over: TypeAlias = Literal["rounds", "seconds"]

@@ -14,12 +14,12 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import NullLocator
 
+from silohash.base.visible import visible
 from silohash.report.plots import RadiusCurve
 from silohash.report.style import INK, SERIES, series
-from silohash.runtime.events import RoundRecord
+from silohash.run.events import RoundRecord
 from silohash.study.config import CurveName, Over
 from silohash.study.pivot import Cell
-from silohash.visible import visible
 
 LOGARITHMIC_FROM = 8
 """An axis is logarithmic if its largest value is at least this many times its smallest."""

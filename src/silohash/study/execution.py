@@ -11,9 +11,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from silohash.config.sections import RunConfig
-from silohash.files import check_own_folder, write_text
-from silohash.locks import LOCK, locked
+from silohash.base.files import check_own_folder, write_text
+from silohash.base.locks import LOCK, locked
+from silohash.base.visible import visible, visible_lines
+from silohash.run.config.sections import RunConfig
 from silohash.study.config import StudyConfig
 from silohash.study.folders import unfinished
 from silohash.study.jobs import Job, JobPool, Outcome, ProcessJobPool, is_over, run_jobs, single
@@ -21,7 +22,6 @@ from silohash.study.plan import PlannedRun, Tuned, planned_runs, search_name, se
 from silohash.study.results import RUNS, StudyResults, collect, write_summary
 from silohash.study.tuning import Tuning
 from silohash.study.worker import FAILED, USER_ERROR
-from silohash.visible import visible, visible_lines
 
 
 @dataclass(frozen=True)

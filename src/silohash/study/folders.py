@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from silohash.config.sections import EXECUTION_KEYS, RunConfig
-from silohash.files import explaining_disk_errors
-from silohash.locks import locked
-from silohash.partitions.base import read_partition
+from silohash.base.files import explaining_disk_errors
+from silohash.base.locks import locked
+from silohash.base.types import Notify, UserError
+from silohash.data.partitions.base import read_partition
+from silohash.measure.per_query import read_per_query
 from silohash.report.tables import read_results
-from silohash.runtime.checkpoint import has_checkpoint, load_checkpoint
-from silohash.runtime.per_query import read_per_query
-from silohash.runtime.run import Run
+from silohash.run.config.sections import EXECUTION_KEYS, RunConfig
+from silohash.run.folder import Run
 from silohash.study.jobs import Job
 from silohash.study.worker import LOCK_SECONDS
-from silohash.types import Notify, UserError
+from silohash.training.checkpoint import has_checkpoint, load_checkpoint
 
 State = Literal["new", "started", "finished"]
 DIFFERENCES_SHOWN = 3

@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from silohash.config.sections import RunConfig
-from silohash.runtime.engine.processes import Exchange, ProcessEndedError, ProcessPool, available_threads
-from silohash.runtime.run import Run
+from silohash.run.config.sections import RunConfig
+from silohash.run.folder import Run
 from silohash.study.worker import FAILED, GRACE_SECONDS, LOG
+from silohash.training.engines.processes import Exchange, ProcessEndedError, ProcessPool, available_threads
 
 POLL_SECONDS = 0.1
 LOG_TAIL_BYTES = 1 << 14

@@ -9,21 +9,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from silohash.base.files import write_text
+from silohash.base.forms import reading
+from silohash.base.registry import suggestion
+from silohash.base.types import UserError
+from silohash.base.visible import csv_cell
+from silohash.base.visible import markdown as markdown_of
 from silohash.data.benchmarks.files import complete_layout, folder_of
 from silohash.data.benchmarks.table import DATASETS
-from silohash.federated import FEDERATED_METHODS
-from silohash.files import write_text
-from silohash.forms import reading
-from silohash.local import LOCAL_METHODS
-from silohash.registry import suggestion
+from silohash.methods.federated import FEDERATED_METHODS
+from silohash.methods.local import LOCAL_METHODS
 from silohash.report.tables import markdown_table, number, span
 from silohash.study.config import StudyConfig, load_study
 from silohash.study.pivot import Cell, field_values, figure_cell, runs_by_choices, runs_with
 from silohash.study.results import StudyResults
 from silohash.study.tables import TABLES
-from silohash.types import UserError
-from silohash.visible import csv_cell
-from silohash.visible import markdown as markdown_of
 
 REINSTALL = "Reinstall silohash."
 

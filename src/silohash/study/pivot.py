@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import EVALUATIONS, TASKS, Evaluation, ResultRow, UserError
 from silohash.evaluate.measures import is_rank
 from silohash.evaluate.significance import seed_interval
 from silohash.report.headline import OF_PAIRS
@@ -18,7 +19,6 @@ from silohash.report.tables import ONLY_ROUND, choices_besides_round
 from silohash.report.tables import choices as protocol_choices
 from silohash.study.config import RESULT_FIELDS, Choices, StudyConfig
 from silohash.study.results import RunResult, StudyResults
-from silohash.types import EVALUATIONS, TASKS, Evaluation, ResultRow, UserError
 
 Key: TypeAlias = tuple[str, ...]
 """One value per field of the rows or columns."""

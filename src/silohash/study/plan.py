@@ -14,15 +14,15 @@ from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
-from silohash.config.load import OverrideError, load_config
-from silohash.config.sections import RunConfig
-from silohash.config.toml import toml_value
+from silohash.base.files import read_toml
+from silohash.base.forms import of_value, reading
+from silohash.base.registry import suggestion
+from silohash.base.types import UserError
 from silohash.evaluate.measures import Measure
-from silohash.files import read_toml
-from silohash.forms import of_value, reading
-from silohash.registry import suggestion
+from silohash.run.config.load import OverrideError, load_config
+from silohash.run.config.sections import RunConfig
+from silohash.run.config.toml import toml_value
 from silohash.study.config import SEED, Choice, Choices, StudyConfig, TunedBefore
-from silohash.types import UserError
 
 Tuned = Mapping[str, Mapping[str, Any]]
 """Name of a search -> the parameters it found, by dotted key."""

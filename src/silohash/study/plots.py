@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
-from silohash.files import note_written
+from silohash.base.files import note_written
 from silohash.report.gather import radius_curves
 from silohash.report.plots import TASK_WORDS, RadiusCurve
 from silohash.report.style import SOFT, drawing, legend, name_panel, save_figure, short
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
 from silohash.study.config import Over
 from silohash.study.curves import (
     CURVES,

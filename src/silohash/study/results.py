@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from silohash.memory import read_peak
+from silohash.base.memory import read_peak
+from silohash.base.types import ResultRow, UserError
+from silohash.measure.per_query import Key, read_per_query
 from silohash.report.tables import read_results, write_results
-from silohash.runtime.events import RoundRecord
-from silohash.runtime.per_query import Key, read_per_query
-from silohash.runtime.run import Run
+from silohash.run.events import RoundRecord
+from silohash.run.folder import Run
 from silohash.study.config import Choices, StudyConfig
 from silohash.study.plan import PlannedRun, Tuned, planned_runs, read_best, search_name
-from silohash.types import ResultRow, UserError
 
 RUNS = "runs"
 BEST = Path("tuning") / "best.toml"

@@ -14,10 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
+from silohash.base.files import note_written, write_text
+from silohash.base.visible import csv_cell, visible
+from silohash.base.visible import markdown as markdown_of
 from silohash.evaluate.significance import seed_interval
-from silohash.files import note_written, write_text
 from silohash.report.tables import COLUMNS, markdown_table
-from silohash.runtime.events import RoundRecord
+from silohash.run.events import RoundRecord
 from silohash.study.annotations import SIGNIFICANT, annotated
 from silohash.study.config import RESULT_FIELDS
 from silohash.study.pivot import (
@@ -35,8 +37,6 @@ from silohash.study.pivot import (
     with_interval,
 )
 from silohash.study.results import RunResult, StudyResults
-from silohash.visible import csv_cell, visible
-from silohash.visible import markdown as markdown_of
 
 TABLES = "tables"
 FIGURES = "figures.csv"

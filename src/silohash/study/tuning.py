@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Any
 
 import tomlkit
 
-from silohash.config.load import resolve
-from silohash.config.sections import RunConfig
-from silohash.files import digest_json, explaining_disk_errors, write_text
-from silohash.runtime.run import Run
-from silohash.seeds import derive
+from silohash.base.files import digest_json, explaining_disk_errors, write_text
+from silohash.base.seeds import derive
+from silohash.base.types import Notify, UserError
+from silohash.run.config.load import resolve
+from silohash.run.config.sections import RunConfig
+from silohash.run.folder import Run
 from silohash.study.config import Choices, Parameter, StudyConfig, Tune
 from silohash.study.folders import set_aside, unfinished
 from silohash.study.jobs import Chain, Job, Outcome
 from silohash.study.plan import folder_name, run_config
 from silohash.study.results import BEST
-from silohash.types import Notify, UserError
 
 if TYPE_CHECKING:
     import optuna

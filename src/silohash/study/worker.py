@@ -16,9 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from silohash.runtime.engine.processes import serve
-from silohash.types import UserError
-from silohash.visible import visible_lines
+from silohash.base.types import UserError
+from silohash.base.visible import visible_lines
+from silohash.training.engines.processes import serve
 
 FAILED = 1
 USER_ERROR = 2
@@ -81,16 +81,16 @@ def train_or_resume(folder: Path, config: Mapping[str, Any], *, figures: bool) -
     Raises:
         UserError: if the user must correct something first, or another process works in the folder.
     """
-    from silohash.locks import locked
+    from silohash.base.locks import locked
 
     with locked(folder, wait_seconds=LOCK_SECONDS):
         from rich.console import Console
 
-        from silohash.config.load import load_resolved
-        from silohash.memory import peak_bytes, start_measuring, write_peak
-        from silohash.runtime import experiment
-        from silohash.runtime.events import ConsoleProgress
-        from silohash.runtime.run import Run
+        from silohash.base.memory import peak_bytes, start_measuring, write_peak
+        from silohash.run.config.load import load_resolved
+        from silohash.run.events import ConsoleProgress
+        from silohash.run.folder import Run
+        from silohash.training import experiment
 
         run = Run(folder)
         load_optimizers()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from silohash.types import Arrays, ReadArrays
+from silohash.base.types import Arrays, ReadArrays
 
 
 class ContractError(AssertionError):

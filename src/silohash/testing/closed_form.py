@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from silohash import seeds
-from silohash.local import LOCAL_METHODS
-from silohash.local.base import SiloData, outputs_of
-from silohash.local.closed_form.base import FromSums
+from silohash.base import seeds
+from silohash.base.types import UserError
+from silohash.methods.local import LOCAL_METHODS
+from silohash.methods.local.base import SiloData, outputs_of
+from silohash.methods.local.closed_form.base import FromSums
 from silohash.models.parameters import install, params_of
-from silohash.runtime.worker import Worker, validation_score
 from silohash.testing.check import Check, require, require_finite, same_arrays
 from silohash.testing.inputs import (
     BITS,
@@ -33,7 +33,7 @@ from silohash.testing.inputs import (
     silo_data,
 )
 from silohash.testing.loop import Records, run_loop
-from silohash.types import UserError
+from silohash.training.worker import Worker, validation_score
 
 SIZES = (40, 0, 7, 33)
 """Sizes of silos, one of which has no items."""

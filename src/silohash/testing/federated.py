@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from silohash.federated import FEDERATED_METHODS
+from silohash.methods.federated import FEDERATED_METHODS
 from silohash.models.parameters import params_of
-from silohash.runtime.checkpoint import load_checkpoint, save_checkpoint
-from silohash.runtime.engine.port import SiloTask
-from silohash.runtime.worker import Worker
 from silohash.testing.check import Check, first_difference, require, require_finite, same_arrays
 from silohash.testing.inputs import MODALITIES, Held, prepared_inputs, without
 from silohash.testing.loop import Records, run_loop
+from silohash.training.checkpoint import load_checkpoint, save_checkpoint
+from silohash.training.engines.port import SiloTask
+from silohash.training.worker import Worker
 
 SIZES = (30, 20, 10)
 LACKING = {

@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from silohash import seeds
-from silohash.config.load import load_resolved
-from silohash.config.sections import DataConfig, FederatedConfig, RunConfig, TrainConfig
-from silohash.local.base import SiloData
-from silohash.local.label_counts import federation_labels, label_sums
+from silohash.base import seeds
+from silohash.base.types import Arrays
+from silohash.methods.local.base import SiloData
+from silohash.methods.local.label_counts import federation_labels, label_sums
 from silohash.models.specs import ModelSpec, TowerSpec
-from silohash.runtime.prepared import Prepared
-from silohash.types import Arrays
+from silohash.run.config.load import load_resolved
+from silohash.run.config.sections import DataConfig, FederatedConfig, RunConfig, TrainConfig
+from silohash.training.prepared import Prepared
 
 BITS = 16
 CLASSES = 6

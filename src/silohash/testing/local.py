@@ -9,16 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from silohash import seeds
-from silohash.exchange.message import Message
+from silohash.base import seeds
 from silohash.features.device import autocast
-from silohash.federated.base import FederatedMethod, SiloContext
-from silohash.local import LOCAL_METHODS
-from silohash.local.base import ClosedForm, LocalMethod, SiloData, SiloState
+from silohash.methods.federated.base import FederatedMethod, SiloContext
+from silohash.methods.local import LOCAL_METHODS
+from silohash.methods.local.base import ClosedForm, LocalMethod, SiloData, SiloState
+from silohash.methods.message import Message
 from silohash.models.parameters import params_of
-from silohash.runtime.engine.port import SiloResult, SiloTask
-from silohash.runtime.silo import make_context, train_silo
-from silohash.runtime.worker import Worker
 from silohash.testing.check import Check, require, require_finite, same_arrays
 from silohash.testing.closed_form import closed_form_checks
 from silohash.testing.federated import federated_method_checks
@@ -35,6 +32,9 @@ from silohash.testing.inputs import (
     silo_data,
 )
 from silohash.testing.matching import matching_checks
+from silohash.training.engines.port import SiloResult, SiloTask
+from silohash.training.silo import make_context, train_silo
+from silohash.training.worker import Worker
 
 Made = Callable[[], LocalMethod]
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import torch
 
-from silohash import seeds
-from silohash.exchange.message import Message
+from silohash.base import seeds
+from silohash.methods.message import Message
 from silohash.models.parameters import buffers_of
-from silohash.runtime.checkpoint import RunState
-from silohash.runtime.engine.in_process import InProcess
-from silohash.runtime.engine.port import SiloResult, SiloTask
-from silohash.runtime.engine.wire import decode_result, decode_task, encode_result, encode_task
-from silohash.runtime.events import Observer, RoundRecord
-from silohash.runtime.prepared import Prepared
-from silohash.runtime.privacy.budget import Budget
-from silohash.runtime.privacy.training import with_server_key
-from silohash.runtime.rounds import HELD_BYTES, RoundSettings, run_rounds
-from silohash.runtime.uplink.compressed import codec_of
-from silohash.runtime.uplink.sealed_server import SealedMethod
-from silohash.runtime.worker import Worker
+from silohash.run.events import Observer, RoundRecord
+from silohash.training.checkpoint import RunState
+from silohash.training.engines.in_process import InProcess
+from silohash.training.engines.port import SiloResult, SiloTask
+from silohash.training.engines.wire import decode_result, decode_task, encode_result, encode_task
+from silohash.training.prepared import Prepared
+from silohash.training.privacy.budget import Budget
+from silohash.training.privacy.training import with_server_key
+from silohash.training.rounds import HELD_BYTES, RoundSettings, run_rounds
+from silohash.training.updates.compressed import codec_of
+from silohash.training.updates.sealed_server import SealedMethod
+from silohash.training.worker import Worker
 
 
 class Wire:

@@ -14,20 +14,20 @@ import numpy as np
 import torch
 from torch import nn
 
-from silohash import seeds
-from silohash.encode.scores import match_score
-from silohash.exchange.message import Message
-from silohash.federated.base import FederatedMethod
-from silohash.local import LOCAL_METHODS
-from silohash.local.base import LocalMethod, SiloData, SiloState
+from silohash.base import seeds
+from silohash.methods.federated.base import FederatedMethod
+from silohash.methods.local import LOCAL_METHODS
+from silohash.methods.local.base import LocalMethod, SiloData, SiloState
+from silohash.methods.message import Message
 from silohash.models.matching_net import MatchingNet, nodes_of, scores_of
 from silohash.models.nodes import BOX
 from silohash.models.parameters import params_of
 from silohash.models.specs import ModelSpec, TowerSpec
-from silohash.runtime.engine.port import SiloResult, SiloTask
-from silohash.runtime.silo import make_context, train_silo
+from silohash.run.model.scores import match_score
 from silohash.testing.check import Check, require, require_finite, same_arrays
 from silohash.testing.inputs import loop_config
+from silohash.training.engines.port import SiloResult, SiloTask
+from silohash.training.silo import make_context, train_silo
 
 REGIONS, WIDTH, PLACES, WORDS = 5, 12, 9, 20
 TOLERANCE = 1e-4

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from silohash.api.codes import evaluate_codes, nearest
+from silohash.base.types import PlausibilityWarning, UserError
 from silohash.index.codes import Codes, pack
-from silohash.types import PlausibilityWarning, UserError
 
 
 def at(*distances, bits=8):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from silohash.api.given_codes import packed_codes
-from silohash.arrays import given
+from silohash.base.arrays import given
+from silohash.base.types import UserError
 from silohash.index.codes import Codes, pack, unpack
-from silohash.types import UserError
 
 BITS = np.array([[1, 0, 1, 1, 0, 0, 0, 1, 1, 1, 0, 0], [0, 0, 1, 0, 1, 1, 0, 1, 0, 1, 0, 1]], bool)
 SIGNS = np.where(BITS, 1, -1)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from silohash.api.given_ids import given_ids, own_items, read_ids
-from silohash.arrays import given
+from silohash.base.arrays import given
+from silohash.base.types import UserError
 from silohash.index.codes import Codes, pack
-from silohash.types import UserError
 
 
 def own(queries, database):

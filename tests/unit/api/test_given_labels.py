@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from silohash.api.given_labels import multi_hot
-from silohash.arrays import given
-from silohash.types import UserError
+from silohash.base.arrays import given
+from silohash.base.types import UserError
 
 FIRST = np.array([[1, 0, 1], [0, 0, 0]])
 SECOND = np.array([[0, 1, 1], [1, 0, 0], [0, 0, 1]])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from silohash.api.given_names import check_exact, check_kinds, is_missing, name_of
-from silohash.types import UserError
+from silohash.base.types import UserError
 
 
 def test_missing_values():

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from silohash.api.methods import list_methods
-from silohash.federated import FEDERATED_METHODS
-from silohash.local import LOCAL_METHODS
-from silohash.types import UserError
+from silohash.base.types import UserError
+from silohash.methods.federated import FEDERATED_METHODS
+from silohash.methods.local import LOCAL_METHODS
 
 
 def test_every_method_has_a_card() -> None:

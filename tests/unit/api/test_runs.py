@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from silohash.api.runs import TrainedRun, open_run, train
+from silohash.base.types import UserError
 from silohash.index.store import Store
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
 from silohash.search.silos import ask_run
-from silohash.types import UserError
 from tests.runs import tiny, write_archive
 
 

@@ -16,10 +16,10 @@ import pytest
 import typer.main
 
 from silohash import __version__
+from silohash.base.types import UserError
 from silohash.cli import app, inspect, main
-from silohash.config.load import load_config
-from silohash.runtime.run import Run
-from silohash.types import UserError
+from silohash.run.config.load import load_config
+from silohash.run.folder import Run
 from tests.runs import silohash, write_archive, write_config
 
 QUICK = {"federated": {"rounds": 1, "local_epochs": 1}}

@@ -189,8 +189,8 @@ def test_check_and_import_follow_links_on_request(tmp_path: Path) -> None:
 
 
 def test_full_reads_named_archives_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from silohash.base.stamps import file_digests
     from silohash.cli.data import _forgotten
-    from silohash.stamps import file_digests
 
     monkeypatch.setenv("SILOHASH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("SILOHASH_DATA", str(tmp_path))

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.cli import demo
 from silohash.report.headline import headline
 from silohash.report.tables import read_results
-from silohash.runtime import experiment
-from silohash.runtime.run import Run
-from silohash.types import UserError
+from silohash.run.folder import Run
+from silohash.training import experiment
 from tests.reports import row
 from tests.runs import silohash
 

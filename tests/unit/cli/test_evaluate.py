@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from silohash.report.finish import finish_run
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
 from tests.runs import silohash, train, write_archive
 
 pytestmark = pytest.mark.whole_run

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from silohash.cli import export as commands
-from silohash.encode.export import ExportedTower
-from silohash.encode.onnx_graph import Parity
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
+from silohash.run.model.export import ExportedTower
+from silohash.run.model.onnx_graph import Parity
 from tests import runs
 
 
@@ -42,7 +42,7 @@ def towers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, str, str | None]
             ExportedTower("text", folder / "text.onnx", Parity(1500, 1e-6, 3.0, equal_codes=1498, ties=2)),
         ]
 
-    monkeypatch.setattr("silohash.encode.export.export_onnx", export_onnx)
+    monkeypatch.setattr("silohash.run.model.export.export_onnx", export_onnx)
     return calls
 
 

@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from silohash import __version__, registry
+from silohash import __version__
+from silohash.base import registry
+from silohash.base.registry import AddedMember, Registry
 from silohash.cli import inspect
 from silohash.data.catalogue import ARCHIVES
-from silohash.federated import FEDERATED_METHODS
-from silohash.local import LOCAL_METHODS
-from silohash.registry import AddedMember, Registry
+from silohash.methods.federated import FEDERATED_METHODS
+from silohash.methods.local import LOCAL_METHODS
 from tests.runs import silohash, write_archive, write_config
 
 
@@ -64,7 +65,7 @@ def test_broken_plug_ins_are_listed_as_such(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.syspath_prepend(tmp_path)
     about = 'title="x", authors="x", venue="x", year=2020, link="x", summary="x", supervised=True'
     card = f'CARD = MethodCard(key="plug_raises", {about})\n'
-    other = "from silohash.types import MethodCard\n" + card + "class Other: ...\n"
+    other = "from silohash.base.types import MethodCard\n" + card + "class Other: ...\n"
     sources = {"plug_syntax": "def (:\n", "plug_raises": "raise OSError('no model')\n" + card, "plug_other": other}
     for name, source in sources.items():
         (tmp_path / f"{name}.py").write_text(source)
@@ -163,8 +164,8 @@ def test_doctor_tells_what_is_there() -> None:
 
 def test_doctor_of_a_kit_exits_with_1_if_something_must_be_done(tmp_path: Path) -> None:
     pytest.importorskip("nvflare")
-    from silohash.runtime.engine.flare.kits import write_kits
-    from silohash.runtime.sites.kits import Training
+    from silohash.training.engines.flare.kits import write_kits
+    from silohash.training.sites.kits import Training
 
     write_kits(tmp_path / "kits", ["north"], Training())
     said = silohash("doctor", "--kit", tmp_path / "kits" / "server")

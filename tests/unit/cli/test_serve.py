@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.cli.serve import hub, serve, server, silo
 from silohash.service.accounts.store import Accounts
 from silohash.service.nats_server import public_key
-from silohash.types import UserError
 from tests.accounts import PASSWORD
 from tests.nats import Federation
 from tests.runs import silohash
@@ -45,7 +45,7 @@ def test_what_is_not_a_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("silohash.optional.installed", lambda package: package != "uvicorn")
+    monkeypatch.setattr("silohash.base.optional.installed", lambda package: package != "uvicorn")
     with pytest.raises(UserError, match=r"The search page needs uvicorn, .* pip install 'silohash\[service\]'"):
         serve(tmp_path)
 
@@ -159,7 +159,7 @@ def test_folder_that_is_not_a_kit_is_refused(tmp_path: Path, command: str) -> No
 
 @pytest.mark.parametrize("command", ["server", "silo"])
 def test_kits_need_the_extra(tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("silohash.optional.installed", lambda package: package != "nvflare")
+    monkeypatch.setattr("silohash.base.optional.installed", lambda package: package != "nvflare")
     done = silohash(command, tmp_path)
     assert done.code == 2
     assert "pip install 'silohash[training]'" in done.err
@@ -168,7 +168,7 @@ def test_kits_need_the_extra(tmp_path: Path, command: str, monkeypatch: pytest.M
 def test_certificates_that_end_soon_are_told_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("nvflare")
     started: list[Path] = []
-    monkeypatch.setattr("silohash.runtime.sites.members.run_member", lambda kit, notify: started.append(kit))
+    monkeypatch.setattr("silohash.training.sites.members.run_member", lambda kit, notify: started.append(kit))
     monkeypatch.setattr("signal.signal", lambda *arguments: None)
     options = ("federation", "kits", tmp_path / "museums", "--silo", "north", "--days")
     assert silohash(*options, 20).code == 0
@@ -188,7 +188,7 @@ def test_a_silo_whose_file_names_its_kit_also_trains(federation, tmp_path: Path,
         yield
         seen.append("trained")
 
-    monkeypatch.setattr("silohash.runtime.sites.members.member_beside", beside)
+    monkeypatch.setattr("silohash.training.sites.members.member_beside", beside)
     monkeypatch.setattr("silohash.service.silo.run_silo", lambda settings, **options: seen.append(settings.silo))
     file = federation.folder / "north.toml"
     assert silohash("silo", file).code == 0
@@ -204,7 +204,7 @@ def test_silos_are_locked_out_and_let_in(
     pytest.importorskip("nvflare")
     calls: list[tuple[Path, str, bool]] = []
     monkeypatch.setattr(
-        "silohash.runtime.engine.flare.jobs.set_admission",
+        "silohash.training.engines.flare.jobs.set_admission",
         lambda kit, silo, *, admitted: calls.append((kit, silo, admitted)),
     )
     done = silohash("federation", command, tmp_path, "south")

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from silohash.base.types import Modality, UserError
 from silohash.cli.train import _example_query, seed_numbers
-from silohash.config.load import load_config
 from silohash.report.headline import headline
 from silohash.report.tables import read_results
-from silohash.runtime.run import Run
-from silohash.types import Modality, UserError
+from silohash.run.config.load import load_config
+from silohash.run.folder import Run
 from tests.runs import silohash, write_archive, write_config
 
 QUICK = {"federated": {"rounds": 1, "local_epochs": 1}}
@@ -167,7 +167,7 @@ def test_training_on_a_federation_passes_the_limits_and_names_the_folder(
     def train(kit, resolved, folder, silos, *, limits, observers, notify):
         called.append((kit, resolved.config.federated.rounds, folder, silos, limits.deadline_seconds, limits.quorum))
 
-    monkeypatch.setattr("silohash.runtime.engine.flare.jobs.train_in_federation", train)
+    monkeypatch.setattr("silohash.training.engines.flare.jobs.train_in_federation", train)
     options = ("--silo", "north", "--deadline", "30", "--quorum", "2", "--set", "federated.rounds=7")
     done = silohash("train", config, "--on", tmp_path / "leader", "--out", tmp_path / "first", *options)
     assert called == [(tmp_path / "leader", 7, tmp_path / "first", ["north"], 30.0, 2)]
@@ -178,7 +178,7 @@ def test_a_run_on_a_federation_can_be_started_again_with_the_same_config(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("nvflare")
-    monkeypatch.setattr("silohash.runtime.engine.flare.jobs.train_in_federation", lambda *given, **options: None)
+    monkeypatch.setattr("silohash.training.engines.flare.jobs.train_in_federation", lambda *given, **options: None)
     folder = tmp_path / "first"
     (folder / "model").mkdir(parents=True)
     (folder / "config.toml").write_text(load_config(config).to_toml())

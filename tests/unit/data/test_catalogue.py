@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.data.catalogue import (
     ARCHIVES,
     FOLDER,
@@ -19,7 +20,6 @@ from silohash.data.catalogue import (
 )
 from silohash.data.formats.native import write_native
 from silohash.data.glyphs.archive import glyphs
-from silohash.types import UserError
 from tests.archives import made_up_archive
 
 

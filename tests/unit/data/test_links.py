@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.data.links import Boundary, check_link
-from silohash.types import UserError
 
 
 @pytest.fixture

@@ -37,11 +37,11 @@ PATTERNS = {
     "ssense": r"ssense",
     "pascal-sentence": r"pascal(?![-_]deep)",
 }
-METHODS = (ROOT / "federated" / "methods", ROOT / "local")
+METHODS = ROOT / "methods"
 FILES = {
     path: path.read_text(encoding="utf-8")
     for path in sorted(ROOT.rglob("*"))
-    if path.suffix in SUFFIXES and not any(path.is_relative_to(folder) for folder in METHODS)
+    if path.suffix in SUFFIXES and not path.is_relative_to(METHODS)
 }
 
 

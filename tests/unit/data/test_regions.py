@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.data.archive import Pictures
 from silohash.data.regions import Regions, relative_boxes
-from silohash.types import UserError
 
 
 def regions(picture: list[int]) -> Regions:

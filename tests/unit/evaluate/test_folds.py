@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.evaluate.folds import evaluate_in_folds, folds_of
 from silohash.evaluate.measures import Measure, evaluate_all
 from silohash.evaluate.relevance import Pairs
 from silohash.evaluate.scores import NO_WORDS, Scores
-from silohash.types import UserError
 
 PICTURES, FOLDS = 20, 4
 TEXTS = np.arange(PICTURES).repeat(3)

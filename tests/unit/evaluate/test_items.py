@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.evaluate.items import ItemCodes, item_gains, item_histogram
 from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.evaluate.ties import histogram
-from silohash.types import UserError
 from tests.unit.evaluate.rankings import pack
 
 

@@ -7,11 +7,11 @@ import itertools
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.evaluate import scores as module
 from silohash.evaluate.measures import Measure, evaluate_all
 from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.evaluate.scores import BEST, NO_WORDS, Scores, best_scored, score_gains, score_histogram
-from silohash.types import UserError
 
 NAMES = ("R@1", "R@3", "Success@2", "MedR", "mAP@all", "mAP@3[denominator=min]", "P@4", "RSum")
 

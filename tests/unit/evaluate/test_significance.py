@@ -6,9 +6,9 @@ import sys
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.evaluate import significance
 from silohash.evaluate.significance import bootstrap_interval, paired_bootstrap, seed_interval, student_quantile
-from silohash.types import UserError
 
 VALUES = np.random.default_rng(0).random(400)
 

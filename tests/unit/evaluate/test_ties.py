@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.evaluate import ties
 from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.evaluate.ties import Histogram, average_precision, histogram
-from silohash.types import UserError
 from tests.unit.evaluate.rankings import average_precision as plain_average_precision
 from tests.unit.evaluate.rankings import counts_of, over_orders, pack, random_groups
 

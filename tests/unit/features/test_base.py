@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.features.base import CONSTANT, add_statistics, blocks, known, mean_and_deviation, stored_sums
-from silohash.types import UserError
 
 
 def sums(values: np.ndarray) -> dict[str, np.ndarray]:

@@ -7,11 +7,11 @@ import time
 import numpy as np
 import pytest
 
-from silohash.cache import cache_folder
+from silohash.base.cache import cache_folder
+from silohash.base.locks import locked
+from silohash.base.types import UserError
 from silohash.features.cache import PixelCache
 from silohash.features.image import PixelFeatures
-from silohash.locks import locked
-from silohash.types import UserError
 from tests.archives import DrawnPictures, drawn_pictures
 
 ALL = np.arange(100)

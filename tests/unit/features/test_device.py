@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from silohash.base.types import UserError
 from silohash.features.device import autocast, choose_device, computes_bfloat16, half_type
-from silohash.types import UserError
 
 
 def test_a_device_that_is_not_there_is_named_with_its_setting():

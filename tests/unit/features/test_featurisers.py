@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.features import FEATURISERS, featuriser, load, save
 from silohash.features.base import add_statistics
 from silohash.features.network import NETWORKS
-from silohash.types import UserError
 from tests.archives import drawn_pictures, made_up_archive
 
 COUNT = 120

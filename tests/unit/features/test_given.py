@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.features.base import add_statistics
 from silohash.features.given import SHRINKAGE, GivenFeatures, is_whitened, whitening
-from silohash.types import UserError
 from tests.archives import drawn_pictures
 
 COUNT = 500

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from silohash.base.stamps import PICTURE_RULE
+from silohash.base.types import UserError
 from silohash.data.pictures.reading import PictureFiles
 from silohash.features import image
 from silohash.features.base import add_statistics
 from silohash.features.cache import PixelCache
 from silohash.features.image import PixelFeatures, query_picture
-from silohash.stamps import PICTURE_RULE
-from silohash.types import UserError
 from tests.archives import DrawnPictures, drawn_pictures
 
 ALL = np.arange(90)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.features.model_folder import SentenceRule, find_model, folder_digest, needs_transformers, sentence_rule
-from silohash.types import UserError
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ from PIL import Image
 
 pytest.importorskip("transformers")
 
+from silohash.base.stamps import PICTURE_RULE
+from silohash.base.types import UserError
 from silohash.data.pictures.reading import PictureFiles
 from silohash.features import featuriser, load, save
 from silohash.features.base import add_statistics
 from silohash.features.loading import loader_threads
 from silohash.features.network import NetworkFeatures, Source
 from silohash.models.huggingface_features import FrozenBackbone
-from silohash.stamps import PICTURE_RULE
-from silohash.types import UserError
 from tests import backbones
 from tests.archives import drawn_pictures, made_up_archive
 

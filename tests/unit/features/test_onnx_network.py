@@ -13,11 +13,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
-from silohash.encode.onnx_graph import without_weights
+from silohash.base.files import digest_bytes
+from silohash.base.types import UserError
 from silohash.features.onnx_network import NetworkRecord, OnnxNetwork, cached_network, store_network, weights_name
 from silohash.features.preprocess import PicturePreparation
-from silohash.files import digest_bytes
-from silohash.types import UserError
+from silohash.run.model.onnx_graph import without_weights
 
 OLD = 1_700_000_000_000_000_000
 PICTURE = Image.new("RGB", (4, 4), (10, 20, 30))

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from silohash.base.files import write_json
+from silohash.base.types import UserError
 from silohash.features.preprocess import PicturePreparation, _channels, preparation_of, read_preparation
-from silohash.files import write_json
-from silohash.types import UserError
 
 WHERE = Path("model/preprocessor_config.json")
 

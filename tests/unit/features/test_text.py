@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.features.base import add_statistics
 from silohash.features.text import BagOfWords, query_text
 from silohash.features.words import WordRule, bucket_of, digest_of
-from silohash.types import UserError
 
 TEXTS = np.array(["two red parrots, red!", "", "A parrot's cage", "the harbour by night", "red night red night red"])
 ALL = np.arange(5)

@@ -7,10 +7,10 @@ import pytest
 
 pytest.importorskip("transformers")
 
+from silohash.base.types import UserError
 from silohash.features import featuriser, load, save
 from silohash.features.tokens import TokenFeatures
 from silohash.features.word_pieces import PADDING, read_word_pieces
-from silohash.types import UserError
 from tests import backbones
 
 COUNT = 20

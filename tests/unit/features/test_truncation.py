@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("transformers")
 
 from silohash.data.archive import Archive
-from silohash.encode.network_saving import save_networks
 from silohash.features import featuriser, truncation
 from silohash.features.network import NetworkFeatures
 from silohash.features.truncation import Unread, truncation_remark, unread_end
+from silohash.run.model.network_saving import save_networks
 from tests import backbones
 from tests.archives import made_up_archive
 

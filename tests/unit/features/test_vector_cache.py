@@ -5,8 +5,8 @@ import errno
 import numpy as np
 import pytest
 
+from silohash.base.files import digest_bytes
 from silohash.features.vector_cache import BLOCK_ITEMS, NetworkVectors, VectorCache
-from silohash.files import digest_bytes
 
 WIDTH = 3
 

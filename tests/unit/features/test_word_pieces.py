@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("transformers")
 
+from silohash.base.types import UserError
 from silohash.features.word_pieces import LONGEST, PADDING, WordPieces, read_word_pieces
-from silohash.types import UserError
 from tests import backbones
 
 BEGIN, END = 2, 3  # of the tiny tokenizer: [PAD], [UNK], [CLS], [SEP], then the words

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from silohash.base.types import UserError
 from silohash.index.base import Keys
 from silohash.index.codes import Words
 from silohash.index.engines import IndexConfig
 from silohash.index.small import SmallIndex
-from silohash.types import UserError
 
 
 class FakeIndex(SmallIndex):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.index.base import (
     FORMAT_VERSION,
     IndexManifest,
@@ -20,7 +21,6 @@ from silohash.index.base import (
     search_with_ties,
 )
 from silohash.index.small import SmallIndex
-from silohash.types import UserError
 
 MANIFEST = IndexManifest("digest-of-the-model", 64, "image")
 

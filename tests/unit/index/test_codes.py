@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.index import codes
 from silohash.index.codes import (
     Codes,
@@ -17,7 +18,6 @@ from silohash.index.codes import (
     word_count,
     word_type,
 )
-from silohash.types import UserError
 
 
 def test_bit_order_and_the_sign_of_zero():

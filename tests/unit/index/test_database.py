@@ -11,13 +11,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silohash import sqlite_files
+from silohash.base import sqlite_files
+from silohash.base.types import UserError
 from silohash.index import database
 from silohash.index.base import FORMAT_VERSION, IndexManifest
 from silohash.index.database import checksum_of, row_checksum
 from silohash.index.digests import item_digests
 from silohash.index.store import Store
-from silohash.types import UserError
 from tests.read_only import python_on_read_only
 from tests.unit.index.stores import MANIFEST, filled, names, words
 
@@ -160,7 +160,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import numpy as np
 from silohash.index.store import Store
-from silohash.types import UserError
+from silohash.base.types import UserError
 with Store.open(Path(sys.argv[1])) as store:
     print(len(store.load()), store.item_ids(np.array([3])), store.version() == store.version())
     try:
@@ -189,7 +189,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from silohash.index.store import Store
-from silohash.types import UserError
+from silohash.base.types import UserError
 try:
     Store.open(Path(sys.argv[1]))
 except UserError as error:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.index import engines
 from silohash.index.engines import (
     CONFIG,
@@ -18,7 +19,6 @@ from silohash.index.engines import (
     without_secrets,
     write_index_config,
 )
-from silohash.types import UserError
 
 
 def test_without_a_file_codes_are_searched_in_memory(tmp_path: Path) -> None:

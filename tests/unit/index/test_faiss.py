@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.index.codes import pack
-from silohash.types import UserError
 
 pytest.importorskip("faiss")
 

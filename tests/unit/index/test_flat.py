@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.index.codes import pack
 from silohash.index.flat import FlatIndex
 from silohash.index.kernels import ALIGNED_BYTES, BLOCK_CODES
-from silohash.types import UserError
 from tests.unit.index.stores import mistakes
 
 

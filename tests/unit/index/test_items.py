@@ -8,11 +8,11 @@ import sqlite3
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.index import items
 from silohash.index.base import IndexManifest
 from silohash.index.items import KeptRows, _as_key, check_items
 from silohash.index.store import Store
-from silohash.types import UserError
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

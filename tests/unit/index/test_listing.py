@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from silohash.base.types import UserError
 from silohash.index.listing import LISTING, is_indexed, note_indexed, read_listing
-from silohash.types import UserError
 
 
 def test_silos_are_entered_one_by_one(tmp_path: Path) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.index.engines import time_limit
-from silohash.types import UserError
 
 pytest.importorskip("pymilvus")
 

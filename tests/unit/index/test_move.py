@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.index.engines import IndexConfig, read_index_config
 from silohash.index.move import follow_indexes, move_indexes
 from silohash.index.served import created_copies, digest_of
 from silohash.index.store import Store
 from silohash.search.silos import open_nodes, remove_items
-from silohash.types import UserError
 from tests.unit.index.fake_server import FakeServer, keys_of
 from tests.unit.index.stores import filled, names, words
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.index.engines import IndexConfig
 from silohash.index.served import copy_codes, copy_path, created_copies, digest_of, open_copy, read_copy, refresh_copy
 from silohash.index.store import Store
-from silohash.types import UserError
 from tests.unit.index.fake_server import FakeIndex, FakeServer, keys_of
 from tests.unit.index.stores import filled, names, words
 

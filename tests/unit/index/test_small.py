@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.index.base import Neighbors, search_with_ties
 from silohash.index.codes import pack
 from silohash.index.flat import FlatIndex
 from silohash.index.small import SmallIndex
-from silohash.types import UserError
 from tests.unit.index.stores import mistakes
 
 

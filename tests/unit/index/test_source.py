@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from silohash.files import write_json
+from silohash.base.files import write_json
+from silohash.base.types import UserError
 from silohash.index.source import SOURCE, PictureSource, find_file
-from silohash.types import UserError
 
 
 def test_a_folder_within_the_archive_moves_with_it(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.index import store as module
 from silohash.index.base import IndexManifest
 from silohash.index.codes import Codes, pack
 from silohash.index.store import Store
-from silohash.types import UserError
 from tests.unit.index.stores import MANIFEST, filled, names, words
 
 

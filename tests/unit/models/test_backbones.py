@@ -9,14 +9,14 @@ import torch
 
 pytest.importorskip("transformers")
 
+from silohash.base.forms import of_json
+from silohash.base.types import UserError
 from silohash.features import featuriser
-from silohash.forms import of_json
 from silohash.models.backbones import install_published, network_settings, published_weights
 from silohash.models.huggingface import read_backbone
 from silohash.models.parameters import fixed_buffers
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import HashNet
-from silohash.types import UserError
 from tests import backbones
 
 COUNT = 6

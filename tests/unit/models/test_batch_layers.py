@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from silohash.models.batch_layers import LEAST_SCALE, MOST_COUNTED, BatchLayer, modes_of, saves_passes, used_share
 from silohash.models.item_layers import SGDRule
-from tests.unit.federated.helpers import draw
+from tests.unit.methods.federated.helpers import draw
 
 RULE = SGDRule(rate=0.1, momentum=0.8, weight_decay=0.05)
 BATCHES = ([0, 3], [1, 4], [5, 5], [2, 0], [1, 3])

@@ -11,11 +11,11 @@ import pytest
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
 
-from silohash.federated.base import FederatedMethod
-from silohash.local.base import MethodParams
+from silohash.base.types import UserError
+from silohash.methods.federated.base import FederatedMethod
+from silohash.methods.local.base import MethodParams
 from silohash.models.cnnf import CNNF, TRAINED, load_cnnf, local_response, read_weights, weights_file
 from silohash.models.parameters import params_of
-from silohash.types import UserError
 
 SMALL: dict[str, Any] = {"maps": (3, 5), "width": 6}
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
+from silohash.base.types import UserError
 from silohash.features.network import make_network, network_options
 from silohash.models import cnnf_features
 from silohash.models.cnnf import CNNF
-from silohash.types import UserError
 
 
 def drawn(width: int = 300, height: int = 150, mode: str = "RGB") -> Image.Image:

@@ -11,15 +11,15 @@ import pytest
 import torch
 from PIL import Image
 
+from silohash.base.types import UserError
 from silohash.data.formats.folder import read_folder
-from silohash.encode.weights import GLOBAL
 from silohash.features.image import PixelFeatures
 from silohash.features.text import BagOfWords
 from silohash.models import cnnf, cnnf_tower
 from silohash.models.backbones import network_settings
 from silohash.models.cnnf import CNNF
-from silohash.runtime.run import Run
-from silohash.types import UserError
+from silohash.run.folder import Run
+from silohash.run.model.weights import GLOBAL
 from tests import runs
 from tests.unit.models.test_cnnf import SMALL, small, write_mat
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from silohash.base.types import PairBatch
 from silohash.models.batch_layers import MOST_COLUMNS, BatchLayer
 from silohash.models.first_layers import fast_first_layers, fast_layer, first_layer
 from silohash.models.item_layers import MOST_ITEMS, ItemLayer, SGDRule
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import HashNet
-from silohash.types import PairBatch
 
 RULE = SGDRule(rate=0.1, momentum=0.8, weight_decay=0.05)
 

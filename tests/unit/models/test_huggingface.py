@@ -9,10 +9,10 @@ import torch
 
 pytest.importorskip("transformers")
 
+from silohash.base.types import UserError
 from silohash.features.network import make_network
 from silohash.features.word_pieces import read_word_pieces
 from silohash.models.huggingface import CHUNK_ITEMS, Backbone, pooled, read_backbone
-from silohash.types import UserError
 from tests import backbones
 
 TEXTS = ["two red parrots", "a violin", "the blue harbour on the red tree"]

@@ -10,8 +10,8 @@ from PIL import Image
 
 pytest.importorskip("transformers")
 
+from silohash.base.types import UserError
 from silohash.models.huggingface_features import huggingface
-from silohash.types import UserError
 from tests import backbones
 
 

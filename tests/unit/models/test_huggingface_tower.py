@@ -11,9 +11,9 @@ import torch
 
 pytest.importorskip("transformers")
 
+from silohash.base.types import UserError
 from silohash.features import featuriser
 from silohash.models import huggingface_tower
-from silohash.types import UserError
 from tests import backbones
 
 

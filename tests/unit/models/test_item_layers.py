@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from silohash.models.item_layers import ItemLayer, SGDRule
-from tests.unit.federated.helpers import draw
+from tests.unit.methods.federated.helpers import draw
 
 RULE = SGDRule(rate=0.1, momentum=0.8, weight_decay=0.05)
 

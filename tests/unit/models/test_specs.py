@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from silohash.forms import of_json, of_value
+from silohash.base.forms import of_json, of_value
 from silohash.models.specs import ModelSpec, TowerSpec
 
 

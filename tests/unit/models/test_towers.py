@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from silohash.base.types import Outputs, PairBatch, UserError
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import (
     Adapted,
@@ -22,7 +23,6 @@ from silohash.models.towers import (
     standardized,
     tokens,
 )
-from silohash.types import Outputs, PairBatch, UserError
 from tests.runs import model_spec, silo_data
 
 MEAN, DEVIATION = torch.tensor([100.0]).reshape(1, 1, 1), torch.tensor([4.0]).reshape(1, 1, 1)

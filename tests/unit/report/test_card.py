@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.report.card import card_text, input_words
 from silohash.report.finish import finish_run
 from silohash.report.tables import number, read_results
-from silohash.runtime.run import Run
-from silohash.types import UserError
+from silohash.run.folder import Run
 from tests import runs
 
 

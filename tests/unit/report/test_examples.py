@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from silohash.base.types import UserError, database_target, query_modality
 from silohash.index.codes import pack
+from silohash.measure.evaluation import Evaluator
 from silohash.report.content import OWN_PARTNER, SHARES_A_LABEL
 from silohash.report.examples import (
     data_uri,
@@ -24,13 +26,11 @@ from silohash.report.examples import (
     released,
     write_examples,
 )
-from silohash.runtime.evaluation import Evaluator
-from silohash.runtime.indexing import index_run
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
+from silohash.run.indexing import index_run
 from silohash.search.hits import Query
 from silohash.search.order import tie_order
 from silohash.search.silos import ask_run, open_nodes
-from silohash.types import UserError, database_target, query_modality
 from tests import runs
 from tests.reports import made_up_examples
 

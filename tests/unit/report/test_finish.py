@@ -9,7 +9,7 @@ import pytest
 from silohash.report import finish
 from silohash.report.finish import finish_run, measure_run
 from silohash.report.tables import read_results
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
 from tests import runs
 
 FILES = ("results_path", "curves_path", "per_query_path", "examples_path", "card_path", "report_path")

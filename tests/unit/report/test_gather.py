@@ -20,7 +20,7 @@ from silohash.report.gather import (
     validation_name,
     warnings,
 )
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
 from tests import runs
 
 

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from silohash.base.types import ORACLE
 from silohash.report import plots
 from silohash.report.content import (
     OWN_PARTNER,
@@ -22,7 +23,6 @@ from silohash.report.content import (
 )
 from silohash.report.page import badges, render, write_report
 from silohash.report.plots import LabelTable, RoundCurve
-from silohash.types import ORACLE
 from tests.reports import NAN, card, item, made_up_examples, made_up_report, made_up_run, row
 
 

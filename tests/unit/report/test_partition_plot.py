@@ -6,12 +6,12 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from silohash.partitions.drift import DISTANCES, Drift
+from silohash.base.types import UserError
+from silohash.data.partitions.drift import DISTANCES, Drift
 from silohash.report import partition_plot
 from silohash.report.partition_plot import draw_partition, partition_figure
 from silohash.report.plots import LabelTable, label_map_height
 from silohash.report.style import drawing
-from silohash.types import UserError
 
 COUNTS = np.array([[4, 1, 0], [0, 2, 2], [0, 0, 0]])
 DRIFT = Drift(("north", "south", "empty"), COUNTS, COUNTS.sum(axis=0), np.array([5, 4, 1]))

@@ -8,8 +8,8 @@ import matplotlib
 import matplotlib.image
 import pytest
 
+from silohash.base.types import UserError
 from silohash.report.style import COLORS, INK, SERIES, drawing, legend, page_svg, save_figure, series, short
-from silohash.types import UserError
 
 
 def test_text_is_shortened_only_if_it_is_too_long():

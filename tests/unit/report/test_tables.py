@@ -8,6 +8,7 @@ from dataclasses import astuple, replace
 import pytest
 from rich.console import Console
 
+from silohash.base.types import ORACLE, WITH_LABELS, UserError
 from silohash.report.tables import (
     COLUMNS,
     choices,
@@ -23,7 +24,6 @@ from silohash.report.tables import (
     span,
     write_results,
 )
-from silohash.types import ORACLE, WITH_LABELS, UserError
 from tests.reports import NAN, ROW, row
 
 

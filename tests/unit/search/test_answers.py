@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.index.codes import pack
 from silohash.search.answers import (
     MOST_ANSWER_BYTES,
@@ -23,7 +24,6 @@ from silohash.search.answers import (
 from silohash.search.hits import Hits, Query, silent
 from silohash.search.released import Item, ItemCode, NotFound, SiloStatus
 from silohash.search.wire import MOST_CHARACTERS, CodeRequest, ItemRequest, WireError
-from silohash.types import UserError
 
 MODEL = "3f2a" * 16
 PICTURE = "data:image/jpeg;base64,/9j/"

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.index.engines import seconds_left
 from silohash.search import gathering
 from silohash.search.gathering import NOT_QUERIED, gather
 from silohash.search.hits import Hits, Query, kind_of
-from silohash.types import UserError
 
 QUERY = Query(words=np.zeros(1, np.uint16), bits=16, model_digest="m", target="image", k=2)
 

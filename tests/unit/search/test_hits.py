@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from silohash.base.types import UserError
 from silohash.index.preview import make_preview, preview_url
 from silohash.search.hits import Hit, Hits, Query, Reason, kind_of, silent
-from silohash.types import UserError
 
 PREVIEW = preview_url(make_preview(Image.new("L", (6, 4))))
 HITS = Hits(

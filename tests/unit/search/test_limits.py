@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.search.limits import Approvals, Quota
-from silohash.types import UserError
 
 
 def test_each_asker_has_a_count_per_minute() -> None:

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.search.gathering import NOT_QUERIED
 from silohash.search.hits import Hits, Query
 from silohash.search.merge import ask, merge
-from silohash.types import UserError
 from tests.silos import MODEL, made_up_codes, made_up_node, query_of
 
 BITS = 16

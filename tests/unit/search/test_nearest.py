@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.index.base import IndexManifest
 from silohash.index.store import Store
 from silohash.search.hits import Query
@@ -16,7 +17,6 @@ from silohash.search.node import CONTENT_REFUSED
 from silohash.search.order import tie_order
 from silohash.search.policy import Policy
 from silohash.search.side import Side
-from silohash.types import UserError
 from tests.silos import made_up_codes, made_up_node, query_of
 
 BITS = 8

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from silohash.base.types import UserError
 from silohash.index.base import IndexManifest
 from silohash.index.engines import IndexConfig
 from silohash.index.preview import make_preview, preview_url
@@ -16,7 +17,6 @@ from silohash.index.store import Store
 from silohash.search.node import SiloNode
 from silohash.search.order import tie_order
 from silohash.search.policy import Policy
-from silohash.types import UserError
 from tests.silos import MODEL, made_up_codes, made_up_node, made_up_store, query_of
 
 BITS = 16

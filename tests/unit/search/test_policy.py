@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.index.base import FIELDS
 from silohash.search.policy import Policy, check_policy_files, policy_of, read_policy
-from silohash.types import UserError
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.index.base import IndexManifest
 from silohash.index.codes import pack
 from silohash.index.preview import preview_url
@@ -14,7 +15,6 @@ from silohash.index.store import Store
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
 from silohash.search.released import MOST_EXAMPLES, NotFound, as_item, item_code, item_of, released_item, silo_status
-from silohash.types import UserError
 from tests.silos import made_up_codes, made_up_node
 
 BITS = 16

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from silohash.base.types import UserError
 from silohash.search.requests import Code, SearchOptions, SearchRequest, Vector
-from silohash.types import UserError
 
 VECTOR = Vector(values=np.ones(3), modality="text")
 CODE = Code(words=np.zeros(1, np.uint16), bits=16, model_digest="m")

@@ -7,12 +7,12 @@ import json
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.index.base import IndexManifest
 from silohash.index.digests import item_digests
 from silohash.index.items import ItemRows
 from silohash.index.store import Store
 from silohash.search.side import Side
-from silohash.types import UserError
 
 
 @pytest.fixture

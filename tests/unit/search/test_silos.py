@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.index.base import IndexManifest
 from silohash.index.codes import pack
 from silohash.index.listing import LISTING, note_indexed
@@ -20,7 +21,6 @@ from silohash.search.merge import ask
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
 from silohash.search.silos import ask_run, open_node, open_nodes, remove_items
-from silohash.types import UserError
 
 
 def make_store(folder: Path, ids: list[str], modality: str = "text", silo: str | None = None, model: str = "m") -> None:

@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.features.text import BagOfWords, QueryWords
 from silohash.search.words import known_captions, offer, query_words
-from silohash.types import UserError
 
 TEXTS = np.array(["red parrots at the harbour", "a red tram", "two red parrots and a violin"])
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.service import adoption as module
 from silohash.service.adoption import ADOPTED, AdoptingBackend, Adoption, open_backend
 from silohash.service.backend import SearchOptions, SearchRequest
 from silohash.service.config import HubConfig
-from silohash.types import UserError
 
 NOW = datetime(2027, 1, 31, tzinfo=UTC)
 

@@ -13,12 +13,12 @@ from contextlib import closing
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.search.bus import respond
 from silohash.search.policy import Policy
 from silohash.search.released import silo_status
 from silohash.search.wire import CodeRequest, ItemRequest, StatusRequest, encode_request
 from silohash.service.audit import AuditLog, Tail, entry_of, verify_log
-from silohash.types import UserError
 from tests.silos import made_up_codes, made_up_node, query_of
 
 WORDS = made_up_codes(20, 16, 1)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.search.hits import Hits
 from silohash.search.node import CONTENT_REFUSED
 from silohash.search.released import SiloStatus
 from silohash.service.backend import ACCEPTANCE_UNKNOWN, KNOWN_SECONDS, Acceptance, NotFound, check_silos, without_item
-from silohash.types import UserError
 
 
 def test_silos_of_a_filter_exist() -> None:

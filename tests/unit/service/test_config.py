@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from silohash.config.toml import to_toml
+from silohash.base.types import UserError
+from silohash.run.config.toml import to_toml
 from silohash.service.config import MetricsSettings, is_local, read_hub_config, read_silo_config
-from silohash.types import UserError
 
 KEY = "U" + "A" * 55
 SILO = {

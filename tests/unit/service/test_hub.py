@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from silohash.api.runs import open_run
-from silohash.config.load import load_resolved
-from silohash.runtime import experiment
-from silohash.runtime.run import Run
+from silohash.base.types import UserError
+from silohash.run.config.load import load_resolved
+from silohash.run.folder import Run
 from silohash.search.bus import UNKNOWN, LocalBus
 from silohash.search.hits import Hits, kind_of
 from silohash.search.node import CONTENT_REFUSED, SiloNode
@@ -39,7 +39,7 @@ from silohash.service.local import LocalBackend
 from silohash.service.models import open_silo_node
 from silohash.service.request_record import recording
 from silohash.service.silo import responder
-from silohash.types import UserError
+from silohash.training import experiment
 from tests.regions import matching_config, write_region_set
 from tests.served import drawn, served_run
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.service.listening import listening_socket, port_user
-from silohash.types import UserError
 
 
 def test_a_taken_port_is_named_with_its_user() -> None:

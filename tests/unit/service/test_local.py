@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from silohash.api.runs import open_run
+from silohash.base.types import UserError
 from silohash.search.hits import Hits
 from silohash.service.backend import Code, NotFound, SearchOptions, SearchRequest, Unavailable
 from silohash.service.local import LocalBackend
-from silohash.types import UserError
 from tests.served import drawn, served_run
 
 

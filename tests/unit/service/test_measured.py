@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.search.hits import Reason
 from silohash.service.backend import Code, NotFound, SearchOptions, SearchRequest, Unavailable
 from silohash.service.measured import MeasuredBackend
 from silohash.service.metrics import Metrics
 from silohash.service.request_record import Record, recording
-from silohash.types import UserError
 from tests.served import MadeUpBackend, drawn
 from tests.unit.service.test_metrics import samples
 

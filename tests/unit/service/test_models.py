@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.search.bus import respond
 from silohash.search.hits import Query
 from silohash.search.policy import Policy
 from silohash.search.wire import CodeRequest, ItemRequest, StatusRequest, encode_request
 from silohash.service.models import Progress, SiloModels
-from silohash.types import UserError
 from tests.silos import made_up_codes, made_up_node
 
 WORDS = made_up_codes(20, 16, 1)

@@ -12,6 +12,7 @@ from urllib.parse import urlparse
 import pytest
 from nats.aio.client import Client, Server
 
+from silohash.base.types import UserError
 from silohash.search.bus import late
 from silohash.search.hits import kind_of
 from silohash.service import nats_bus
@@ -27,7 +28,6 @@ from silohash.service.nats_bus import (
     tls_context,
 )
 from silohash.service.nats_server import Subjects, secret_key
-from silohash.types import UserError
 from tests.nats import Federation, needs_nats
 from tests.silos import AnswerAfterRead
 

@@ -7,8 +7,8 @@ import subprocess
 import nkeys
 import pytest
 
+from silohash.base.types import UserError
 from silohash.service.nats_server import Subjects, new_key, public_key, secret_key, server_config, token
-from silohash.types import UserError
 from tests.nats import SERVER, Federation, needs_nats
 
 

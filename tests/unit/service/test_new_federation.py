@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import trustme
 
+from silohash.base.types import UserError
 from silohash.index.listing import is_indexed, read_listing
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
 from silohash.search.silos import open_node
 from silohash.service.config import read_hub_config, read_silo_config
 from silohash.service.nats_server import public_key, server_config
 from silohash.service.new_federation import ServerSettings, commands, write_federation
-from silohash.types import UserError
 from tests.runs import silohash
 from tests.served import served_run
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.search.answers import decode_hits
 from silohash.search.policy import Policy
 from silohash.search.wire import ItemRequest, encode_request
@@ -20,7 +21,6 @@ from silohash.service.config import ItemsSettings
 from silohash.service.items.records import Record
 from silohash.service.nats_bus import NOT_CONNECTED, NatsBus
 from silohash.service.silo import keeper_of, open_models, open_silo, responder, run_silo
-from silohash.types import UserError
 from tests.nats import Federation, needs_nats
 from tests.runs import train, write_archive
 from tests.silos import made_up_codes, made_up_node, query_of

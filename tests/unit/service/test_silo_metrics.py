@@ -11,6 +11,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from silohash.base.types import UserError
 from silohash.search.bus import Response, TimeOver, respond
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
@@ -20,7 +21,6 @@ from silohash.service.audit import AuditError, AuditLog
 from silohash.service.config import MetricsSettings
 from silohash.service.silo import responder
 from silohash.service.silo_metrics import SiloMetrics, refusal_of, serving_metrics
-from silohash.types import UserError
 from tests.ports import free_port
 from tests.silos import made_up_codes, made_up_node, query_of
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from silohash.base.types import ORACLE, WITH_LABELS
 from silohash.study import annotations
 from silohash.study.annotations import paired_values
 from silohash.study.pivot import Cell
 from silohash.study.tables import latex, markdown
-from silohash.types import ORACLE, WITH_LABELS
 from tests.reports import card
 from tests.synthetic_studies import (
     BITS,

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silohash.files import write_arrays
+from silohash.base.files import write_arrays
+from silohash.base.types import UserError
 from silohash.report.tables import write_results
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
 from silohash.study.compare import EvaluatedRun, compare_runs, read_evaluated
-from silohash.types import UserError
 from tests.reports import row
 from tests.runs import write_archive, write_config
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.study.config import load_study, make_study
-from silohash.types import UserError
 from tests.studies import study_of, tiny_study
 
 ARCHIVE = Path("archive")

@@ -10,7 +10,7 @@ import pytest
 
 from silohash.report.plots import RadiusCurve
 from silohash.report.style import INK, drawing
-from silohash.runtime.events import SiloRecord
+from silohash.run.events import SiloRecord
 from silohash.study.curves import CURVES, PLACES, draw_band, draw_heat_map, draw_precision
 from tests.synthetic_studies import records
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from silohash.config.load import load_config
+from silohash.base.types import UserError
+from silohash.run.config.load import load_config
 from silohash.study.execution import StudyOutcome, StudyProgress, duration
 from silohash.study.jobs import Job, Outcome
 from silohash.study.results import StudyResults
-from silohash.types import UserError
 from tests.runs import tiny
 from tests.studies import held_by_another_thread, pretending, quiet, run_here, study_of, tiny_study
 

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from silohash.config.load import load_config
+from silohash.base.types import UserError
 from silohash.report.finish import finish_run
-from silohash.runtime.run import Run
+from silohash.run.config.load import load_config
+from silohash.run.folder import Run
 from silohash.study.folders import difference, set_aside, state_of, unfinished
 from silohash.study.jobs import Job
-from silohash.types import UserError
 from tests.runs import tiny, train, write_archive
 
 SECTIONS: dict[str, Any] = {"federated": {"rounds": 2, "local_epochs": 1}}

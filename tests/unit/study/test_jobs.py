@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from silohash.config.load import load_config
-from silohash.runtime.engine.processes import ProcessEndedError
+from silohash.run.config.load import load_config
 from silohash.study.jobs import RUNS_PER_PROCESS, Chain, Ending, Job, Outcome, ProcessJobPool, run_jobs, single
 from silohash.study.worker import GRACE_SECONDS
+from silohash.training.engines.processes import ProcessEndedError
 from tests.runs import tiny
 
 

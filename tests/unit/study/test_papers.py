@@ -8,9 +8,10 @@ from itertools import product
 
 import pytest
 
-from silohash.config.load import resolve
+from silohash.base.registry import Registry
+from silohash.base.types import UserError
 from silohash.data.benchmarks.table import DATASETS
-from silohash.registry import Registry
+from silohash.run.config.load import resolve
 from silohash.study import papers
 from silohash.study.papers import (
     PAPER_TABLES,
@@ -23,7 +24,6 @@ from silohash.study.papers import (
     write_comparison,
 )
 from silohash.study.plan import planned_runs
-from silohash.types import UserError
 from tests.synthetic_studies import axis, synthetic_study
 
 METHODS = axis("method", "Local", "FedAvg")

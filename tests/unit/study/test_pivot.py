@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.study.pivot import (
     Cell,
     Layout,
@@ -22,7 +23,6 @@ from silohash.study.pivot import (
     with_interval,
 )
 from silohash.study.tables import markdown
-from silohash.types import UserError
 from tests.reports import row
 from tests.synthetic_studies import (
     BITS,

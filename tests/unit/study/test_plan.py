@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.study.config import load_study, make_study
 from silohash.study.plan import folder_name, planned_runs, read_best, selected
 from silohash.study.tuning import searches
-from silohash.types import UserError
 from tests.studies import study_of, tiny_study
 
 ARCHIVE = Path("archive")

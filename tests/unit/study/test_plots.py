@@ -8,9 +8,9 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from silohash.files import write_json
+from silohash.base.files import write_json
 from silohash.report.style import drawing
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
 from silohash.study.config import Plots
 from silohash.study.plots import PLOTS, plots_of, write_plots
 from tests.synthetic_studies import axis, records, synthetic_study

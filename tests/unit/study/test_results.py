@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from silohash.files import write_arrays
-from silohash.memory import write_peak
+from silohash.base.files import write_arrays
+from silohash.base.memory import write_peak
 from silohash.report.tables import read_results, write_results
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
 from silohash.study.plan import PlannedRun, planned_runs
 from silohash.study.results import collect, write_summary
 from tests.reports import row

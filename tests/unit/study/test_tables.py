@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from silohash.base.types import ORACLE
 from silohash.report.tables import COLUMNS
 from silohash.study.annotations import annotated
 from silohash.study.pivot import Cell, result_tables
@@ -29,7 +30,6 @@ from silohash.study.tables import (
     summary,
     write_tables,
 )
-from silohash.types import ORACLE
 from tests import synthetic_studies as made_up
 from tests.synthetic_studies import BITS, MEANS, METHODS, ONE_LENGTH, TABLE, cell_of, records, synthetic_study
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.study.config import Parameter
 from silohash.study.execution import StudyProgress, run_study
 from silohash.study.folders import unfinished
 from silohash.study.jobs import Job, run_jobs
 from silohash.study.plan import read_best
 from silohash.study.tuning import Tuning, ends, is_at_end, searches
-from silohash.types import UserError
 from tests.studies import Pretending, pretending, quiet, study_of, tiny_study
 
 pytest.importorskip("optuna")

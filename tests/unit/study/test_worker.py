@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import torch
 
-from silohash.memory import read_peak
-from silohash.runtime.run import Run
+from silohash.base.memory import read_peak
+from silohash.base.types import UserError
+from silohash.run.folder import Run
 from silohash.study import worker
-from silohash.types import UserError
 from tests.runs import tiny, write_archive
 from tests.studies import held_by_another_thread
 
@@ -99,10 +99,10 @@ def test_wrong_config_leaves_no_run(tmp_path: Path) -> None:
 def test_peak_memory_of_a_run_is_kept(
     is_measured: bool, kept: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("silohash.config.load.load_resolved", lambda config: config)
-    monkeypatch.setattr("silohash.runtime.experiment.train", lambda config, folder, **options: Run(folder))
-    monkeypatch.setattr("silohash.memory.start_measuring", lambda: is_measured)
-    monkeypatch.setattr("silohash.memory.peak_bytes", lambda: 7)
+    monkeypatch.setattr("silohash.run.config.load.load_resolved", lambda config: config)
+    monkeypatch.setattr("silohash.training.experiment.train", lambda config, folder, **options: Run(folder))
+    monkeypatch.setattr("silohash.base.memory.start_measuring", lambda: is_measured)
+    monkeypatch.setattr("silohash.base.memory.peak_bytes", lambda: 7)
     worker.train_or_resume(tmp_path, {}, figures=False)
     assert read_peak(Run(tmp_path).memory_path) == kept
 
@@ -131,13 +131,13 @@ def test_optimizers_are_loaded_before_the_training_and_draw_nothing(
     assert torch.equal(torch.get_rng_state(), before)
     calls: list[str] = []
     monkeypatch.setattr(worker, "load_optimizers", lambda: calls.append("load"))
-    monkeypatch.setattr("silohash.config.load.load_resolved", lambda config: config)
+    monkeypatch.setattr("silohash.run.config.load.load_resolved", lambda config: config)
 
     def train(config: Mapping[str, Any], folder: Path, **options: Any) -> Run:
         calls.append("train")
         return Run(folder)
 
-    monkeypatch.setattr("silohash.runtime.experiment.train", train)
+    monkeypatch.setattr("silohash.training.experiment.train", train)
     worker.train_or_resume(tmp_path, {}, figures=False)
     assert calls == ["load", "train"]
 

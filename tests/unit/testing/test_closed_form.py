@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from silohash.local import LOCAL_METHODS
-from silohash.local.closed_form.base import Solution, Views
-from silohash.local.closed_form.scm import SCM, SCMParams
+from silohash.base.types import Arrays, ReadArrays
+from silohash.methods.local import LOCAL_METHODS
+from silohash.methods.local.closed_form.base import Solution, Views
+from silohash.methods.local.closed_form.scm import SCM, SCMParams
 from silohash.testing import ContractError, local_method_checks
-from silohash.types import Arrays, ReadArrays
 
 
 class Unfitted(SCM):

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from silohash.federated import FEDERATED_METHODS
-from silohash.federated.base import FederatedMethod
-from silohash.federated.methods.fedavg import FedAvg
+from silohash.base.types import UserError
+from silohash.methods.federated import FEDERATED_METHODS
+from silohash.methods.federated.base import FederatedMethod
+from silohash.methods.federated.general.fedavg import FedAvg
 from silohash.testing import ContractError, federated_method_checks
-from silohash.types import UserError
 
 
 class Forgetful(FedAvg):

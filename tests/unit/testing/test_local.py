@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from silohash.local import LOCAL_METHODS
-from silohash.local.supervised.dcmh import DCMH
+from silohash.base.types import UserError
+from silohash.methods.local import LOCAL_METHODS
+from silohash.methods.local.supervised.dcmh import DCMH
 from silohash.testing import ContractError, local_method_checks
 from silohash.testing.inputs import LACKING, lacking
-from silohash.types import UserError
 
 
 class Sound(DCMH):

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from silohash.local.matching.base import Matching
-from silohash.local.matching.vsepp import VSENet
+from silohash.methods.local.matching.base import Matching
+from silohash.methods.local.matching.vsepp import VSENet
 from silohash.models.nodes import Nodes
 from silohash.testing import ContractError, local_method_checks
 from silohash.testing.matching import LACKING, lacking, node_data, node_spec

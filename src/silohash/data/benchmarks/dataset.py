@@ -12,6 +12,9 @@ from typing import TypeAlias
 import numpy as np
 from PIL import Image
 
+from silohash.base.files import digest_arrays, digest_json
+from silohash.base.registry import suggestion
+from silohash.base.types import Rows, UserError
 from silohash.data.archive import Archive, ArchiveCard, Features, Pictures
 from silohash.data.benchmarks import files
 from silohash.data.benchmarks.files import AUTO, LayoutFiles
@@ -20,9 +23,6 @@ from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.apply import DEFAULT, Choice, apply, choose, with_default
 from silohash.data.protocols.contents import Contents
 from silohash.data.protocols.rule import SplitProtocol
-from silohash.files import digest_arrays, digest_json
-from silohash.registry import suggestion
-from silohash.types import Rows, UserError
 
 OPTIONS = ("root", "layout", "protocol", "seed")
 """Options of every data set; each layout's reader has more."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import UserError
 from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
 from silohash.data.benchmarks.layouts import checks, reading
@@ -18,7 +19,6 @@ from silohash.data.benchmarks.layouts.matlab_files import Named
 from silohash.data.benchmarks.layouts.reading import Layout, Need
 from silohash.data.formats.matlab import Swap
 from silohash.data.protocols.contents import Contents
-from silohash.types import UserError
 
 LEVELS = ("fine", "coarse", "both")
 SHDCH = "Zhan et al., Supervised Hierarchical Deep Hashing, 2020 (github.com/SDU-MIMA/SHDCH)"

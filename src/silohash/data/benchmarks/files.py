@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from silohash.base.files import digest_file, read_json, write_json
+from silohash.base.types import UserError
 from silohash.data.benchmarks.layouts.reading import Layout, Need
-from silohash.files import digest_file, read_json, write_json
-from silohash.types import UserError
 
 VARIABLE = "SILOHASH_DATA"
 CHECKSUMS = "checksums.json"

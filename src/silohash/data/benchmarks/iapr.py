@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import UserError
 from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
 from silohash.data.benchmarks.layouts import matlab_arrays, reading
@@ -16,7 +17,6 @@ from silohash.data.benchmarks.layouts.matlab_files import Named
 from silohash.data.benchmarks.layouts.picture_lists import picture_list_layout
 from silohash.data.benchmarks.layouts.reading import Layout, Need
 from silohash.data.protocols.contents import Contents
-from silohash.types import UserError
 
 KEY = "iapr-tc12"
 ITEMS = (20_000,)

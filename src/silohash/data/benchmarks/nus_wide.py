@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import Rows, UserError
 from silohash.data.archive import Features, Texts
 from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
@@ -18,7 +19,6 @@ from silohash.data.benchmarks.layouts.picture_lists import COMPANION_LISTS, LIST
 from silohash.data.benchmarks.layouts.reading import Layout, Need
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.contents import Contents
-from silohash.types import Rows, UserError
 
 KEY = "nus-wide"
 ITEMS_21 = (195_834,)

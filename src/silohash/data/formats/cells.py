@@ -12,9 +12,9 @@ from contextlib import suppress
 from decimal import Decimal
 from functools import lru_cache
 
+from silohash.base.names import tidy
+from silohash.base.visible import visible
 from silohash.data.formats.columns import KNOWN
-from silohash.names import tidy
-from silohash.visible import visible
 
 LARGEST_WHOLE = 1 << 53
 LONGEST_SHOWN = 60

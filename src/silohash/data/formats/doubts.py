@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
+from silohash.base.names import describe_near, similar, tidy
+from silohash.base.visible import visible
 from silohash.data.formats.cells import WRITE_LABELS
-from silohash.names import describe_near, similar, tidy
-from silohash.visible import visible
 
 MOST_NAMED = 5
 """Number of rows or names that a warning names."""

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from silohash.names import canonical_path, similar
-from silohash.visible import visible
+from silohash.base.names import canonical_path, similar
+from silohash.base.visible import visible
 
 MOST_FILES = 1 << 20
 """Number of files among which a missing one is looked for."""

@@ -7,7 +7,7 @@ The metadata has the columns ``file_name`` (relative to the folder), ``text``, a
 ``labels.txt`` lists the allowed labels, one per line. A row that cannot be used is left out and named on the archive's
 card.
 
-Names that differ only in how they were typed are one name (`silohash.names`): files, labels and ids. Picture files of
+Names that differ only in how they were typed are one name (`silohash.base.names`): files, labels and ids. Picture files of
 the same content are one picture. A query whose picture is in the database as well is left out of the queries.
 """
 
@@ -22,6 +22,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.files import read_npy, read_text
+from silohash.base.names import canonical, canonical_path, one_spelling, tidy
+from silohash.base.types import Modality, Rows, UserError
+from silohash.base.visible import visible
 from silohash.data.archive import Archive, ArchiveCard, Features, as_texts, longest_text, multi_hot
 from silohash.data.formats.cells import SAVE_PICTURES
 from silohash.data.formats.columns import KNOWN, describe_slips
@@ -43,10 +47,6 @@ from silohash.data.pictures.checking import Verdict, check_pictures, describe_as
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.regions import Regions
 from silohash.data.splits import default_splits, splits_of
-from silohash.files import read_npy, read_text
-from silohash.names import canonical, canonical_path, one_spelling, tidy
-from silohash.types import Modality, Rows, UserError
-from silohash.visible import visible
 
 MOST_LABELS = 4096
 COUNTED = (

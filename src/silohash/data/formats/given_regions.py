@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from silohash.base.files import read_npy
+from silohash.base.types import Rows, UserError
 from silohash.data.regions import WHOLE, Regions, relative_boxes
-from silohash.files import read_npy
-from silohash.types import Rows, UserError
 
 BOXES, SIZES = "boxes.npy", "sizes.npy"
 """Files with the boxes of the regions, and with the width and height of the pictures if boxes are in pixels."""

@@ -20,9 +20,9 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import UserError
 from silohash.data.formats import matlab_sources as sources
 from silohash.data.formats.matlab_pictures import Hdf5Array, MatPictures, find_picture_axes
-from silohash.types import UserError
 
 Kind: TypeAlias = Literal["v5", "v7.3", "hdf5"]
 Swap: TypeAlias = Literal["auto", "yes", "no"]

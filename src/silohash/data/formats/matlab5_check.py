@@ -26,10 +26,10 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.forms import detail, reading
+from silohash.base.types import UserError
+from silohash.base.visible import visible
 from silohash.data.formats.matlab5_bytes import InflatedSource, PlainSource, Source
-from silohash.forms import detail, reading
-from silohash.types import UserError
-from silohash.visible import visible
 
 Order: TypeAlias = Literal["<", ">"]
 """A byte order, as `struct` and NumPy name it."""

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from silohash.cache import private_cache
+from silohash.base.cache import private_cache
+from silohash.base.files import digest_json, read_json, write_json
+from silohash.base.types import UserError
 from silohash.data.formats.matlab_sources import explaining_damage, import_h5py
 from silohash.data.pictures.deep import ceiling, window
-from silohash.files import digest_json, read_json, write_json
-from silohash.types import UserError
 
 if TYPE_CHECKING:
     import h5py

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import UserError
 from silohash.data.formats.matlab5_check import check_contents, check_variables
 from silohash.data.formats.matlab5_text import joined, read_units
-from silohash.types import UserError
 
 if TYPE_CHECKING:
     import h5py

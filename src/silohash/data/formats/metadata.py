@@ -11,12 +11,12 @@ from itertools import chain, starmap
 from pathlib import Path
 from typing import Any
 
+from silohash.base.names import tidy
+from silohash.base.types import UserError
 from silohash.data.formats.cells import CellError, cell_of, holds_picture, labels_of
 from silohash.data.formats.columns import KNOWN, describe_slips, named
 from silohash.data.formats.csv_records import Record, read_records
 from silohash.data.links import check_link
-from silohash.names import tidy
-from silohash.types import UserError
 
 FILES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 DELIMITERS = (",", ";", "\t")

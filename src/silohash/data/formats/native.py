@@ -21,15 +21,15 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.files import digest_file, folder_beside, read_json, write_bytes, write_json, write_text
+from silohash.base.forms import damaged, detail, reading
+from silohash.base.stamps import file_digests
+from silohash.base.types import Rows, UserError
 from silohash.data.archive import Archive, ArchiveCard, Column, Pictures, is_features
 from silohash.data.links import check_link
 from silohash.data.pairs import shares
 from silohash.data.pictures.reading import GreyPictures, PackedPictures, PictureFiles, read_array
 from silohash.data.regions import Regions
-from silohash.files import digest_file, folder_beside, read_json, write_bytes, write_json, write_text
-from silohash.forms import damaged, detail, reading
-from silohash.stamps import file_digests
-from silohash.types import Rows, UserError
 
 MANIFEST = "manifest.json"
 NAMES = "names.jsonl"

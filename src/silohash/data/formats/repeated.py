@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from silohash.base.types import Rows
+from silohash.base.visible import visible
 from silohash.data.archive import Features
 from silohash.data.formats.doubts import listed, quoted
-from silohash.types import Rows
-from silohash.visible import visible
 
 ONE_SPLIT = "Put all items of a picture into one split"
 HEAD = 16

@@ -12,14 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.files import digest_json
+from silohash.base.seeds import derive
+from silohash.base.types import Rows, UserError
 from silohash.data.archive import Archive, ArchiveCard, multi_hot
 from silohash.data.glyphs.drawn import FACES, Drawn, read_drawn
 from silohash.data.glyphs.labels import KINDS, Glyph, describe
 from silohash.data.pictures.reading import GreyPictures
 from silohash.data.splits import splits_of
-from silohash.files import digest_json
-from silohash.seeds import derive
-from silohash.types import Rows, UserError
 
 QUERY_SHARE = 0.1
 TRAIN_SHARE = 0.5

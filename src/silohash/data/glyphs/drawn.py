@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.files import digest_bytes
+from silohash.base.forms import reading
 from silohash.data.glyphs.labels import Facts
-from silohash.files import digest_bytes
-from silohash.forms import reading
 
 FILE = Path(__file__).with_name("glyphs.npz")
 DIGEST = "e11f4fb8fd99be250699319d82d8601b"

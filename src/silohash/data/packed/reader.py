@@ -16,14 +16,14 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.forms import of_json, reading
+from silohash.base.registry import suggestion
+from silohash.base.types import Rows, UserError
 from silohash.data.archive import Archive, ArchiveCard, Pictures, as_texts, multi_hot
 from silohash.data.packed.region_files import REGION_OPTIONS, read_regions, scene_regions
 from silohash.data.pictures.reading import PackedPictures, PictureFiles, read_array
 from silohash.data.regions import Regions
 from silohash.data.splits import default_splits, fold_splits, splits_of
-from silohash.forms import of_json, reading
-from silohash.registry import suggestion
-from silohash.types import Rows, UserError
 
 RESTORE = "Restore the file."
 Row: TypeAlias = dict[str, Any]

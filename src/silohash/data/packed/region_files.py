@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from silohash.base.types import Rows
 from silohash.data.pictures.reading import read_array
 from silohash.data.regions import Regions, relative_boxes
-from silohash.types import Rows
 
 REGION_OPTIONS = ("regions", "boxes")
 """Values of the option ``image`` that mean regions: the cells of a grid, or the boxes that people drew."""

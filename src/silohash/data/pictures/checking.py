@@ -10,12 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from silohash.base.files import digest_bytes, write_json
+from silohash.base.stamps import PICTURES, read_table, table_path
+from silohash.base.types import UserError
 from silohash.data.links import Boundary
 from silohash.data.pictures.formats import TIFF, format_of
 from silohash.data.pictures.reading import decode
-from silohash.files import digest_bytes, write_json
-from silohash.stamps import PICTURES, read_table, table_path
-from silohash.types import UserError
 
 DECODED_PIXELS = 64
 MOST_NAMED = 5

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError
 
-from silohash.optional import installed, sentence
-from silohash.types import UserError
+from silohash.base.optional import installed, sentence
+from silohash.base.types import UserError
 
 MAX_PIXELS = "SILOHASH_MAX_PIXELS"
 """Environment variable with the largest number of pixels of a picture."""

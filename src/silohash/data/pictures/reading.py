@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFile, ImageOps, Jpeg2KImagePlugin, TiffImagePlugin
 
+from silohash.base.files import digest_arrays, digest_bytes, digest_json, read_npy
+from silohash.base.forms import reading
+from silohash.base.stamps import PICTURE_RULE, file_digests
+from silohash.base.types import Rows, UserError
 from silohash.data.pictures.deep import APPLIED_LATER, deep
 from silohash.data.pictures.formats import adapted_pillow, load, open_picture
 from silohash.data.pictures.profiles import PROFILE, jpeg2000_profile, to_srgb
-from silohash.files import digest_arrays, digest_bytes, digest_json, read_npy
-from silohash.forms import reading
-from silohash.stamps import PICTURE_RULE, file_digests
-from silohash.types import Rows, UserError
 
 RESTORE = "Restore the whole folder."
 RULE = "silohash rule"

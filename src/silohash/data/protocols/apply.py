@@ -15,13 +15,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.registry import suggestion
+from silohash.base.seeds import numpy_generator, published_permutation
+from silohash.base.types import Rows, UserError
 from silohash.data.pairs import PICTURE
 from silohash.data.protocols.contents import Contents, Population, population_of
 from silohash.data.protocols.rule import Searched, SplitProtocol
 from silohash.data.splits import default_splits
-from silohash.registry import suggestion
-from silohash.seeds import numpy_generator, published_permutation
-from silohash.types import Rows, UserError
 
 DEFAULT = "default"
 SCALED = "scaled"

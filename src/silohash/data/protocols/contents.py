@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import Modality, Rows, UserError
 from silohash.data.archive import Features, Pictures, Texts, as_texts, is_features
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.rule import SplitProtocol
-from silohash.types import Modality, Rows, UserError
 
 BLOCK_ROWS = 4096
 

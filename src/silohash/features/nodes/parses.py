@@ -16,9 +16,9 @@ from typing import NotRequired
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
+from silohash.base.forms import fault, reading
+from silohash.base.types import UserError
 from silohash.features.words import WordRule
-from silohash.forms import fault, reading
-from silohash.types import UserError
 
 NO_HEAD = -1
 """Head of a word that does not depend on another word of its text."""

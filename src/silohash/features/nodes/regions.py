@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import Arrays, Modality, Rows, UserError
 from silohash.data.archive import Column
 from silohash.data.regions import Regions
 from silohash.features.base import MOMENTS, Value, blocks, stored_sums
 from silohash.features.given import GivenFeatures
-from silohash.types import Arrays, Modality, Rows, UserError
 
 BLOCK_ITEMS = 512
 BOX = 4

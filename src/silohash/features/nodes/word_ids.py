@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import Arrays, Modality, Rows, UserError
 from silohash.data.archive import Column
 from silohash.features.base import Value, blocks
 from silohash.features.nodes.parses import NO_HEAD, Parses
 from silohash.features.text import BagOfWords, check_texts, no_known_word, query_text, texts_of
 from silohash.features.words import digest_of
-from silohash.types import Arrays, Modality, Rows, UserError
 
 BLOCK_ROWS = 4_096
 START, END, UNKNOWN = 0, 1, 2

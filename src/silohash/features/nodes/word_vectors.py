@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from silohash.forms import reading
-from silohash.types import Rows, UserError
+from silohash.base.forms import reading
+from silohash.base.types import Rows, UserError
 
 GIVE_ANOTHER = "Set features.text.vectors to a UTF-8 text file with one word and its numbers per line."
 

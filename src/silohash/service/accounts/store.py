@@ -18,7 +18,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from silohash.optional import require
+from silohash.base.optional import require
+from silohash.base.types import UserError
 from silohash.service.accounts.values import (
     PASSWORD_LENGTHS,
     Account,
@@ -28,7 +29,6 @@ from silohash.service.accounts.values import (
     check_password,
     check_scopes,
 )
-from silohash.types import UserError
 
 if TYPE_CHECKING:
     from argon2 import PasswordHasher

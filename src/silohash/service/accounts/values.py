@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from silohash.types import UserError
+from silohash.base.types import UserError
 
 PASSWORD_LENGTHS = range(10, 1001)
 NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")

@@ -8,7 +8,7 @@ from http.client import HTTPException, IncompleteRead
 from typing import Any
 from urllib.parse import urlsplit
 
-from silohash.types import UserError
+from silohash.base.types import UserError
 
 TIMEOUT_SECONDS = 60.0
 MOST_ANSWER_BYTES = 64_000_000

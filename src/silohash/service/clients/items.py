@@ -11,8 +11,8 @@ from typing import Any
 from urllib.parse import quote, urlencode
 from urllib.request import Request
 
+from silohash.base.types import UserError
 from silohash.service.clients.calls import TIMEOUT_SECONDS, answer_to, authorization, checked_address
-from silohash.types import UserError
 
 
 class Items:

@@ -14,11 +14,11 @@ from urllib.request import Request
 
 import numpy as np
 
+from silohash.base.types import UserError
 from silohash.features.truncation import Unread
 from silohash.search.hits import Hits
 from silohash.search.inputs import VectorLike
 from silohash.service.clients.calls import TIMEOUT_SECONDS, answer_to, authorization, checked_address
-from silohash.types import UserError
 
 API = "/api/v1"
 

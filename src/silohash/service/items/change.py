@@ -14,14 +14,14 @@ from concurrent.futures import Executor
 from logging import ERROR, WARNING
 from typing import TYPE_CHECKING
 
-from silohash.memory import return_unused
-from silohash.runtime.run import Run
+from silohash.base.memory import return_unused
+from silohash.base.types import UserError
+from silohash.run.folder import Run
 from silohash.search.policy import Policy
 from silohash.search.released import silo_status
 from silohash.service.items.successor import Successor
 from silohash.service.logs import log_event
 from silohash.service.models import SiloModels, open_silo_node
-from silohash.types import UserError
 
 if TYPE_CHECKING:
     from silohash.service.config import SiloConfig

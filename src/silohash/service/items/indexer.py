@@ -16,19 +16,19 @@ from typing import TypeAlias
 
 import numpy as np
 
+from silohash.base.types import Modality, Rows, UserError
 from silohash.data.archive import Archive, ArchiveCard, as_texts, multi_hot
 from silohash.data.pictures.reading import PictureFiles
-from silohash.encode.encoder import Encoder
-from silohash.encode.node_files import forgetting
 from silohash.index.base import IndexManifest
 from silohash.index.codes import Codes
 from silohash.index.store import Store
-from silohash.runtime.encodable import cannot_encode, encodable_rows
-from silohash.runtime.indexing import shown_of
+from silohash.run.encodable import cannot_encode, encodable_rows
+from silohash.run.indexing import shown_of
+from silohash.run.model.encoder import Encoder
+from silohash.run.model.node_files import forgetting
 from silohash.service.items.ledger import LEDGER, Entry, Ledger
 from silohash.service.items.scan import FolderItem, Scan
 from silohash.service.logs import log_event
-from silohash.types import Modality, Rows, UserError
 
 BATCH_ITEMS = 64
 """Number of items that are encoded at the same time. More take more memory, and let a program that puts an item wait."""

@@ -16,15 +16,15 @@ from logging import ERROR, WARNING, getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from silohash.files import explaining_disk_errors
-from silohash.memory import return_unused
-from silohash.optional import require
+from silohash.base.files import explaining_disk_errors
+from silohash.base.memory import return_unused
+from silohash.base.optional import require
+from silohash.base.types import Modality, UserError
 from silohash.service.items.indexer import Change, Indexer
 from silohash.service.items.ledger import Entry
 from silohash.service.items.records import PUT, Record
 from silohash.service.items.scan import FolderItem, FolderScanner
 from silohash.service.logs import log_event
-from silohash.types import Modality, UserError
 
 if TYPE_CHECKING:
     from filelock import FileLock

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from silohash.sqlite_files import explaining_database_errors
+from silohash.base.sqlite_files import explaining_database_errors
 
 LEDGER = "items.sqlite"
 WAIT_SECONDS = 30.0

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
-from silohash.encode.encoder import Encoder
+from silohash.base.types import MODALITIES, UserError
 from silohash.index.base import IndexManifest
 from silohash.index.listing import note_indexed
 from silohash.index.store import Store
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
+from silohash.run.model.encoder import Encoder
 from silohash.service.items.indexer import Indexer
-from silohash.types import MODALITIES, UserError
 
 
 def prepare_index(run: Run, silo: str) -> None:

@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from silohash.base.files import digest_json, read_json
+from silohash.base.sqlite_files import Signature, signature
+from silohash.base.types import UserError
 from silohash.data.formats.file_names import FoundName, find_names
 from silohash.data.formats.folder import (
     LABELS,
@@ -28,10 +31,7 @@ from silohash.data.formats.folder import (
 from silohash.data.formats.metadata import FILES, MetadataRow, read_metadata
 from silohash.data.links import Boundary
 from silohash.data.pictures.formats import NAMES, SUFFIXES
-from silohash.files import digest_json, read_json
 from silohash.service.items.records import PUT, Record, Records
-from silohash.sqlite_files import Signature, signature
-from silohash.types import UserError
 
 SETTLED_SECONDS = 1.0
 """Time without a change after which a file counts as complete."""

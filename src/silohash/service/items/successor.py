@@ -16,23 +16,23 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel
 
+from silohash.base.files import explaining_disk_errors, read_json
+from silohash.base.types import MODALITIES, Modality, Rows, UserError
 from silohash.data.archive import Archive
 from silohash.data.catalogue import open_archive
-from silohash.encode.node_files import nodes_folder
-from silohash.files import explaining_disk_errors, read_json
 from silohash.index.base import Keys
 from silohash.index.listing import is_indexed, note_indexed
 from silohash.index.source import SOURCE
 from silohash.index.store import Store
-from silohash.runtime.added_archive import NOTE
-from silohash.runtime.encodable import encodable_rows
-from silohash.runtime.run import Run
+from silohash.run.added_archive import NOTE
+from silohash.run.encodable import encodable_rows
+from silohash.run.folder import Run
+from silohash.run.model.node_files import nodes_folder
 from silohash.service.items.indexer import Indexer
 from silohash.service.items.ledger import LEDGER, Ledger
 from silohash.service.items.opening import encoder_of
 from silohash.service.logs import log_event
 from silohash.service.models import Progress
-from silohash.types import MODALITIES, Modality, Rows, UserError
 
 BUILDING = "index-next"
 """Name of the folder in the new run in which indexes are built."""
@@ -47,7 +47,7 @@ NAMED = 10
 
 
 class _Note(BaseModel):
-    """The part of the note beside an added silo's index that a build needs, see `silohash.runtime.added_archive`."""
+    """The part of the note beside an added silo's index that a build needs, see `silohash.run.added_archive`."""
 
     folder: Path | None = None
 
@@ -199,7 +199,7 @@ class Successor:
         """Write the words and regions of the archive's items beside the new index, if the new model scores pairs."""
         if not self.new.model.record.spec.scores_pairs:
             return
-        from silohash.encode.matcher import write_nodes
+        from silohash.run.model.matcher import write_nodes
 
         archive = self._open_archive()
         rows = _rows_of(archive, _ids(indexer.index))

@@ -7,9 +7,9 @@ import secrets
 import stat
 from pathlib import Path
 
-from silohash.files import explaining_disk_errors
-from silohash.forms import reading
-from silohash.types import UserError
+from silohash.base.files import explaining_disk_errors
+from silohash.base.forms import reading
+from silohash.base.types import UserError
 
 LEAST_CHARACTERS = 32
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, File, HTTPException, Query, UploadFile
 
+from silohash.base.types import UserError
 from silohash.data.pictures.formats import NAMES
 from silohash.search.hits import Hits
 from silohash.search.inputs import vector_in
@@ -25,7 +26,6 @@ from silohash.service.web.documents import (
 from silohash.service.web.responses import responses
 from silohash.service.web.state import Service, Shared
 from silohash.service.web.view.form import LONGEST_NAME
-from silohash.types import UserError
 
 PREFIX = "/api/v1"
 NameQuery = Annotated[str, Query(min_length=1, max_length=LONGEST_NAME)]

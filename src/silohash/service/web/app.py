@@ -14,6 +14,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from silohash import __version__
+from silohash.base.types import UserError
 from silohash.service.backend import Backend, NotFound, Unavailable
 from silohash.service.measured import MeasuredBackend
 from silohash.service.metrics import Metrics
@@ -27,7 +28,6 @@ from silohash.service.web.responses import REQUEST_ID, responses
 from silohash.service.web.state import Service, Shared
 from silohash.service.web.uploads import Limits, UploadError
 from silohash.service.web.view.templates import STATIC
-from silohash.types import UserError
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """Names of this machine for itself."""

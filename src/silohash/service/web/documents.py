@@ -11,12 +11,12 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 from typing_extensions import TypedDict
 
+from silohash.base.types import Modality, Target, UserError
 from silohash.index.codes import byte_count, check_words, from_bytes, to_bytes
 from silohash.search.hits import Hits, shown_of
 from silohash.search.released import Item, SiloStatus
 from silohash.service.backend import Code, FederationStatus, SearchOptions
 from silohash.service.web.view.form import FARTHEST_OFFSET, LONGEST_NAME, LONGEST_TEXT, MOST_BITS, MOST_SILOS
-from silohash.types import Modality, Target, UserError
 
 MOST_HITS = 200
 """Most hits per page of results."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
 from silohash.service.adoption import Adoption, open_backend
 from silohash.service.event_loop import run_loop
 from silohash.service.hub import HubBackend

@@ -18,6 +18,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from silohash import __version__
+from silohash.base.types import Modality, UserError
 from silohash.data.pictures.formats import format_of
 from silohash.index.items import is_id
 from silohash.service.items.keeper import ItemState, Keeper, Server
@@ -26,7 +27,6 @@ from silohash.service.web.app import CODES, LOOPBACK
 from silohash.service.web.faults import message_of
 from silohash.service.web.guard import BODY_ROOM, Guard, error_document
 from silohash.service.web.uploads import Limits, UploadError, read_picture
-from silohash.types import Modality, UserError
 
 LONGEST_ID = 1_000
 LONGEST_TEXT = 50_000

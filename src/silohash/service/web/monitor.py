@@ -15,6 +15,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from silohash.base.types import UserError
 from silohash.service.config import is_local
 from silohash.service.logs import log_event
 from silohash.service.metrics import CONTENT_TYPE, Metrics
@@ -22,7 +23,6 @@ from silohash.service.request_record import Record, recording
 from silohash.service.web.access import SIGN_IN
 from silohash.service.web.guard import without_port
 from silohash.service.web.state import Shared
-from silohash.types import UserError
 
 METRICS = "/metrics"
 AREAS: Mapping[str, str] = {

@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from silohash.base.types import MODALITIES, TARGETS, Modality, UserError
 from silohash.data.pictures.formats import MEDIA_TYPES
 from silohash.search.hits import Hits
 from silohash.search.inputs import target_named
@@ -21,7 +22,6 @@ from silohash.service.web.view.form import LONGEST_NAME, SearchForm
 from silohash.service.web.view.media import SIZES, Media, encoded, etag
 from silohash.service.web.view.summary import summarized
 from silohash.service.web.view.templates import render
-from silohash.types import MODALITIES, TARGETS, Modality, UserError
 
 EXPIRED = "The picture of this search is no longer kept. Choose it again."
 KEPT_PIXELS = 160

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 from PIL import Image, ImageOps
 
+from silohash.base.types import UserError
 from silohash.data.glyphs.drawing import fit
 from silohash.data.pictures.formats import MAX_PIXELS, TooManyPixelsError, most_pixels, open_picture
 from silohash.data.pictures.reading import decode
-from silohash.types import UserError
 
 MOST_BYTES = 20_000_000
 """Largest picture file, in bytes."""

@@ -10,7 +10,7 @@ import pytest
 
 from silohash.data.archive import Archive, ArchiveCard
 from silohash.data.benchmarks.coco import COCO
-from silohash.partitions.base import nested
+from silohash.data.partitions.base import nested
 from tests.unit.data.benchmarks.arrays import save
 from tests.unit.data.benchmarks.drawing import draw
 from tests.unit.data.formats.matlab_files import write_hdf5

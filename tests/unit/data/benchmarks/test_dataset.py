@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.config.load import load_config
+from silohash.base.types import UserError
 from silohash.data.archive import Pictures
 from silohash.data.benchmarks.coco import COCO
 from silohash.data.benchmarks.dataset import SelectedPictures, files_of, inspect
@@ -19,8 +19,8 @@ from silohash.data.benchmarks.wikipedia import WIKIPEDIA
 from silohash.data.catalogue import open_archive
 from silohash.data.pictures.reading import GreyPictures, PictureFiles
 from silohash.data.protocols.contents import Contents
-from silohash.runtime.run import archive_of
-from silohash.types import UserError
+from silohash.run.config.load import load_config
+from silohash.run.folder import archive_of
 from tests.benchmark_files import write_lists, write_wikipedia
 
 

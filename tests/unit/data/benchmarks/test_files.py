@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.data.benchmarks.files import compare_checksums, digests, find_layout_files, folder_of, write_checksums
 from silohash.data.benchmarks.table import DATASETS
 from silohash.data.catalogue import open_archive
-from silohash.types import UserError
 from tests.benchmark_files import write_wikipedia
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from silohash.base.types import UserError
 from silohash.data.catalogue import open_archive
 from silohash.data.formats.folder import read_folder
 from silohash.data.formats.native import read_native, write_native
 from silohash.data.pairs import picture_numbers
-from silohash.types import UserError
 from tests.unit.data.formats.user_folders import draw, pictures, reasons, write_csv
 
 pytestmark = pytest.mark.usefixtures("private_cache")

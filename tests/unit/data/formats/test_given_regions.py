@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.data.formats.folder import read_folder
 from silohash.data.pairs import picture_numbers
 from silohash.data.regions import Regions
-from silohash.types import UserError
 
 FEATURES = np.random.default_rng(0).normal(size=(3, 4, 5)).astype(np.float32)
 

@@ -6,8 +6,8 @@ import h5py
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.data.formats.matlab import find_kind, open_mat
-from silohash.types import UserError
 from tests.unit.data.formats.matlab_files import cell, write_mat
 
 pytestmark = pytest.mark.usefixtures("private_cache")

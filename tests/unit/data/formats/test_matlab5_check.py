@@ -19,10 +19,10 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from silohash.base.types import UserError
 from silohash.data.formats import matlab5_check
 from silohash.data.formats.matlab import open_mat
 from silohash.data.formats.matlab5_check import check_contents, check_variables
-from silohash.types import UserError
 
 HEADER = b"MATLAB 5.0 MAT-file".ljust(124) + b"\x00\x01IM"
 INT8, UINT8, INT32, UINT32, DOUBLE, MATRIX, COMPRESSED, UTF8 = 1, 2, 5, 6, 9, 14, 15, 16

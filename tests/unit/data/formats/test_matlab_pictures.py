@@ -8,10 +8,10 @@ import h5py
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.data.archive import Pictures
 from silohash.data.formats.matlab import open_mat
 from silohash.data.formats.matlab_pictures import MatPictures, PictureAxes, find_picture_axes
-from silohash.types import UserError
 from tests.unit.data.formats.matlab_files import photographs, write_mat
 
 pytestmark = pytest.mark.usefixtures("private_cache")

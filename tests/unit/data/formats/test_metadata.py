@@ -8,8 +8,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from silohash.base.types import UserError
 from silohash.data.formats.folder import read_folder
-from silohash.types import UserError
 from tests.unit.data.formats.user_folders import draw, reasons, write_csv
 
 pytestmark = pytest.mark.usefixtures("private_cache")

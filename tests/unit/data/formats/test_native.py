@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from silohash.base.types import UserError
 from silohash.data.archive import Archive, ArchiveCard, Column, Pictures
 from silohash.data.catalogue import named_or_folder, open_archive
 from silohash.data.formats import native
@@ -19,7 +20,6 @@ from silohash.data.formats.native import is_native, read_native, write_native
 from silohash.data.glyphs.archive import glyphs
 from silohash.data.pairs import picture_numbers
 from silohash.data.pictures.reading import PackedPictures, PictureFiles
-from silohash.types import UserError
 from tests.unit.data.benchmarks.drawing import draw, write
 from tests.unit.data.formats.user_folders import draw as draw_pictures
 

@@ -7,10 +7,10 @@ import hashlib
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.data.archive import Archive
 from silohash.data.glyphs.archive import glyphs
 from silohash.data.glyphs.labels import LIBRARIES
-from silohash.types import UserError
 
 
 @pytest.fixture(scope="module")

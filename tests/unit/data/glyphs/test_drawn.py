@@ -11,11 +11,11 @@ import PIL
 import pytest
 from PIL import features
 
+from silohash.base.types import UserError
 from silohash.data.archive import Archive
 from silohash.data.glyphs import drawn
 from silohash.data.glyphs.archive import glyphs
-from silohash.runtime.fingerprint import changes, read_fingerprint, write_fingerprint
-from silohash.types import UserError
+from silohash.run.fingerprint import changes, read_fingerprint, write_fingerprint
 from tests.draw_glyphs import LEAST_INK, members, versions
 
 DIGESTS = {

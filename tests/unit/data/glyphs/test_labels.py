@@ -7,11 +7,11 @@ from functools import cache
 
 import pytest
 
+from silohash.base.files import digest_json
 from silohash.data.archive import Archive
 from silohash.data.glyphs.archive import glyphs
 from silohash.data.glyphs.drawn import FACES, read_drawn
 from silohash.data.glyphs.labels import KINDS, Facts, Glyph, describe
-from silohash.files import digest_json
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from silohash.base.types import UserError
 from silohash.data.catalogue import open_archive
 from silohash.data.packed.reader import MOBILENET_STEP, Labelling, PackedSet, data_root
 from silohash.data.pictures.reading import read_array
-from silohash.types import UserError
 
 TOY = PackedSet(
     name="toy",

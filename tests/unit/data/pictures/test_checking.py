@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash import stamps
+from silohash.base import stamps
 from silohash.data.formats.folder import read_folder
 from silohash.data.pictures import checking as picture_check
 from tests.unit.data.formats.user_folders import pictures, write_csv

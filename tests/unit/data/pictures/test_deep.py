@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms
 
+from silohash.base.stamps import PICTURE_RULE
 from silohash.data.pictures.deep import CEILINGS, ceiling, window
 from silohash.data.pictures.reading import PERCENTILES_USED, RULE, decode
-from silohash.stamps import PICTURE_RULE
 from tests.unit.data.pictures.pngs import png
 from tests.unit.data.pictures.tiffs import tiff
 

@@ -12,10 +12,10 @@ import pytest
 from PIL import Image, TiffImagePlugin
 
 import silohash
+from silohash.base.types import UserError
 from silohash.data.pictures import formats
 from silohash.data.pictures.formats import FORMATS, HEIC, MAX_PIXELS, format_of, most_pixels, open_picture
 from silohash.data.pictures.reading import decode
-from silohash.types import UserError
 from tests.unit.data.pictures.tiffs import tiff
 
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 32 32\n%%EndComments\n0 0 32 32 rectfill\nshowpage\n%%EOF\n"

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from silohash.base.files import digest_bytes
+from silohash.base.types import UserError
 from silohash.data.archive import Pictures
 from silohash.data.pictures.reading import (
     GreyPictures,
@@ -22,8 +24,6 @@ from silohash.data.pictures.reading import (
     read_array,
     to_rgb,
 )
-from silohash.files import digest_bytes
-from silohash.types import UserError
 
 
 def written(picture: Image.Image, kind: str = "PNG", **options: object) -> bytes:

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.data.benchmarks.table import DATASETS
 from silohash.data.protocols.apply import apply
 from silohash.data.protocols.contents import Contents
 from silohash.data.protocols.rule import SplitProtocol
-from silohash.types import UserError
 from tests.unit.data.protocols.samples import raw_of, split_of
 
 STATED = [one for dataset in DATASETS.values() for one in dataset.published]

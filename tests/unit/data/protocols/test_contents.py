@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.contents import Contents, Population, population_of
 from silohash.data.protocols.rule import SplitProtocol
-from silohash.types import UserError
 from tests.unit.data.protocols.samples import raw_of, split_of
 
 

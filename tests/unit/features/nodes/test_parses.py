@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.features.nodes.parses import NO_HEAD, Parse, Parses
 from silohash.features.words import WordRule
-from silohash.types import UserError
 
 RULE = WordRule(numbers=True, single_letters=True, common_words=True)
 CONLLU = """\

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from silohash import features
+from silohash.base.types import UserError
 from silohash.data.regions import Regions
 from silohash.features.base import add_statistics
 from silohash.features.nodes.regions import BLOCK_ITEMS, RegionFeatures
-from silohash.types import UserError
 
 COUNT = BLOCK_ITEMS + 60
 ALL = np.arange(COUNT)

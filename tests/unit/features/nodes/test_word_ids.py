@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from silohash import features
+from silohash.base.types import UserError
 from silohash.features.base import add_statistics
 from silohash.features.nodes.word_ids import END, PADDING, START, UNKNOWN, UNPARSED, WordSequences
-from silohash.types import UserError
 
 TEXTS = np.array(["A dog runs after 2 dogs.", "the dog", "A cat", ""])
 ALL = np.arange(4)

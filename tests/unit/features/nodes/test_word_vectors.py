@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.features.nodes.word_vectors import read_word_vectors
-from silohash.types import UserError
 
 NUMBERS = {"dog": 5, "a": 3, "new york": 7}
 

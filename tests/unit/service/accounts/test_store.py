@@ -10,6 +10,7 @@ from pathlib import Path
 import argon2
 import pytest
 
+from silohash.base.types import UserError
 from silohash.service.accounts.store import (
     DAY_SECONDS,
     SESSION_SECONDS,
@@ -17,7 +18,6 @@ from silohash.service.accounts.store import (
     accounts_beside,
 )
 from silohash.service.accounts.values import Account
-from silohash.types import UserError
 from tests.accounts import PASSWORD, quick_accounts
 
 
@@ -185,7 +185,7 @@ def test_a_file_is_opened_again_and_others_are_refused(tmp_path: Path, accounts:
 
 
 def test_the_package_for_passwords_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("silohash.optional.installed", lambda package: False)
+    monkeypatch.setattr("silohash.base.optional.installed", lambda package: False)
     with Accounts(tmp_path / "a") as opened, pytest.raises(UserError, match=r"silohash\[service\]"):
         opened.add("ada", PASSWORD)
 

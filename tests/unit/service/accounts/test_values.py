@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.service.accounts.values import SCOPES, check_name, check_password, check_scopes
-from silohash.types import UserError
 
 
 @pytest.mark.parametrize("name", ["", " ", "-a", "a b", "ä", "a/b", "a" * 65, "a\n"])

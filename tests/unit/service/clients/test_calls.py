@@ -10,8 +10,8 @@ from urllib.request import Request
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.service.clients.calls import answer_to, authorization, checked_address
-from silohash.types import UserError
 from tests.ports import free_port
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.service.clients.items import Items
-from silohash.types import UserError
 from tests.ports import free_port
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import silohash
+from silohash.base.types import UserError
 from silohash.features.truncation import Unread
 from silohash.service.backend import SearchOptions
 from silohash.service.clients.search import Client, _hits
 from silohash.service.web.app import create_app
 from silohash.service.web.documents import ResultsDocument
-from silohash.types import UserError
 from tests.ports import free_port
 from tests.served import MadeUpBackend, drawn, png, running
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
 from tests.served import served_run
 
 

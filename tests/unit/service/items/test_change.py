@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.search.policy import Policy
 from silohash.service.items import change as module
 from silohash.service.items.change import ModelChange, successor_of
 from silohash.service.models import Progress, SiloModels
-from silohash.types import UserError
 from tests.silos import made_up_codes, made_up_node
 
 WORDS = made_up_codes(20, 16, 1)

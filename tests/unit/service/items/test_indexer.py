@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.encode.node_files import NodeWriter, nodes_folder
+from silohash.base.types import UserError
 from silohash.index.store import Store
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
+from silohash.run.model.node_files import NodeWriter, nodes_folder
 from silohash.service.items import indexer as module
 from silohash.service.items.indexer import Change, Indexer, archive_of
 from silohash.service.items.ledger import LEDGER, Entry, Ledger
 from silohash.service.items.opening import encoder_of
 from silohash.service.items.scan import FolderItem, Scan
-from silohash.types import UserError
 from tests.served import drawn, png
 
 FIELDS = ("caption", "labels", "preview", "file")

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.index.store import Store
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
 from silohash.service.items.indexer import Indexer
 from silohash.service.items.keeper import ItemState, Keeper
 from silohash.service.items.opening import open_indexer, prepare_index
 from silohash.service.items.records import Record
-from silohash.types import UserError
 from tests.served import drawn, png
 
 LONGEST_SECONDS = 120.0

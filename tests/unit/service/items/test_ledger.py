@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.service.items.ledger import Entry, Ledger
-from silohash.types import UserError
 
 
 def test_entries_outlive_the_process(tmp_path: Path) -> None:

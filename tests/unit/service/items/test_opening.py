@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from silohash.index.listing import read_listing
-from silohash.runtime.run import Run
+from silohash.run.folder import Run
 from silohash.search.silos import open_node
 from silohash.service.items.opening import encoder_of, open_indexer, prepare_index
 from silohash.service.items.scan import FolderItem

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.service.items.records import Record, Records
-from silohash.types import UserError
 
 
 def names(folder: Path) -> list[str]:

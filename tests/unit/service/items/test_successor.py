@@ -11,17 +11,17 @@ import numpy.typing as npt
 import pytest
 
 from silohash.api.runs import open_run
-from silohash.config.load import load_resolved
-from silohash.encode.node_files import NodeFiles, nodes_folder
+from silohash.base.types import MODALITIES, Modality, UserError
 from silohash.index.listing import is_indexed, read_listing
 from silohash.index.store import Store
-from silohash.runtime import experiment
-from silohash.runtime.run import Run
+from silohash.run.config.load import load_resolved
+from silohash.run.folder import Run
+from silohash.run.model.node_files import NodeFiles, nodes_folder
 from silohash.service.items import successor as module
 from silohash.service.items.opening import open_indexer
 from silohash.service.items.scan import FolderItem
 from silohash.service.items.successor import BUILDING, Successor
-from silohash.types import MODALITIES, Modality, UserError
+from silohash.training import experiment
 from tests.regions import matching_config, write_region_set
 from tests.served import write_pictures
 

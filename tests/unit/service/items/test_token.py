@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.service.items.token import read_token
-from silohash.types import UserError
 
 
 def test_a_token_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from silohash.base.types import UserError
 from silohash.features.truncation import Unread
 from silohash.index.codes import pack
 from silohash.search.hits import Hits
 from silohash.service.backend import Code
 from silohash.service.web.documents import CodeDocument, Options, ResultsDocument, SearchDocument
-from silohash.types import UserError
 from tests.served import MadeUpBackend
 
 

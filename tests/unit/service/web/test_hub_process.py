@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.service.config import HubConfig
 from silohash.service.web import hub_process
 from silohash.service.web.hub_process import run_hub
-from silohash.types import UserError
 from tests.nats import Federation, needs_nats
 from tests.served import served_run
 

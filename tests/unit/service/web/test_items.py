@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from silohash.base.types import UserError
 from silohash.service.clients.items import Items
 from silohash.service.items.keeper import ItemState
 from silohash.service.items.records import Record
 from silohash.service.web.items import items_app, serving
 from silohash.service.web.uploads import Limits
-from silohash.types import UserError
 from tests.ports import free_port
 from tests.served import drawn, png
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from silohash.base.types import Modality
 from silohash.service.web import pages
 from silohash.service.web.pages import EXPIRED
 from silohash.service.web.view.form import PAGE_HITS
-from silohash.types import Modality
 from tests.served import MadeUpBackend, client_of, drawn, png
 
 HOSTILE = "<script>alert(1)</script>\"'> \u202eevil"

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.service.web import state
 from silohash.service.web.app import create_app
 from silohash.service.web.state import KEPT_SECONDS, RecentPictures, Service
-from silohash.types import UserError
 from tests.served import HangingBackend, MadeUpBackend, png
 
 

@@ -14,10 +14,10 @@ import ijson
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import UserError
 from silohash.data.benchmarks.layouts import reading
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.contents import Contents
-from silohash.types import UserError
 
 YEARS = (2014, 2017)
 PARTS = {"train": "train", "val": "validation"}

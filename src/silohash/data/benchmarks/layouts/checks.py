@@ -13,11 +13,11 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import Rows, UserError
 from silohash.data.archive import Features
 from silohash.data.benchmarks.layouts.reading import check_option, count_notes
 from silohash.data.formats.matlab import as_shape
 from silohash.data.formats.matlab_pictures import MatPictures
-from silohash.types import Rows, UserError
 
 ROWS_PER_BLOCK = 4096
 MOST_REPEATED_SHARE = 0.01

@@ -16,13 +16,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import Rows, UserError
 from silohash.data.archive import Features, Pictures
 from silohash.data.benchmarks.layouts import checks, reading
 from silohash.data.benchmarks.layouts.matlab_files import MatFolder, Named, Variable, axis_notes, find_file, need_file
 from silohash.data.benchmarks.layouts.reading import Layout, Need
 from silohash.data.formats.matlab import Swap
 from silohash.data.protocols.contents import Contents
-from silohash.types import Rows, UserError
 
 RAND = "-rand"
 """Ending of the names of files whose rows are shuffled."""

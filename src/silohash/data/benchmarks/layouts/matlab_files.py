@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from silohash.base.types import UserError
 from silohash.data.formats.matlab import MatFile, open_mat
-from silohash.types import UserError
 
 
 @dataclass(frozen=True)

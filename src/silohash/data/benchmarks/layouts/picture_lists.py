@@ -12,12 +12,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.types import Rows, UserError
 from silohash.data.benchmarks.layouts import checks, reading
 from silohash.data.benchmarks.layouts.checks import pair_notes
 from silohash.data.benchmarks.layouts.matlab_files import MatFolder, Named, axis_notes, need_file
 from silohash.data.benchmarks.layouts.reading import Layout, Need
 from silohash.data.protocols.contents import Contents
-from silohash.types import Rows, UserError
 
 STEMS = {"database": "database", "train": "train", "query": "test"}
 """Split -> beginning of its files' names. Items are numbered in this order of the files, each by its first occurrence."""

@@ -18,12 +18,12 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.registry import suggestion
+from silohash.base.types import Rows, UserError
 from silohash.data.archive import Texts, as_texts
 from silohash.data.pictures.checking import Verdict, check_pictures, describe_assumptions
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.contents import Contents
-from silohash.registry import suggestion
-from silohash.types import Rows, UserError
 
 RESTORE = "Restore the file."
 SHOWN = 60

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.files import read_npy
+from silohash.base.types import UserError
 from silohash.data.archive import Features
 from silohash.data.benchmarks.layouts import reading
 from silohash.data.benchmarks.layouts.reading import Layout, Need
 from silohash.data.protocols.contents import Contents
-from silohash.files import read_npy
-from silohash.types import UserError
 
 CAPTIONS_PER_PICTURE = 5
 REGIONS = ("none", "mean")

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 
+from silohash.base.types import MODALITIES, Modality, Target
 from silohash.index.preview import LOSSLESS_PIXELS, preview_size
 from silohash.search.hits import Hit, Hits
 from silohash.search.released import Item, SiloStatus
 from silohash.search.requests import FederationStatus
 from silohash.service.web.view.form import PAGE_HITS
 from silohash.service.web.view.templates import address
-from silohash.types import MODALITIES, Modality, Target
 
 HUES = 8
 """Number of colors of silo badges. Silos beyond that share colors; a badge always has the silo's name."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from silohash.base.types import Target, UserError
 from silohash.search.inputs import target_named
 from silohash.search.requests import SearchOptions
 from silohash.service.web.view.templates import address
-from silohash.types import Target, UserError
 
 FARTHEST_OFFSET = 10_000
 """Most items that a page of results may skip."""

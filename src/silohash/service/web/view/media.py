@@ -10,9 +10,9 @@ from threading import Lock
 
 from PIL import Image
 
+from silohash.base.files import digest_json
+from silohash.base.types import UserError
 from silohash.data.pictures.reading import decode
-from silohash.files import digest_json
-from silohash.types import UserError
 
 SIZES = (480, 1600)
 """Longest sides of pictures, in pixels: in a grid, and on the page of an item."""

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import jinja2
 
-from silohash.templates import html_environment
+from silohash.base.templates import html_environment
 
 STATIC = Path(__file__).parents[1] / "static"
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.data.benchmarks.coco import COCO
 from silohash.data.benchmarks.layouts.captioned_json import elements
-from silohash.types import UserError
 from tests.unit.data.benchmarks.drawing import draw
 from tests.unit.data.benchmarks.found import labels_of, names_of
 

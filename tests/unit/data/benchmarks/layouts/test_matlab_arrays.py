@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import scipy.sparse
 
+from silohash.base.types import UserError
 from silohash.data.benchmarks.layouts.matlab_arrays import ArrayFiles, read_with_last_queries
 from silohash.data.benchmarks.layouts.matlab_files import Named
-from silohash.types import UserError
 from tests.unit.data.benchmarks.arrays import Items, check, dcmh, dscmr, items, read, save, ucch
 from tests.unit.data.formats.matlab_files import write_hdf5, write_v73
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.data.benchmarks.layouts.matlab_files import MatFolder, Named, axis_notes, find_file, need_file
-from silohash.types import UserError
 from tests.unit.data.benchmarks.arrays import check, dcmh, items, read, save, ucch
 
 

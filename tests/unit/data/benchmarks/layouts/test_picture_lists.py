@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from silohash.base.types import UserError
 from silohash.data.benchmarks.layouts.picture_lists import COMPANION_LISTS, LISTS
 from silohash.data.pictures.reading import PictureFiles
-from silohash.types import UserError
 from tests.unit.data.benchmarks.arrays import items, read, save
 from tests.unit.data.benchmarks.drawing import draw, write
 from tests.unit.data.formats.matlab_files import cell

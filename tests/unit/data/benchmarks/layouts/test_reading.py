@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from silohash.base.types import UserError
 from silohash.data.benchmarks.layouts.reading import (
     check_picture_files,
     read_numbers,
@@ -15,7 +16,6 @@ from silohash.data.benchmarks.layouts.reading import (
     spread_captions,
     unique_ids,
 )
-from silohash.types import UserError
 from tests.unit.data.benchmarks.drawing import draw, write
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from silohash.base.types import UserError
 from silohash.data.benchmarks.layouts.region_arrays import REGION_ARRAYS
-from silohash.types import UserError
 from tests.unit.data.benchmarks.drawing import write
 
 

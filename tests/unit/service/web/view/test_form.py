@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from starlette.datastructures import QueryParams
 
+from silohash.base.types import UserError
 from silohash.service.web.view.form import LAST_PAGE, LONGEST_TEXT, PAGE_HITS, SearchForm
-from silohash.types import UserError
 
 
 def read(query: str) -> SearchForm:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from silohash.base.types import UserError
 from silohash.service.web.view.media import SIZES, Media, encoded, etag
-from silohash.types import UserError
 
 
 def size_of(content: bytes) -> tuple[int, int]:

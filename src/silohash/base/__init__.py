@@ -1,0 +1,1 @@
+"""What every folder may use: checked files, locks, seeds, registries, types."""

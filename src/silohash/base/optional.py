@@ -1,0 +1,75 @@
+"""Packages that only some commands need, and the sentence that says how to install a missing one."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+
+from silohash.base.types import UserError
+
+EXTRAS: Mapping[str, str] = {
+    "torch": "train",
+    "sklearn": "train",
+    "threadpoolctl": "train",
+    "onnx": "train",
+    "onnxscript": "onnx",
+    "faiss": "faiss",
+    "tensorboard": "tensorboard",
+    "h5py": "matlab",
+    "pillow_heif": "heic",
+    "huggingface_hub": "backbones",
+    "tokenizers": "backbones",
+    "transformers": "backbones",
+    "optuna": "tune",
+    "sqlalchemy": "tune",
+    "argon2": "service",
+    "nats": "service",
+    "nkeys": "service",
+    "fastapi": "service",
+    "prometheus_client": "service",
+    "python_multipart": "service",
+    "uvicorn": "service",
+    "watchfiles": "service",
+    "cryptography": "training",
+    "dp_accounting": "privacy",
+    "nvflare": "training",
+    "tenseal": "encryption",
+    "psycopg": "pgvector",
+    "pymilvus": "milvus",
+}
+"""The extra of silohash that installs each optional package, by the name under which the package is imported."""
+
+
+def installed(package: str) -> bool:
+    """Return whether a package can be imported. It is not imported."""
+    return importlib.util.find_spec(package) is not None
+
+
+def require(package: str, task: str) -> None:
+    """Check that an optional package is installed.
+
+    Args:
+        package: a package of `EXTRAS`.
+        task: what needs the package, at the beginning of a sentence, for example ``Training``.
+
+    Raises:
+        UserError: if the package is missing.
+    """
+    if not installed(package):
+        raise UserError(sentence(package, task))
+
+
+def sentence(package: str, task: str) -> str:
+    """Return the sentence that names a missing package and the command that installs it.
+
+    Example:
+        >>> sentence("torch", "Training")
+        "Training needs torch, which is not installed: pip install 'silohash[train]'"
+    """
+    return f"{task} needs {package}, which is not installed: pip install 'silohash[{EXTRAS[package]}]'"
+
+
+def missing_package(error: ImportError) -> str | None:
+    """Return the optional package that an import did not find, or None if the error has another cause."""
+    name = (error.name or "").partition(".")[0]
+    return name if isinstance(error, ModuleNotFoundError) and name in EXTRAS else None

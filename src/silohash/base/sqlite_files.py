@@ -1,0 +1,83 @@
+"""Open SQLite files, tell when they have changed, and explain what can go wrong with them."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+from silohash.base.files import explaining_disk_errors
+from silohash.base.types import UserError
+
+WAIT_SECONDS = 30.0
+"""How long a connection waits for another program that writes to the file."""
+
+Signature: TypeAlias = tuple[int, int, int]
+"""Number, size and time of change of a file."""
+
+
+def signature(path: Path) -> Signature:
+    """Return values of a file that change when it is written or replaced."""
+    about = path.stat()
+    return about.st_ino, about.st_size, about.st_mtime_ns
+
+
+def connect(path: Path, *, mode: str = "rw", immutable: bool = False) -> sqlite3.Connection:
+    """Open a connection with manual transactions.
+
+    Args:
+        path: the file.
+        mode: SQLite's mode: "rw", "rwc" to create the file, or "ro".
+        immutable: whether the file is read as if it never changes, without locks and without files beside it.
+    """
+    place = f"{path.resolve().as_uri()}?mode={mode}{'&immutable=1' if immutable else ''}"
+    return sqlite3.connect(place, uri=True, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False)
+
+
+def connect_and_read(path: Path) -> sqlite3.Connection:
+    """Open a connection and read a first value, which fails if SQLite cannot write beside the file."""
+    connection = connect(path)
+    try:
+        connection.execute("PRAGMA user_version").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def damaged(path: Path, how: str) -> UserError:
+    """Return the error for a damaged file."""
+    return UserError(f"The index {path} is damaged ({how}). Restore it from a copy, or build the index again.")
+
+
+@contextmanager
+def explaining_database_errors(path: Path) -> Iterator[None]:
+    """Translate SQLite errors into messages that say what to do.
+
+    Raises:
+        UserError: in place of a database error.
+    """
+    try:
+        yield
+    except sqlite3.ProgrammingError:
+        raise
+    except sqlite3.DatabaseError as error:
+        code = primary_code(error)
+        if code == sqlite3.SQLITE_BUSY:
+            raise UserError(f"Another program is changing the index {path}. Try again when it has finished.") from error
+        if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_IOERR}:
+            raise UserError(
+                f"The index {path} cannot be read or written ({error}). Check the permissions of its folder."
+            ) from error
+        if code == sqlite3.SQLITE_FULL:
+            with explaining_disk_errors(path):
+                raise OSError(errno.ENOSPC, str(error)) from error
+        raise damaged(path, str(error)) from error
+
+
+def primary_code(error: sqlite3.DatabaseError) -> int:
+    """Return the primary result code of an error."""
+    return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)) & 0xFF

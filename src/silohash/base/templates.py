@@ -1,0 +1,32 @@
+"""Jinja environments for the HTML that silohash writes: everything is escaped, and invisible characters are shown."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import jinja2
+from markupsafe import Markup
+
+from silohash.base.visible import visible
+
+
+def visible_value(value: object) -> object:
+    """Return a value of a template with its invisible characters replaced, if it is a text. Markup remains unchanged."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+@cache
+def html_environment(package: str) -> jinja2.Environment:
+    """Return the environment of the HTML templates in the folder ``templates`` of a package, which compiles each once.
+
+    Args:
+        package: name of the package, such as ``silohash.report``.
+    """
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader(package),
+        autoescape=True,
+        finalize=visible_value,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )

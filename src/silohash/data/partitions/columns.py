@@ -1,0 +1,149 @@
+"""Partition by the values of a column: one silo per value, or per group of values."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import chain, count
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.base.names import canonical, describe_near, one_spelling, tidy
+from silohash.base.registry import suggestion
+from silohash.base.types import Rows, UserError
+from silohash.data.archive import Archive
+
+REST = "*"
+"""In ``groups``: every value that no silo names."""
+
+
+def silos_of_values(
+    archive: Archive, column: object, groups: object, silos: int | None
+) -> tuple[list[str], npt.NDArray[np.int64]]:
+    """Return the names of the silos, and the silo of each item by its value of a column.
+
+    Without ``groups``, each of the ``silos`` largest values gets a silo of its own, named after the value. The values that
+    are left go, largest first, to the silo that holds the fewest items so far. With ``groups``, every value must have a
+    place.
+
+    Args:
+        archive: the items.
+        column: name of the column.
+        groups: silo name -> values, or None; ``"*"`` stands for all values that no silo names.
+        silos: number of silos, or None for one per value or group.
+
+    Raises:
+        UserError: if the column does not exist, it has too few values, or a value has no place.
+    """
+    listed = ", ".join(archive.columns) or "no columns"
+    if column is None:
+        raise UserError(f"[partition] column is not set. Set it to a column of the archive, which has: {listed}.")
+    if column not in archive.columns:
+        near = suggestion(str(column), archive.columns)
+        raise UserError(f'Archive "{archive.card.name}" has no column "{column}"{near}; it has: {listed}.')
+    names, inverse, sizes = values_of(archive.columns[str(column)])
+    if groups is None:
+        silo_names, silo_of = _by_size(names, sizes, silos, str(column))
+    else:
+        checked = _checked_groups(groups, silos)
+        silo_names, silo_of = list(checked), _by_groups(names, checked, str(column))
+    return folder_names(silo_names), silo_of[inverse]
+
+
+def remark_on_values(archive: Archive, column: object) -> str:
+    """Return a sentence if values of the column of a partition only look similar and the archive's card does not say so.
+
+    Args:
+        archive: the items.
+        column: name of the column; None if the partition does not use one.
+    """
+    if column not in archive.columns:
+        return ""
+    near = describe_near(f'values of column "{column}"', values_of(archive.columns[str(column)])[0])
+    return "" if near in archive.card.warnings else near
+
+
+def values_of(column: npt.NDArray[np.str_]) -> tuple[list[str], Rows, Rows]:
+    """Return the different values of a column in alphabetical order, the place of each item's value, and their counts.
+
+    Values that differ only in how they were typed are one (`silohash.base.names`).
+    """
+    typed, inverse, sizes = np.unique(column, return_inverse=True, return_counts=True)
+    names = [tidy(str(value)) for value in typed]
+    uses: Counter[str] = Counter()
+    for name, size in zip(names, sizes.tolist(), strict=True):
+        uses[name] += size
+    spelling = one_spelling(uses)
+    chosen = [spelling.get(name, name) for name in names]
+    values, place = np.unique(np.array(chosen, dtype=np.str_), return_inverse=True)
+    of_item = place[inverse.reshape(-1)]
+    return [str(value) for value in values], of_item, np.bincount(of_item, minlength=len(values))
+
+
+def _by_size(
+    values: list[str], sizes: npt.NDArray[np.int64], silos: int | None, column: str
+) -> tuple[list[str], npt.NDArray[np.int64]]:
+    wanted = len(values) if silos is None else silos
+    if wanted > len(values):
+        raise UserError(
+            f'[partition] silos is {wanted}, and column "{column}" has {len(values)} values. '
+            f"Set silos = {len(values)} or fewer, or use another column."
+        )
+    order = np.argsort(-sizes, kind="stable")
+    silo_of = np.argsort(order)
+    load = sizes[order[:wanted]]
+    for value in order[wanted:]:
+        silo_of[value] = load.argmin()
+        load[silo_of[value]] += sizes[value]
+    return [values[value] for value in order[:wanted]], silo_of
+
+
+def _checked_groups(groups: object, silos: int | None) -> dict[str, Sequence[str]]:
+    if not isinstance(groups, Mapping) or not groups or any(isinstance(named, str) for named in groups.values()):
+        raise UserError(
+            '[partition] groups must name silos and lists of values, as groups = {north = ["no", "se"], rest = ["*"]}.'
+        )
+    if silos is not None and silos != len(groups):
+        raise UserError(f"[partition] silos is {silos} and groups names {len(groups)}. Set silos = {len(groups)}.")
+    return {str(name): named for name, named in groups.items()}
+
+
+def _by_groups(values: list[str], groups: Mapping[str, Sequence[str]], column: str) -> npt.NDArray[np.int64]:
+    place: dict[str, int] = {}
+    known = {canonical(value): value for value in (*values, REST)}
+    for silo, named in enumerate(groups.values()):
+        for given in named:
+            value = known.get(canonical(str(given)))
+            if value is None:
+                near = suggestion(str(given), values)
+                raise UserError(f'[partition] groups names "{given}"{near}, and column "{column}" has no such value.')
+            if value in place:
+                raise UserError(f'[partition] groups names "{value}" more than once. Give each value one silo.')
+            place[value] = silo
+    without = [value for value in values if value not in place]
+    if without and REST not in place:
+        raise UserError(
+            f'[partition] groups leaves out {len(without)} values of column "{column}", "{without[0]}" among them. '
+            f'Name them, or give one silo the value "{REST}" (all others).'
+        )
+    return np.array([place.get(value, place.get(REST, 0)) for value in values], np.int64)
+
+
+def folder_names(names: Sequence[str]) -> list[str]:
+    """Return names that can be the names of folders, all different, in the same order.
+
+    Example:
+        >>> folder_names(["Latin", "a/b", "a:b", ""])
+        ['Latin', 'a-b', 'a-b-2', 'none']
+    """
+    found: list[str] = []
+    taken: set[str] = set()
+    for name in names:
+        stem = re.sub(r"[^\w .-]+", "-", name).strip(" .-")[:60] or "none"
+        numbered = chain([stem], (f"{stem}-{number}" for number in count(2)))
+        candidate = next(name for name in numbered if name.casefold() not in taken)
+        taken.add(candidate.casefold())
+        found.append(candidate)
+    return found

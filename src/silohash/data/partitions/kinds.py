@@ -1,0 +1,341 @@
+"""The kinds of partition: the class of each item, and the share of each class that each silo gets.
+
+Every kind but ``nested`` is two functions. ``classes`` gives each item one class: a label, the value of a column, a
+cluster, or the same class for all. ``shares`` gives each class one proportion per silo. `silohash.data.partitions.base`
+then cuts each class within each split by its proportions, so that a silo's queries follow the same proportions as its
+training items.
+"""
+
+# ruff: noqa: ARG001  all kinds take the same arguments
+
+from __future__ import annotations
+
+import math
+import warnings
+from bisect import insort
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.base.registry import suggestion
+from silohash.base.seeds import derive, numpy_generator
+from silohash.base.types import Modality, Rows, UserError
+from silohash.data.archive import Archive, Pictures, is_features
+from silohash.data.partitions.columns import silos_of_values
+from silohash.data.regions import Regions
+
+Settings: TypeAlias = Mapping[str, Any]
+
+Shares: TypeAlias = npt.NDArray[np.float64]
+"""``(C, S)`` proportions of each class over the silos; each row sums to 1."""
+
+Sizes: TypeAlias = npt.NDArray[np.int64]
+"""``(C,)`` number of items per class."""
+
+FITTED_ROWS = 5_000
+"""K-means is fitted on at most this many rows, drawn at random. The others go to the nearest center."""
+
+BLOCK_ROWS = 4_096
+SIDE_PIXELS = 8
+HASHED_WORDS = 256
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is a finite number; True and False are not numbers."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def positive(settings: Settings, name: str) -> float:
+    """Return a setting that must be a number above zero.
+
+    Raises:
+        UserError: if it is not.
+    """
+    value = settings[name]
+    if not is_number(value) or value <= 0:
+        raise UserError(
+            f'[partition] {name} is {value!r}; it must be a number above 0, as 0.5. For an even spread use kind = "iid".'
+        )
+    return float(value)
+
+
+def share(settings: Settings, name: str) -> float:
+    """Return a setting that must be a number between 0 and 1.
+
+    Raises:
+        UserError: if it is not.
+    """
+    value = settings[name]
+    if not is_number(value) or not 0 <= value <= 1:
+        raise UserError(f"[partition] {name} is {value!r}; it must be a number between 0 and 1.")
+    return float(value)
+
+
+def whole(settings: Settings, name: str, least: int) -> int:
+    """Return a setting that must be a whole number of at least ``least``.
+
+    Raises:
+        UserError: if it is not.
+    """
+    value = settings[name]
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise UserError(f"[partition] {name} is {value!r}; it must be a whole number of at least {least}.")
+    return value
+
+
+def choice(settings: Settings, name: str, known: tuple[str, ...]) -> str:
+    """Return a setting that must be one of some words.
+
+    Raises:
+        UserError: if it is not.
+    """
+    value = settings[name]
+    if value not in known:
+        near = suggestion(str(value), known)
+        raise UserError(f"[partition] {name} is {value!r}{near}; it must be one of: {', '.join(known)}.")
+    return str(value)
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The class of each item.
+
+    Attributes:
+        of_row: ``(N,)`` int64, the class of each item.
+        count: the number of classes.
+        silos: names of the silos where the kind itself names them, otherwise empty.
+    """
+
+    of_row: npt.NDArray[np.int64]
+    count: int
+    silos: tuple[str, ...] = ()
+
+    def sizes(self) -> Sizes:
+        """Return the number of items per class, ``(count,)``."""
+        return np.bincount(self.of_row, minlength=self.count)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of partition.
+
+    Attributes:
+        summary: one line for lists and messages.
+        classes: (archive, requested number of silos or None, settings, seed) -> class of each item.
+        shares: (items per class, number of silos, settings, generator) -> proportions of each class.
+        defaults: the settings of the kind and their defaults.
+        drawn: whether another draw can give other sizes.
+    """
+
+    summary: str
+    classes: Callable[[Archive, int | None, Settings, int], Classes]
+    shares: Callable[[Sizes, int, Settings, np.random.Generator], Shares]
+    defaults: Settings = field(default_factory=dict)
+    drawn: bool = True
+
+
+def one_class(archive: Archive, silos: int | None, settings: Settings, seed: int) -> Classes:
+    """Put every item into the same class."""
+    return Classes(np.zeros(len(archive), np.int64), 1)
+
+
+def primary_labels(archive: Archive, silos: int | None, settings: Settings, seed: int) -> Classes:
+    """Give each item one of its labels; items without a label form one more class.
+
+    ``primary = "uniform"`` draws one of the item's labels. ``"rarest"`` takes the label that the fewest items of the
+    archive have, which keeps small classes together.
+
+    Raises:
+        UserError: if the archive has no labels.
+    """
+    labels = archive.required_labels(
+        'which this kind of partition needs. Use kind = "iid", "quantity", "column" or "pseudo" (clusters in place of '
+        "labels)."
+    )
+    has = labels > 0
+    if choice(settings, "primary", ("uniform", "rarest")) == "rarest":
+        preference = -np.argsort(np.argsort(has.sum(axis=0), kind="stable")).astype(np.float64)
+    else:
+        preference = numpy_generator(seed, "partition primary label").random(has.shape)
+    count = has.shape[1]
+    of_row = np.where(has, preference, -np.inf).argmax(axis=1) if count else np.zeros(len(archive), np.int64)
+    return Classes(np.where(has.any(axis=1), of_row, count), count + 1)
+
+
+def clusters(archive: Archive, silos: int | None, settings: Settings, seed: int) -> Classes:
+    """Give each item a k-means cluster in place of a label."""
+    count = whole(settings, "clusters", 2)
+    over = choice(settings, "over", ("auto", "image", "text"))
+    return Classes(pseudo_classes(archive, count, over, seed), count + 1)
+
+
+def values_of_column(archive: Archive, silos: int | None, settings: Settings, seed: int) -> Classes:
+    """Give each item the silo of its value of a column (see `silohash.data.partitions.columns`)."""
+    names, silo_of = silos_of_values(archive, settings["column"], settings["groups"], silos)
+    return Classes(silo_of, len(names), tuple(names))
+
+
+def even_shares(sizes: Sizes, silos: int, settings: Settings, generator: np.random.Generator) -> Shares:
+    """Give every silo the same share of every class."""
+    return np.full((len(sizes), silos), 1.0 / silos)
+
+
+def matching_shares(sizes: Sizes, silos: int, settings: Settings, generator: np.random.Generator) -> Shares:
+    """Give class k to silo k, except for the share ``mixed`` of it, which all silos get in equal parts."""
+    mixed = share(settings, "mixed")
+    return (1 - mixed) * np.eye(len(sizes), silos) + mixed / silos
+
+
+def dirichlet_shares(sizes: Sizes, silos: int, settings: Settings, generator: np.random.Generator) -> Shares:
+    """Draw the shares of each class from a symmetric Dirichlet distribution; a small ``beta`` favors few silos."""
+    return generator.dirichlet(np.full(silos, positive(settings, "beta")), size=len(sizes))
+
+
+def shard_shares(sizes: Sizes, silos: int, settings: Settings, generator: np.random.Generator) -> Shares:
+    """Give every silo ``classes`` of the classes, and each class in equal parts to the silos that hold it.
+
+    Silos choose in turn, each the classes that the fewest silos hold so far (ties at random), so that every class finds a
+    silo. With ``leftover = "merge"``, classes that outnumber the places are merged first, the two smallest each time.
+    Items without a label form a class like the others.
+
+    Raises:
+        UserError: if there are fewer classes than a silo needs, or more than there are places for.
+    """
+    wanted = whole(settings, "classes", 1)
+    groups = np.flatnonzero(sizes)[:, None].tolist()
+    if wanted > len(groups):
+        raise UserError(
+            f"[partition] classes is {wanted}, and the items have {len(groups)} classes. "
+            f"Set classes = {len(groups)} or fewer."
+        )
+    if silos * wanted < len(groups):
+        if choice(settings, "leftover", ("error", "merge")) == "error":
+            raise UserError(
+                f"[partition] {silos} silos of {wanted} classes hold {silos * wanted} classes, and the items have "
+                f"{len(groups)}, so some would be lost. Set classes = {math.ceil(len(groups) / silos)}, "
+                f'silos = {math.ceil(len(groups) / wanted)}, or leftover = "merge".'
+            )
+        groups = _merged(groups, sizes, silos * wanted)
+    held = np.zeros((len(groups), silos))
+    for silo in range(silos):
+        order = np.lexsort((generator.random(len(groups)), held.sum(axis=1)))
+        held[order[:wanted], silo] = 1.0
+    shares = even_shares(sizes, silos, settings, generator)
+    for group, row in zip(groups, held, strict=True):
+        shares[group] = row / row.sum()
+    return shares
+
+
+def _merged(groups: list[list[int]], sizes: Sizes, most: int) -> list[list[int]]:
+    heap = sorted((int(sizes[group].sum()), group) for group in groups)
+    while len(heap) > most:
+        (size, group), (other_size, other), *heap = heap
+        insort(heap, (size + other_size, sorted(group + other)))
+    return sorted(group for _, group in heap)
+
+
+def pseudo_shares(sizes: Sizes, silos: int, settings: Settings, generator: np.random.Generator) -> Shares:
+    """Share clusters as labels are shared, by ``dirichlet`` or by ``shards``."""
+    spread = choice(settings, "spread", ("dirichlet", "shards"))
+    rule = dirichlet_shares if spread == "dirichlet" else shard_shares
+    return rule(sizes, silos, settings, generator)
+
+
+DIRICHLET_DEFAULTS = {"beta": 0.5, "primary": "uniform"}
+SHARDS_DEFAULTS = {"classes": 3, "primary": "uniform", "leftover": "error"}
+COLUMN_DEFAULTS = {"column": None, "groups": None, "mixed": 0.0}
+KINDS: Mapping[str, Kind] = {
+    "iid": Kind("evenly and at random", one_class, even_shares),
+    "dirichlet": Kind(
+        "each label by proportions from Dirichlet(beta)", primary_labels, dirichlet_shares, DIRICHLET_DEFAULTS
+    ),
+    "shards": Kind("a few labels per silo", primary_labels, shard_shares, SHARDS_DEFAULTS),
+    "quantity": Kind("unequal sizes from Dirichlet(beta)", one_class, dirichlet_shares, {"beta": 0.5}),
+    "column": Kind("by the values of a column", values_of_column, matching_shares, COLUMN_DEFAULTS, drawn=False),
+    "pseudo": Kind(
+        "as dirichlet or shards, with k-means clusters in place of labels",
+        clusters,
+        pseudo_shares,
+        {"clusters": 10, "over": "auto", "spread": "dirichlet", "beta": 0.1, "classes": 3, "leftover": "error"},
+    ),
+}
+"""Every kind with disjoint silos. ``nested`` is in `silohash.data.partitions.base`."""
+
+
+def pseudo_classes(archive: Archive, clusters: int, over: str, seed: int) -> npt.NDArray[np.int64]:
+    """Cluster the items by k-means over given features, small pictures or hashed words.
+
+    The clusters take the place of labels, so that an archive without labels can be spread unevenly. No method sees them.
+
+    Args:
+        archive: the items.
+        clusters: number of clusters.
+        over: ``"image"``, ``"text"``, or ``"auto"`` for the pictures if there are any.
+        seed: seed of the partition.
+
+    Returns:
+        ``(N,)`` int64, the cluster of each item. Items that lack the modality get the number ``clusters``.
+
+    Raises:
+        UserError: if the archive lacks the modality, has fewer such items than clusters, or scikit-learn is missing.
+
+    Source: the partition of PT-FUCH's published code (k-means pseudo-classes on image features).
+    """
+    try:
+        from sklearn.cluster import KMeans
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise UserError(
+            '[partition] kind = "pseudo" needs scikit-learn. Install it: pip install "silohash[train]".'
+        ) from error
+    modality = _modality(archive, over)
+    rows = np.flatnonzero(archive.has(modality))
+    if len(rows) < clusters:
+        raise UserError(
+            f"[partition] clusters is {clusters}, and {len(rows)} items have {modality} data. "
+            f"Set clusters = {max(len(rows), 1)} or fewer."
+        )
+    fitted = rows
+    if len(rows) > FITTED_ROWS:
+        fitted = np.sort(numpy_generator(seed, "partition k-means rows").choice(rows, FITTED_ROWS, replace=False))
+    model = KMeans(clusters, n_init=1, max_iter=100, random_state=derive(seed, "partition k-means") % 2**32)
+    found = np.full(len(archive), clusters, np.int64)
+    with threadpool_limits(limits=1), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # fewer distinct items than clusters: some clusters stay empty
+        model.fit(_vectors(archive, modality, fitted))  # in one thread, so that its sums are reproducible
+        for block in np.split(rows, range(BLOCK_ROWS, len(rows), BLOCK_ROWS)):
+            found[block] = model.predict(_vectors(archive, modality, block))
+    return found
+
+
+def _modality(archive: Archive, over: str) -> Modality:
+    if over == "auto":
+        return "image" if archive.has_image.any() else "text"
+    modality: Modality = "image" if over == "image" else "text"
+    if not archive.has(modality).any():
+        other = "text" if modality == "image" else "image"
+        raise UserError(f'[partition] over is "{over}", and no item has {modality} data. Set over = "{other}".')
+    return modality
+
+
+def _vectors(archive: Archive, modality: Modality, rows: Rows) -> npt.NDArray[np.float32]:
+    column = archive.values(modality)
+    if isinstance(column, Pictures):
+        pictures = (column.picture(int(row)).convert("RGB") for row in rows)
+        small = [np.asarray(picture.resize((SIDE_PIXELS, SIDE_PIXELS)), np.float32) for picture in pictures]
+        return np.stack(small).reshape(len(rows), -1) / np.float32(255)
+    if isinstance(column, Regions):
+        held = column.of(rows)[:, :, :-4]
+        return np.asarray(held.sum(axis=1) / np.maximum(held.any(axis=2).sum(axis=1, keepdims=True), 1), np.float32)
+    if column is not None and is_features(column):
+        given = np.nan_to_num(column[rows].astype(np.float32), posinf=0.0, neginf=0.0)
+        length = np.linalg.norm(given, axis=1, keepdims=True)
+        return np.asarray(given / np.maximum(length, np.finfo(np.float32).tiny), np.float32)
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    texts = [] if column is None else [str(column[row]) for row in rows]
+    vectorizer = HashingVectorizer(n_features=HASHED_WORDS, alternate_sign=False, dtype=np.float32)
+    return np.asarray(vectorizer.transform(texts).toarray(), np.float32)

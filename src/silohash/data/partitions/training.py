@@ -1,0 +1,99 @@
+"""The items that the silos of a partition train on, and those that they hold back for validation."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.base import seeds
+from silohash.base.types import MODALITIES, Modality, Rows
+from silohash.data.archive import Archive
+from silohash.data.pairs import picture_numbers
+
+
+@dataclass(frozen=True)
+class TrainingSilo:
+    """The archive rows that one silo trains on, and those that it holds back for validation."""
+
+    name: str
+    train: Rows
+    validation: Rows
+    has_image: bool = True
+    has_text: bool = True
+    paired: bool = True
+
+    def holds(self, modality: Modality) -> bool:
+        """Return whether the silo has the modality."""
+        return self.has_image if modality == "image" else self.has_text
+
+
+@dataclass(frozen=True)
+class SiloItems:
+    """The items that a silo trains on or holds back.
+
+    Attributes:
+        rows: ``(n,)`` archive rows. In an unpaired silo, a row can occur twice.
+        has: ``(n,)`` bool per modality, which items have it.
+    """
+
+    rows: Rows
+    has: Mapping[Modality, npt.NDArray[np.bool_]]
+
+    def __len__(self) -> int:
+        """Return the number of items."""
+        return len(self.rows)
+
+
+def items_of(archive: Archive, silo: TrainingSilo, rows: Rows, modalities: Container[Modality]) -> SiloItems:
+    """Return the items of some of a silo's rows.
+
+    In a silo without pairs, a row with a picture and a text becomes two items: the picture, and further down the text.
+
+    Args:
+        archive: the archive.
+        silo: the silo.
+        rows: ``(n,)`` archive rows.
+        modalities: the modalities of the model. The items have no others.
+    """
+    has = {name: archive.has(name)[rows] & silo.holds(name) & (name in modalities) for name in MODALITIES}
+    if silo.paired:
+        return SiloItems(rows, has)
+    both = has["image"] & has["text"]
+    texts = np.ones(np.count_nonzero(both), bool)
+    return SiloItems(
+        rows=np.concatenate([rows, rows[both]]),
+        has={"image": np.concatenate([has["image"], ~texts]), "text": np.concatenate([has["text"] & ~both, texts])},
+    )
+
+
+def parts_of(archive: Archive, silo: TrainingSilo, modalities: Container[Modality]) -> tuple[SiloItems, SiloItems]:
+    """Return the items that a silo trains on, and those that it holds back.
+
+    Args:
+        archive: the archive.
+        silo: the silo.
+        modalities: the modalities of the model.
+    """
+    train, validation = (items_of(archive, silo, rows, modalities) for rows in (silo.train, silo.validation))
+    return train, validation
+
+
+def held_back_pairs(archive: Archive, share: float, seed: int) -> Rows:
+    """Return the training rows that are held back if pairs choose the round.
+
+    All texts of a picture are held back together, in all silos. Otherwise a held-back picture would be trained on with
+    another of its texts.
+
+    Args:
+        archive: the archive.
+        share: share of the pictures with a text that are held back, rounded down.
+        seed: seed of the run.
+    """
+    rows = archive.split("train")
+    rows = rows[(archive.has_image & archive.has_text)[rows]]
+    pictures, of_row = np.unique(picture_numbers(archive)[rows], return_inverse=True)
+    order = seeds.numpy_generator(seed, "validation/pairs").permutation(len(pictures))
+    return np.asarray(rows[np.isin(of_row, order[: int(share * len(pictures))])])

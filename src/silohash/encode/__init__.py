@@ -1,1 +1,0 @@
-"""From items to codes: trained models, their encoder, and codes and towers for other programs."""

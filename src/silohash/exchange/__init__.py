@@ -1,1 +1,0 @@
-"""Messages between the silos and the server."""

@@ -1,1 +1,0 @@
-"""Closed-form parts of federated methods that do not learn from labels."""

@@ -1,1 +1,0 @@
-"""The federated methods, one file per paper."""

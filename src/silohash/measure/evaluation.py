@@ -1,0 +1,463 @@
+"""Compute a run's figures: one per evaluation, task and measure.
+
+========  ==========================  =================  ====================================================
+name      model                       queries            database
+========  ==========================  =================  ====================================================
+``GG``    global                      of all silos       of all silos
+``GL``    global                      of a silo          of the same silo; mean over silos
+``PL``    personal                    of a silo          of the same silo; mean over silos
+``PG``    personal                    of all silos       of all silos; mean over silos
+``XS``    queries: one silo's model,  of all silos       each silo's items, merged into one ranking; mean over
+          items: their silo's model                      the querying silos
+========  ==========================  =================  ====================================================
+
+GG and GL require a method with a global model, PL and PG a method with personal models. If all silos deploy the global
+model, XS equals GG and measures a search across silos. With personal models, XS measures how well each silo's model
+understands the codes of the others. (An actual search encodes the query with each silo's own model and merges by rank.)
+Scores by different models cannot be compared, so personal models that score pairs have no XS.
+In XS an item that several silos hold is included once, with the code of the first of these silos.
+
+The tasks i2item and t2item search for items by the nearer of their picture code and their text code. The tasks i2unified and
+t2unified search for items by one code, which is computed from both modalities. That of an item whose modalities are divided
+among silos is computed from those that one silo holds, the first silo that holds the most.
+
+Some protocols include the queries in the database, so that a query can retrieve its own item. Between modalities
+(i2t, t2i) the own item stays in the ranking, as the protocol specifies. Within one modality (i2i, t2t), and among
+items, it would be found by its own modality, so it is removed unless ``own_item = "count"``. The column
+``query_in_database`` of a result states whether the own item was ranked.
+
+Measures by pairs are about the partners of a query alone. The items of the split ``query`` search each other in i2t and
+t2i, as in tests of captions, because most protocols leave these items out of the database. A picture with several texts is
+one query, and one item of the database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash import __version__
+from silohash.base.files import digest_json
+from silohash.base.types import (
+    ORACLE,
+    WITH_LABELS,
+    Evaluation,
+    Modality,
+    ResultRow,
+    Rows,
+    Side,
+    Task,
+    UserError,
+    database_modalities,
+    is_unified,
+    query_modality,
+)
+from silohash.evaluate.curves import precision_recall
+from silohash.evaluate.folds import evaluate_in_folds
+from silohash.evaluate.items import ItemCodes, counts_by_distance
+from silohash.evaluate.measures import Measure, PerQuery, mean_of
+from silohash.evaluate.relevance import Pairs, Relevance
+from silohash.evaluate.scores import NO_WORDS, Scores, best_scored
+from silohash.evaluate.significance import bootstrap_interval
+from silohash.index.codes import Words
+from silohash.measure.measurable import Rule, check_measures, measures_of, rules_of
+from silohash.run.codes import DatabaseCodes, RunCodes
+from silohash.run.config.load import check_section
+from silohash.run.config.sections import EvaluateConfig
+from silohash.run.folder import Run
+from silohash.run.model.weights import GLOBAL
+
+if TYPE_CHECKING:
+    from silohash.run.model.scores import ArchiveScores, EnsembleScores
+
+SAME_QUERIES: tuple[Evaluation, ...] = ("GG", "PG", "XS")
+"""Evaluations in which all models are evaluated on the same queries."""
+
+OF_GLOBAL_MODEL: tuple[Evaluation, ...] = ("GG", "GL", "XS")
+OF_PERSONAL_MODELS: tuple[Evaluation, ...] = ("PL", "PG", "XS")
+
+ONE_VIEW, NEARER_VIEW, BOTH_VIEWS = "one view", "the nearer of both views", "both views"
+"""Across modalities, items are encoded from the searched modality alone, because a code of both modalities would contain the
+query's modality. Searches for items have both codes and take the nearer one, or have one code of both modalities."""
+
+SCORED = "scores of pairs"
+"""The same where a model scores each query with each item."""
+
+OF_QUERIES = " of the items of the split query"
+"""End of the same where queries and their partners search each other."""
+
+LABELS_USED: Mapping[tuple[Side, ...], str] = {(): "", ("database",): WITH_LABELS, ("query", "database"): ORACLE}
+"""What the column ``database_code`` adds for each set of sides whose items are encoded with their true labels."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Mean precision and recall over queries within each Hamming radius, from 0 to the code length.
+
+    Attributes:
+        precision: ``(bits + 1,)`` float64, NaN where no item is within the radius.
+        recall: ``(bits + 1,)`` float64.
+        prior: share of relevant pairs among all pairs of a query and an item.
+    """
+
+    task: Task
+    precision: npt.NDArray[np.float64]
+    recall: npt.NDArray[np.float64]
+    prior: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the curve as a JSON value, with null for NaN."""
+        precision = [None if np.isnan(value) else float(value) for value in self.precision]
+        return {"task": self.task, "precision": precision, "recall": self.recall.tolist(), "prior": self.prior}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """The figures of a run.
+
+    Attributes:
+        rows: one result per evaluation, task and measure.
+        curves: one curve per task.
+        per_query: (evaluation, task, measure) -> ``(Q,)`` float64 with one value per item of the archive's split
+            "query", in its order. NaN marks an item that was not counted. Only the evaluations in `SAME_QUERIES` have
+            values per query.
+        queries: digest of the ids of these items. The values of two runs can be compared if it is equal.
+    """
+
+    rows: list[ResultRow]
+    curves: list[Curve]
+    per_query: Mapping[tuple[Evaluation, Task, str], npt.NDArray[np.float64]] = field(default_factory=dict)
+    queries: str = ""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The codes of some queries and of the database that they search, or scores. A figure is the mean over its parts."""
+
+    query_words: Words
+    database: Words | ItemCodes | Scores
+    relevance: Relevance | Pairs
+
+
+def evaluate_run(run: Run, *, ensemble: Sequence[Run] = (), **instead: Sequence[str] | None) -> Figures:
+    """Compute the figures of a run.
+
+    Args:
+        run: a trained run.
+        ensemble: further runs on the same archive. The scores of all are averaged.
+        instead: ``measures``, ``evaluations``, ``tasks`` or ``ignore_labels`` to use instead of the config's.
+
+    Raises:
+        UserError: if the run does not have a model, or its archive lacks what the measures need: labels or pairs, queries
+            and a database; or if the runs of an ensemble do not score the same items.
+    """
+    given = {name: tuple(value) for name, value in instead.items() if value}
+    measures = given.get("measures", ())
+    settings = check_section(EvaluateConfig, {**run.config.evaluate.model_dump(), **given}, where="evaluate")
+    check_measures(run.archive, measures)
+    return Evaluator(run, settings, ensemble).figures()
+
+
+class Evaluator:
+    """Encode a run's queries and database items, and compute the figures.
+
+    Attributes:
+        run: the run.
+        settings: what is measured.
+        rules: the rules by which the measures judge, at least one.
+        database_codes: the codes of the items that are searched.
+        holdings: which silo holds which items.
+        scores: the scores of pairs, if the model has them; otherwise None.
+    """
+
+    def __init__(self, run: Run, settings: EvaluateConfig, ensemble: Sequence[Run] = ()) -> None:
+        self.run = run
+        self.settings = settings
+        self.rules = rules_of(run.archive, settings)
+        rows = np.unique(np.concatenate([rows for rule in self.rules for rows in (rule.queries, rule.database)]))
+        self._codes = RunCodes(run, rows)
+        self.database_codes = DatabaseCodes(run, self._codes)
+        self.holdings = self.database_codes.holdings
+        self.scores = _scores_of(run, ensemble)
+        if self.scores is None and any(rule.by == "scores" for rule in self.rules):
+            raise UserError(
+                f"Measures with by=scores compare codes with scores of pairs, and the model of {run.folder} has only codes. "
+                "Remove them from the measures."
+            )
+
+    def figures(self) -> Figures:
+        """Return every configured figure for which the method has a model."""
+        rows: list[ResultRow] = []
+        curves: dict[Task, Curve] = {}
+        per_query: dict[tuple[Evaluation, Task, str], npt.NDArray[np.float64]] = {}
+        for rule, measures in self._measures():
+            for evaluation, task, parts in self._all_parts(rule):
+                measured = _measured(parts, measures, self._bits(rule))
+                rows += [self._row(evaluation, task, measure, measured[measure]) for measure in measures]
+                if evaluation in SAME_QUERIES:
+                    for measure, found in measured.items():
+                        per_query[evaluation, task, str(measure)] = self._per_query(rule, task, found)
+                if rule.by == "labels" and task not in curves and self.scores is None:
+                    curves[task] = _curve(task, parts, self.bits)
+        ids = self.run.archive.ids[self.run.archive.split("query")]
+        digest = digest_json([str(name) for name in ids])
+        return Figures(rows=rows, curves=list(curves.values()), per_query=per_query, queries=digest)
+
+    def _measures(self) -> Iterator[tuple[Rule, list[Measure]]]:
+        """Yield every rule with the measures that judge by it."""
+        measures = measures_of(self.run.archive, self.settings)
+        for rule in self.rules:
+            yield rule, [measure for measure in measures if measure.by == rule.by]
+
+    def _all_parts(self, rule: Rule) -> Iterator[tuple[Evaluation, Task, list[Part]]]:
+        """Yield every configured evaluation and task that has parts, with these parts."""
+        tasks = rule.tasks(self.modalities)
+        for evaluation in self.settings.evaluations:
+            for task in tasks:
+                parts = list(self.parts(rule, evaluation, task))
+                if parts:
+                    yield evaluation, task, parts
+
+    @property
+    def bits(self) -> int:
+        """The code length; 0 if scores are measured."""
+        return self.run.config.local.bits if self.scores is None else 0
+
+    def _bits(self, rule: Rule) -> int:
+        """Return the length of the codes that a rule judges; 0 if it judges scores."""
+        return self.run.config.local.bits if rule.by == "scores" else self.bits
+
+    @property
+    def modalities(self) -> tuple[Modality, ...]:
+        """The modalities that the model encodes."""
+        return tuple(self.run.model.featurisers)
+
+    @property
+    def personal(self) -> list[str]:
+        """The silos that deploy a personal model."""
+        return [name for name in self.run.model.names if name != GLOBAL]
+
+    def asked(self, rule: Rule, task: Task, silo: int | None = None) -> Rows:
+        """Return the archive rows of the queries that are asked: those of a silo, or of all silos."""
+        modality = query_modality(task)
+        if silo is None:
+            return rule.asked(task, rule.queries[self.holdings.owner[modality][rule.queries] >= 0])
+        return rule.asked(task, np.intersect1d(rule.queries, self.holdings.rows_of(silo, modality)))
+
+    def searched(self, rule: Rule, task: Task, silo: int | None = None) -> Rows:
+        """Return the archive rows of the items that are searched: those of a silo, or of all silos."""
+        if silo is None:
+            held = np.any(self.database_codes.held(task, rule.database), axis=0)
+            return rule.searched(task, rule.database[held])
+        return rule.searched(
+            task, np.intersect1d(rule.database, self.holdings.items_of(silo, database_modalities(task)))
+        )
+
+    def parts(self, rule: Rule, evaluation: Evaluation, task: Task) -> Iterator[Part]:
+        """Yield the parts of an evaluation. There are none if the method does not have the model that it requires."""
+        if evaluation not in (OF_PERSONAL_MODELS if self.personal else OF_GLOBAL_MODEL):
+            return
+        if evaluation == "XS" and self.personal and self.scores is not None:
+            return  # scores of different models cannot be compared
+        if evaluation in SAME_QUERIES:
+            yield from self._parts_per_model(rule, evaluation, task)
+        else:
+            yield from self._parts_per_silo(rule, task)
+
+    def _parts_per_model(self, rule: Rule, evaluation: Evaluation, task: Task) -> Iterator[Part]:
+        """Yield one part per model, with the queries and items of all silos."""
+        queries, database = self.asked(rule, task), self.searched(rule, task)
+        relevance = rule.relevance(task, queries, database)
+        if self.scores is not None:
+            for name in self.personal or [GLOBAL]:
+                yield self._scored(rule, task, name, queries, database)
+            return
+        stored = self.database_codes.stored(task, database) if evaluation == "XS" else None
+        for name in self.personal or [GLOBAL]:
+            codes = self.database_codes.of_model(task, name, database) if stored is None else stored
+            yield Part(self.words(name, query_modality(task), queries, "query"), codes, relevance)
+
+    def _parts_per_silo(self, rule: Rule, task: Task) -> Iterator[Part]:
+        """Yield one part per silo that has both queries and items, with only its own."""
+        for number, silo in enumerate(self.run.partition.silos):
+            queries, database = self.asked(rule, task, number), self.searched(rule, task, number)
+            if len(queries) and len(database) and self.scores is not None:
+                yield self._scored(rule, task, self.run.model.deployed_by(silo.name), queries, database)
+            elif len(queries) and len(database):
+                words = self.words(self.run.model.deployed_by(silo.name), query_modality(task), queries, "query")
+                codes = self.database_codes.of_silo(task, number, database)
+                yield Part(words, codes, rule.relevance(task, queries, database))
+
+    def _scored(self, rule: Rule, task: Task, name: str, queries: Rows, database: Rows) -> Part:
+        """Return the scores of one model, or its codes with the items that it scores highest as the relevant ones."""
+        assert self.scores is not None  # noqa: S101  the model scores pairs
+        scores = self.scores.of_model(task, name, queries, database)
+        if rule.by != "scores":
+            return Part(NO_WORDS, scores, rule.relevance(task, queries, database))
+        codes = self.database_codes.of_model(task, name, database)
+        return Part(self.words(name, query_modality(task), queries, "query"), codes, best_scored(scores))
+
+    def words(self, name: str, modality: Modality, rows: Rows, side: Side = "database") -> Words:
+        """Return one model's codes of archive rows, ``(n, W)``, for items on a side of the search."""
+        return self._codes.words(name, modality, rows, side)
+
+    def _per_query(self, rule: Rule, task: Task, parts: Sequence[PerQuery]) -> npt.NDArray[np.float64]:
+        rows = self.run.archive.split("query")
+        values = np.full(len(rows), np.nan)
+        counted = [np.where(part.counted, part.value, np.nan) for part in parts]
+        values[np.isin(rows, self.asked(rule, task))] = np.mean(counted, axis=0)
+        return values
+
+    def _row(self, evaluation: Evaluation, task: Task, measure: Measure, parts: Sequence[PerQuery]) -> ResultRow:
+        config, archive = self.run.config, self.run.archive
+        summary = _summary(parts, same_queries=evaluation in SAME_QUERIES, seed=config.seed)
+        [rule] = [rule for rule in self.rules if rule.by == measure.by]
+        ignored = self.settings.ignore_labels if measure.by == "labels" else ()
+        return ResultRow(
+            run=self.run.name,
+            dataset=archive.card.name,
+            protocol=archive.card.protocol + "".join(f", without {name}" for name in ignored),
+            partition=f"{self.run.partition.kind}-{len(self.run.partition.silos)}",
+            local=config.local.name,
+            federated=config.federated.name,
+            evaluation=evaluation,
+            task=task,
+            bits=self._bits(rule),
+            seed=config.seed,
+            measure=str(measure),
+            value=summary.value,
+            low=summary.low,
+            high=summary.high,
+            best=summary.best,
+            worst=summary.worst,
+            queries=summary.queries,
+            queries_without_relevant=summary.queries_without_relevant,
+            prior=float(np.mean([part.prior for part in parts])),
+            config_digest=config.digest(),
+            code_version=__version__,
+            population=len(archive),
+            no_hits=measure.empty,
+            query_in_database=rule.ranks_own_item(task),
+            database_code=self._database_code(rule, task),
+            round_by=self._round_by(),
+        )
+
+    def _round_by(self) -> str:
+        """Return how the round was chosen."""
+        if not self.run.config.evaluate.validation:
+            return "last"
+        records = self.run.rounds()
+        if not records or records[0].validation_by == "labels":
+            return "validation"
+        return "validation on pairs" if any(record.validation is not None for record in records) else "last"
+
+    def _database_code(self, rule: Rule, task: Task) -> str:
+        """Return what the codes of a task's items were computed from, and whether true labels were used."""
+        if self.scores is not None and rule.by != "scores":
+            return SCORED + ("" if rule.by == "labels" else OF_QUERIES)
+        several = BOTH_VIEWS if is_unified(task) else NEARER_VIEW
+        views = ONE_VIEW if len(database_modalities(task)) == 1 else several
+        views += "" if rule.by == "labels" else OF_QUERIES
+        return views + LABELS_USED[self._codes.label_sides]
+
+
+def _scores_of(run: Run, ensemble: Sequence[Run]) -> ArchiveScores | EnsembleScores | None:
+    """Return the scores of a run's items, averaged over an ensemble, or None if its model has codes only.
+
+    Raises:
+        UserError: if a run of an ensemble has codes only, personal models or other items.
+    """
+    runs = [run, *ensemble]
+    for member in runs if ensemble else ():
+        model = member.model
+        if not model.record.spec.scores_pairs or model.personalized:
+            raise UserError(
+                f"{member.folder} does not have one model for all silos that scores pairs, and only scores of such models "
+                "can be averaged. Leave it out."
+            )
+        if member.archive.card.digest != run.archive.card.digest:
+            raise UserError(
+                f"{member.folder} was trained on other items than {run.folder}. Average runs on one archive."
+            )
+    if not run.model.record.spec.scores_pairs:
+        return None
+    from silohash.run.model.scores import ArchiveScores, EnsembleScores
+
+    models = [member.model for member in runs]
+    return EnsembleScores(models, run.archive) if ensemble else ArchiveScores(run.model, run.archive)
+
+
+def _arguments(part: Part) -> tuple[Words, Words | ItemCodes | Scores, Relevance | Pairs]:
+    return part.query_words, part.database, part.relevance
+
+
+def _measured(parts: Sequence[Part], measures: Sequence[Measure], bits: int) -> dict[Measure, list[PerQuery]]:
+    """Return each measure's values, one entry per part."""
+    found = [evaluate_in_folds(measures, *_arguments(part), bits) for part in parts]
+    return {measure: [values[measure] for values in found] for measure in measures}
+
+
+@dataclass(frozen=True)
+class _Summary:
+    """The figure of a row, over all queries of its parts."""
+
+    value: float
+    best: float
+    worst: float
+    low: float
+    high: float
+    queries: int
+    queries_without_relevant: int
+
+
+def _summary(parts: Sequence[PerQuery], *, same_queries: bool, seed: int) -> _Summary:
+    """Return the mean over the queries of the parts or, of ranks, the median.
+
+    Ranks of parts with different queries have the mean of the parts' medians, without an interval.
+    """
+    are_ranks = parts[0].are_ranks
+    values, best, worst = (
+        _combined([getattr(part, name)[part.counted] for part in parts], same_queries=same_queries)
+        for name in ("value", "best", "worst")
+    )
+    low, high = bootstrap_interval(values, seed=seed, median=are_ranks)
+    value, best_value, worst_value = (mean_of(each, are_ranks=are_ranks) for each in (values, best, worst))
+    if are_ranks and not same_queries:
+        low = high = float("nan")
+        filled = [part for part in parts if part.counted.any()]
+        value, best_value, worst_value = (
+            mean_of(np.array([of_part(part) for part in filled]))
+            for of_part in (PerQuery.mean, PerQuery.mean_best, PerQuery.mean_worst)
+        )
+    without = sum(part.queries_without_relevant for part in parts) // (len(parts) if same_queries else 1)
+    return _Summary(value, best_value, worst_value, low, high, len(values), without)
+
+
+def _combined(parts: Sequence[npt.NDArray[np.float64]], *, same_queries: bool) -> npt.NDArray[np.float64]:
+    """Return one value per query, weighted so that their mean equals the mean over parts.
+
+    Parts with the same queries are averaged per query. Parts with different queries are concatenated and weighted so
+    that every silo has the same influence, regardless of its number of queries.
+    """
+    if same_queries:
+        return np.asarray(np.mean(parts, axis=0))
+    filled = [part for part in parts if len(part)]
+    total = sum(len(part) for part in filled)
+    weighted = [part * (total / (len(filled) * len(part))) for part in filled]
+    return np.concatenate(weighted) if weighted else np.zeros(0)
+
+
+def _curve(task: Task, parts: Sequence[Part], bits: int) -> Curve:
+    counts = [counts_by_distance(*_arguments(part), bits) for part in parts]
+    found = [precision_recall(part) for part in counts]
+    prior = np.mean([part.relevant.sum() / max(1, part.items.sum()) for part in counts])
+    return Curve(
+        task=task,
+        precision=np.mean([curve.precision for curve in found], axis=0),
+        recall=np.mean([curve.recall for curve in found], axis=0),
+        prior=float(prior),
+    )

@@ -1,0 +1,260 @@
+"""A start from exact sums over all silos, without labels: canonical correlations between images and texts, rotated to bits.
+
+In the first round, silos send sums over their pairs. From the totals, the server computes the maps of images and texts to
+variables that agree within pairs as much as possible, and the towers compute them. In the next rounds, the server rotates
+these variables, so that their signs lose less. The remaining rounds are federated averaging. The start is the same for
+every partition of the pairs, and no silo needs to have seen many items.
+
+===========  ========================  ===================================================
+symbol       code                      meaning
+===========  ========================  ===================================================
+C            `pair_moments`            second moments of the pairs
+A_x, A_y     `canonical_maps`          maps to canonical variables, ``(D, R)``, ``(E, R)``
+R_0          `random_rotation`         first rotation, ``(R, K)``
+Q            `rotation`                further rotations, ``(K, K)``
+===========  ========================  ===================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+from pydantic import Field
+from torch import nn
+
+from silohash.base.types import MODALITIES, Arrays, MethodCard, Modality, Phase, ReadArrays
+from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
+from silohash.methods.federated.closed_form.canonical import (
+    canonical_maps,
+    mean_deviation_of,
+    pair_moments,
+    random_rotation,
+    rotated,
+    rotation,
+    rotation_sums,
+)
+from silohash.methods.federated.closed_form.fedridge import Projection, check_tower, takes_vectors, tower_params
+from silohash.methods.federated.second_moments import SecondMoments
+from silohash.methods.federated.statistics import check_revealing_sums, sum_statistics
+from silohash.methods.local.base import MethodParams, outputs_of
+from silohash.methods.message import Message
+from silohash.models.parameters import to_array
+
+CARD = MethodCard(
+    key="fedcca",
+    title="Federated averaging from canonical correlations",
+    authors="The silohash developers",
+    venue="baseline",
+    year=2026,
+    link="",
+    summary="Average models that start from canonical correlations, computed from exact sums over all silos.",
+    supervised=False,
+    sends=(
+        "in the first round: number of pairs, and sums and second moments of the vectors of pairs",
+        "in the rounds of rotation: one matrix with a value per two bits, and number of items",
+        "in the other rounds: parameters, number of items",
+    ),
+    differs_from_paper=(),
+)
+
+PAIRS, ROTATION = "pairs", "rotation"
+"""Names of the sums in an update."""
+
+Stage: TypeAlias = Literal["solve", "rotate", "train"]
+
+
+class FedCCAParams(MethodParams):
+    """Parameters of the start from canonical correlations."""
+
+    reveal_items: bool = False
+    """Allow each silo to send its second moments although the server can read them. They reveal the silo's items: the
+    vectors of a small silo can be computed from them, and the texts from vectors that count words."""
+    penalty: float = Field(default=1.0, gt=0)
+    """Ridge penalty of the covariances, as a multiple of their mean variance, greater than 0. Lower values fit the pairs
+    of the silos more closely, and need more pairs."""
+    power: float = Field(default=2.0, ge=0)
+    """Exponent of the correlations by which the canonical variables are multiplied, at least 0. At 0 all variables count
+    the same. Higher values emphasize what images and texts have most in common."""
+    rotations: int = Field(default=3, ge=0)
+    """Number of rounds after the first one in which the server rotates the variables, at least 0. At least one round
+    trains, unless there is only one."""
+    deviation: float = Field(default=1.0, gt=0)
+    """Mean standard deviation of the hash outputs at the start, greater than 0. It does not change the codes of the start,
+    only how far later rounds can move them."""
+
+
+class FedCCA(FederatedMethod):
+    """Federated averaging that starts from canonical correlations between images and texts."""
+
+    Params: ClassVar[type[MethodParams]] = FedCCAParams
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
+    min_modalities: ClassVar[int] = 2
+
+    def check_exchange(self, *, rules: Sequence[str]) -> None:
+        """Check that the user allows what the sums reveal, and that no rule is expected to apply to them.
+
+        Raises:
+            UserError: If the user does not allow it, or there is such a rule.
+        """
+        check_revealing_sums(CARD.key, "second moments, which reveal", allowed=self.params.reveal_items, rules=rules)
+
+    def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
+        """Store the seed of the run, and check that the towers can hold the solution.
+
+        Raises:
+            UserError: If a tower's codes are not a linear map of its hidden layer.
+        """
+        server = super().init_server(model, info)
+        for modality in MODALITIES:
+            check_tower(server.params, modality, needed=2, method=CARD.key)
+        private = {"seed": np.asarray(info.seed), "start": np.asarray(False), "rounds": np.asarray(info.total_rounds)}
+        return replace(server, private=private)
+
+    def stage(self, number: int, total: int) -> Stage:
+        """Return what a round does.
+
+        Args:
+            number: Index of the round, from 0.
+            total: Number of rounds.
+        """
+        if number == 0:
+            return "solve"
+        return "rotate" if number <= min(self.params.rotations, total - 2) else "train"
+
+    def begin_round(self, context: SiloContext) -> Sequence[Phase]:
+        """Install the parameters. Rounds that solve or rotate have no training phase."""
+        phases = super().begin_round(context)
+        return phases if self.stage(context.round, context.total_rounds) == "train" else []
+
+    def silo_update(self, context: SiloContext) -> Message:
+        """Send the sums that the round needs, or the parameters."""
+        stage = self.stage(context.round, context.total_rounds)
+        if stage == "train":
+            return super().silo_update(context)
+        if stage == "solve":
+            sums = pair_sums(context)
+        else:
+            outputs = outputs_of(context.model, context.data, part="logit") if len(context.data) else {}
+            bits = len(context.payload.params["image.hash.bias"])
+            sums = {ROTATION: np.zeros((bits, bits)) + rotation_sums({m: to_array(o) for m, o in outputs.items()})}
+        return Message(
+            kind="update", sender=context.data.name, round=context.round, sums=sums, counts={"items": len(context.data)}
+        )
+
+    def template(self, server: ServerState, *, kind: str, round: int) -> Message:  # noqa: A002  the field's word
+        """Return the sums of a silo without pairs that the round needs."""
+        stage = self.stage(round, int(server.private["rounds"]))
+        sums: Arrays = {}
+        if kind == "update" and stage == "solve":
+            sums = pair_moments(*(np.zeros((0, input_width(server.params, m))) for m in MODALITIES)).to_sums(PAIRS)
+        elif kind == "update" and stage == "rotate":
+            bits = len(server.params["image.hash.bias"])
+            sums = {ROTATION: np.zeros((bits, bits))}
+        return replace(super().template(server, kind=kind, round=round), sums=sums)
+
+    def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
+        """Average the parameters, or compute the start or its rotation from the totals of the sums."""
+        stage, total = self.stage(updates[0].round, int(server.private["rounds"])), sum_statistics(updates)
+        private = {**server.private, "start": np.asarray(stage != "train")}
+        if stage == "train":
+            return replace(super().aggregate(server, updates), private=private)
+        changed: Arrays = {}
+        if ROTATION in total:
+            turn = rotation(total[ROTATION])
+            changed = {name: array for m in MODALITIES for name, array in rotated(server.params, m, turn).items()}
+        elif f"{PAIRS}/count" in total:
+            changed = self._start(server, SecondMoments.from_sums(total, PAIRS))
+        return replace(server, params={**server.params, **changed}, private=private)
+
+    def is_final(self, server: ServerState) -> bool:
+        """Return whether the last round solved or rotated.
+
+        A rotation groups items that are alike, which a score by pairs counts as a loss. Only the trained models are
+        therefore compared with the rotated start.
+        """
+        return bool(server.private["start"])
+
+    def _start(self, server: ServerState, moments: SecondMoments) -> Arrays:
+        """Return the changed parameters of both towers; nothing if there are fewer than two pairs."""
+        if float(moments.count) < 2.0:
+            return {}
+        width = input_width(server.params, "image")
+        maps = canonical_maps(
+            moments,
+            width,
+            components=most_components(server.params),
+            penalty=self.params.penalty,
+            power=self.params.power,
+        )
+        bits, seed = len(server.params["image.hash.bias"]), int(server.private["seed"])
+        codes = random_rotation(maps["image"].shape[1], bits, seed)
+        covariance, mean = moments.scatter() / float(moments.count), moments.mean()
+        parts: Mapping[Modality, slice] = {"image": slice(0, width), "text": slice(width, None)}
+        changed: Arrays = {}
+        for modality, part in parts.items():
+            found = mean_deviation_of(maps[modality] @ codes, covariance[part, part])
+            scores = maps[modality] * (self.params.deviation / found if found > 0.0 else 0.0)
+            solution = filled(server.params, modality, Projection(mean[part], scores, codes))
+            changed |= tower_params(server.params, modality, solution)
+        return changed
+
+
+def input_width(params: ReadArrays, modality: Modality) -> int:
+    """Return the number of dimensions of the vectors from which a tower's solution is computed."""
+    name = "backbone.0.weight" if takes_vectors(params, modality) else "hash.weight"
+    return int(params[f"{modality}.{name}"].shape[1])
+
+
+def most_components(params: ReadArrays) -> int:
+    """Return the largest number of canonical variables that both towers can hold, at most one per bit.
+
+    A tower with one hidden layer on vectors takes two hidden units per variable.
+    """
+    shapes = {m: params[f"{m}.hash.weight"].shape for m in MODALITIES}
+    return int(
+        min(min(bits, hidden // 2 if takes_vectors(params, m) else hidden) for m, (bits, hidden) in shapes.items())
+    )
+
+
+def filled(params: ReadArrays, modality: Modality, solution: Projection) -> Projection:
+    """Return a solution for a tower's inputs as one in which the features of its other hidden units have no weight.
+
+    Args:
+        params: Parameters of the model.
+        modality: The tower.
+        solution: Solution for vectors ``(D,)``.
+    """
+    hidden, variables = params[f"{modality}.hash.weight"].shape[1], solution.scores.shape[1]
+    others = hidden - 2 * variables if takes_vectors(params, modality) else 0
+    return replace(
+        solution,
+        mean=np.concatenate([solution.mean, np.zeros(others)]),
+        scores=np.concatenate([solution.scores, np.zeros((others, variables))]),
+    )
+
+
+def pair_sums(context: SiloContext) -> Arrays:
+    """Return the second moments of a silo's pairs, under `PAIRS`; those of no pairs if it lacks a modality."""
+    data, params = context.data, context.payload.params
+    rows = np.flatnonzero(to_array(data.has_image & data.has_text))
+    if data.image is None or data.text is None:
+        rows = rows[:0]
+    vectors = (
+        inputs_of_tower(context, m)[rows] if len(rows) else np.zeros((0, input_width(params, m))) for m in MODALITIES
+    )
+    return pair_moments(*vectors).to_sums(PAIRS)
+
+
+def inputs_of_tower(context: SiloContext, modality: Modality) -> np.ndarray:
+    """Return the vectors from which a tower's solution is computed, ``(n, D)``.
+
+    They are the scaled inputs of a tower on vectors, and the features of any other tower.
+    """
+    if not takes_vectors(context.payload.params, modality):
+        return to_array(outputs_of(context.model, context.data, part="feature")[modality])
+    values = context.data.image if modality == "image" else context.data.text
+    assert values is not None  # noqa: S101  checked by the caller
+    return to_array(values * float(getattr(context.model, modality).scale))

@@ -1,0 +1,150 @@
+"""Exact training from sums: the server solves a local method without gradient steps from the sums of all silos.
+
+In every round, each silo sends sums over its items, and the server computes the next step from their totals. The totals do
+not depend on the partition of the items, so after the last exchange the codes equal those of pooled training. No silo
+sends items or parameters.
+
+===========  ==================================  ===========================================================
+symbol       code                                meaning
+===========  ==================================  ===========================================================
+t            ``context.round``                   number of the exchange
+s_k          `FromSums.sums`                     sums over the items of silo k
+S            `sum_statistics`                    their total
+–            `FromSums.solve`                    the server's step from S
+===========  ==================================  ===========================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from torch import nn
+
+from silohash.base.types import Arrays, MethodCard, Phase
+from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext, entries_under
+from silohash.methods.federated.statistics import check_revealing_sums, sum_statistics
+from silohash.methods.local.base import MethodParams
+from silohash.methods.local.closed_form.base import FromSums, Solution, no_views, views_of
+from silohash.methods.message import Message
+from silohash.models.parameters import install, params_of
+
+CARD = MethodCard(
+    key="fedsums",
+    title="Exact training from sums over silos",
+    authors="The silohash developers",
+    venue="baseline",
+    year=2026,
+    link="",
+    summary="Solve a local method without gradient steps from the sums of all silos, as if their items were pooled.",
+    supervised=False,
+    sends=(
+        "number of items, and the sums over items that the local method needs, such as second moments of the vectors",
+    ),
+    differs_from_paper=(),
+)
+
+CLASSES, SOLUTION = "classes", "solution"
+"""Name of the number of classes, and prefix of the arrays of the local method, which stay on the server."""
+
+
+class FedSumsParams(MethodParams):
+    """Parameters of exact training from sums."""
+
+    reveal_items: bool = False
+    """Allow each silo to send sums although the server can read them. The second moments among them reveal the silo's
+    items: the vectors of a small silo can be computed from them, and the texts from vectors that count words."""
+
+
+class FedSums(FederatedMethod):
+    """Rounds in which silos send sums and the server solves."""
+
+    Params: ClassVar[type[MethodParams]] = FedSumsParams
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
+    closed_form: ClassVar[Literal["none", "silos", "sums"]] = "sums"
+    shares_parameters: ClassVar[bool] = False
+    averages: ClassVar[bool] = False
+
+    @property
+    def method(self) -> FromSums:
+        """The local method."""
+        local: object = self.local
+        assert isinstance(local, FromSums)  # noqa: S101  checked when the methods are put together
+        return local
+
+    def check_exchange(self, *, rules: Sequence[str]) -> None:
+        """Check that the user allows what the sums reveal, and that no rule is expected to apply to them.
+
+        Raises:
+            UserError: If the user does not allow it, or there is such a rule.
+        """
+        check_revealing_sums(CARD.key, "sums that reveal", allowed=self.params.reveal_items, rules=rules)
+
+    def shared_parameters(self, model: nn.Module) -> list[str]:
+        """Return no names: silos send sums only."""
+        return []
+
+    def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
+        """Return the state before the first exchange."""
+        start = _state(self.method.begin(params_of(model)), self.method.exchanges(info.bits))
+        return replace(start, private={**start.private, CLASSES: np.asarray(info.classes)})
+
+    def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
+        """Send what the next sums are computed with, or the finished parameters."""
+        done = self.is_final(server)
+        return Message(
+            kind="broadcast", sender="server", round=round, params=server.params if done else {},
+            extras={} if done else server.extras,
+        )  # fmt: skip
+
+    def begin_round(self, context: SiloContext) -> Sequence[Phase]:
+        """Return no phases: the silo does not train."""
+        self.personalize(context)
+        return []
+
+    def silo_update(self, context: SiloContext) -> Message:
+        """Send the silo's sums, or nothing once the model is finished."""
+        sums: Arrays = {}
+        if not context.payload.params:
+            views = views_of(context.model, context.data)
+            sums = self.method.sums(views, context.payload.extras, context.round)
+        return Message(
+            kind="update", sender=context.data.name, round=context.round, sums=sums, counts={"items": len(context.data)}
+        )
+
+    def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
+        """Solve from the totals. Nothing changes once the model is finished."""
+        if self.is_final(server):
+            return server
+        solution = Solution(server.params, server.extras, entries_under(SOLUTION, server.private))
+        solved = self.method.solve(solution, sum_statistics(updates), updates[0].round)
+        after = _state(solved, int(server.private["remaining"]) - 1)
+        return replace(after, private={**after.private, CLASSES: server.private[CLASSES]})
+
+    def template(self, server: ServerState, *, kind: str, round: int) -> Message:  # noqa: A002  the field's word
+        """Return the sums of a silo without pairs."""
+        message = super().template(server, kind=kind, round=round)
+        if self.is_final(server) or kind != "update":
+            return message
+        views = no_views(server.params, int(server.private[CLASSES]))
+        return replace(message, sums=self.method.sums(views, server.extras, round))
+
+    def is_final(self, server: ServerState) -> bool:
+        """Return whether the model is finished."""
+        return int(server.private["remaining"]) == 0
+
+    def personalize(self, context: SiloContext) -> None:
+        """Install the finished parameters, or the initial ones."""
+        install(context.model, context.payload.params or context.initial)
+
+
+def _state(solution: Solution, remaining: int) -> ServerState:
+    """Return the server's state that holds a solution and the number of exchanges that remain."""
+    private = {f"{SOLUTION}/{name}": array for name, array in solution.private.items()}
+    return ServerState(
+        params=dict(solution.params),
+        extras=dict(solution.sent),
+        private={**private, "remaining": np.asarray(remaining)},
+    )

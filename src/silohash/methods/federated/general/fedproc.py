@@ -1,0 +1,176 @@
+"""Federated averaging with a contrast between every item and the common class prototypes.
+
+The contrast dominates in the early rounds and fades out towards the last.
+
+==========  ==========================================  ===========================================
+paper       code                                        meaning
+==========  ==========================================  ===========================================
+alpha       ``round / total_rounds``                    completed share of training
+L_GPC       `global_contrast`                           contrast with the common prototypes
+c_j         ``extras["prototypes/..."]``                common prototype of class j
+==========  ==========================================  ===========================================
+
+The weights of the total loss are `contrast_share`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F  # noqa: N812  torch's usual name
+from pydantic import Field
+from torch import Tensor, nn
+
+from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
+from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
+from silohash.methods.federated.prototypes import (
+    PROTOTYPE_MEAN,
+    PrototypeParams,
+    empty_prototypes,
+    prototype_mean,
+    prototype_sums,
+    received_prototypes,
+    representation,
+    rows_with_prototypes,
+    updated_prototypes,
+)
+from silohash.methods.federated.shared_means import SharedMean
+from silohash.methods.federated.statistics import class_shares
+from silohash.methods.local.base import MethodParams
+from silohash.methods.message import Message
+
+CARD = MethodCard(
+    key="fedproc",
+    title="FedProc: Prototypical Contrastive Federated Learning on Non-IID Data",
+    authors="Xutong Mu, Yulong Shen, Ke Cheng, Xueli Geng, Jiaxuan Fu, Tao Zhang, Zhiwei Zhang",
+    venue="Future Generation Computer Systems",
+    year=2023,
+    link="https://arxiv.org/abs/2109.12273",
+    summary="Contrast every item with the shared class prototypes, with a weight that decreases over the rounds.",
+    supervised=True,
+    sends=("parameters", "number of items", "sums and counts of outputs per class"),
+    differs_from_paper=(
+        "The hashing loss keeps its weight in all rounds, except in the preset paper.",
+        "In the preset paper, both losses are divided by the completed share of training, which changes the steps of SGD"
+        " and those of Adam with weight decay, but not those of AdamW.",
+        "Outputs are normalized to unit length, except in the preset paper.",
+        "Both modalities share one prototype per class, except in the preset paper.",
+        "Classes without a prototype are left out of the contrast, as are items that have only such classes.",
+        "Outputs are relaxed codes, and an item with several labels may match any of them.",
+        "Only classes with enough items are released, except in the preset paper.",
+    ),
+)
+
+
+class FedProcParams(PrototypeParams):
+    """Parameters of FedProc."""
+
+    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+        "temperature": {"contrast_weight": (0,)},
+        "fading": {"contrast_weight": (0,)},
+        "unit_outputs": {"contrast_weight": (0,)},
+        "fuse": {"contrast_weight": (0,)},
+        "prototype_weighting": {"contrast_weight": (0,)},
+    }
+
+    contrast_weight: float = Field(default=1.0, ge=0)
+    """Weight of the contrast in the first round, at least 0. At 0 the method is FedAvg."""
+    temperature: float = Field(default=1.0, gt=0)
+    """Temperature of the contrast, positive. The paper uses none, which equals 1."""
+    fading: Literal["contrast", "both"] = "contrast"
+    """`contrast`: only the contrast fades out. `both`: the local loss fades in at the same time, as in the paper."""
+    unit_outputs: bool = True
+    """Normalize outputs to unit length. If false, only the prototypes are normalized, as in the paper."""
+
+
+def contrast_share(over: float, fading: Literal["contrast", "both"]) -> float:
+    """Return the weight of the contrast relative to a local loss of weight 1.
+
+    The paper weights the contrast by ``1 - alpha`` and the local loss by alpha. ``both`` divides these weights by
+    alpha. The steps of AdamW, and of Adam without weight decay, do not depend on a common factor of all losses. Those of
+    Adam with weight decay do, because the decay is added to the gradient and the factor changes their ratio. Those of
+    SGD are longer by the factor 1 / alpha. In the first round, where alpha is 0, the paper uses the local loss alone.
+
+    Args:
+        over: Completed share of training (alpha), in [0, 1).
+        fading: Losses whose weight changes.
+
+    Source: FedProc, total loss.
+    """
+    if fading == "contrast":
+        return 1.0 - over
+    return (1.0 - over) / over if over else 0.0
+
+
+def global_contrast(
+    values: Tensor, labels: Tensor, prototypes: Tensor, mask: Tensor, temperature: float, *, unit: bool = True
+) -> Tensor:
+    """Return the cross-entropy of identifying an item's labels among the prototypes by cosine, ``(B,)``.
+
+    Args:
+        values: ``(B, K)``.
+        labels: ``(B, C)`` multi-hot; each row must have a class in the mask.
+        prototypes: ``(C, K)``.
+        mask: ``(C,)`` bool, the existing prototypes.
+        temperature: Divides the cosines; positive.
+        unit: Whether to normalize the values. If false, their inner products with the prototypes' directions are used.
+
+    Source: FedProc, global prototypical contrastive loss.
+    """
+    directions = F.normalize(values, dim=1) if unit else values
+    cosines = directions @ F.normalize(prototypes[mask], dim=1).T
+    return -(class_shares(labels, mask)[:, mask] * F.log_softmax(cosines / temperature, dim=1)).sum(1)
+
+
+class FedProc(FederatedMethod):
+    """Federated averaging with a contrast against common prototypes."""
+
+    Params: ClassVar[type[MethodParams]] = FedProcParams
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "recommended": {},
+        "paper": {
+            "fuse": False, "fading": "both", "unit_outputs": False, "min_count": 1, "max_labels": 1000,
+        },
+    }  # fmt: skip
+    adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"silo_update": {}, "aggregate": {}}
+    needs_labels: ClassVar[bool] = True
+    means: ClassVar[tuple[SharedMean, ...]] = (PROTOTYPE_MEAN,)
+    private_units: ClassVar[tuple[Literal["record", "silo"], ...]] = ("record",)
+
+    def __init__(self, params: FedProcParams) -> None:
+        super().__init__(params)
+        vars(self)["means"] = (prototype_mean(params),)
+
+    def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
+        """Start without prototypes."""
+        state = super().init_server(model, info)
+        return replace(state, extras=empty_prototypes(model, info.classes, info.bits, self.params))
+
+    def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+        """Return the contrast, summed over the step's modalities and faded out over the rounds."""
+        over = context.round / context.total_rounds
+        weight = self.params.contrast_weight * contrast_share(over, self.params.fading)
+        parts = []
+        for modality in outputs.logit if weight else ():
+            prototypes, mask = received_prototypes(context, modality)
+            rows = rows_with_prototypes(batch, modality, mask)
+            if rows.any():
+                assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
+                values = representation(outputs, modality)[rows]
+                contrast = global_contrast(
+                    values, batch.labels[rows], prototypes, mask, self.params.temperature, unit=self.params.unit_outputs
+                )
+                parts.append(contrast.mean())
+        return {"contrast": (weight, torch.stack(parts).sum())} if parts else {}
+
+    def silo_update(self, context: SiloContext) -> Message:
+        """Send class sums beside the parameters."""
+        sums = prototype_sums(context, self.params) if self.params.contrast_weight else {}
+        return replace(super().silo_update(context), sums=sums)
+
+    def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
+        """Average the parameters and compute the common prototypes."""
+        return updated_prototypes(super().aggregate(server, updates), updates)

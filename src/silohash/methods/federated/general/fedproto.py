@@ -1,0 +1,140 @@
+"""Prototype learning without shared parameters: silos exchange only the mean output of each class.
+
+Every silo trains its own model, which is pulled towards the common prototypes of its items' classes.
+
+===========  ==========================================  ======================================
+paper        code                                        meaning
+===========  ==========================================  ======================================
+lambda       ``prototype_weight``                        weight of the regularizer
+C^(j)        ``extras["prototypes/..."]``                common prototype of class j
+C_i^(j)      `silohash.methods.federated.prototypes`             a silo's mean of class j
+===========  ==========================================  ======================================
+
+The regularizer is `prototype_distance`. Equation (6), divided once, is `merged_prototypes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
+from silohash.methods.federated.base import FederationInfo, ServerState, SiloContext
+from silohash.methods.federated.general.local import Local
+from silohash.methods.federated.prototypes import (
+    PROTOTYPE_MEAN,
+    PrototypeParams,
+    empty_prototypes,
+    prototype_mean,
+    prototype_sums,
+    received_prototypes,
+    representation,
+    rows_with_prototypes,
+    updated_prototypes,
+)
+from silohash.methods.federated.shared_means import SharedMean
+from silohash.methods.federated.statistics import class_shares
+from silohash.methods.local.base import MethodParams
+from silohash.methods.message import Message
+
+CARD = MethodCard(
+    key="fedproto",
+    title="FedProto: Federated Prototype Learning across Heterogeneous Clients",
+    authors="Yue Tan, Guodong Long, Lu Liu, Tianyi Zhou, Qinghua Lu, Jing Jiang, Chengqi Zhang",
+    venue="AAAI",
+    year=2022,
+    link="https://arxiv.org/abs/2105.00243",
+    summary="Share only class prototypes, and pull the outputs of each silo's own model towards them.",
+    supervised=True,
+    sends=("sums and counts of outputs per class",),
+    keeps=("its model",),
+    differs_from_paper=(
+        "Prototypes are means over the items of all silos. Equation (6) divides twice, which shrinks them.",
+        "Items are compared with prototypes, as in the authors' code. The paper compares prototypes with each other.",
+        "Both modalities share one prototype per class, except in the presets paper and authors_code.",
+        "Items with several labels are pulled towards the mean of their prototypes.",
+        "Items without any prototype are left out of the mean. The authors' code counts them as zero.",
+        "Prototypes are computed after training, in evaluation mode, from relaxed codes.",
+        "Only classes with enough items are released, except in the presets paper and authors_code.",
+        "The authors' code averages the silos' means equally.",
+    ),
+)
+
+
+class FedProtoParams(PrototypeParams):
+    """Parameters of FedProto."""
+
+    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+        "fuse": {"prototype_weight": (0,)},
+        "prototype_weighting": {"prototype_weight": (0,)},
+    }
+
+    prototype_weight: float = Field(default=1.0, ge=0)
+    """Weight of the distance to the prototypes (lambda in the paper), at least 0. At 0 every silo trains alone."""
+
+
+def prototype_distance(values: Tensor, labels: Tensor, prototypes: Tensor, mask: Tensor) -> Tensor:
+    """Return the mean squared distance, over dimensions, to the mean prototype of the items' labels, ``(B,)``.
+
+    Args:
+        values: ``(B, K)``.
+        labels: ``(B, C)`` multi-hot; each row must have a class in the mask.
+        prototypes: ``(C, K)``.
+        mask: ``(C,)`` bool, the existing prototypes.
+
+    Source: FedProto, authors' code, with the mean over an item's labels.
+    """
+    return (values - class_shares(labels, mask) @ prototypes).square().mean(1)
+
+
+class FedProto(Local):
+    """Separate training towards common prototypes."""
+
+    Params: ClassVar[type[MethodParams]] = FedProtoParams
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "recommended": {},
+        "paper": {"fuse": False, "min_count": 1, "max_labels": 1000},
+        "authors_code": {"fuse": False, "prototype_weighting": "uniform", "min_count": 1, "max_labels": 1000},
+    }
+    needs_labels: ClassVar[bool] = True
+    trains_scores: ClassVar[bool] = False
+    closed_form: ClassVar[Literal["none", "silos", "sums"]] = "none"
+    means: ClassVar[tuple[SharedMean, ...]] = (PROTOTYPE_MEAN,)
+
+    def __init__(self, params: FedProtoParams) -> None:
+        super().__init__(params)
+        vars(self)["means"] = (prototype_mean(params),)
+
+    def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
+        """Start without prototypes."""
+        state = super().init_server(model, info)
+        return replace(state, extras=empty_prototypes(model, info.classes, info.bits, self.params))
+
+    def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
+        """Send the prototypes only."""
+        return replace(super().broadcast(server, silo, round=round), extras=server.extras)
+
+    def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+        """Return the distance to the prototypes, summed over the step's modalities."""
+        parts = []
+        for modality in outputs.logit if self.params.prototype_weight else ():
+            prototypes, mask = received_prototypes(context, modality)
+            rows = rows_with_prototypes(batch, modality, mask)
+            if rows.any():
+                assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
+                values = representation(outputs, modality)[rows]
+                parts.append(prototype_distance(values, batch.labels[rows], prototypes, mask).mean())
+        return {"prototype": (self.params.prototype_weight, torch.stack(parts).sum())} if parts else {}
+
+    def silo_update(self, context: SiloContext) -> Message:
+        """Keep the model and send class sums."""
+        return replace(super().silo_update(context), sums=prototype_sums(context, self.params))
+
+    def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
+        """Compute the common prototypes. Source: equation (6), divided once."""
+        return updated_prototypes(server, updates)

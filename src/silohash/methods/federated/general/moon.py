@@ -1,0 +1,129 @@
+"""Federated averaging with a contrast between models.
+
+A silo's outputs are pulled towards those of the global model and pushed away from those of its own model of the
+previous round.
+
+==========  ================================  ===============================================
+paper       code                              meaning
+==========  ================================  ===============================================
+mu          ``contrast_weight``               weight of the contrast
+tau         ``temperature``                   divides the cosines
+z           ``outputs``                       representation by the model in training
+z_glob      ``context.global_model``          representation by the global model
+z_prev      ``context.previous_model``        representation by the silo's previous model
+==========  ================================  ===============================================
+
+Equation (3) is `silohash.methods.federated.contrastive_losses.model_contrast`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Terms
+from silohash.methods.federated.base import FederatedMethod, SiloContext, entries_under
+from silohash.methods.federated.contrastive_losses import model_contrast
+from silohash.methods.local.base import MethodParams
+from silohash.methods.message import Message
+from silohash.models.parameters import frozen_copy
+
+CARD = MethodCard(
+    key="moon",
+    title="Model-Contrastive Federated Learning",
+    authors="Qinbin Li, Bingsheng He, Dawn Song",
+    venue="CVPR",
+    year=2021,
+    link="https://arxiv.org/abs/2103.16257",
+    summary="Pull outputs towards those of the global model and away from those of the silo's previous model.",
+    supervised=False,
+    sends=("parameters", "number of items"),
+    keeps=("its previous model, or several of them",),
+    differs_from_paper=(
+        "The representation is the output of the hash layer or the feature before it: there is no projection head.",
+        "The loss is summed over the modalities.",
+        "The contrast is omitted in a silo's first round, where both reference models are equal.",
+        "The outputs of frozen models are computed once per round.",
+        "The paper selects the weight per data set from 0.1, 1, 5 and 10; the preset paper uses 1.",
+    ),
+)
+
+
+class MOONParams(MethodParams):
+    """Parameters of MOON."""
+
+    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+        "temperature": {"contrast_weight": (0,)},
+        "representation": {"contrast_weight": (0,)},
+        "buffer": {"contrast_weight": (0,)},
+    }
+
+    contrast_weight: float = Field(default=0.1, ge=0)
+    """Weight of the contrast (mu in the paper), at least 0. At 0 the method is FedAvg."""
+    temperature: float = Field(default=0.5, gt=0)
+    """Temperature of the contrast (tau in the paper), positive. Lower values emphasize small differences."""
+    representation: Literal["feature", "logit"] = "logit"
+    """Compared outputs: `feature` (before the hash layer) or `logit` (of the hash layer)."""
+    buffer: int = Field(default=1, ge=1)
+    """Number of the silo's previous models to move away from, at least 1."""
+
+
+def model_slots(buffer: int) -> list[str]:
+    """Return the prefixes under which a silo keeps its previous models, the most recent first."""
+    return ["model", *(f"model-{age}" for age in range(2, buffer + 1))]
+
+
+class MOON(FederatedMethod):
+    """Federated averaging with a contrast between models."""
+
+    Params: ClassVar[type[MethodParams]] = MOONParams
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"contrast_weight": 1.0}}
+    adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"silo_update": {}}
+    private_units: ClassVar[tuple[Literal["record", "silo"], ...]] = ("record", "silo")
+
+    def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+        """Return the contrast, summed over the step's modalities; empty in the silo's first round.
+
+        Source: equation (3).
+        """
+        previous = context.previous_model
+        if not self.params.contrast_weight or previous is None:
+            return {}
+        part = self.params.representation
+        ahead = context.frozen_outputs("global", lambda: context.global_model, part)
+        behind = [context.frozen_outputs("previous", lambda: previous, part), *self._older(context)]
+        parts = []
+        for modality, values in getattr(outputs, part).items():
+            held = batch.rows_with(modality)
+            rows = batch.row[held]
+            if len(rows):
+                negatives = [before[modality][rows] for before in behind]
+                contrast = model_contrast(values[held], ahead[modality][rows], negatives, self.params.temperature)
+                parts.append(contrast.mean())
+        return {"contrast": (self.params.contrast_weight, torch.stack(parts).sum())} if parts else {}
+
+    def _older(self, context: SiloContext) -> list[dict[Modality, Tensor]]:
+        """Return the outputs of the existing models before the previous one, for all items of the silo."""
+
+        def outputs_in(slot: str) -> dict[Modality, Tensor]:
+            """Return the outputs of the model in one slot."""
+            part = self.params.representation
+            return context.frozen_outputs(slot, lambda: frozen_copy(context.model, context.kept(slot)), part)
+
+        return [outputs_in(slot) for slot in model_slots(self.params.buffer)[1:] if self._kept(context, slot)]
+
+    def _kept(self, context: SiloContext, slot: str) -> dict[str, Tensor]:
+        """Return the parameters kept in a slot; empty if the silo does not have that many models yet."""
+        return entries_under(f"{context.name_space}{slot}", context.state.kept)
+
+    def silo_update(self, context: SiloContext) -> Message:
+        """Keep the trained model and the previous ones for the contrast of the next rounds."""
+        for newer, older in reversed(list(pairwise(model_slots(self.params.buffer)))):
+            context.keep(older, self._kept(context, newer))
+        context.keep("model", context.model.state_dict())
+        return super().silo_update(context)

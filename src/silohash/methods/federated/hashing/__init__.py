@@ -1,0 +1,1 @@
+"""Federated methods for hash codes and cross-modal retrieval."""

@@ -1,0 +1,245 @@
+"""Federated averaging with a contrast between modalities and a distillation within each of them.
+
+The feature of an item in one modality is pulled towards the feature of its other modality by the global model, and pushed
+away from that by the silo's model of the previous round. The codes of each modality are also kept close to those of the
+global model. No term needs labels.
+
+==========  ======================================  ======================================================
+paper       code                                    meaning
+==========  ======================================  ======================================================
+mu          ``contrast_weight``                     weight of the contrast
+phi         ``distillation_weight``                 weight of the distillation
+tau         ``temperature``                         divides the cosines of the contrast
+Z_k^V,r     ``outputs.feature["image"]``            projection of images by the model in training, ``(B, H)``
+Z_G^T,r     `other_modality` of the global model    projection of their texts by the global model, ``(B, H)``
+Z_k^T,r-1   `other_modality` of the previous one    projection of their texts by the silo's last model, ``(B, H)``
+H_k, H_G    ``tanh(outputs.logit)``                 relaxed codes by the model in training and the global one, ``(B, K)``
+==========  ======================================  ======================================================
+
+The superscripts V and T stand for images and texts. Equation (3) is `FederatedMethod.aggregate`, (8) to (10) are
+`SiloContext.frozen_outputs`, (11) is `silohash.methods.federated.contrastive_losses.model_contrast`, (12) and (13) are
+`distillation`, and (14) is `FedUCH.regularizer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import torch
+import torch.nn.functional as F  # noqa: N812  torch's usual name
+from pydantic import Field
+from torch import Tensor, nn
+
+from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, ReadArrays, Terms, UserError
+from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
+from silohash.methods.federated.contrastive_losses import model_contrast
+from silohash.methods.local.base import MethodParams
+from silohash.methods.message import Message
+from silohash.models.towers import group_of, hash_layers
+
+CARD = MethodCard(
+    key="feduch",
+    title="Federated Unsupervised Cross-Modal Hashing",
+    authors="Lei Zhu, Jingzhi Li, Tianshi Wang, Jingjing Li, Huaxiang Zhang",
+    venue="Scientia Sinica Informationis",
+    year=2023,
+    link="https://doi.org/10.1360/SSI-2022-0366",
+    summary="Pull features towards the other modality of the global model, and codes towards those of the global model.",
+    supervised=False,
+    sends=("parameters", "number of items"),
+    keeps=("its previous model",),
+    differs_from_paper=(
+        "The equations follow the paper alone. The current version of the authors' code does not contain the contrast or the"
+        " distillation: it averages the models of DGCPN.",
+        "The projection is the input of the hash layer. In training it is taken after dropout.",
+        "Both terms are sums over the two modalities. The paper writes the contrast for images only.",
+        "Equation (13) is a divergence of real-valued codes, which are not distributions. By default it compares their"
+        " softmax over the bits. The other choices are one Bernoulli distribution per bit, and the mean squared error.",
+        "The contrast is omitted in a silo's first round, where the global and the previous model are equal.",
+        "Items without the other modality are contrasted with their own, and so is a model of one modality. The contrast is"
+        " then that of MOON.",
+        "If the local method trains a tower in several steps per batch, such as the half-binary steps of DGCPN, the terms"
+        " are added to the step on real-valued codes only.",
+        "Frozen models are in evaluation mode, and their outputs are computed once per round.",
+        "A silo continues from the global model alone. The paper's text mentions the existing local model as well, but its"
+        " algorithm overwrites it.",
+        "A tower is averaged over the silos by their number of items of its modality, so a silo without a modality does not"
+        " change that tower. The paper counts pairs.",
+        "All trained parameters are averaged. The paper leaves out the networks that extract features.",
+        "The paper encrypts models on their way to the server, which decrypts them. This does not hide them from the server."
+        " With exchange.encryption, the server adds up encrypted models and cannot decrypt them.",
+        "The paper selects the weights per data set. The preset paper holds those of MIRFlickr-25K and Wikipedia.",
+    ),
+)
+
+OTHER: Mapping[Modality, Modality] = {"image": "text", "text": "image"}
+SMALLEST_PROBABILITY = 1e-4
+"""Probabilities of bits are kept at least this far from 0 and 1."""
+
+Divergence: TypeAlias = Literal["soft", "bernoulli", "mse"]
+
+
+class FedUCHParams(MethodParams):
+    """Parameters of FedUCH."""
+
+    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+        "temperature": {"contrast_weight": (0,)},
+        "representation": {"contrast_weight": (0,)},
+        "distillation": {"distillation_weight": (0,)},
+        "distillation_temperature": {"distillation_weight": (0,), "distillation": ("bernoulli", "mse")},
+    }
+
+    contrast_weight: float = Field(default=0.6, ge=0)
+    """Weight of the contrast between modalities (mu in the paper), at least 0. At 0 it is off. The paper selects 0.6 for
+    Wikipedia and MIRFlickr-25K, 0.5 for IAPR TC-12, 0.4 for MS-COCO, and 0.3 for NUS-WIDE."""
+    temperature: float = Field(default=1.0, gt=0)
+    """Temperature of the contrast (tau in the paper), positive. Lower values emphasize small differences."""
+    representation: Literal["feature", "logit"] = "feature"
+    """Contrasted outputs: `feature` (the input of the hash layer, as in the paper) or `logit` (its output). Features of the
+    two towers need the same width."""
+    distillation_weight: float = Field(default=0.4, ge=0)
+    """Weight of the distillation from the global model (phi in the paper), at least 0. At 0 it is off, and if the weight of
+    the contrast is 0 as well, the method is FedAvg. The paper selects 0.4 for Wikipedia and MIRFlickr-25K, 0.5 for
+    IAPR TC-12, and 0.7 for MS-COCO and NUS-WIDE."""
+    distillation: Divergence = "soft"
+    """Distance between the codes of the global model and those of the model in training: `soft` (divergence of the softmax
+    over the bits), `bernoulli` (mean divergence per bit), or `mse` (mean squared error)."""
+    distillation_temperature: float = Field(default=1.0, gt=0)
+    """Temperature of the softmax over the bits, positive. Higher values make the distributions more even. The divergence is
+    multiplied by its square."""
+
+
+def soft_divergence(codes: Tensor, teacher: Tensor, temperature: float) -> Tensor:
+    """Return the mean divergence of the softmax of codes over the bits from that of the teacher's codes, a scalar.
+
+    The values of an item's bits may all shift by the same amount without an effect.
+
+    Args:
+        codes: ``(B, K)`` relaxed codes of the model in training.
+        teacher: ``(B, K)`` relaxed codes of the global model.
+        temperature: Divides the codes; positive. The divergence is multiplied by its square.
+
+    Source: FedUCH, equation (13); the temperature is that of Hinton et al., "Distilling the Knowledge in a Neural Network".
+    """
+    student = F.log_softmax(codes / temperature, dim=1)
+    wanted = F.log_softmax(teacher / temperature, dim=1)
+    return F.kl_div(student, wanted, reduction="batchmean", log_target=True) * temperature**2
+
+
+def bit_divergence(codes: Tensor, teacher: Tensor) -> Tensor:
+    """Return the mean divergence of the bits from those of the teacher, a scalar. A bit is 1 with probability (1 + u) / 2.
+
+    Args:
+        codes: ``(B, K)`` relaxed codes u in [-1, 1] of the model in training.
+        teacher: ``(B, K)`` relaxed codes of the global model.
+
+    Source: FedUCH, equation (13).
+    """
+    low, high = SMALLEST_PROBABILITY, 1.0 - SMALLEST_PROBABILITY
+    student, wanted = ((0.5 * (1.0 + values)).clamp(low, high) for values in (codes, teacher))
+    ones = wanted * (wanted / student).log()
+    zeros = (1.0 - wanted) * ((1.0 - wanted) / (1.0 - student)).log()
+    return (ones + zeros).mean()
+
+
+def distillation(codes: Tensor, teacher: Tensor, *, kind: Divergence, temperature: float = 1.0) -> Tensor:
+    """Return the distance of relaxed codes ``(B, K)`` from the teacher's, a scalar. Source: FedUCH, (12) and (13)."""
+    kinds: dict[Divergence, Callable[[], Tensor]] = {
+        "soft": lambda: soft_divergence(codes, teacher, temperature),
+        "bernoulli": lambda: bit_divergence(codes, teacher),
+        "mse": lambda: F.mse_loss(codes, teacher),
+    }
+    return kinds[kind]()
+
+
+def other_modality(frozen: Mapping[Modality, Tensor], modality: Modality, batch: PairBatch) -> Tensor:
+    """Return a frozen model's outputs of the other modality for the items of a batch, ``(B, p)``.
+
+    Items without the other modality have those of their own.
+
+    Args:
+        frozen: ``(n, p)`` outputs for all items of the silo, per modality of the model.
+        modality: The modality that is contrasted.
+        batch: The batch.
+    """
+    own, other = frozen[modality][batch.row], OTHER[modality]
+    if other not in frozen:
+        return own
+    return torch.where(batch.has(other).unsqueeze(1), frozen[other][batch.row], own)
+
+
+def feature_widths(params: ReadArrays) -> dict[str, int]:
+    """Return the widths of the features that the hash layers take, by tower. Towers without such a layer are left out."""
+    layers = [name for name in hash_layers(params) if name.endswith(".weight") and params[name].ndim == 2]
+    return {group_of(name): params[name].shape[1] for name in reversed(layers)}
+
+
+class FedUCH(FederatedMethod):
+    """Federated averaging with a contrast between modalities and a distillation."""
+
+    Params: ClassVar[type[MethodParams]] = FedUCHParams
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "recommended": {},
+        "paper": {"contrast_weight": 0.6, "distillation_weight": 0.4},
+    }
+    adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"silo_update": {}}
+    private_units: ClassVar[tuple[Literal["record", "silo"], ...]] = ("record", "silo")
+
+    def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
+        """Check that the contrasted features have the same width.
+
+        Raises:
+            UserError: If they do not.
+        """
+        server = super().init_server(model, info)
+        widths = feature_widths(server.params)
+        contrasts = self.params.contrast_weight > 0 and self.params.representation == "feature"
+        if contrasts and len(set(widths.values())) > 1:
+            found = " and ".join(f"{width} ({tower})" for tower, width in widths.items())
+            raise UserError(
+                f"feduch compares the features of the two towers, and they have different widths: {found}. Set "
+                'federated.representation = "logit", or choose towers whose features have the same width.'
+            )
+        return server
+
+    def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+        """Return the contrast and the distillation, summed over the step's modalities. Source: equation (14)."""
+        held = [modality for modality in outputs.logit if bool(batch.has(modality).any())]
+        terms: Terms = {}
+        if not held:
+            return terms
+        previous = context.previous_model
+        if self.params.contrast_weight and previous is not None:
+            contrasts = [self._contrast(context, previous, batch, outputs, modality) for modality in held]
+            terms["contrast"] = (self.params.contrast_weight, torch.stack(contrasts).sum())
+        if self.params.distillation_weight:
+            gaps = [self._distillation(context, batch, outputs, modality) for modality in held]
+            terms["distillation"] = (self.params.distillation_weight, torch.stack(gaps).sum())
+        return terms
+
+    def _contrast(
+        self, context: SiloContext, previous: nn.Module, batch: PairBatch, outputs: Outputs, modality: Modality
+    ) -> Tensor:
+        """Return the mean contrast of one modality with the other one, a scalar. Source: equation (11)."""
+        part, held = self.params.representation, batch.rows_with(modality)
+        ahead = context.frozen_outputs("global", lambda: context.global_model, part)
+        behind = context.frozen_outputs("previous", lambda: previous, part)
+        positive, negative = (other_modality(frozen, modality, batch)[held] for frozen in (ahead, behind))
+        values = getattr(outputs, part)[modality][held]
+        return model_contrast(values, positive, [negative], self.params.temperature).mean()
+
+    def _distillation(self, context: SiloContext, batch: PairBatch, outputs: Outputs, modality: Modality) -> Tensor:
+        """Return the distance of one modality's codes from the global model's, a scalar. Source: (12) and (13)."""
+        held = batch.rows_with(modality)
+        frozen = context.frozen_outputs("global", lambda: context.global_model, "logit")[modality][batch.row]
+        return distillation(
+            torch.tanh(outputs.logit[modality][held]), torch.tanh(frozen[held]),
+            kind=self.params.distillation, temperature=self.params.distillation_temperature,
+        )  # fmt: skip
+
+    def silo_update(self, context: SiloContext) -> Message:
+        """Keep the trained model for the contrast of the next round."""
+        if self.params.contrast_weight:
+            context.keep("model", context.model.state_dict())
+        return super().silo_update(context)

@@ -1,0 +1,92 @@
+"""Personal models: silos share parameters by averaging, and each deploys a model of its own.
+
+A silo keeps its hash layers to itself, or it shares all parameters and deploys the model as it trained it. The method only
+decides which parameters are shared and which model is deployed, so it can be composed with methods that add terms to the
+loss, such as FedUCH. Their global model then has the averaged layers and the silo's own private ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from torch import nn
+
+from silohash.base.types import Arrays, MethodCard, Phase
+from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
+from silohash.methods.local.base import MethodParams
+from silohash.methods.message import Message
+from silohash.models.parameters import install, params_of
+from silohash.models.towers import hash_layers
+
+CARD = MethodCard(
+    key="personal",
+    title="Personal models by private layers or local training",
+    authors="The silohash developers",
+    venue="baseline",
+    year=2026,
+    link="",
+    summary="Average models, and let each silo deploy its own: with private hash layers, or as it trained it.",
+    supervised=False,
+    sends=("parameters that are not private", "number of items"),
+    keeps=("its model",),
+    differs_from_paper=(),
+)
+
+
+class PersonalParams(MethodParams):
+    """Parameters of personal models."""
+
+    private: Literal["hash", "none"] = "none"
+    """Parameters that stay with a silo: its hash layers (`hash`), or none. With private hash layers, the codes of different
+    silos mean different things."""
+    deploy: Literal["trained", "averaged"] = "trained"
+    """Shared parameters of the model that a silo deploys: as the silo `trained` them in its last round, or as the server
+    `averaged` them after it."""
+
+
+class Personal(FederatedMethod):
+    """Federated averaging in which each silo deploys its own model."""
+
+    Params: ClassVar[type[MethodParams]] = PersonalParams
+    adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"silo_update": {}}
+    personalized: ClassVar[bool] = True
+    codes_comparable: ClassVar[bool] = False
+
+    def _private(self, model: nn.Module) -> set[str]:
+        """Return the names of the parameters that stay with a silo."""
+        return set(hash_layers(model.state_dict())) if self.params.private == "hash" else set()
+
+    def shared_parameters(self, model: nn.Module) -> list[str]:
+        """Return the names of the parameters that are not private."""
+        private = self._private(model)
+        return [name for name in super().shared_parameters(model) if name not in private]
+
+    def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
+        """Keep the parameters that are not private."""
+        private = self._private(model)
+        return ServerState(params={name: array for name, array in params_of(model).items() if name not in private})
+
+    def begin_round(self, context: SiloContext) -> Sequence[Phase]:
+        """Install the averaged parameters and the silo's private ones.
+
+        With private parameters, the global model is copied now, so that it has those from before the training.
+        """
+        install(context.model, self._averaged(context))
+        if self._private(context.model):
+            context.global_model.eval()
+        return [Phase(name="train", model=context.model, epochs=context.epochs)]
+
+    def _averaged(self, context: SiloContext) -> Arrays:
+        """Return the averaged parameters with the silo's private ones, which are the initial ones in its first round."""
+        return {**(context.kept("model") or context.initial), **context.payload.params}
+
+    def silo_update(self, context: SiloContext) -> Message:
+        """Keep the trained model, and send what is not private."""
+        context.keep("model", context.model.state_dict())
+        return super().silo_update(context)
+
+    def personalize(self, context: SiloContext) -> None:
+        """Install the model that the silo trained in its last round, or its private parameters with the averaged ones."""
+        trained = context.kept("model") if self.params.deploy == "trained" else {}
+        install(context.model, trained or self._averaged(context))

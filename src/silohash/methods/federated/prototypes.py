@@ -1,0 +1,138 @@
+"""Class prototypes, as used by FedProto, FedProc and PLFedCMH: computed in the silos, merged and sent by the server.
+
+Prototypes are means of relaxed codes, which are bounded, so that a single item cannot dominate a sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from silohash.base.types import MODALITIES, Arrays, Modality, Outputs, PairBatch
+from silohash.methods.federated.base import ServerState, SiloContext, received_extra
+from silohash.methods.federated.shared_means import SharedMean, class_mean
+from silohash.methods.federated.statistics import (
+    ClassStatistics,
+    ReleaseParams,
+    class_statistics,
+    mean_over_modalities,
+    merged_prototypes,
+    released,
+    sum_statistics,
+)
+from silohash.methods.local.base import outputs_of
+from silohash.methods.message import Message
+
+FUSED = "fused"
+
+PROTOTYPE_MEAN = class_mean("prototype_sum", "prototype_count", like="prototypes")
+"""The class sums and counts of `prototype_sums`, which count items."""
+
+
+class PrototypeParams(ReleaseParams):
+    """Parameters of class prototypes."""
+
+    fuse: bool = Field(default=True)
+    """Use one prototype per class for both modalities, which aligns them. If false, each modality has its own
+    prototypes."""
+    prototype_weighting: Literal["examples", "uniform"] = "examples"
+    """`examples`: a prototype is the mean over the items of all silos. `uniform`: it is the mean of the silos'
+    means, as in the public code of FedProto and PLFedCMH."""
+
+
+def prototype_mean(params: PrototypeParams) -> SharedMean:
+    """Return the declaration of `prototype_sums`. Under the weighting ``uniform``, each silo counts once."""
+    return replace(PROTOTYPE_MEAN, most=1.0) if params.prototype_weighting == "uniform" else PROTOTYPE_MEAN
+
+
+def representation(outputs: Outputs, modality: Modality) -> Tensor:
+    """Return the relaxed codes that prototypes are means of, ``(B, K)`` in (-1, 1)."""
+    return torch.tanh(outputs.logit[modality])
+
+
+def fused_statistics(context: SiloContext, release: ReleaseParams, like: np.ndarray) -> ClassStatistics:
+    """Return the class statistics of the silo's items, each with the mean of its relaxed codes over its modalities.
+
+    The codes are those of the trained model in evaluation mode. A silo that releases no class does not compute them.
+
+    Args:
+        context: Context of a silo with labels.
+        release: Release rules.
+        like: Prototypes, which have the shape of the sums, ``(C, K)``.
+    """
+    labels = context.data.labels
+    assert labels is not None  # noqa: S101  checked by the caller
+    if not released(labels, release).any():
+        return ClassStatistics.none(like, labels)
+    codes = relaxed_codes(context)
+    has = {modality: context.data.has(modality) for modality in codes}
+    held = torch.stack(list(has.values())).any(0)
+    return class_statistics(mean_over_modalities(codes, has)[held], labels[held], release)
+
+
+def relaxed_codes(context: SiloContext) -> dict[Modality, Tensor]:
+    """Return the relaxed codes of all items by the trained model in evaluation mode, ``(n, K)`` per modality."""
+    return {m: torch.tanh(logit) for m, logit in outputs_of(context.model, context.data, part="logit").items()}
+
+
+def prototype_sums(context: SiloContext, params: PrototypeParams) -> Arrays:
+    """Return the silo's class sums and counts, computed by the trained model in evaluation mode.
+
+    Returns:
+        Additive statistics ``prototype_sum/NAME`` ``(C, K)`` and ``prototype_count/NAME`` ``(C,)``, where ``NAME`` is a
+        modality or ``fused``. Empty if the silo has no items or no labels.
+    """
+    labels = context.data.labels
+    if labels is None or not len(context.data):
+        return {}
+    found: dict[str, ClassStatistics] = {}
+    if params.fuse:
+        found[FUSED] = fused_statistics(context, params, context.payload.extras[f"prototypes/{FUSED}"])
+    else:
+        for modality, codes in relaxed_codes(context).items():
+            held = context.data.has(modality)
+            found[modality] = class_statistics(codes[held], labels[held], params)
+    sums: Arrays = {}
+    for name, statistics in found.items():
+        sent = statistics.with_equal_counts() if params.prototype_weighting == "uniform" else statistics
+        sums[f"prototype_sum/{name}"] = sent.sums.cpu().numpy()
+        sums[f"prototype_count/{name}"] = sent.counts.cpu().numpy()
+    return sums
+
+
+def empty_prototypes(model: torch.nn.Module, classes: int, bits: int, params: PrototypeParams) -> Arrays:
+    """Return the extras before the first round: prototypes of zeros, all masked out."""
+    names = [FUSED] if params.fuse else [m for m in MODALITIES if hasattr(model, m)]
+    extras: Arrays = {f"prototypes/{name}": np.zeros((classes, bits), np.float32) for name in names}
+    return extras | {f"mask/{name}": np.zeros(classes, np.bool_) for name in names}
+
+
+def updated_prototypes(server: ServerState, updates: Sequence[Message]) -> ServerState:
+    """Return the server state with prototypes computed from the updates' class sums."""
+    total = sum_statistics(updates)
+    extras = dict(server.extras)
+    for key in [key for key in extras if key.startswith("prototypes/")]:
+        name = key.removeprefix("prototypes/")
+        if f"prototype_sum/{name}" in total:
+            extras[key], extras[f"mask/{name}"] = merged_prototypes(
+                total[f"prototype_sum/{name}"], total[f"prototype_count/{name}"], extras[key]
+            )
+    return replace(server, extras=extras)
+
+
+def received_prototypes(context: SiloContext, modality: Modality) -> tuple[Tensor, Tensor]:
+    """Return the prototypes ``(C, K)`` for a modality and a mask of the existing ones ``(C,)`` bool."""
+    name = FUSED if f"prototypes/{FUSED}" in context.payload.extras else modality
+    return received_extra(context, f"prototypes/{name}"), received_extra(context, f"mask/{name}")
+
+
+def rows_with_prototypes(batch: PairBatch, modality: Modality, mask: Tensor) -> Tensor:
+    """Return the rows of a batch that have the modality and at least one label with a prototype, ``(B,)`` bool."""
+    assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
+    return batch.has(modality) & (batch.labels[:, mask].sum(1) > 0)

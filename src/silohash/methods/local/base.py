@@ -1,0 +1,398 @@
+"""The contract of a local method: what one silo optimizes on its own pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import torch
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
+
+from silohash.base.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, ReadArrays, Side, Step, Terms
+from silohash.methods.local.label_counts import FederationLabels
+from silohash.models.specs import ModelSpec
+from silohash.models.towers import HashNet, Part, outputs_over, standardized
+
+
+class MethodParams(BaseModel):
+    """Parameters of a method. Unknown names are rejected.
+
+    Attributes:
+        without_effect: Parameter -> other parameters that switch it off, with the values at which they do.
+    """
+
+    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {}
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True)
+class SiloData:
+    """The training pairs of one silo, as tensors on its device.
+
+    Attributes:
+        name: Name of the silo.
+        image: ``(n, D)``, ``(n, R, D)`` or ``(n, c, h, w)``, or None without images. uint8 pixels are converted and scaled
+            in `batch`.
+        text: ``(n, V)``, or None without texts.
+        labels: ``(n, C)`` float multi-hot, or None.
+        has_image: ``(n,)`` bool.
+        has_text: ``(n,)`` bool.
+        pixel_mean: ``(c, 1, 1)``, subtracted from uint8 pixels (0 to 255).
+        pixel_deviation: ``(c, 1, 1)``, by which the centered pixels are divided.
+        federation: Counts of the labels of all silos, or None without labels.
+        coarse_labels: ``(n, C')`` float multi-hot labels of a coarser level, or None if the local method does not name a
+            column for them.
+        pictures: ``(n,)`` int64 numbers of the items' pictures, or None if nothing needs them. Equal numbers mean the same
+            picture.
+    """
+
+    name: str
+    image: Tensor | None
+    text: Tensor | None
+    labels: Tensor | None
+    has_image: Tensor
+    has_text: Tensor
+    pixel_mean: Tensor | None = None
+    pixel_deviation: Tensor | None = None
+    federation: FederationLabels | None = None
+    coarse_labels: Tensor | None = None
+    pictures: Tensor | None = None
+
+    def __len__(self) -> int:
+        """Return the number of pairs."""
+        return len(self.has_image)
+
+    def has(self, modality: Modality) -> Tensor:
+        """Return which rows have the modality, ``(n,)`` bool."""
+        return self.has_image if modality == "image" else self.has_text
+
+    def count(self, modality: Modality) -> int:
+        """Return the number of rows that have the modality."""
+        return int(self.has(modality).sum())
+
+    def class_counts(self) -> Tensor:
+        """Return the number of rows with each label, ``(C,)``; empty without labels."""
+        return self.has_image.new_zeros(0, dtype=torch.float32) if self.labels is None else self.labels.sum(0)
+
+    def batch(self, rows: Tensor) -> PairBatch:
+        """Return the pairs at ``rows (B,)`` int64."""
+        image = None if self.image is None else self.image.index_select(0, rows)
+        return PairBatch(
+            row=rows,
+            image=None if image is None else standardized(image, self.pixel_mean, self.pixel_deviation),
+            text=None if self.text is None else self.text.index_select(0, rows),
+            labels=None if self.labels is None else self.labels.index_select(0, rows),
+            has_image=self.has_image.index_select(0, rows),
+            has_text=self.has_text.index_select(0, rows),
+        )
+
+    def take(self, rows: Tensor) -> SiloData:
+        """Return the same silo restricted to some of its rows."""
+
+        def some(values: Tensor | None) -> Tensor | None:
+            """Return the selected rows of a column, or None if the column is missing."""
+            return None if values is None else values.index_select(0, rows)
+
+        return replace(
+            self,
+            image=some(self.image),
+            text=some(self.text),
+            labels=some(self.labels),
+            coarse_labels=some(self.coarse_labels),
+            pictures=some(self.pictures),
+            has_image=self.has_image.index_select(0, rows),
+            has_text=self.has_text.index_select(0, rows),
+        )
+
+
+@dataclass
+class SiloState:
+    """Named tensors of a silo: working tensors of one round, and tensors that persist.
+
+    Attributes:
+        buffers: Working tensors of the local method, reinitialized at the start of each phase.
+        kept: Tensors that persist between rounds and are part of the checkpoint, such as a personal model or mixing
+            weights.
+        epochs_before: Number of local epochs in all earlier rounds, for schedules. It is the same for all silos.
+    """
+
+    buffers: dict[str, Tensor] = field(default_factory=dict)
+    kept: dict[str, Tensor] = field(default_factory=dict)
+    epochs_before: int = 0
+
+
+@dataclass(frozen=True)
+class EpochRules:
+    """How a silo trains for an epoch. By default, an epoch is a pass over the items, and an optimizer lasts for a phase.
+
+    Attributes:
+        fresh_optimizers: Whether the state of the optimizers is reset at the start of each epoch.
+        independent_batches: Whether each batch is a random subset of all items, independent of the other batches of the
+            epoch. An epoch then has as many batches as fit into the silo's items, at least one, and leaves some items out.
+    """
+
+    fresh_optimizers: bool = False
+    independent_batches: bool = False
+
+
+def epoch_rules(method: LocalMethod) -> EpochRules:
+    """Return how a silo trains for an epoch with a local method.
+
+    The default rules apply, unless the method has the attribute ``epoch_rules``.
+    """
+    rules: EpochRules | None = getattr(method, "epoch_rules", None)
+    return rules or EpochRules()
+
+
+class LocalMethod(Protocol):
+    """What a silo optimizes. One paper, one file, one class.
+
+    A method combines pure formulas. It never loops over data, calls ``backward`` or steps an optimizer; the loop in
+    ``training/silo.py`` does.
+    """
+
+    Params: ClassVar[type[MethodParams]]
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]]
+    needs_labels: ClassVar[bool]
+
+    def __init__(self, params: Any) -> None:  # noqa: ANN401  the class's own Params
+        """Store the parameters of the method."""
+        ...
+
+    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
+        """Build the network."""
+        ...
+
+    def steps(self, model: nn.Module) -> Sequence[Step]:
+        """Return the optimizer steps for each batch, in order."""
+        ...
+
+    def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
+        """Initialize the working tensors at the start of a phase, from the current model."""
+        ...
+
+    def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
+        """Return the loss of one step as named terms."""
+        ...
+
+    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
+        """Update the working tensors after an optimizer step."""
+        ...
+
+    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
+        """Update the working tensors after a pass over the data."""
+        ...
+
+    def warnings(self, terms: Mapping[str, float]) -> list[str]:
+        """Return warnings about an epoch's mean terms, such as a collapse of the codes."""
+        ...
+
+
+@runtime_checkable
+class ServerSolved(Protocol):
+    """A local method whose model holds values that the server computes from sums over silos, such as class codes.
+
+    The values are fixed buffers of the model (`silohash.models.parameters.fixed_buffers`). They start as `build` sets them,
+    which is the same in all silos. The server sends them with the parameters, and no silo changes them. After each round of
+    a federated method that shares parameters, the server solves for new ones (`silohash.methods.federated.server_values`).
+    """
+
+    def silo_sums(self, model: nn.Module, data: SiloData) -> Arrays:
+        """Return the sums of a silo after its training, by name. Their names and shapes do not depend on its items.
+
+        Args:
+            model: Trained model.
+            data: Pairs of the silo; may be empty.
+        """
+        ...
+
+    def empty_sums(self, params: ReadArrays) -> Arrays:
+        """Return the sums of a silo without items; nothing if the server does not hold the buffers, and needs no sums.
+
+        Args:
+            params: Parameters and buffers of the global model that silos share.
+        """
+        ...
+
+    def solve(self, params: ReadArrays, sums: ReadArrays) -> Arrays:
+        """Return the new values on the server, by name of the buffer; nothing if the server does not hold the buffers.
+
+        Args:
+            params: Parameters and buffers of the global model that silos share.
+            sums: Sums over the silos.
+        """
+        ...
+
+
+@runtime_checkable
+class ClosedForm(Protocol):
+    """A local method that computes the network's parameters without gradient steps.
+
+    The loop calls `fit` in place of the epochs of a phase, and none of the hooks that gradient steps need. A method whose
+    bits mean something else in every silo sets ``codes_comparable = False`` on its class. Its models are not averaged.
+    """
+
+    def fit(self, model: nn.Module, data: SiloData) -> dict[str, float]:
+        """Compute the parameters from the pairs of a silo, and copy them into the model.
+
+        Args:
+            model: Network, changed in place.
+            data: Pairs of the silo, at least one.
+
+        Returns:
+            Figures for the record of the round; ``loss`` is the objective. They may be empty.
+        """
+        ...
+
+    def remarks(self, spec: ModelSpec, bits: int) -> list[str]:
+        """Return what a user should know before the training, as sentences."""
+        ...
+
+
+def label_sides(method: LocalMethod) -> tuple[Side, ...]:
+    """Return the sides of a search whose items the method's models encode with their true labels.
+
+    There are none, unless the method has the attribute ``label_sides``. Its models then use the labels of a batch in
+    evaluation mode, if the batch has any, and only the items of these sides are encoded with labels.
+    """
+    sides: tuple[Side, ...] = getattr(method, "label_sides", ())
+    return sides
+
+
+def has_record_terms(method: LocalMethod) -> bool:
+    """Return whether the loss of an item depends on nothing but that item's outputs and constants, in all steps.
+
+    It does not, unless the method has the attribute ``record_terms``. Its steps then train different parameters, each with
+    the terms of its own modalities, and the working tensors do not depend on the silo's items. This is what differential
+    privacy per record needs: an item that takes part in another item's loss would have more than one share in a gradient.
+    """
+    return bool(getattr(method, "record_terms", False))
+
+
+def scores_pairs(method: LocalMethod) -> bool:
+    """Return whether the method's models score an image against a text with a number, and are measured by the scores.
+
+    They do not, unless the method has the attribute ``scores_pairs``. Its models are then a
+    `silohash.models.matching_net.MatchingNet`, and `terms` reads ``outputs.pair_score``.
+    """
+    return bool(getattr(method, "scores_pairs", False))
+
+
+def signs(values: Tensor) -> Tensor:
+    """Return the signs with ``sign(0) = +1``, in the dtype of the values.
+
+    Example:
+        >>> signs(torch.tensor([-0.5, 0.0, 2.0]))
+        tensor([-1.,  1.,  1.])
+    """
+    return torch.where(values >= 0, 1.0, -1.0).to(values.dtype)
+
+
+def joint_step(model: nn.Module) -> Step:
+    """Return the optimizer step that trains all parameters of a `HashNet` on one loss."""
+    assert isinstance(model, HashNet)  # noqa: S101  built by the method
+    towers = tuple(f"{modality}." for modality in model.modalities)
+    others = tuple(name for name, _ in model.named_parameters() if not name.startswith(towers))
+    return Step(name="joint", parameters=towers + others, modalities=model.modalities)
+
+
+def tower_steps(model: nn.Module) -> Sequence[Step]:
+    """Return one optimizer step per tower of a `HashNet`, with the name of its modality."""
+    assert isinstance(model, HashNet)  # noqa: S101  built by the method
+    return [Step(name=m, parameters=(f"{m}.",), modalities=(m,)) for m in model.modalities]
+
+
+def class_group(number: int) -> str:
+    """Return the name of a parameter that belongs to a single class, such as its learned code.
+
+    Silos weigh such a parameter by their number of items of the class, so those without any do not change it.
+
+    Args:
+        number: Number of the class, at least 0.
+    """
+    return f"class{number}"
+
+
+def outputs_of(model: nn.Module, data: SiloData, *, part: Part = "code", batch: int = 1024) -> dict[Modality, Tensor]:
+    """Run all towers over all rows in evaluation mode.
+
+    Args:
+        model: Network.
+        data: Pairs of the silo.
+        part: ``feature``, ``logit`` or ``code``.
+        batch: Rows per forward pass.
+
+    Returns:
+        Features ``(n, H)``, or hash layer outputs or relaxed codes ``(n, K)``, per modality. Rows without the modality
+        are zero.
+    """
+    device = data.has_image.device
+    rows = (torch.arange(start, min(start + batch, len(data)), device=device) for start in range(0, len(data), batch))
+    return outputs_over(model, map(data.batch, rows), part=part)
+
+
+def store_all(model: nn.Module, data: SiloData, state: SiloState) -> None:
+    """Store the model's relaxed codes of all items, and which items have them (``has_image``, ``has_text``).
+
+    A step can then compare its batch with all ``n`` items of the silo with only ``B`` forward passes. The codes are the
+    working tensor with the name of the modality, ``(n, K)``. Rows without the modality are zero.
+    """
+    outputs = outputs_of(model, data)
+    state.buffers |= {str(modality): codes for modality, codes in outputs.items()}
+    state.buffers |= {f"has_{modality}": data.has(modality) for modality in outputs}
+
+
+def store_batch(modality: Modality, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
+    """Replace the stored outputs of a batch's items."""
+    codes = outputs.code[modality].detach().float()
+    state.buffers[modality][batch.row] = codes * batch.has(modality).unsqueeze(1)
+
+
+def stored_modalities(state: SiloState) -> tuple[Modality, ...]:
+    """Return the modalities whose outputs are stored."""
+    return tuple(modality for modality in MODALITIES if modality in state.buffers)
+
+
+def joint_codes(state: SiloState) -> Tensor:
+    """Return the signs of the sum of the stored outputs over the modalities, ``(n, K)``."""
+    return signs(torch.stack([state.buffers[modality] for modality in stored_modalities(state)]).sum(0))
+
+
+def drawn_rows(count: int, most: int, device: torch.device) -> Tensor:
+    """Return the positions of at most ``most`` random items in ascending order, ``(min(count, most),)`` int64.
+
+    Args:
+        count: Number of items.
+        most: Largest number of positions.
+        device: Device of the positions.
+    """
+    rows = torch.arange(count) if count <= most else torch.randperm(count)[:most].sort().values
+    return rows.to(device)
+
+
+def draw_anchors(data: SiloData, state: SiloState, most: int) -> None:
+    """Draw at most ``most`` stored items with which batches are compared (`drawn_rows`).
+
+    Their positions are the working tensor ``anchors``, ``(min(n, most),)`` int64.
+    """
+    state.buffers["anchors"] = drawn_rows(len(data), most, data.has_image.device)
+
+
+def partner_outputs(state: SiloState, modality: Modality, rows: Tensor) -> Tensor:
+    """Return the stored outputs of the other modality, ``(B, K)``.
+
+    Items without the other modality have those of the same modality.
+
+    Args:
+        state: Working tensors.
+        modality: The modality that is compared.
+        rows: ``(B,)`` int64, positions of the items.
+    """
+    other: Modality = "text" if modality == "image" else "image"
+    if other not in state.buffers:
+        return state.buffers[modality][rows]
+    has = state.buffers[f"has_{other}"][rows]
+    values = state.buffers[other][rows]
+    return values if bool(has.all()) else torch.where(has.unsqueeze(1), values, state.buffers[modality][rows])

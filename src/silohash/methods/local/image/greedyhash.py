@@ -1,0 +1,153 @@
+"""Greedy hashing: a linear classifier reads the binary codes, and gradients pass through the sign unchanged.
+
+The loss is that of the codes that a search will use, not of a relaxation. The backward pass treats the sign as the identity.
+A penalty keeps the outputs near -1 and 1, so that this approximation is close.
+
+=========  =======================  ==================================================================
+paper      code                     meaning
+=========  =======================  ==================================================================
+H          ``outputs.code``         outputs of the network, ``(B, K)``
+B          `straight_through`       ``sign(H)`` in the forward pass, the identity in the backward pass
+W          ``extra["classifier"]``  weights of the classifier, ``(C, K)``, one parameter per class
+y          `class_targets`          target distribution over the classes, ``(B, C)``
+alpha      ``quantization_weight``  weight of the penalty
+p          3                        exponent of the penalty
+=========  =======================  ==================================================================
+
+The paper's objective is `classification_loss` + alpha * `cubic_gap`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
+from silohash.methods.local.base import MethodParams, SiloState, class_group, joint_step
+from silohash.methods.local.default_hooks import DefaultHooks
+from silohash.methods.local.losses import mean_where, straight_through
+from silohash.models.specs import ModelSpec
+from silohash.models.towers import HashNet
+
+CARD = MethodCard(
+    key="greedyhash",
+    title="Greedy Hash: Towards Fast Optimization for Accurate Hash Coding in CNN",
+    authors="Shupeng Su, Chao Zhang, Kai Han, Yonghong Tian",
+    venue="NeurIPS",
+    year=2018,
+    link="https://papers.nips.cc/paper/2018/hash/13f3cf8c531952d72e5847c4183e6910-Abstract.html",
+    summary="Classify binary codes by a linear layer, with gradients that pass through the sign unchanged.",
+    supervised=True,
+    sends=("number of items per class",),
+    differs_from_paper=(
+        "The network is that of the run.",
+        "Texts, which the paper does not have, train a tower of their own with the same classifier.",
+        "An item with several labels has all of them as targets, with equal shares. In the paper's data, each item has one "
+        "label.",
+        "Silos average the classifier's weights of a class by their number of items of it. Silos without the class do not "
+        "change them.",
+        "The weight of the penalty is that of the authors' code for CIFAR-10. For ImageNet it is 1 there.",
+    ),
+)
+
+
+class GreedyHashParams(MethodParams):
+    """Parameters of GreedyHash."""
+
+    quantization_weight: float = Field(default=0.1, ge=0)
+    """Weight of the penalty that keeps outputs near -1 and 1 (alpha in the paper), at least 0."""
+    targets: Literal["all", "first"] = "all"
+    """Targets of an item with several labels: `all` with equal shares, or the `first` of them alone."""
+
+
+def class_targets(labels: Tensor, kind: Literal["all", "first"]) -> Tensor:
+    """Return the target distributions over classes, ``(B, C)``; zero for items without labels.
+
+    Args:
+        labels: ``(B, C)`` multi-hot.
+        kind: ``all`` labels with equal shares, or the ``first`` one.
+    """
+    if kind == "first":
+        return labels * (labels.cumsum(1) == 1)
+    return labels / labels.sum(1, keepdim=True).clamp(min=1)
+
+
+def classification_loss(codes: Tensor, classifier: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean cross-entropy of softmax(B W^T) against the targets over items with a label, a scalar; 0 if none.
+
+    Args:
+        codes: ``(B, K)``, -1 or 1.
+        classifier: ``(C, K)``, weights W.
+        targets: ``(B, C)``, zero for items without labels.
+    """
+    losses = -(targets * (codes @ classifier.T).log_softmax(1)).sum(1)
+    return mean_where(losses, targets.sum(1) > 0)
+
+
+def cubic_gap(values: Tensor) -> Tensor:
+    """Return the cubed distances of the outputs' absolute values from 1, ``(B, K)``.
+
+    Source: Su et al., the penalty with p = 3.
+    """
+    return (values.abs() - 1.0).abs().pow(3)
+
+
+class GreedyNet(HashNet):
+    """Towers with one classifier, whose weights ``(K,)`` per class are parameters of that class."""
+
+    def __init__(self, spec: ModelSpec, bits: int) -> None:
+        super().__init__(spec, bits)
+        self.classes = spec.classes
+        limit = 1.0 / math.sqrt(bits)
+        for number, row in enumerate(torch.empty(spec.classes, bits).uniform_(-limit, limit)):
+            self.register_parameter(class_group(number), nn.Parameter(row.clone()))
+
+    def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
+        """Return the outputs of the towers. Batches with labels also get the classifier, as ``extra["classifier"]``."""
+        outputs = super().forward(batch, modalities)
+        if batch.labels is None:
+            return outputs
+        rows: list[Tensor] = [self.get_parameter(class_group(number)) for number in range(self.classes)]
+        return replace(outputs, extra={**outputs.extra, "classifier": torch.stack(rows)})
+
+
+class GreedyHash(DefaultHooks):
+    """Greedy hashing, for one or two modalities with one classifier."""
+
+    Params: ClassVar[type[MethodParams]] = GreedyHashParams
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
+    needs_labels: ClassVar[bool] = True
+
+    def __init__(self, params: GreedyHashParams) -> None:
+        self.params = params
+
+    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
+        """Build towers without an activation after the hash layer, and the classifier."""
+        return GreedyNet(spec, bits)
+
+    def steps(self, model: nn.Module) -> Sequence[Step]:
+        """Return one step for all towers and the classifier."""
+        return [joint_step(model)]
+
+    def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
+        """Return the classification and quantization terms, averaged over the modalities."""
+        assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
+        held = {m: batch.rows_with(m) for m in outputs.code if batch.has(m).any()}
+        if not held:
+            return {}
+        classifier, targets = outputs.extra["classifier"], class_targets(batch.labels, self.params.targets)
+        losses = [
+            classification_loss(straight_through(outputs.code[m][rows]), classifier, targets[rows])
+            for m, rows in held.items()
+        ]
+        gaps = [cubic_gap(outputs.code[m][rows]).mean() for m, rows in held.items()]
+        return {
+            "classification": (1.0, torch.stack(losses).mean()),
+            "quantization": (self.params.quantization_weight, torch.stack(gaps).mean()),
+        }

@@ -1,0 +1,126 @@
+"""Loss terms that several local methods share, as pure functions of outputs and labels.
+
+They are written per item or per pair, and each method takes its own sums or means of them.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F  # noqa: N812  torch's usual name
+from torch import Tensor
+
+from silohash.methods.local.base import signs
+
+
+def similarity(labels: Tensor, others: Tensor, *, graded: bool) -> Tensor:
+    """Return the similarity of items by their labels.
+
+    Args:
+        labels: ``(B, C)`` multi-hot.
+        others: ``(N, C)`` multi-hot.
+        graded: Whether to return the cosine of the label vectors instead of 0 or 1. Items without labels are similar to
+            none.
+
+    Returns:
+        ``(B, N)`` in [0, 1].
+
+    Source: Jiang and Li, "Deep Cross-Modal Hashing", CVPR 2017, section 2.2 (``graded=False``).
+    """
+    if not graded:
+        return ((labels @ others.T) > 0).to(labels.dtype)
+    return F.normalize(labels, dim=1) @ F.normalize(others, dim=1).T
+
+
+def mean_similarity(labels: Tensor, *, graded: bool, most: int = 2048) -> Tensor:
+    """Return the mean similarity over pairs of at most about ``most`` evenly spaced items, clipped to [0.05, 0.95]."""
+    sample = labels[:: max(1, len(labels) // most)]
+    return similarity(sample, sample, graded=graded).mean().clamp(0.05, 0.95)
+
+
+def pair_likelihood(codes: Tensor, others: Tensor, similar: Tensor, *, scale: float = 0.5) -> Tensor:
+    """Return the negative log-likelihood of each pair's similarity, ``(B, N)``.
+
+    This is ``softplus(theta) - s * theta`` with ``theta`` the inner product times ``scale``, which is stable for any theta.
+    If all outputs are zero, it is ln 2 everywhere.
+
+    Args:
+        codes: ``(B, K)`` outputs of the network in training.
+        others: ``(N, K)`` outputs of the items to compare with.
+        similar: ``(B, N)`` in [0, 1].
+        scale: Factor on the inner products.
+
+    Source: Jiang and Li, equation (1), first term.
+    """
+    theta = scale * (codes @ others.T)
+    return F.softplus(theta) - similar * theta
+
+
+def pair_weights(similar: Tensor, share: float) -> Tensor:
+    """Return weights that give similar and dissimilar pairs half of the loss each, ``(B, N)``.
+
+    Args:
+        similar: ``(B, N)`` in [0, 1].
+        share: Share of similar pairs among all pairs of the silo.
+    """
+    return similar * (0.5 / share) + (1.0 - similar) * (0.5 / (1.0 - share))
+
+
+def quantization(codes: Tensor, targets: Tensor) -> Tensor:
+    """Return the squared distance of outputs from their target codes, ``(B, K)``.
+
+    Source: Jiang and Li, equation (1), second term.
+    """
+    return (targets - codes).square()
+
+
+def straight_through(codes: Tensor) -> Tensor:
+    """Return the signs of the codes with the gradient of the identity, ``(B, K)``.
+
+    Args:
+        codes: ``(B, K)`` outputs of the network in training.
+
+    Source: Su et al., "Greedy Hash", NeurIPS 2018, the forward and the backward pass of the hash layer.
+    """
+    return codes + (signs(codes) - codes).detach()
+
+
+def balance(codes: Tensor) -> Tensor:
+    """Return the squared mean of each bit over the batch, ``(K,)``.
+
+    Source: Jiang and Li, equation (1), third term, per item.
+    """
+    return codes.mean(0).square()
+
+
+def pair_contrast(codes: Tensor, partners: Tensor, temperature: float) -> Tensor:
+    """Return the cross-entropy of identifying each item's partner among the partners in the batch by cosine, ``(B,)``.
+
+    Labels alone make all items of a class alike, whereas a search for one item should return that item first.
+
+    Args:
+        codes: ``(B, K)`` outputs of the network in training.
+        partners: ``(B, K)`` stored outputs of the other modality for the same items.
+        temperature: Divides the cosines; positive.
+    """
+    cosines = F.normalize(codes, dim=1) @ F.normalize(partners, dim=1).T
+    partner = torch.arange(len(codes), device=codes.device)
+    return F.cross_entropy(cosines / temperature, partner, reduction="none")
+
+
+def mean_where(values: Tensor, counted: Tensor) -> Tensor:
+    """Return the mean of the values that count, a scalar; 0 if none does.
+
+    Args:
+        values: Finite values of any shape.
+        counted: bool of the same shape.
+    """
+    return (values * counted).sum() / counted.sum().clamp(min=1)
+
+
+def different_items(codes: Tensor) -> Tensor:
+    """Return which pairs of a batch consist of two items, ``(B, B)`` bool: all but the diagonal.
+
+    Args:
+        codes: ``(B, K)``.
+    """
+    return ~torch.eye(len(codes), dtype=torch.bool, device=codes.device)

@@ -1,0 +1,187 @@
+"""A joint model like MMCA: the regions of a picture and the words of a text attend to each other in one Transformer layer.
+
+SAEM's vectors of the picture and of the text give a first cosine. The regions and words of a pair then pass through a
+Transformer layer together, and the vectors of both parts give a second cosine, which is added with a weight.
+
+==========  ==========================  ==============================================================
+paper       code                        meaning
+==========  ==========================  ==============================================================
+i_0, c_0    ``extra[WHOLE]``            vectors of an image and of a text alone
+i_1, c_1    `JointNet._score`           vectors of the two parts of a pair
+alpha       ``joint_weight``            weight of their cosine
+==========  ==========================  ==============================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F  # noqa: N812  torch's usual name
+from pydantic import Field
+from torch import Tensor, nn
+
+from silohash.base.types import MethodCard, UserError
+from silohash.methods.local.base import MethodParams
+from silohash.methods.local.matching.base import Matching, MatchingParams, pooled, towers_of
+from silohash.methods.local.matching.saem import (
+    Convolutions,
+    mixed,
+    mixed_after_projection,
+    projected,
+    transformer_layer,
+)
+from silohash.methods.local.matching.sgraf import TEXTS_AT_ONCE, WHOLE
+from silohash.models.matching_net import MatchingNet
+from silohash.models.node_encoders import RegionEncoder
+from silohash.models.nodes import Nodes, split_words
+from silohash.models.specs import ModelSpec, TowerSpec
+
+CARD = MethodCard(
+    key="joint_attention",
+    title="Multi-Modality Cross Attention Network for Image and Sentence Matching",
+    authors="Xi Wei, Tianzhu Zhang, Yan Li, Yongdong Zhang, Feng Wu",
+    venue="CVPR",
+    year=2020,
+    link="https://doi.org/10.1109/CVPR42600.2020.01095",
+    summary="Let regions and words attend to each other in one Transformer layer per pair. Our form. Scores pairs.",
+    supervised=False,
+    differs_from_paper=(
+        "This is our own form of the idea. The paper leaves out the weight of the second cosine and the size of the layers.",
+        "The vectors of an image and of a text alone are those of SAEM, with learned word vectors instead of BERT.",
+        "A learned vector tells regions from words in the joint layer.",
+        "Texts of the same picture in a batch are not wrong partners of each other.",
+        "All wrong partners of a batch count in the first epochs, except in the preset paper.",
+    ),
+)
+
+
+class JointParams(MatchingParams):
+    """Parameters of the joint model."""
+
+    joint_weight: float = Field(default=0.3, gt=0)
+    """Weight of the cosine after the joint layer (alpha), positive. That of the items alone has the weight 1."""
+    heads: int = Field(default=4, ge=1)
+    """Number of attention heads, at least 1. It divides `model.hidden`."""
+    inner_width: int = Field(default=1024, ge=1)
+    """Width of the hidden layers in the Transformer layers, at least 1."""
+    transformer_dropout: float = Field(default=0.1, ge=0, lt=1)
+    """Dropout probability in the Transformer layers, at least 0 and below 1."""
+    channels: int = Field(default=256, ge=1)
+    """Number of channels per convolution over words, at least 1."""
+    word_width: int = Field(default=300, ge=1)
+    """Width of the learned vectors of words, at least 1."""
+
+
+class JointRegions(nn.Module):
+    """Encode a picture as its regions, and as the mean of its regions after a Transformer layer.
+
+    Args:
+        spec: The tower of images.
+        params: Parameters of the method.
+    """
+
+    def __init__(self, spec: TowerSpec, params: JointParams) -> None:
+        super().__init__()
+        self.encoder = RegionEncoder(spec, normalize=False)
+        self.layer = transformer_layer(spec.hidden, params.heads, params.inner_width, params.transformer_dropout)
+
+    def forward(self, regions: Tensor) -> Nodes:
+        """Return the regions, with the vector of the whole ``(B, D)`` of length 1."""
+        nodes: Nodes = self.encoder(regions)
+        whole = pooled(mixed(self.layer, nodes.values, nodes.mask), nodes.mask)
+        return replace(nodes, extra={WHOLE: F.normalize(whole, dim=1)})
+
+
+class JointWords(nn.Module):
+    """Encode a text as its words, and as one vector from convolutions.
+
+    Args:
+        spec: The tower of texts. Its dropout applies to the vectors of words.
+        params: Parameters of the method.
+    """
+
+    def __init__(self, spec: TowerSpec, params: JointParams) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(spec.dropout)
+        self.words = nn.Embedding(int(spec.settings["words"]), params.word_width)
+        self.convolutions = Convolutions(params.word_width, params.channels, spec.hidden, spec.dropout)
+        self.project = nn.Linear(params.word_width, spec.hidden)
+
+    def forward(self, words: Tensor) -> Nodes:
+        """Return the words, with the vector of the whole ``(B, D)`` of length 1."""
+        numbers, _ = split_words(words)
+        mask = numbers >= 0
+        vectors = self.dropout(self.words(numbers.clamp(min=0))) * mask.unsqueeze(2)
+        whole = F.normalize(self.convolutions(vectors, mask), dim=1)
+        return Nodes(self.project(vectors).float() * mask.unsqueeze(2), mask, extra={WHOLE: whole})
+
+
+class JointNet(MatchingNet):
+    """Cosines of items alone and of the two parts of pairs.
+
+    Args:
+        image: Encoder of pictures.
+        text: Encoder of texts.
+        width: Width D of the common space.
+        params: Parameters of the method.
+    """
+
+    def __init__(self, image: JointRegions, text: JointWords, width: int, params: JointParams) -> None:
+        super().__init__(image, text)
+        self.joint_weight = params.joint_weight
+        self.kinds = nn.Parameter(0.02 * torch.randn(2, width))
+        self.layer = transformer_layer(width, params.heads, params.inner_width, params.transformer_dropout)
+        self.convolutions = Convolutions(width, params.channels, width, 0.0)
+
+    def score(self, images: Nodes, texts: Nodes) -> Tensor:
+        """Return the scores of images and texts, ``(len(images), len(texts))``."""
+        starts = range(0, len(texts), TEXTS_AT_ONCE)
+        joint = torch.cat([self._score(images, texts.take(slice(start, start + TEXTS_AT_ONCE))) for start in starts])
+        return images.extra[WHOLE] @ texts.extra[WHOLE].T + self.joint_weight * joint.T
+
+    def _score(self, images: Nodes, texts: Nodes) -> Tensor:
+        """Return the cosines after the joint layer of a few texts with all images, ``(T, I)``."""
+        shape, regions = (len(texts), len(images)), images.mask.shape[1]
+        parts = images.values + self.kinds[0], texts.values + self.kinds[1]
+        # Queries, keys and values belong to an item, so they are computed once per item rather than per pair.
+        projections = pairs(*(projected(self.layer, part) for part in parts))
+        mask = pairs(images.mask, texts.mask)
+        nodes = mixed_after_projection(self.layer, pairs(*parts), projections, mask)
+        image = pooled(nodes[:, :regions], mask[:, :regions])
+        text = self.convolutions(nodes[:, regions:], mask[:, regions:])
+        return F.cosine_similarity(image, text, dim=1).view(shape)
+
+
+def pairs(images: Tensor, texts: Tensor) -> Tensor:
+    """Return what belongs to the nodes of each pair of a text and an image, ``(T * I, R + W, ...)``, regions first.
+
+    Args:
+        images: ``(I, R, ...)``.
+        texts: ``(T, W, ...)``.
+    """
+    shape, rest = (len(texts), len(images)), (-1,) * (images.ndim - 1)
+    parts = [images.unsqueeze(0).expand(*shape, *rest), texts.unsqueeze(1).expand(*shape, *rest)]
+    return torch.cat(parts, 2).flatten(0, 1)
+
+
+class JointAttention(Matching):
+    """Regions and words in one Transformer layer per pair."""
+
+    Params: ClassVar[type[MethodParams]] = JointParams
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
+
+    def network(self, spec: ModelSpec) -> MatchingNet:
+        """Build the encoders and the joint layer.
+
+        Raises:
+            UserError: If the heads do not divide the width of the common space.
+        """
+        image, text = towers_of(spec, CARD.key)
+        if image.hidden % self.params.heads:
+            raise UserError(
+                f"local.heads is {self.params.heads}, which does not divide model.hidden = {image.hidden}. Choose a divisor."
+            )
+        return JointNet(JointRegions(image, self.params), JointWords(text, self.params), image.hidden, self.params)

@@ -1,0 +1,117 @@
+"""SCAN: words attend to regions, or regions to words, and each is compared with what it attends to.
+
+A word is compared with the mean of the regions, weighted by their similarity to it (or a region with that of the words). The
+score of a text and an image is the mean of these cosines, or a smooth maximum of them.
+
+=========  ===========================  ==========================================================
+paper      code                         meaning
+=========  ===========================  ==========================================================
+v_i        ``images.values``            regions of an image, (I, R, d)
+e_j        ``texts.values``             words of a text, (T, W, d)
+lambda_1   ``inverse_temperature``      factor in the softmax of the attention
+lambda_2   ``lse_scale``                factor of the smooth maximum
+alpha      ``margin``                   margin of the hinge loss
+=========  ===========================  ==========================================================
+
+Equations (1) to (9) are `silohash.methods.local.matching.attention.scan_scores`, and (14) is
+`silohash.methods.local.matching.base.max_violation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from silohash.base.types import MethodCard
+from silohash.methods.local.base import MethodParams
+from silohash.methods.local.matching.attention import scan_scores
+from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
+from silohash.models.matching_net import MatchingNet
+from silohash.models.node_encoders import RegionEncoder, WordEncoder
+from silohash.models.nodes import Nodes
+from silohash.models.specs import ModelSpec
+
+CARD = MethodCard(
+    key="scan",
+    title="Stacked Cross Attention for Image-Text Matching",
+    authors="Kuang-Huei Lee, Xi Chen, Gang Hua, Houdong Hu, Xiaodong He",
+    venue="European Conference on Computer Vision",
+    year=2018,
+    link="https://arxiv.org/abs/1803.08024",
+    summary="Compare each word with the regions it attends to, or each region with its words. Scores pairs.",
+    supervised=False,
+    differs_from_paper=(
+        "Similarities below 0 are reduced to a tenth, as in the authors' code. The paper sets them to 0.",
+        "Texts of the same picture in a batch are not wrong partners of each other.",
+        "All wrong partners of a batch count in the first epochs, except in the preset paper.",
+        "A run trains one direction. The paper also averages the scores of a model of each direction.",
+    ),
+)
+
+INVERSE_TEMPERATURES = {"t2i": 9.0, "i2t": 4.0}
+LSE_SCALES = {"t2i": 6.0, "i2t": 20.0}
+"""Values of the paper on COCO, by direction."""
+
+
+class SCANParams(MatchingParams):
+    """Parameters of SCAN."""
+
+    direction: Literal["t2i", "i2t"] = "t2i"
+    """`t2i`: words attend to regions. `i2t`: regions attend to words."""
+    pooling: Literal["AVG", "LSE"] = "AVG"
+    """Score of an image and a text: `AVG` (mean of the cosines) or `LSE` (smooth maximum)."""
+    inverse_temperature: float | None = Field(default=None, gt=0)
+    """Factor on similarities in the softmax of the attention (lambda_1 in the paper), positive. By default 9 for `t2i` and 4
+    for `i2t`."""
+    lse_scale: float | None = Field(default=None, gt=0)
+    """Factor of the smooth maximum (lambda_2 in the paper), positive. By default 6 for `t2i` and 20 for `i2t`."""
+    word_width: int = Field(default=300, ge=1)
+    """Width of the learned vectors of words, at least 1."""
+
+    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+        **MatchingParams.without_effect,
+        "lse_scale": {"pooling": ("AVG",)},
+    }
+
+
+class SCANNet(MatchingNet):
+    """Scores by stacked cross attention.
+
+    Args:
+        image: Encoder of regions.
+        text: Encoder of words.
+        params: Parameters of the method.
+    """
+
+    def __init__(self, image: nn.Module, text: nn.Module, params: SCANParams) -> None:
+        super().__init__(image, text)
+        self.params = params
+
+    def score(self, images: Nodes, texts: Nodes) -> Tensor:
+        """Return the scores of images and texts, ``(len(images), len(texts))``."""
+        given = self.params
+        return scan_scores(
+            images.values,
+            images.mask,
+            texts.values,
+            texts.mask,
+            direction=given.direction,
+            pooling=given.pooling,
+            inverse_temperature=given.inverse_temperature or INVERSE_TEMPERATURES[given.direction],
+            lse_scale=given.lse_scale or LSE_SCALES[given.direction],
+        )
+
+
+class SCAN(Matching):
+    """Cross attention between words and regions."""
+
+    Params: ClassVar[type[MethodParams]] = SCANParams
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
+
+    def network(self, spec: ModelSpec) -> MatchingNet:
+        """Build the encoders."""
+        image, text = towers_of(spec, "scan")
+        return SCANNet(RegionEncoder(image), WordEncoder(text, word_width=self.params.word_width), self.params)

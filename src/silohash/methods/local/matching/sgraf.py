@@ -1,0 +1,232 @@
+"""SGRAF: the similarity of a word and its regions is a vector, and a graph or a filter turns these vectors into a score.
+
+Each word is compared with the regions that it attends to, and the whole text with the whole image. Each comparison gives a
+vector. SGR lets the vectors of a pair exchange values, and reads that of the whole. SAF weighs them by their importance.
+
+==========  ==============================  ==============================================================
+paper       code                            meaning
+==========  ==============================  ==============================================================
+s(x, y, W)  `Similarity`                    similarity vector of two vectors
+s^g, s^l    `SGRAFNet.similarities`         vectors of the whole, and of each word
+N           ``steps``                       number of steps of reasoning
+lambda      ``inverse_temperature``         factor in the softmax of the attention
+==========  ==============================  ==============================================================
+
+`Reasoning` is the paper's section on similarity graph reasoning, and `Filtration` that on similarity attention filtration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F  # noqa: N812  torch's usual name
+from pydantic import Field
+from torch import Tensor, nn
+
+from silohash.base.types import MethodCard
+from silohash.methods.local.base import MethodParams
+from silohash.methods.local.matching.attention import affinities, attention, contexts, fragments
+from silohash.methods.local.matching.base import Matching, MatchingParams, pooled, towers_of
+from silohash.models.matching_net import MatchingNet
+from silohash.models.node_encoders import RegionEncoder, WordEncoder, xavier_linear
+from silohash.models.nodes import Nodes
+from silohash.models.specs import ModelSpec
+
+WHOLE = "whole"
+"""Name of the vector of a whole item in `Nodes.extra`."""
+
+TEXTS_AT_ONCE = 8
+"""Number of texts that are compared with all images at once, which limits the memory for contexts."""
+
+CARD = MethodCard(
+    key="sgraf",
+    title="Similarity Reasoning and Filtration for Image-Text Matching",
+    authors="Haiwen Diao, Ying Zhang, Lin Ma, Huchuan Lu",
+    venue="AAAI",
+    year=2021,
+    link="https://arxiv.org/abs/2101.01368",
+    summary="Turn the similarities of words and regions into vectors, and reason on them. Scores pairs.",
+    supervised=False,
+    differs_from_paper=(
+        "There is no batch normalization, because the batch statistics of silos with different data cannot be averaged.",
+        "Texts of the same picture in a batch are not wrong partners of each other.",
+        "All wrong partners of a batch count in the first epochs, except in the preset paper.",
+        "A run trains SGR or SAF. The published scores of SGRAF are the mean of both.",
+        "Dropout is that of the run, on region features and word vectors.",
+    ),
+)
+
+
+class SGRAFParams(MatchingParams):
+    """Parameters of SGRAF."""
+
+    module: Literal["SGR", "SAF"] = "SGR"
+    """How similarity vectors become a score: `SGR` (graph reasoning) or `SAF` (attention filtration)."""
+    similarity_width: int = Field(default=256, ge=1)
+    """Width of the similarity vectors, at least 1."""
+    steps: int = Field(default=3, ge=1)
+    """Number of steps of graph reasoning, at least 1."""
+    inverse_temperature: float = Field(default=9.0, gt=0)
+    """Factor on similarities in the softmax of the attention (lambda), positive."""
+    word_width: int = Field(default=300, ge=1)
+    """Width of the learned vectors of words, at least 1."""
+
+    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+        **MatchingParams.without_effect,
+        "steps": {"module": ("SAF",)},
+    }
+
+
+class Whole(nn.Module):
+    """Encode an item as its nodes and a vector of the whole, their weighted mean.
+
+    Args:
+        encoder: Encoder of the nodes.
+        width: Width D of the nodes.
+    """
+
+    def __init__(self, encoder: nn.Module, width: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.local = xavier_linear(width, width)
+        self.common = xavier_linear(width, width)
+        self.weigh = xavier_linear(width, 1)
+
+    def forward(self, inputs: Tensor) -> Nodes:
+        """Return the nodes, with the vector of the whole ``(B, D)`` of length 1."""
+        nodes: Nodes = self.encoder(inputs)
+        mean = pooled(nodes.values, nodes.mask).unsqueeze(1)
+        logits = self.weigh(torch.tanh(self.local(nodes.values)) * torch.tanh(self.common(mean)))
+        weights = masked_softmax(logits.squeeze(2), nodes.mask)
+        return replace(nodes, extra={WHOLE: F.normalize((weights.unsqueeze(2) * nodes.values).sum(1), dim=1)})
+
+
+def masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
+    """Return the softmax over the last dimension, in which padding has the weight 0.
+
+    Args:
+        logits: ``(..., N)``.
+        mask: bool, which broadcasts to the logits. Where nothing is there, the weights are equal.
+    """
+    return logits.masked_fill(~mask, torch.finfo(logits.dtype).min).softmax(-1)
+
+
+class Similarity(nn.Module):
+    """The similarity of two vectors as a vector of length 1.
+
+    Args:
+        width: Width of the vectors that are compared.
+        out: Width of the similarity vector.
+    """
+
+    def __init__(self, width: int, out: int) -> None:
+        super().__init__()
+        self.project = xavier_linear(width, out)
+
+    def forward(self, one: Tensor, other: Tensor) -> Tensor:
+        """Return the similarity vectors ``(..., S)`` of vectors ``(..., D)``."""
+        return F.normalize(self.project((one - other).square()), dim=-1)
+
+
+class Reasoning(nn.Module):
+    """Similarity graph reasoning: similarity vectors exchange values in several steps.
+
+    Args:
+        width: Width S of the vectors.
+        steps: Number of steps.
+    """
+
+    def __init__(self, width: int, steps: int) -> None:
+        super().__init__()
+        self.query, self.key, self.out = (
+            nn.ModuleList(xavier_linear(width, width) for _ in range(steps)) for _ in range(3)
+        )
+
+    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
+        """Return the vector of the whole after the last step, ``(..., S)``.
+
+        Args:
+            values: ``(..., 1 + W, S)``, the vectors of the whole and of the words.
+            mask: ``(..., 1 + W)`` bool, False for padding.
+        """
+        for query, key, out in zip(self.query, self.key, self.out, strict=True):
+            edges = masked_softmax(query(values) @ key(values).mT, mask.unsqueeze(-2))
+            values = torch.relu(out(edges @ values))
+        return values[..., 0, :]
+
+
+class Filtration(nn.Module):
+    """Similarity attention filtration: similarity vectors are weighted by their importance.
+
+    Args:
+        width: Width S of the vectors.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weigh = xavier_linear(width, 1)
+
+    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
+        """Return the weighted sums, of length 1, ``(..., S)``.
+
+        Args:
+            values: ``(..., 1 + W, S)``.
+            mask: ``(..., 1 + W)`` bool, False for padding.
+        """
+        weights = F.normalize(torch.sigmoid(self.weigh(values)).squeeze(-1) * mask, p=1, dim=-1)
+        return F.normalize((weights.unsqueeze(-1) * values).sum(-2), dim=-1)
+
+
+class SGRAFNet(MatchingNet):
+    """Scores from similarity vectors.
+
+    Args:
+        image: Encoder of regions.
+        text: Encoder of words.
+        width: Width D of the common space.
+        params: Parameters of the method.
+    """
+
+    def __init__(self, image: nn.Module, text: nn.Module, width: int, params: SGRAFParams) -> None:
+        super().__init__(Whole(image, width), Whole(text, width))
+        size = params.similarity_width
+        self.inverse_temperature = params.inverse_temperature
+        self.local = Similarity(width, size)
+        self.common = Similarity(width, size)
+        self.reduce: nn.Module = Reasoning(size, params.steps) if params.module == "SGR" else Filtration(size)
+        self.out = xavier_linear(size, 1)
+
+    def similarities(self, images: Nodes, texts: Nodes) -> Tensor:
+        """Return the similarity vectors of all texts and images, of the whole and of each word, ``(T, I, 1 + W, S)``."""
+        words, regions = fragments(texts.values, texts.mask), fragments(images.values, images.mask)
+        affinity = affinities(words, regions)[0]
+        weights = attention(affinity, texts.mask, images.mask, "t2i", self.inverse_temperature)
+        found = F.normalize(contexts(weights, regions.values, "t2i"), dim=-1)
+        local = self.local(texts.values.unsqueeze(2), found).transpose(1, 2)
+        common = self.common(texts.extra[WHOLE].unsqueeze(1), images.extra[WHOLE].unsqueeze(0))
+        return torch.cat([common.unsqueeze(2), local], 2)
+
+    def score(self, images: Nodes, texts: Nodes) -> Tensor:
+        """Return the scores of images and texts in (0, 1), ``(len(images), len(texts))``."""
+        parts = []
+        for start in range(0, len(texts), TEXTS_AT_ONCE):
+            some = texts.take(slice(start, start + TEXTS_AT_ONCE))
+            mask = F.pad(some.mask, (1, 0), value=True).unsqueeze(1)
+            parts.append(torch.sigmoid(self.out(self.reduce(self.similarities(images, some), mask))).squeeze(-1))
+        return torch.cat(parts).T
+
+
+class SGRAF(Matching):
+    """Similarity vectors of words and regions."""
+
+    Params: ClassVar[type[MethodParams]] = SGRAFParams
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
+
+    def network(self, spec: ModelSpec) -> MatchingNet:
+        """Build the encoders and the networks on similarity vectors."""
+        image, text = towers_of(spec, CARD.key)
+        words = WordEncoder(text, word_width=self.params.word_width)
+        return SGRAFNet(RegionEncoder(image), words, image.hidden, self.params)

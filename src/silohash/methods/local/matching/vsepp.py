@@ -1,0 +1,104 @@
+"""VSE++: one vector per image and one per text, trained with the hardest wrong partner of each batch.
+
+The vector of an image is the mean of its regions in the common space, and that of a text is the mean of the states of a GRU.
+The score is their cosine.
+
+==========  ==========================  =====================================================
+paper       code                        meaning
+==========  ==========================  =====================================================
+f(i)        `VSENet.image`              vector of an image, length 1
+g(c)        `VSENet.text`               vector of a text, length 1
+s(i, c)     `VSENet.score`              their cosine
+alpha       ``margin``                  margin of the hinge loss
+==========  ==========================  =====================================================
+
+Equations (4) and (6) are `silohash.methods.local.matching.base.max_violation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch.nn.functional as F  # noqa: N812  torch's usual name
+from pydantic import Field
+from torch import Tensor, nn
+
+from silohash.base.types import MethodCard
+from silohash.methods.local.base import MethodParams
+from silohash.methods.local.matching.base import Matching, MatchingParams, pooled, towers_of
+from silohash.models.matching_net import MatchingNet
+from silohash.models.node_encoders import RegionEncoder, WordEncoder
+from silohash.models.nodes import Nodes
+from silohash.models.specs import ModelSpec
+
+CARD = MethodCard(
+    key="vsepp",
+    title="VSE++: Improving Visual-Semantic Embeddings with Hard Negatives",
+    authors="Fartash Faghri, David J. Fleet, Jamie Ryan Kiros, Sanja Fidler",
+    venue="British Machine Vision Conference",
+    year=2018,
+    link="https://arxiv.org/abs/1707.05612",
+    summary="Compare one vector per image with one per text, and learn from the hardest wrong partner. Scores pairs.",
+    supervised=False,
+    differs_from_paper=(
+        "The vector of an image is the mean of its given regions. The paper fine-tunes a convolutional network.",
+        "The vector of a text is the mean state of a GRU in both directions. The paper takes the last state of one.",
+        "Texts of the same picture in a batch are not wrong partners of each other.",
+        "All wrong partners of a batch count in the first epochs, except in the preset paper.",
+    ),
+)
+
+
+class VSEParams(MatchingParams):
+    """Parameters of VSE++."""
+
+    word_width: int = Field(default=300, ge=1)
+    """Width of the learned vectors of words, at least 1."""
+
+
+class Pooled(nn.Module):
+    """Encode an item as the mean of its nodes, scaled to length 1: a single node.
+
+    Args:
+        encoder: Encoder of the nodes.
+    """
+
+    def __init__(self, encoder: RegionEncoder | WordEncoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, inputs: Tensor) -> Nodes:
+        """Return one node per item."""
+        nodes = self.encoder(inputs)
+        vectors = F.normalize(pooled(nodes.values, nodes.mask), dim=1)
+        return Nodes(vectors.unsqueeze(1), nodes.mask.any(1, keepdim=True))
+
+
+class VSENet(MatchingNet):
+    """One vector per image and per text.
+
+    Args:
+        image: Encoder of regions.
+        text: Encoder of words.
+    """
+
+    def __init__(self, image: RegionEncoder, text: WordEncoder) -> None:
+        super().__init__(Pooled(image), Pooled(text))
+
+    def score(self, images: Nodes, texts: Nodes) -> Tensor:
+        """Return the cosines of images and texts, ``(len(images), len(texts))``."""
+        return images.values[:, 0] @ texts.values[:, 0].T
+
+
+class VSEpp(Matching):
+    """One vector per item, compared by the cosine."""
+
+    Params: ClassVar[type[MethodParams]] = VSEParams
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
+
+    def network(self, spec: ModelSpec) -> MatchingNet:
+        """Build the encoders."""
+        image, text = towers_of(spec, "vsepp")
+        words = WordEncoder(text, word_width=self.params.word_width, normalize=False)
+        return VSENet(RegionEncoder(image, normalize=False), words)

@@ -1,0 +1,233 @@
+"""VSRN: regions reason on each other, and a recurrent network reads them into one vector, which also generates a caption.
+
+Residual graph convolutions relate the regions of a picture. A GRU reads them in turn, and its last state is the vector of
+the picture, which is compared with that of a text. A second GRU learns to generate the text from the vector of its picture.
+
+==========  ==========================  ==============================================================
+paper       code                        meaning
+==========  ==========================  ==============================================================
+R           `Relation`                  affinities of regions
+V*          `Relation`                  regions after a residual graph convolution
+m_k         `ReasonedRegions`           state of the GRU after k regions
+L_G         `caption_loss`              negative log-likelihood of the words
+==========  ==========================  ==============================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F  # noqa: N812  torch's usual name
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence
+
+from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
+from silohash.methods.local.base import MethodParams, SiloState
+from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
+from silohash.methods.local.matching.saem import one_node
+from silohash.models.matching_net import MatchingNet
+from silohash.models.node_encoders import RegionEncoder
+from silohash.models.nodes import Nodes, split_words
+from silohash.models.specs import ModelSpec, TowerSpec
+
+CARD = MethodCard(
+    key="vsrn",
+    title="Visual Semantic Reasoning for Image-Text Matching",
+    authors="Kunpeng Li, Yulun Zhang, Kai Li, Yuanyuan Li, Yun Fu",
+    venue="ICCV",
+    year=2019,
+    link="https://arxiv.org/abs/1909.02701",
+    summary="One vector per image, from regions that reason on each other, and one per text. Scores pairs.",
+    supervised=False,
+    differs_from_paper=(
+        "Residuals have a learned factor per dimension that starts at 0, in place of batch normalization, because the batch "
+        "statistics of silos with different data cannot be averaged.",
+        "The generated text starts from the vector of the picture. In the paper, it also attends to the regions.",
+        "Texts of the same picture in a batch are not wrong partners of each other.",
+        "All wrong partners of a batch count in the first epochs, except in the preset paper.",
+    ),
+)
+
+
+class VSRNParams(MatchingParams):
+    """Parameters of VSRN."""
+
+    layers: int = Field(default=4, ge=1)
+    """Number of residual graph convolutions, at least 1."""
+    caption_weight: float = Field(default=1.0, ge=0)
+    """Weight of the loss of the generated text, at least 0. At 0 no text is generated."""
+    word_width: int = Field(default=300, ge=1)
+    """Width of the learned vectors of words, at least 1."""
+
+
+class Relation(nn.Module):
+    """A residual graph convolution: each region adds what it receives from all regions.
+
+    Args:
+        width: Width D of the regions.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.ask, self.answer, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
+        self.factor = nn.Parameter(torch.zeros(width))
+
+    def forward(self, values: Tensor, mask: Tensor) -> Tensor:
+        """Return the regions after the convolution, ``(B, R, D)``, zero for padding.
+
+        Args:
+            values: ``(B, R, D)``.
+            mask: ``(B, R)`` bool.
+
+        Source: Li et al., equations (2) and (3).
+        """
+        there = mask.unsqueeze(2)
+        affinity = self.ask(values) @ (self.answer(values) * there).mT
+        received = affinity @ (self.value(values) * there) / mask.sum(1).clamp(min=1)[:, None, None]
+        found: Tensor = (self.factor * self.out(received) + values) * there
+        return found
+
+
+def last_states(gru: nn.GRU, values: Tensor, mask: Tensor) -> Tensor:
+    """Return the state of a GRU after the last vector of each item, ``(B, hidden)``.
+
+    Args:
+        gru: One layer in one direction.
+        values: ``(B, N, D)``. Padding follows the vectors of an item.
+        mask: ``(B, N)`` bool, False for padding. An item without vectors is read as one.
+    """
+    lengths = mask.sum(1).clamp(min=1).cpu()
+    state: Tensor = gru(pack_padded_sequence(values, lengths, batch_first=True, enforce_sorted=False))[1][0]
+    return state
+
+
+class ReasonedRegions(nn.Module):
+    """Encode a picture as one vector of length 1: the last state of a GRU over regions that have reasoned on each other.
+
+    Args:
+        spec: The tower of images. Its dropout applies to the features.
+        layers: Number of graph convolutions.
+    """
+
+    def __init__(self, spec: TowerSpec, layers: int) -> None:
+        super().__init__()
+        self.encoder = RegionEncoder(spec, normalize=False)
+        self.relations = nn.ModuleList(Relation(spec.hidden) for _ in range(layers))
+        self.gru = nn.GRU(spec.hidden, spec.hidden, batch_first=True)
+
+    def forward(self, regions: Tensor) -> Nodes:
+        """Return one node per picture."""
+        nodes = self.encoder(regions)
+        values = nodes.values
+        for relation in self.relations:
+            values = relation(values, nodes.mask)
+        return one_node(last_states(self.gru, F.normalize(values, dim=2), nodes.mask).float(), nodes.mask)
+
+
+class LastWord(nn.Module):
+    """Encode a text as one vector of length 1: the last state of a GRU over its words.
+
+    Args:
+        spec: The tower of texts. Its dropout applies to the vectors of words.
+        word_width: Width of the learned vectors of words.
+    """
+
+    def __init__(self, spec: TowerSpec, word_width: int) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(spec.dropout)
+        self.words = nn.Embedding(int(spec.settings["words"]), word_width)
+        self.gru = nn.GRU(word_width, spec.hidden, batch_first=True)
+
+    def forward(self, words: Tensor) -> Nodes:
+        """Return one node per text."""
+        numbers, _ = split_words(words)
+        mask = numbers >= 0
+        vectors = self.dropout(self.words(numbers.clamp(min=0)))
+        return one_node(last_states(self.gru, vectors, mask).float(), mask)
+
+
+class Captions(nn.Module):
+    """Generate a text from the vector of its picture.
+
+    Args:
+        words: Number of words.
+        word_width: Width of the vectors of words.
+        width: Width D of the vectors of pictures.
+    """
+
+    def __init__(self, words: int, word_width: int, width: int) -> None:
+        super().__init__()
+        self.words = nn.Embedding(words, word_width)
+        self.gru = nn.GRU(word_width, width, batch_first=True)
+        self.out = nn.Linear(width, words)
+
+    def forward(self, pictures: Tensor, numbers: Tensor) -> Tensor:
+        """Return the mean negative log-likelihood of the words of each text, ``(B,)``, given those before.
+
+        Args:
+            pictures: ``(B, D)``.
+            numbers: ``(B, W)`` int64, words of the texts; padding is negative.
+        """
+        states, _ = self.gru(self.words(numbers[:, :-1].clamp(min=0)), pictures.unsqueeze(0).contiguous())
+        return caption_loss(self.out(states).float(), numbers[:, 1:])
+
+
+def caption_loss(logits: Tensor, numbers: Tensor) -> Tensor:
+    """Return the mean negative log-likelihood of the words of each text, ``(B,)``; 0 for a text without words.
+
+    Args:
+        logits: ``(B, W, V)``.
+        numbers: ``(B, W)`` int64; padding is negative and does not count.
+
+    Source: Li et al., equation (9), as a mean over words.
+    """
+    there = numbers >= 0
+    losses = F.cross_entropy(logits.mT, numbers.clamp(min=0), reduction="none")
+    return (losses * there).sum(1) / there.sum(1).clamp(min=1)
+
+
+class VSRNNet(MatchingNet):
+    """Cosines of one vector per item.
+
+    Args:
+        image: The tower of images.
+        text: The tower of texts.
+        params: Parameters of the method.
+    """
+
+    def __init__(self, image: TowerSpec, text: TowerSpec, params: VSRNParams) -> None:
+        super().__init__(ReasonedRegions(image, params.layers), LastWord(text, params.word_width))
+        if params.caption_weight:
+            self.captions = Captions(int(text.settings["words"]), params.word_width, image.hidden)
+
+    def score(self, images: Nodes, texts: Nodes) -> Tensor:
+        """Return the cosines of images and texts, ``(len(images), len(texts))``."""
+        return images.values[:, 0] @ texts.values[:, 0].T
+
+    def extras(self, images: Nodes, texts: Nodes, batch: PairBatch) -> Mapping[str, Tensor]:
+        """Return the loss of the generated text of each pair, ``(B,)``, if texts are generated."""
+        if not hasattr(self, "captions") or batch.text is None:
+            return {}
+        return {"caption": self.captions(images.values[:, 0], split_words(batch.text)[0])}
+
+
+class VSRN(Matching):
+    """Reasoning on regions, and one vector per item."""
+
+    Params: ClassVar[type[MethodParams]] = VSRNParams
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
+
+    def network(self, spec: ModelSpec) -> MatchingNet:
+        """Build the encoders and the generator of texts."""
+        return VSRNNet(*towers_of(spec, CARD.key), self.params)
+
+    def extra_terms(self, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
+        """Return the loss of the generated texts, summed over the pairs like the hinge loss."""
+        if "caption" not in outputs.extra:
+            return {}
+        return {
+            "caption": (self.params.caption_weight, outputs.extra["caption"][batch.has_image & batch.has_text].sum())
+        }

@@ -1,0 +1,200 @@
+"""Deep cross-modal hashing: two networks learn codes whose inner products follow the labels.
+
+Pairs of items that share a label should agree in most bits, other pairs should not. Each network is compared with the
+*stored* outputs of the other modality for all of the silo's items, so that a step covers ``B x N`` pairs with only
+``B`` forward passes.
+
+=========  =======================  ==================================================
+paper      code                     meaning
+=========  =======================  ==================================================
+F, G       ``buffers["image"]``,    stored outputs of the image and the text network,
+           ``buffers["text"]``      ``(N, K)``
+B          ``buffers["code"]``      ``sign(F + G)``, ``(N, K)``, target of both networks
+S          `similarity`             1 where two items share a label
+Theta      ``0.5 * F @ G.T``        half the inner products
+gamma      ``quantization_weight``  weight of the quantization loss
+eta        ``balance_weight``       weight of the bit-balance loss
+=========  =======================  ==================================================
+
+Equation (2), which is equation (1) with one code for both modalities, is `pair_likelihood` + `quantization` + `balance`.
+`pair_contrast` is an optional addition that is not in the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
+from silohash.methods.local.base import (
+    EpochRules,
+    MethodParams,
+    SiloData,
+    SiloState,
+    draw_anchors,
+    joint_codes,
+    partner_outputs,
+    store_all,
+    store_batch,
+    tower_steps,
+)
+from silohash.methods.local.losses import balance, pair_contrast, quantization
+from silohash.methods.local.stored_pairs import collapse_warnings, labels_and_share, stored_likelihood
+from silohash.models.specs import ModelSpec
+from silohash.models.towers import HashNet
+
+CARD = MethodCard(
+    key="dcmh",
+    title="Deep Cross-Modal Hashing",
+    authors="Qing-Yuan Jiang, Wu-Jun Li",
+    venue="CVPR",
+    year=2017,
+    link="https://arxiv.org/abs/1602.02255",
+    summary="Fit the inner products of image and text codes to shared labels, using stored outputs of all items.",
+    supervised=True,
+    keeps=("outputs of both networks for all of its items, within a round",),
+    differs_from_paper=(
+        "Image and text steps alternate per batch instead of per epoch.",
+        "Stored outputs are computed by the networks at the start of every round. In the authors' code they start as noise.",
+        "An epoch is a pass over the data, and the optimizers keep their state for a round, except in the preset paper. "
+        "There, each batch is drawn from all items, as in the paper, and the optimizers start with a new state in every "
+        "epoch. The authors use gradient descent without momentum, which has no state. With Adam and the weights of the "
+        "paper, codes stay near zero if the state is kept. The order of the steps and the start of the stored outputs "
+        "made no such difference.",
+        "Weights start with PyTorch's defaults. The authors draw those of the hash layers and of the text network with a "
+        "standard deviation of 0.01, from which codes stay near zero for longer.",
+        "Losses are means over pairs and bits, which suits silos of all sizes, except in the preset paper.",
+        "Bits are balanced over each batch instead of over all items, except in the preset paper.",
+        "Similar and dissimilar pairs have the same total weight, except in the preset paper.",
+        "Similarity is graded by the share of common labels, except in the preset paper.",
+        "An optional contrastive loss ranks an item's own partner higher, and costs a few points of mAP by labels.",
+    ),
+)
+
+
+class DCMHParams(MethodParams):
+    """Parameters of DCMH."""
+
+    quantization_weight: float = Field(default=0.1, ge=0)
+    """Weight of the quantization loss (gamma in the paper), which pulls real-valued outputs towards their signs, at
+    least 0."""
+    balance_weight: float = Field(default=0.1, ge=0)
+    """Weight of the bit-balance loss (eta in the paper), which pulls the mean of each bit towards zero, at least 0."""
+    similarity: Literal["any", "graded"] = "graded"
+    """Similarity of two items: `any` (1 if they share a label, else 0) or `graded` (the cosine of their label
+    vectors)."""
+    class_balance: bool = True
+    """Give similar and dissimilar pairs the same total weight, regardless of how many there are of each."""
+    normalization: Literal["mean", "paper"] = "mean"
+    """`mean`: losses are means over pairs and bits. `paper`: sums divided by the silo's number of items and the
+    batch size."""
+    pair_weight: float = Field(default=0.0, ge=0)
+    """Weight of a contrastive loss between the two codes of the same item, at least 0. At 0 it is off, as in the
+    paper."""
+    pair_temperature: float = Field(default=0.2, gt=0)
+    """Temperature of the contrastive loss, positive. Lower values emphasize the closest wrong partners."""
+    fresh_optimizers: bool = False
+    """Reset the state of the optimizers at the start of each epoch instead of each round. The authors' optimizer has no
+    state."""
+    independent_batches: bool = False
+    """Draw each batch from all items, as in the paper, instead of passing over the items once per epoch."""
+    anchors: int = Field(default=1024, ge=1)
+    """Number of stored items that each batch is compared with, at least 1. A new random subset is drawn each epoch."""
+
+
+class DCMH:
+    """Deep cross-modal hashing, for one or two modalities.
+
+    With one modality, the network is compared with its own stored outputs.
+    """
+
+    Params: ClassVar[type[MethodParams]] = DCMHParams
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "recommended": {},
+        "paper": {
+            "quantization_weight": 1.0,
+            "balance_weight": 1.0,
+            "similarity": "any",
+            "class_balance": False,
+            "normalization": "paper",
+            "pair_weight": 0.0,
+            "fresh_optimizers": True,
+            "independent_batches": True,
+            "anchors": 1_000_000,
+        },
+    }
+    needs_labels: ClassVar[bool] = True
+
+    def __init__(self, params: DCMHParams) -> None:
+        self.params = params
+
+    @property
+    def epoch_rules(self) -> EpochRules:
+        """How a silo trains for an epoch."""
+        return EpochRules(
+            fresh_optimizers=self.params.fresh_optimizers, independent_batches=self.params.independent_batches
+        )
+
+    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
+        """Build towers without an activation after the hash layer."""
+        return HashNet(spec, bits)
+
+    def steps(self, model: nn.Module) -> Sequence[Step]:
+        """Return the image step, then the text step."""
+        return tower_steps(model)
+
+    def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
+        """Store both networks' outputs of all items, the labels, and the share of similar pairs."""
+        state.buffers = labels_and_share(data, graded=self.params.similarity == "graded")
+        store_all(model, data, state)
+        self.end_epoch(model, data, state)
+
+    def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
+        """Return the likelihood, quantization and balance terms of one network. Source: equation (2)."""
+        (modality,) = step.modalities
+        codes, rows = outputs.code[modality], batch.row
+        present = batch.has(modality)
+        if not bool(present.all()):
+            codes, rows = codes[present], rows[present]
+        if not len(rows):
+            return {}
+        anchors = state.buffers["anchors"]
+        stored = partner_outputs(state, modality, anchors)
+        graded, balanced = self.params.similarity == "graded", self.params.class_balance
+        likelihood = stored_likelihood(codes, stored, rows, anchors, state, graded=graded, balanced=balanced)
+        drift = quantization(codes, state.buffers["code"][rows])
+        if self.params.normalization == "mean":
+            terms = self._terms(likelihood.mean(), drift.mean(), balance(codes).mean())
+            if self.params.pair_weight and len(rows) > 1:
+                partners = partner_outputs(state, modality, rows)
+                contrast = pair_contrast(codes, partners, self.params.pair_temperature)
+                terms["pair"] = (self.params.pair_weight, contrast.mean())
+            return terms
+        pairs = len(anchors) * len(rows)
+        rest = state.buffers[modality].sum(0) - state.buffers[modality][rows].sum(0)
+        return self._terms(likelihood.sum() / pairs, drift.sum() / pairs, (rest + codes.sum(0)).square().sum() / pairs)
+
+    def _terms(self, likelihood: Tensor, drift: Tensor, imbalance: Tensor) -> Terms:
+        return {
+            "likelihood": (1.0, likelihood),
+            "quantization": (self.params.quantization_weight, drift),
+            "balance": (self.params.balance_weight, imbalance),
+        }
+
+    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
+        """Store the outputs of the batch."""
+        (modality,) = step.modalities
+        store_batch(modality, outputs, batch, state)
+
+    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
+        """Set ``B = sign(F + G)`` and draw the stored items for the next epoch."""
+        state.buffers["code"] = joint_codes(state)
+        draw_anchors(data, state, self.params.anchors)
+
+    def warnings(self, terms: Mapping[str, float]) -> list[str]:
+        """Return a warning if the codes collapse, unless classes are balanced."""
+        remedy = "Lower balance_weight, raise the learning rate, or use the preset recommended."
+        return collapse_warnings(terms, balanced=self.params.class_balance, remedy=remedy)

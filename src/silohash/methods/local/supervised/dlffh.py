@@ -1,0 +1,269 @@
+"""Deep label feature fusion hashing: codes are computed from the features of an item and from a network over its labels.
+
+Each modality has a feature network and a label network. Their outputs are concatenated, and a hash branch and a label branch
+follow. The objective is that of DCMH plus the squared error of the label branch.
+
+In the paper, queries and database items are hashed with their true labels, from which the relevance of the results is
+computed too (``oracle-labels``). By default the labels are predicted instead (``label-free``), by an auxiliary head on the
+features before the fusion. In training, the label network then receives the predictions for a random part of the items, so
+that it learns to use them.
+
+============  =================================  ==========================================================
+paper         code                               meaning
+============  =================================  ==========================================================
+U, V          ``buffers["image"]``,              stored outputs of the hash branches, ``(N, K)``
+              ``buffers["text"]``
+H             ``buffers["code"]``                ``sign(U + V)``, ``(N, K)``
+L             ``batch.labels``                   labels, ``(B, C)``
+L^x, L^y      ``sigmoid`` of `LABELS`            outputs of the label branches, ``(B, C)``
+Phi           ``0.5 * U @ V.T``                  half the inner products
+J_s           `pair_likelihood`                  equation (3)
+J_l           `label_error`                      equation (4)
+J_q           `quantization` and `balance`       equation (5)
+gamma         ``label_weight``                   weight of J_l
+eta           ``quantization_weight``,           weight of J_q
+              ``balance_weight``
+============  =================================  ==========================================================
+
+Equation (6) is the sum. Its gradients are equations (7) to (10), and the update of H is equation (12). The predictions,
+`AUXILIARY`, and their term are not in the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import torch
+import torch.nn.functional as F  # noqa: N812  torch's usual name
+from pydantic import Field
+from torch import Tensor, nn
+
+from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Side, Step, Terms
+from silohash.methods.local.base import MethodParams, SiloState
+from silohash.methods.local.supervised.dcmh import DCMH, DCMHParams
+from silohash.models.specs import ModelSpec
+from silohash.models.towers import HashNet, Tower
+
+CARD = MethodCard(
+    key="dlffh",
+    title="Deep Label Feature Fusion Hashing for Cross-Modal Retrieval",
+    authors="Dongxiao Ren, Weihua Xu, Zhonghua Wang, Qinxiu Sun",
+    venue="IEEE Access",
+    year=2022,
+    link="https://doi.org/10.1109/ACCESS.2022.3208147",
+    summary="Fuse the features of an item with a network over its labels, and fit the codes to shared labels as DCMH does.",
+    supervised=True,
+    keeps=("outputs of both networks for all of its items, within a round",),
+    differs_from_paper=(
+        "Labels are predicted from the features of an item, for queries and for database items (label-free). In the paper, "
+        "and with the preset paper, both are hashed with their true labels (oracle-labels). The relevance of results is "
+        "computed from the same labels, so even a query whose picture or text is noise finds the right items. Such figures "
+        "do not apply to real searches, and they are marked as oracle figures.",
+        "The labels are predicted by an auxiliary head on the features, except in the preset paper. In training, the label "
+        "network receives the predictions for half of the items, and the true labels for the others.",
+        "The label losses leave out items without a label.",
+        "The feature networks are those of the run, and label networks have the width of their features. In the paper, all "
+        "features are 4,096 wide. The image network is a pretrained CNN-F, and the text network has a layer of 8,192 units "
+        "before its features.",
+        "Image and text steps alternate per batch instead of per epoch.",
+        "An epoch is a pass over the items, except in the preset paper, where each batch is drawn from all items.",
+        "Stored outputs are computed by the networks at the start of every round.",
+        "Losses are means over pairs, bits and labels, except in the preset paper.",
+        "Bits are balanced over each batch instead of over all items, except in the preset paper.",
+        "Similar and dissimilar pairs have the same total weight, except in the preset paper.",
+        "Similarity is graded by the share of common labels, except in the preset paper.",
+    ),
+)
+
+LABELS, AUXILIARY = "labels", "auxiliary"
+"""Outputs of the label branch and of the auxiliary head, in `Outputs.extra` under ``MODALITY/NAME``, ``(B, C)`` logits."""
+
+LabelInput: TypeAlias = Literal["label-free", "db-labels", "oracle-labels", "no-label-net"]
+
+SIDES_WITH_LABELS: Mapping[LabelInput, tuple[Side, ...]] = {
+    "label-free": (),
+    "db-labels": ("database",),
+    "oracle-labels": ("query", "database"),
+    "no-label-net": (),
+}
+"""The sides of a search whose items are encoded with their true labels."""
+
+
+PREDICTING: tuple[LabelInput, ...] = ("label-free", "db-labels")
+"""The inputs for which labels are predicted."""
+
+
+class DLFFHParams(DCMHParams):
+    """Parameters of DLFFH."""
+
+    labels: LabelInput = "label-free"
+    """Input of the label networks for queries and database items: `label-free` (labels predicted from the features),
+    `db-labels` (true labels of database items and predicted labels of queries), `oracle-labels` (true labels of both, as in
+    the paper; the figures then do not apply to real searches), or `no-label-net` (no label networks and no fusion; DLFFH-1
+    in the paper)."""
+    label_weight: float = Field(default=1.0, ge=0)
+    """Weight of the squared error of the label branch (gamma in the paper), at least 0. At 0 the label branch is
+    left out (DLFFH-2 in the paper)."""
+    quantization_weight: float = Field(default=0.1, ge=0)
+    """Weight of the quantization loss (eta in the paper), which pulls real-valued outputs towards their signs, at
+    least 0."""
+    balance_weight: float = Field(default=0.1, ge=0)
+    """Weight of the bit-balance loss (eta in the paper), which pulls the mean of each bit towards zero, at least 0."""
+    auxiliary_weight: float = Field(default=1.0, ge=0)
+    """Weight of the cross-entropy of the predicted labels, at least 0. At 0 they are not trained."""
+    sampling: float = Field(default=0.5, ge=0, le=1)
+    """Probability in training that the label network receives the predicted labels of an item instead of the true ones,
+    from 0 to 1. At 0 it never learns to use predictions."""
+
+    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+        "auxiliary_weight": {"labels": ("oracle-labels", "no-label-net")},
+        "sampling": {"labels": ("oracle-labels", "no-label-net")},
+    }
+
+
+def label_error(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the squared differences between predicted and true labels, ``(B, C)``.
+
+    Args:
+        logits: ``(B, C)``, outputs of the label branch before the sigmoid.
+        labels: ``(B, C)`` multi-hot.
+
+    Source: Ren et al., equation (4).
+    """
+    return (torch.sigmoid(logits) - labels).square()
+
+
+class FusionNet(HashNet):
+    """Towers that concatenate the features of an item with the outputs of a network over its labels.
+
+    Besides the backbone and the hash layer, a tower has a label network ``labels``, a label branch ``branch``, and an
+    auxiliary head ``auxiliary``, which predicts labels from the features. The hash layer and the label branch take the fused
+    features.
+
+    Args:
+        spec: The structure of the model.
+        bits: Code length K.
+        params: Parameters of the method, which decide which of these parts a tower has.
+    """
+
+    def __init__(self, spec: ModelSpec, bits: int, params: DLFFHParams) -> None:
+        super().__init__(spec, bits)
+        self.params = params
+        for modality in self.modalities:
+            tower, width = self.tower(modality), spec.towers[modality].hidden
+            fused = width
+            if params.labels != "no-label-net":
+                fused = 2 * width
+                layers = nn.Linear(spec.classes, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()
+                tower.add_module("labels", nn.Sequential(*layers))
+            if params.labels in PREDICTING:
+                tower.add_module("auxiliary", nn.Linear(width, spec.classes))
+            tower.hash = nn.Linear(fused, bits)
+            if params.label_weight:
+                tower.add_module("branch", nn.Linear(fused, spec.classes))
+
+    def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
+        """Return the outputs of the towers. If the batch has labels, they include those of the label heads."""
+        outputs = super().forward(batch, modalities)
+        if batch.labels is None:
+            return outputs
+        extra: dict[str, Tensor] = {}
+        for modality, fused in outputs.feature.items():
+            tower = self.tower(modality)
+            if hasattr(tower, "branch"):
+                extra[f"{modality}/{LABELS}"] = tower.get_submodule("branch")(fused).float()
+            if hasattr(tower, "auxiliary"):
+                head = tower.get_submodule("auxiliary")
+                extra[f"{modality}/{AUXILIARY}"] = head(fused[:, : fused.shape[1] // 2]).float()
+        return replace(outputs, extra={**outputs.extra, **extra})
+
+    def run_tower(self, modality: Modality, values: Tensor, batch: PairBatch) -> tuple[Tensor, Tensor]:
+        """Return the fused features ``(B, 2H)`` and the outputs of the hash branch ``(B, K)``."""
+        tower = self.tower(modality)
+        feature = tower.features(values)
+        if hasattr(tower, "labels"):
+            labels = self.label_input(tower, feature, batch.labels)
+            feature = torch.cat([feature, tower.get_submodule("labels")(labels)], dim=1)
+        return feature, tower.hash(feature)
+
+    def label_input(self, tower: Tower, feature: Tensor, labels: Tensor | None) -> Tensor:
+        """Return the input of a tower's label network, ``(B, C)``.
+
+        With ``oracle-labels`` it is the true labels. Otherwise it is the predicted labels, except for two kinds of items
+        that have labels: in training a random part of them, and in encoding with ``db-labels`` the items of the database.
+
+        Args:
+            tower: The tower.
+            feature: ``(B, H)``, from which labels are predicted. In training, the label network sends it no gradient.
+            labels: ``(B, C)`` multi-hot, or None.
+        """
+        if self.params.labels == "oracle-labels":
+            assert labels is not None  # noqa: S101  the training has labels, and encoders pass them (`label_sides`)
+            return labels
+        predicted = torch.sigmoid(tower.get_submodule("auxiliary")(feature).float())
+        if labels is None or not (self.training or self.params.labels == "db-labels"):
+            return predicted
+        known = labels.any(1)
+        if self.training:
+            known = known & (torch.rand(len(labels), device=labels.device) >= self.params.sampling)
+        return torch.where(known.unsqueeze(1), labels, predicted.detach())
+
+
+class DLFFH(DCMH):
+    """Deep label feature fusion hashing, for one or two modalities.
+
+    With one modality, the network is compared with its own stored outputs.
+    """
+
+    Params: ClassVar[type[MethodParams]] = DLFFHParams
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "recommended": {},
+        "paper": {
+            "labels": "oracle-labels",
+            "label_weight": 1.0,
+            "quantization_weight": 0.1,
+            "balance_weight": 0.1,
+            "similarity": "any",
+            "class_balance": False,
+            "normalization": "paper",
+            "pair_weight": 0.0,
+            "independent_batches": True,
+            "anchors": 1_000_000,
+        },
+    }
+
+    params: DLFFHParams
+
+    def __init__(self, params: DLFFHParams) -> None:
+        super().__init__(params)
+
+    @property
+    def label_sides(self) -> tuple[Side, ...]:
+        """The sides of a search whose items are encoded with their true labels."""
+        return SIDES_WITH_LABELS[self.params.labels]
+
+    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
+        """Build towers with label networks."""
+        return FusionNet(spec, bits, self.params)
+
+    def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
+        """Return the terms of DCMH, of the label branch and of the predicted labels. Source: equation (6)."""
+        terms = super().terms(step, outputs, batch, state)
+        if not terms:
+            return {}
+        assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
+        (modality,) = step.modalities
+        rows = batch.has(modality) & batch.labels.any(1)
+        labels = batch.labels[rows]
+        logits = {name: outputs.extra.get(f"{modality}/{name}") for name in (LABELS, AUXILIARY)}
+        branch, auxiliary = logits[LABELS], logits[AUXILIARY]
+        if branch is not None:
+            count = len(state.buffers["anchors"]) * int(batch.has(modality).sum())
+            count = count if self.params.normalization == "paper" else max(labels.numel(), 1)
+            terms["labels"] = (self.params.label_weight, label_error(branch[rows], labels).sum() / count)
+        if auxiliary is not None and self.params.auxiliary_weight:
+            loss = F.binary_cross_entropy_with_logits(auxiliary[rows], labels, reduction="sum")
+            terms["auxiliary"] = (self.params.auxiliary_weight, loss / max(labels.numel(), 1))
+        return terms

@@ -1,0 +1,242 @@
+"""Deep supervised cross-modal retrieval: images and texts share their last layers, which a linear classifier supervises.
+
+The towers end in the same linear layer, so both modalities are represented in one space, and a linear layer predicts the
+labels of an item from either representation. Inner products of the representations follow the labels, and the two
+representations of an item should be equal. The representations are real numbers. Their deviations from the mean of the
+modality have the signs of the code.
+
+=========  =========================  ==================================================================
+paper      code                       meaning
+=========  =========================  ==================================================================
+u, v       ``Outputs.extra``          representations of images and texts, ``(B, K)``, under `COMMON`
+P u        ``Outputs.extra``          predicted labels, ``(B, C)``, under `LABELS`
+y          ``batch.labels``           labels, ``(B, C)``
+Gamma      ``scale * cosines``        half the cosines
+S          `similarity`               1 where two items share a label
+J1         `distance` to the labels   classification
+J2         `cosine_likelihood`        similarity within each modality and between the two
+J3         `distance` of u and v      equal representations of an item
+alpha      ``similarity_weight``      weight of J2
+beta       ``pair_weight``            weight of J3
+=========  =========================  ==================================================================
+
+The symbols are those of the authors' code, whose objective is J1 + alpha J2 + beta J3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import combinations_with_replacement
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F  # noqa: N812  torch's usual name
+from pydantic import Field
+from torch import Tensor, nn
+
+from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms, UserError
+from silohash.methods.local.base import MethodParams, SiloData, SiloState, joint_step, outputs_of
+from silohash.methods.local.default_hooks import DefaultHooks
+from silohash.methods.local.losses import similarity
+from silohash.models.specs import ModelSpec
+from silohash.models.towers import Adapted, HashNet
+
+CARD = MethodCard(
+    key="dscmr",
+    title="Deep Supervised Cross-Modal Retrieval",
+    authors="Liangli Zhen, Peng Hu, Xu Wang, Dezhong Peng",
+    venue="CVPR",
+    year=2019,
+    link="https://github.com/penghu-cs/DSCMR",
+    summary="Represent images and texts by shared layers over both towers, supervised by a linear classifier; real-valued.",
+    supervised=True,
+    differs_from_paper=(
+        "The method is real-valued. A bit of the code is the sign of a number's deviation from its mean over the training "
+        "items of the modality. The means are part of the model, and they are averaged over silos like parameters.",
+        "The common representation has as many numbers as the code has bits, instead of 1,024.",
+        "The hidden layers have the width of the model's feature layer, instead of 2,048.",
+        "Two items are similar if they share a label. The authors' code takes the number of shared labels, which exceeds 1 "
+        "for items with several labels.",
+        "The likelihood compares deviations from the mean of the batch, and multiplies their cosines by 4, except in the "
+        "preset paper.",
+        "Training items are shuffled. The authors' code does not shuffle them.",
+        "No epoch is chosen on the test items. The authors' code keeps the epoch that is best on them.",
+    ),
+)
+
+COMMON, LABELS = "common", "labels"
+"""Representations ``(B, K)`` and predicted labels ``(B, C)`` in `Outputs.extra`, under ``MODALITY/NAME``."""
+
+SMALLEST = 1e-12
+"""Added below square roots, whose gradient at 0 is infinite."""
+
+
+class DSCMRParams(MethodParams):
+    """Parameters of DSCMR."""
+
+    similarity_weight: float = Field(default=1.0, ge=0)
+    """Weight of the likelihood of shared labels (alpha in the authors' code), at least 0."""
+    pair_weight: float = Field(default=0.1, ge=0)
+    """Weight of the distance between the two representations of an item (beta in the authors' code), at least 0."""
+    scale: float = Field(default=4.0, gt=0)
+    """Factor on the cosines in the likelihood, positive. In the paper it is 0.5, which hardly separates similar pairs from
+    others."""
+    centered: bool = True
+    """Compare deviations from the mean representation of the modality in the batch in the likelihood, as the signs of such
+    deviations are the codes. If false, representations are compared as they are, as in the paper."""
+
+    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+        "scale": {"similarity_weight": (0.0,)},
+        "centered": {"similarity_weight": (0.0,)},
+    }
+
+
+def distance(values: Tensor, others: Tensor) -> Tensor:
+    """Return the mean Euclidean distance of rows, a scalar; 0 without rows.
+
+    Args:
+        values: ``(B, D)``.
+        others: ``(B, D)``.
+
+    Source: Zhen et al., authors' code, J1 and J3. The paper prints a norm of the whole matrix.
+    """
+    return ((values - others).square().sum(1) + SMALLEST).sqrt().sum() / max(len(values), 1)
+
+
+def cosines(values: Tensor, others: Tensor) -> Tensor:
+    """Return the cosines of all pairs of rows, ``(B, N)``. Rows of zeros have the cosine 0 with all others."""
+    first, second = (rows * (rows.square().sum(1, keepdim=True) + SMALLEST).rsqrt() for rows in (values, others))
+    return first @ second.T
+
+
+def cosine_likelihood(values: Tensor, others: Tensor, similar: Tensor, scale: float) -> Tensor:
+    """Return the negative log-likelihood of each pair's similarity, ``(B, N)``: softplus(theta) - s theta.
+
+    Args:
+        values: ``(B, K)``.
+        others: ``(N, K)``.
+        similar: ``(B, N)``, 0 or 1.
+        scale: Factor on the cosine in theta.
+
+    Source: Zhen et al., authors' code, J2, with ``scale=0.5``.
+    """
+    theta = scale * cosines(values, others)
+    return F.softplus(theta) - similar * theta
+
+
+class CommonNet(HashNet):
+    """Towers that share the hash layer and a linear classifier over its outputs.
+
+    The shared layers are ``shared.hash`` and ``shared.classifier``. The buffer ``mean`` of a tower is the mean
+    representation of its modality, which is subtracted from the outputs of the hash layer.
+
+    Args:
+        spec: The structure of the model.
+        bits: Code length K.
+
+    Raises:
+        UserError: If the feature layers of the towers have different widths.
+    """
+
+    def __init__(self, spec: ModelSpec, bits: int) -> None:
+        super().__init__(spec, bits)
+        widths = {tower.hidden for tower in spec.towers.values()}
+        if len(widths) > 1:
+            raise UserError(
+                f"dscmr shares layers between towers, and their feature layers have {' and '.join(map(str, widths))} units. "
+                "Use the same width for both, or another local method."
+            )
+        for modality in self.modalities:
+            tower = self.tower(modality)
+            tower.hash = nn.Identity()
+            tower.register_buffer("mean", torch.zeros(bits))
+        layers = {"hash": nn.Linear(widths.pop(), bits), "classifier": nn.Linear(bits, spec.classes)}
+        self.shared = nn.ModuleDict(layers)
+
+    def run_tower(self, modality: Modality, values: Tensor, batch: PairBatch) -> tuple[Tensor, Tensor]:
+        """Return the features ``(B, H)`` and the deviations of the representations from their mean ``(B, K)``."""
+        tower = self.tower(modality)
+        feature = tower.features(values)
+        return feature, self.shared["hash"](feature).float() - self.mean(modality)
+
+    def mean(self, modality: Modality) -> Tensor:
+        """Return the mean representation of a modality, ``(K,)``."""
+        return self.tower(modality).get_buffer("mean")
+
+    def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
+        """Return the outputs of the towers. If the batch has labels, they include representations and predicted labels."""
+        outputs = super().forward(batch, modalities)
+        if batch.labels is None:
+            return outputs
+        extra: dict[str, Tensor] = {}
+        for modality, deviations in outputs.logit.items():
+            common = deviations + self.mean(modality)
+            extra[f"{modality}/{COMMON}"] = common
+            extra[f"{modality}/{LABELS}"] = self.shared["classifier"](common).float()
+        return replace(outputs, extra={**outputs.extra, **extra})
+
+
+class DSCMR(DefaultHooks):
+    """Deep supervised cross-modal retrieval, for one or two modalities."""
+
+    Params: ClassVar[type[MethodParams]] = DSCMRParams
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "recommended": {},
+        "paper": {"similarity_weight": 1e-3, "pair_weight": 0.1, "scale": 0.5, "centered": False},
+    }
+    needs_labels: ClassVar[bool] = True
+
+    def __init__(self, params: DSCMRParams) -> None:
+        self.params = params
+
+    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
+        """Build towers that share their last layers."""
+        return CommonNet(spec, bits)
+
+    def steps(self, model: nn.Module) -> Sequence[Step]:
+        """Return one step for the towers and the shared layers."""
+        return [joint_step(model)]
+
+    def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
+        """Return the classification, likelihood and pair terms, J1 to J3."""
+        assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
+        held = {m: batch.has(m) for m in outputs.logit if bool(batch.has(m).any())}
+        if not held:
+            return {}
+        terms: Terms = {
+            "class": (
+                1.0,
+                torch.stack([_class_term(outputs, batch.labels, m, rows) for m, rows in held.items()]).sum(),
+            ),
+            "likelihood": (self.params.similarity_weight, self._likelihood(outputs, batch.labels, held)),
+        }
+        both = batch.has_image & batch.has_text
+        if len(held) > 1 and bool(both.any()):
+            image, text = (outputs.extra[f"{modality}/{COMMON}"][both] for modality in MODALITIES)
+            terms["pair"] = (self.params.pair_weight, distance(image, text))
+        return terms
+
+    def _likelihood(self, outputs: Outputs, labels: Tensor, held: Mapping[Modality, Tensor]) -> Tensor:
+        """Return the sum of the mean likelihoods within each modality and between the two."""
+        values = {m: outputs.extra[f"{m}/{COMMON}"][rows] for m, rows in held.items()}
+        if self.params.centered:
+            values = {m: common - common.mean(0) for m, common in values.items()}
+        found = []
+        for first, second in combinations_with_replacement(held, 2):
+            similar = similarity(labels[held[first]], labels[held[second]], graded=False)
+            found.append(cosine_likelihood(values[first], values[second], similar, self.params.scale).mean())
+        return torch.stack(found).sum()
+
+    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
+        """Set the means to those of the silo's items; a modality that the silo does not have keeps its mean."""
+        network = model.model if isinstance(model, Adapted) else model
+        assert isinstance(network, CommonNet)  # noqa: S101  built above
+        for modality, deviations in outputs_of(model, data, part="logit").items():
+            network.mean(modality).add_(deviations.sum(0) / max(data.count(modality), 1))
+
+
+def _class_term(outputs: Outputs, labels: Tensor, modality: Modality, rows: Tensor) -> Tensor:
+    """Return the mean distance between predicted and true labels of the items that have the modality and a label."""
+    known = rows & labels.any(1)
+    return distance(outputs.extra[f"{modality}/{LABELS}"][known], labels[known])

@@ -1,0 +1,269 @@
+"""What methods that learn from the similarity of inputs share.
+
+The similarity of two items is a weighted mean of the cosines of their inputs over the modalities that both have. In the
+loss, an item that lacks a modality has the code of its other one in its place.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F  # noqa: N812  torch's usual name
+from torch import Tensor
+
+from silohash.base.types import MODALITIES, Modality, PairBatch, UserError
+from silohash.methods.local.base import SiloData
+from silohash.models.specs import ModelSpec
+
+MOST_CACHED_BYTES = 2 << 30
+"""Total size of the values that a `SiloCache` holds."""
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs of some items, scaled to length 1.
+
+    Attributes:
+        unit: ``(n, D)`` per modality. Rows without the modality are zero.
+        has: ``(n,)`` bool per modality, or None if every item has all modalities of ``unit``.
+    """
+
+    unit: Mapping[Modality, Tensor]
+    has: Mapping[Modality, Tensor] | None
+
+
+def inputs_of(batch: PairBatch) -> Inputs:
+    """Return the inputs of a batch, as vectors of length 1. Modalities that no item has are left out."""
+    held = {modality: batch.has(modality) for modality in MODALITIES if batch.values(modality) is not None}
+    held = {modality: has for modality, has in held.items() if bool(has.any())}
+    complete = all(bool(has.all()) for has in held.values())
+    unit: dict[Modality, Tensor] = {}
+    for modality, has in held.items():
+        values = batch.values(modality)
+        assert values is not None  # noqa: S101  selected above
+        unit[modality] = F.normalize(values.flatten(1), dim=1)
+        if not complete:
+            unit[modality] = unit[modality] * has.unsqueeze(1)
+    return Inputs(unit, None if complete else held)
+
+
+class Part(NamedTuple):
+    """A matrix that counts in a weighted mean.
+
+    Attributes:
+        weight: Weight of the matrix, positive.
+        values: ``(n, m)``, zero where it is not defined.
+        defined: ``(n, m)``, 1 where it is defined, else 0; None if it is defined everywhere.
+    """
+
+    weight: float
+    values: Tensor
+    defined: Tensor | None
+
+
+class Similarity(NamedTuple):
+    """The similarity of items.
+
+    Attributes:
+        values: ``(n, m)``, zero for pairs that cannot be compared.
+        known: ``(n, m)``, 1 for pairs that can be compared, else 0; None if all can.
+    """
+
+    values: Tensor
+    known: Tensor | None
+
+
+def weighted_mean(parts: Sequence[Part]) -> Similarity:
+    """Return the weighted mean of matrices, for each pair over those that are defined for it.
+
+    Args:
+        parts: The matrices, at least one. Either all are defined everywhere, or each states where it is.
+    """
+    if all(part.defined is None for part in parts):
+        total = sum(part.weight for part in parts)
+        return Similarity(reduce(torch.add, [part.weight / total * part.values for part in parts]), None)
+    weights = torch.stack([part.weight * part.defined for part in parts if part.defined is not None]).sum(0)
+    values = torch.stack([part.weight * part.values for part in parts]).sum(0)
+    known = (weights > 0).to(values.dtype)
+    return Similarity(values / torch.where(weights > 0, weights, 1.0), known)
+
+
+def defined_for(rows: Inputs, others: Inputs, modality: Modality) -> Tensor | None:
+    """Return the pairs of items that both have a modality, ``(n, m)`` of 0 and 1; None if all items have it."""
+    if rows.has is None and others.has is None:
+        return None
+    one, other = (
+        inputs.unit[modality].new_ones(len(inputs.unit[modality]))
+        if inputs.has is None
+        else inputs.has[modality].to(inputs.unit[modality].dtype)
+        for inputs in (rows, others)
+    )
+    return torch.outer(one, other)
+
+
+def products_of_rows(values: Tensor, block: int = 512) -> Tensor:
+    """Return the products of every two rows, ``(n, n)``. Those of two blocks of rows are computed once.
+
+    Args:
+        values: ``(n, D)``, the rows.
+        block: Number of rows of a block.
+    """
+    if len(values) <= block:
+        return values @ values.T
+    products = values.new_empty(len(values), len(values))
+    for start in range(0, len(values), block):
+        rows, others = slice(start, start + block), slice(start, None)
+        torch.mm(values[rows], values[others].T, out=products[rows, others])
+        products[others, rows] = products[rows, others].T
+    return products
+
+
+def affinity(rows: Inputs, others: Inputs, text_weight: float) -> Similarity:
+    """Return the weighted mean of the cosines of the inputs over the modalities that both items have, ``(n, m)``.
+
+    Args:
+        rows: ``n`` items.
+        others: ``m`` items.
+        text_weight: Weight of the cosine of texts, between 0 and 1. That of images is the rest.
+    """
+    weights: Mapping[Modality, float] = {"image": 1.0 - text_weight, "text": text_weight}
+    shared = [modality for modality in rows.unit if modality in others.unit]
+    if not shared:
+        count, width = (len(next(iter(inputs.unit.values()))) for inputs in (rows, others))
+        nothing = next(iter(rows.unit.values())).new_zeros(count, width)
+        return Similarity(nothing, nothing)
+    return weighted_mean(
+        [
+            Part(
+                weights[m],
+                products_of_rows(rows.unit[m]) if rows is others else rows.unit[m] @ others.unit[m].T,
+                defined_for(rows, others, m),
+            )
+            for m in shared
+        ]
+    )
+
+
+class CodePair(NamedTuple):
+    """The codes of a batch's items.
+
+    Attributes:
+        image: ``(B, K)``, relaxed codes of the images, or of the texts of items without an image.
+        text: ``(B, K)``, relaxed codes of the texts, or of the images of items without a text.
+    """
+
+    image: Tensor
+    text: Tensor
+
+
+def with_inputs(batch: PairBatch, codes: Mapping[Modality, Tensor]) -> tuple[PairBatch, dict[Modality, Tensor]]:
+    """Return the batch and the codes without the items that have none of the codes' modalities.
+
+    Args:
+        batch: The batch.
+        codes: ``(B, K)`` per modality.
+
+    Returns:
+        The batch, and the codes of the modalities that at least one of its items has. The codes are empty if there are none.
+    """
+    if codes and all(bool(batch.has(modality).all()) for modality in codes):
+        return batch, dict(codes)
+    held: dict[Modality, Tensor] = {m: code for m, code in codes.items() if bool(batch.has(m).any())}
+    if not held:
+        return batch, {}
+    there = torch.stack([batch.has(modality) for modality in held]).any(0)
+    if bool(there.all()):
+        return batch, held
+    rows = there.nonzero().squeeze(1)
+    return selected(batch, rows), {modality: code[rows] for modality, code in held.items()}
+
+
+def selected(batch: PairBatch, rows: Tensor) -> PairBatch:
+    """Return some of the items of a batch.
+
+    Args:
+        batch: The batch.
+        rows: ``(n,)`` int64, positions in the batch.
+    """
+    return replace(
+        batch,
+        row=batch.row[rows],
+        image=None if batch.image is None else batch.image[rows],
+        text=None if batch.text is None else batch.text[rows],
+        labels=None if batch.labels is None else batch.labels[rows],
+        has_image=batch.has_image[rows],
+        has_text=batch.has_text[rows],
+    )
+
+
+def code_pair(codes: Mapping[Modality, Tensor], batch: PairBatch) -> CodePair:
+    """Return the two codes of each item. An item without a modality has the code of its other one twice.
+
+    Args:
+        codes: ``(B, K)`` per modality, at least one.
+        batch: The batch. Each item has at least one of the modalities.
+    """
+    if len(codes) == 1:
+        [code] = codes.values()
+        return CodePair(code, code)
+    if bool(batch.has_image.all()) and bool(batch.has_text.all()):
+        return CodePair(codes["image"], codes["text"])
+    return CodePair(
+        image=torch.where(batch.has_image.unsqueeze(1), codes["image"], codes["text"]),
+        text=torch.where(batch.has_text.unsqueeze(1), codes["text"], codes["image"]),
+    )
+
+
+def refuse_networks(spec: ModelSpec, name: str) -> None:
+    """Check that the inputs are vectors or pixels that can be compared with each other.
+
+    Args:
+        spec: Structure of the model.
+        name: Name of the local method, for the message.
+
+    Raises:
+        UserError: If a tower is a published network, whose inputs are pixels or word pieces.
+    """
+    for modality, tower in spec.towers.items():
+        if tower.kind == "network":
+            raise UserError(
+                f'local.name "{name}" compares the inputs of the towers, but model.{modality} names a published network, '
+                f"whose inputs do not show what an item is about. Remove model.{modality}, and set features.{modality} to "
+                "the vectors of a network."
+            )
+
+
+class SiloCache:
+    """Values that follow from the inputs of a silo, kept in this process as long as the silo's data are in memory.
+
+    They are computed again in another process and in a resumed run.
+    """
+
+    def __init__(self, most_bytes: int = MOST_CACHED_BYTES) -> None:
+        self.most_bytes = most_bytes
+        self._made: dict[tuple[int, ...], tuple[list[weakref.ref[Tensor]], Tensor]] = {}
+
+    def get(self, data: SiloData, make: Callable[[], Tensor]) -> Tensor:
+        """Return the value of a silo.
+
+        Args:
+            data: Pairs of the silo, which do not change.
+            make: Function that computes the value.
+        """
+        parts = [part for part in (data.image, data.text, data.has_image, data.has_text) if part is not None]
+        key = tuple(map(id, parts))
+        if key in self._made:
+            references, value = self._made[key]
+            if all(reference() is part for reference, part in zip(references, parts, strict=True)):
+                return value
+            del self._made[key]
+        value = make()
+        if value.nbytes + sum(kept.nbytes for _, kept in self._made.values()) <= self.most_bytes:
+            self._made[key] = ([weakref.ref(part) for part in parts], value)
+            weakref.finalize(data.has_image, self._made.pop, key, None)
+        return value

@@ -1,0 +1,224 @@
+"""Settings of ``[federated]`` that have no effect beside other settings, or with too few silos.
+
+A value that equals its default is not objected to, because the config of a run spells out every value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from silohash.run.config.sections import FederatedConfig, LocalConfig, RobustConfig, RunConfig, ServerConfig
+from silohash.run.config.toml import toml_value
+
+if TYPE_CHECKING:
+    from silohash.methods.federated.base import FederatedMethod
+    from silohash.methods.local.base import MethodParams
+
+Objection: TypeAlias = tuple[str, str]
+"""The dotted key of a setting, and the message about it."""
+
+SELF_COUNTING = ("column", "nested")
+"""Kinds of partition whose number of silos may come from the archive or from their parameters."""
+
+KEYS_OF_RULES: Mapping[str, tuple[str, ...]] = {
+    "median": (), "trimmed_mean": ("faulty",), "multi_krum": ("faulty",), "clip": ("clip_factor",),
+}  # fmt: skip
+"""Robust rule -> the keys of ``[federated.robust]`` that it uses."""
+
+EQUAL_SILOS = ("median", "trimmed_mean")
+"""Robust rules that give all silos the same weight, and need at least three of them."""
+
+FEWEST_SILOS = 3
+"""With fewer silos, the median and the trimmed mean are plain means."""
+
+WEIGHTS_OF_CLASSES = (
+    "contrast_weight",
+    "prototype_weight",
+    "class_code_weight",
+    "triplet_weight",
+    "adversarial_weight",
+)
+"""Parameters that are the weights of terms which need released classes."""
+
+ADAPTIVE_KEYS = ("square_decay", "floor")
+"""Keys of ``[federated.server]`` that momentum does not use."""
+
+
+def objections(config: RunConfig, federated: FederatedMethod) -> Iterator[Objection]:
+    """Yield the settings that have no effect, as far as this can be told from the config alone."""
+    settings = config.federated
+    yield from _beside_the_method(settings, federated)
+    if settings.robust is not None:
+        yield from _beside_the_rule(settings, settings.robust, federated)
+    if settings.server is not None:
+        yield from _beside_the_optimizer(settings.server)
+    if config.partition.kind not in SELF_COUNTING and not federated.pooled:
+        yield from objections_to_silos(settings, config.partition.silos)
+
+
+def remarks_on_settings(config: RunConfig, federated: FederatedMethod) -> list[str]:
+    """Return remarks on settings that have no effect but are common to the runs of a comparison, as sentences."""
+    name, found = config.federated.name, []
+    if federated.pooled and config.federated.fraction < 1:
+        found.append(f'federated.fraction has no effect: "{name}" trains on the pooled data of all silos.')
+    rule = config.federated.robust.rule if config.federated.robust else ""
+    if rule in EQUAL_SILOS and _differs(federated.params, "weighting"):
+        found.append(f'federated.weighting has no effect: the rule "{rule}" gives all silos the same weight.')
+    return found
+
+
+def _beside_the_method(settings: FederatedConfig, federated: FederatedMethod) -> Iterator[Objection]:
+    """Yield the settings of the average that a method without an average of several silos does not use."""
+    why = "trains on the pooled data of all silos" if federated.pooled else "does not average parameters"
+    averages = federated.averages and not federated.pooled
+    given = {
+        "federated.robust": settings.robust is not None
+        and not (averages or _median_of_means_only(settings.robust, federated)),
+        "federated.server": settings.server is not None and not federated.averages,
+        "federated.weight_cap": settings.weight_cap < 1 and not averages,
+    }
+    for key, ineffective in given.items():
+        if ineffective:
+            yield key, f'{key} has no effect: "{settings.name}" {why}. Remove {key}.'
+    if settings.robust is not None and federated.unprotected:
+        yield "federated.robust", f"federated.robust: {federated.unprotected}"
+
+
+def _median_of_means_only(robust: RobustConfig, federated: FederatedMethod) -> bool:
+    """Return whether silos send means and no parameters, and the rule is the median, which protects them."""
+    return bool(federated.means) and not federated.shares_parameters and robust.rule == "median"
+
+
+def _beside_the_rule(
+    settings: FederatedConfig, robust: RobustConfig, federated: FederatedMethod
+) -> Iterator[Objection]:
+    """Yield the settings that a robust rule does not use, and the rule itself if it does not tolerate any faulty silo.
+
+    Every rule uses the share of faulty silos to protect class statistics.
+    """
+    statistics = any(mean.quorum for mean in federated.means)
+    used = (*KEYS_OF_RULES[robust.rule], *(("faulty",) if statistics else ()))
+    for key in ("faulty", "clip_factor"):
+        if key not in used and _differs(robust, key):
+            dotted = f"federated.robust.{key}"
+            yield dotted, f'{dotted} has no effect: the rule "{robust.rule}" does not use it. Remove {dotted}.'
+    if "faulty" in used and not robust.faulty and not statistics:
+        key = "federated.robust.faulty"
+        yield key, f'{key} = 0 means that the rule "{robust.rule}" drops nothing. Raise it, or remove federated.robust.'
+    if robust.rule in EQUAL_SILOS and settings.weight_cap < 1:
+        yield (
+            "federated.weight_cap",
+            f'federated.weight_cap has no effect: the rule "{robust.rule}" gives all silos the same weight. '
+            "Remove federated.weight_cap.",
+        )
+
+
+def _beside_the_optimizer(server: ServerConfig) -> Iterator[Objection]:
+    """Yield the settings that the server-side optimizer does not use."""
+    for key in ADAPTIVE_KEYS if server.optimizer == "fedavgm" else ():
+        if _differs(server, key):
+            dotted = f"federated.server.{key}"
+            yield dotted, f'{dotted} has no effect: "fedavgm" does not use it. Remove {dotted}.'
+
+
+def objections_to_silos(settings: FederatedConfig, silos: int) -> Iterator[Objection]:
+    """Yield the settings that have no effect because too few silos take part in a round.
+
+    Args:
+        settings: the table ``[federated]``.
+        silos: number of silos of the run.
+    """
+    count = settings.participants(silos)
+    if cap_is_too_low(settings.weight_cap, count):
+        yield (
+            "federated.weight_cap",
+            (
+                f"federated.weight_cap = {settings.weight_cap:g} cannot hold: {count} silos take part in a round, and the "
+                f"largest share is at least 1/{count}. Set it above {1 / count:.3g}, or remove it."
+            ),
+        )
+    if settings.robust is not None:
+        yield from _too_few_for_the_rule(settings, settings.robust, silos)
+
+
+def _too_few_for_the_rule(settings: FederatedConfig, robust: RobustConfig, silos: int) -> Iterator[Objection]:
+    """Yield the robust rule if it needs more silos than take part in a round."""
+    from silohash.methods.federated.robust import faulty_silos, fewest_for_krum
+
+    count = settings.participants(silos)
+    faulty = faulty_silos(robust.faulty, count)
+    if robust.rule == "multi_krum" and count < fewest_for_krum(faulty):
+        yield (
+            "federated.robust",
+            (
+                f'federated.robust: "multi_krum" needs at least {fewest_for_krum(faulty)} silos per round to withstand '
+                f"{faulty} faulty ones, but {count} of {silos} take part. "
+                'Lower federated.robust.faulty, raise federated.fraction, or use the rule "median".'
+            ),
+        )
+    if robust.rule in EQUAL_SILOS and count < FEWEST_SILOS:
+        yield (
+            "federated.robust",
+            (
+                f'federated.robust has no effect: the rule "{robust.rule}" needs at least {FEWEST_SILOS} silos per round, '
+                f"but {count} of {silos} take part. Raise federated.fraction or the number of silos, or remove "
+                "federated.robust."
+            ),
+        )
+
+
+def cap_is_too_low(cap: float, silos: int) -> bool:
+    """Return whether no shares of some silos can stay within a cap, because even equal shares exceed it."""
+    return cap * silos < 1 - 1e-9
+
+
+def release_rules(config: FederatedConfig, federated: FederatedMethod) -> list[tuple[str, int, bool]]:
+    """Return the methods that release statistics of classes and use those of others.
+
+    Returns:
+        Per method its name, the number of items that a class needs, and whether the method releases free clusters in place
+        of classes. Empty for methods whose terms with released classes are all off.
+    """
+    members: Mapping[str, FederatedMethod] = getattr(federated, "members", {config.name: federated})
+    found = []
+    for name, member in members.items():
+        weights = [getattr(member.params, key) for key in WEIGHTS_OF_CLASSES if hasattr(member.params, key)]
+        if hasattr(member.params, "min_count") and (any(weights) or not weights):
+            found.append((name, member.params.min_count, getattr(member.params, "memory", "") == "reference"))
+    return found
+
+
+def objections_to_parameters(
+    section: str, config: LocalConfig | FederatedConfig, params: MethodParams, preset: Mapping[str, Any]
+) -> Iterator[Objection]:
+    """Yield the parameters of a method that another parameter switches off, although the config changes them.
+
+    A weight of 0 is left alone.
+
+    Args:
+        section: the dotted key of the method's table.
+        config: the table, with the given parameters as its extra keys.
+        params: all parameters.
+        preset: the parameters that the preset sets.
+    """
+    for name in config.model_extra or {}:
+        for other, values in params.without_effect.get(name, {}).items():
+            default = preset.get(name, type(params).model_fields[name].default)
+            value = getattr(params, name)
+            off = isinstance(value, float) and value == 0
+            if getattr(params, other) in values and value != default and not off:
+                key, switch = f"{section}.{name}", f"{section}.{other}"
+                yield (
+                    key,
+                    (
+                        f"{key} has no effect with {switch} = {toml_value(getattr(params, other))}. Remove {key}, or change "
+                        f"{switch}."
+                    ),
+                )
+
+
+def _differs(section: Any, key: str) -> bool:  # noqa: ANN401  a table or parameters
+    """Return whether the value of a key exists and is not its default."""
+    field = type(section).model_fields.get(key)
+    return field is not None and getattr(section, key) != field.default

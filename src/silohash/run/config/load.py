@@ -1,0 +1,489 @@
+"""From a TOML file to a config, and to the methods that it names.
+
+`load_config` reads and checks a config. A command that trains or encodes calls `load_resolved` once and hands the
+result down.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from silohash.base.files import read_toml
+from silohash.base.forms import detail
+from silohash.base.registry import Registry, suggestion
+from silohash.base.types import MODALITIES, MethodCard, UserError, ValidationBy
+from silohash.base.visible import visible
+from silohash.features.network import NETWORK_FILES
+from silohash.methods.federated import DEFAULT_MEMBERS, FEDERATED_METHODS
+from silohash.methods.local import LOCAL_METHODS
+from silohash.run.config.closed_form import objections_to_closed_form, remarks_on_closed_form
+from silohash.run.config.exchange import objections_to_exchange
+from silohash.run.config.ineffective import Objection, objections, objections_to_parameters, remarks_on_settings
+from silohash.run.config.matching import objections_to_scores, objections_without_scores
+from silohash.run.config.privacy import objections_to_privacy
+from silohash.run.config.sections import (
+    ExchangeConfig,
+    FederatedConfig,
+    LocalConfig,
+    PartitionConfig,
+    RunConfig,
+    Section,
+)
+from silohash.run.config.wrong_types import missing, wrong_type
+
+if TYPE_CHECKING:
+    from silohash.methods.federated.base import FederatedMethod
+    from silohash.methods.local.base import LocalMethod
+
+Source = Path | Mapping[str, Any]
+_Section = TypeVar("_Section", bound=Section)
+
+
+class WrongValueError(UserError):
+    """A value of a config cannot be used.
+
+    Attributes:
+        key: the dotted key of the value.
+    """
+
+    def __init__(self, key: str, message: str) -> None:
+        super().__init__(message)
+        self.key = key
+
+
+class OverrideError(UserError):
+    """An override of a config cannot be used.
+
+    Attributes:
+        override: the override, such as ``train.batch=0``.
+        reason: what is wrong with it, as a sentence.
+    """
+
+    def __init__(self, override: str, reason: str, *, place: str = "--set ") -> None:
+        super().__init__(f'{place}"{override}": {reason}')
+        self.override = override
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class ResolvedConfig:
+    """A config with the methods that it names.
+
+    Attributes:
+        config: the config.
+        local: the local method with its parameters.
+        federated: the federated method with its parameters, robust rule and server-side optimizer.
+        remarks: in what respects the federated method only approximates the paper under the run's optimizer, and which
+            methods of other packages are not used because their names are taken.
+    """
+
+    config: RunConfig
+    local: LocalMethod
+    federated: FederatedMethod
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def cards(self) -> tuple[MethodCard, ...]:
+        """The cards of the methods, see `cards_of`."""
+        return cards_of(self.config)
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether the local or the federated method learns from labels."""
+        return self.local.needs_labels or self.federated.needs_labels
+
+    @property
+    def validation_by(self) -> ValidationBy:
+        """How held-back items choose the round; see the key ``evaluate.validation_by``."""
+        chosen = self.config.evaluate.validation_by
+        if chosen != "auto":
+            return chosen
+        return "labels" if self.needs_labels else "pairs"
+
+    def value_of(self, key: str) -> Any:  # noqa: ANN401  as the config holds it
+        """Return the value of a dotted key, including defaults and presets of the methods; None for an unknown key."""
+        value: Any = self.config.to_json()
+        methods: dict[str, Any] = {"local": self.local, "federated": self.federated}
+        for section, method in methods.items():
+            value[section] = {**method.params.model_dump(mode="json"), **value[section]}
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, dict) else None
+        return value
+
+
+def cards_of(config: RunConfig) -> tuple[MethodCard, ...]:
+    """Return the cards of the local method, of the federated method, and of the members of a composition.
+
+    The methods are not imported, and their parameters are not checked.
+    """
+    federated = config.federated
+    default = DEFAULT_MEMBERS if federated.name == "compose" else ()
+    members = (federated.model_extra or {}).get("methods", default)
+    names = dict.fromkeys([federated.name, *(member["name"] for member in members)])
+    return LOCAL_METHODS.card(config.local.name), *(FEDERATED_METHODS.card(name) for name in names)
+
+
+def load_resolved(source: Source, overrides: Sequence[str] = ()) -> ResolvedConfig:
+    """Read a config and make its methods; arguments and exceptions are those of `load_config`."""
+    return resolve(read_config(source, overrides), where=_name_of(source), overrides=overrides)
+
+
+def load_config(source: Source, overrides: Sequence[str] = ()) -> RunConfig:
+    """Read a config and check it, including the parameters of its methods.
+
+    Args:
+        source: a TOML file, or a mapping with the content of one. Relative paths of data and models in a file are
+            relative to the file; all others are relative to the working directory.
+        overrides: ``section.key=value`` as on the command line. The value is read as TOML, or else as a string.
+
+    Raises:
+        UserError: if the file is missing or is not TOML, a key is unknown, or a value is wrong.
+    """
+    return load_resolved(source, overrides).config
+
+
+def read_config(source: Source, overrides: Sequence[str] = ()) -> RunConfig:
+    """Read a config without looking at the parameters of its methods, which are imported only by `resolve`.
+
+    The names of the methods are checked, and torch is not imported. Arguments and exceptions are those of `load_config`.
+    """
+    value = _read_toml(source) if isinstance(source, Path) else json.loads(json.dumps(source, default=str))
+    for override in overrides:
+        _override(value, override)
+    _make_absolute(value, Path())
+    try:
+        config = RunConfig.model_validate(value)
+        for section, registry, chosen in _methods_of(config):
+            _check_name(registry, section, chosen)
+    except ValidationError as error:
+        raise _located(_wrong_value(error, RunConfig), _name_of(source), overrides) from error
+    except WrongValueError as error:
+        raise _located(error, _name_of(source), overrides) from error
+    return config
+
+
+def _methods_of(config: RunConfig) -> tuple[tuple[str, Registry, LocalConfig | FederatedConfig], ...]:
+    """Return the section, the family and the table of each method that a config names."""
+    return ("local", LOCAL_METHODS, config.local), ("federated", FEDERATED_METHODS, config.federated)
+
+
+def resolve(config: RunConfig, *, where: str = "the config", overrides: Sequence[str] = ()) -> ResolvedConfig:
+    """Make the methods that a config names.
+
+    Args:
+        config: the config.
+        where: what messages call the config.
+        overrides: the overrides that were applied to the config. A message about a value that one of them sets names
+            the override.
+
+    Raises:
+        UserError: if a method, a preset or a parameter does not exist, or two settings exclude each other.
+    """
+    try:
+        return _resolve(config)
+    except UserError as error:
+        raise _located(error, where, overrides) from error
+
+
+def _located(error: UserError, where: str, overrides: Sequence[str]) -> UserError:
+    """Return the error with the override that it is about, or with the name of the config, in front."""
+    key, message = getattr(error, "key", ""), str(error)
+    for override in reversed(overrides):
+        name = override.partition("=")[0].strip()
+        if key and (f"{key}.".startswith(f"{name}.") or name.startswith(f"{key}.")):
+            return OverrideError(override, message.removeprefix(f"{name}: "))
+    return UserError(f"{where}: {message}{_remedy_for_other_method(key, message, overrides)}")
+
+
+def _remedy_for_other_method(key: str, message: str, overrides: Sequence[str]) -> str:
+    """Return what to do about a setting of the config that an override's method does not have; empty if it is not one."""
+    section = key.partition(".")[0]
+    for name, _, value in (override.partition("=") for override in overrides):
+        if name.strip() == f"{section}.name" and message.startswith("unknown key"):
+            method = value.strip().strip("\"'")
+            return f" Remove it, or replace the whole table: --set '{section}={{name=\"{method}\"}}'"
+    return ""
+
+
+def _resolve(config: RunConfig) -> ResolvedConfig:
+    local: LocalMethod = _method(LOCAL_METHODS, "local", config.local)
+    federated: FederatedMethod = _method(FEDERATED_METHODS, "federated", config.federated)
+    refuse(_objections_to_partition(config.partition))
+    remarks = _check_closed_form(config, local, federated)
+    if getattr(local, "scores_pairs", False):
+        refuse(objections_to_scores(config, federated))
+    elif any("scores" in measure for measure in config.evaluate.measures):
+        refuse(objections_without_scores(config))
+    federated.local = local
+    if config.exchange.privacy is not None:
+        refuse(objections_to_privacy(config, config.exchange.privacy, local, federated))
+    _set_aggregation(config, federated)
+    _set_solver(config, local, federated)
+    if config.exchange != ExchangeConfig():
+        refuse(objections_to_exchange(config, local, federated))
+    train = config.train
+    remarks += federated.check_steps(
+        optimizer=train.optimizer, learning_rate=train.learning_rate, momentum=train.momentum
+    )
+    remarks = [*remarks, *remarks_on_settings(config, federated), *_conflicts(config, federated)]
+    return ResolvedConfig(config, local, federated, tuple(remarks))
+
+
+def _objections_to_partition(partition: PartitionConfig) -> Iterator[Objection]:
+    """Yield an objection for a kind that does not exist, or for each parameter that it does not take."""
+    from silohash.data.partitions.base import objections_to_settings
+
+    table = f'partition={{kind="{partition.kind}",silos={partition.silos}}}'
+    for name, message in objections_to_settings(partition.kind, partition.parameters()):
+        remedy = "" if name == "kind" else f" Remove it, or replace the whole table: --set '{table}'"
+        yield f"partition.{name}", f"{message}{remedy}"
+
+
+def _check_closed_form(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> list[str]:
+    """Return remarks on a local method without gradient steps, or none if it has gradient steps.
+
+    Raises:
+        WrongValueError: If the federated method cannot train the local method.
+    """
+    from silohash.methods.local.base import ClosedForm
+
+    if not isinstance(local, ClosedForm) and federated.closed_form != "sums":
+        return []
+    refuse(list(objections_to_closed_form(config, local, federated)))
+    return remarks_on_closed_form(config, federated)
+
+
+def refuse(found: Iterable[Objection]) -> None:
+    """Refuse a config because of the first objection.
+
+    Raises:
+        WrongValueError: if there is one.
+    """
+    for key, message in found:
+        raise WrongValueError(key, message)
+
+
+def _set_aggregation(config: RunConfig, federated: FederatedMethod) -> None:
+    """Give a method the robust rule and the server-side optimizer of the config.
+
+    Raises:
+        WrongValueError: If one of them has no effect or no guarantee with this method and number of silos.
+    """
+    from silohash.methods.federated.robust import robust_aggregation
+    from silohash.methods.federated.server_optimizers import ServerOptimizer
+
+    robust, server = config.federated.robust, config.federated.server
+    refuse(objections(config, federated))
+    rule = {} if robust is None else robust.model_dump()
+    federated.aggregation = robust_aggregation(**rule, weight_cap=config.federated.weight_cap, means=federated.means)
+    federated.server_optimizer = ServerOptimizer(**server.model_dump()) if server else None
+
+
+def _set_solver(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> None:
+    """Let the server compute values of the local method's model from sums over silos, if the method asks for it.
+
+    Raises:
+        WrongValueError: If a robust rule is set, because none protects these sums.
+    """
+    from silohash.methods.local.base import ServerSolved
+
+    federated.solver = local if isinstance(local, ServerSolved) else None
+    if federated.solver is not None and config.federated.robust is not None:
+        message = (
+            f'federated.robust: no robust rule protects the sums that silos send with local.name = "{config.local.name}". '
+            "Remove federated.robust, or choose another local method."
+        )
+        raise WrongValueError("federated.robust", message)
+
+
+def _conflicts(config: RunConfig, federated: FederatedMethod) -> list[str]:
+    """Return a sentence per method of the config under whose name an installed package adds another one."""
+    members = (member.name for member in getattr(federated.params, "methods", ()))
+    found = [LOCAL_METHODS.conflict(config.local.name)]
+    found += [FEDERATED_METHODS.conflict(name) for name in dict.fromkeys([config.federated.name, *members])]
+    return [sentence for sentence in found if sentence]
+
+
+def check_section(section: type[_Section], value: Mapping[str, Any], *, where: str) -> _Section:
+    """Return one table of a config.
+
+    Raises:
+        UserError: if a value is wrong; the message begins with ``where``, the table's name.
+    """
+    try:
+        return section.model_validate(value)
+    except ValidationError as error:
+        raise _wrong_value(error, section, prefix=where, known=list(section.model_fields)) from error
+
+
+def read_override(override: str) -> tuple[str, Any]:
+    """Return key and value of ``section.key=value``; the value is read as TOML, or else as a string.
+
+    Raises:
+        UserError: if the text has another form.
+    """
+    key, equals, text = override.partition("=")
+    if not equals or not all(key.strip().split(".")):
+        raise UserError(f'--set "{override}" is not of the form section.key=value. Write it like federated.rounds=5.')
+    try:
+        return key.strip(), tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), text
+
+
+def similar_file(path: Path) -> str:
+    """Return `` (did you mean "x"?)`` with the closest name of a TOML file in the same folder, or an empty string.
+
+    Args:
+        path: path of a file that does not exist.
+    """
+    return suggestion(path.stem, [file.stem for file in path.parent.glob("*.toml")])
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    if path.is_dir():
+        raise UserError(f'"{path}" is a folder, not a TOML file. Create a config: silohash new run.toml')
+    if not path.exists():
+        raise UserError(f'The config file "{path}" does not exist{similar_file(path)}. Create one: silohash new {path}')
+    value = read_toml(path, remedy="Correct the file.")
+    if "axis" in value:
+        raise UserError(f'"{path}" is a study, not the config of one run. Run all of it: silohash study {path}')
+    _make_absolute(value, path.parent)
+    return value
+
+
+def _override(value: dict[str, Any], override: str) -> None:
+    key, new = read_override(override)
+    parts = key.split(".")
+    for part in parts[:-1]:
+        value = value.setdefault(part, {})
+        if not isinstance(value, dict):
+            raise OverrideError(override, f'"{part}" is a value, not a table. Set "{part}" itself.')
+    value[parts[-1]] = new
+
+
+def _make_absolute(value: Mapping[str, Any], base: Path) -> None:
+    """Make the paths in a config's tables absolute, in place.
+
+    Args:
+        value: the tables by name.
+        base: the folder that paths are relative to. A model file that does not exist is taken for a model's name and
+            kept.
+    """
+    data = _table(value, "data")
+    for table, key in ((data, "path"), (_table(data, "options"), "root")):
+        if isinstance(table.get(key), str) and table[key]:
+            table[key] = str(absolute_path(base, table[key]))
+    for section, modality, key in product(("features", "model"), MODALITIES, NETWORK_FILES):
+        table = _table(_table(value, section), modality)
+        named = table.get(key)
+        if isinstance(named, str) and named and absolute_path(base, named).exists():
+            table[key] = str(absolute_path(base, named))
+
+
+def absolute_path(base: Path, path: str) -> Path:
+    """Return a path of a config, which is relative to a folder, as an absolute one.
+
+    Raises:
+        UserError: if no file can have the path.
+    """
+    try:
+        return (base / Path(path).expanduser()).resolve()
+    except (ValueError, RuntimeError, OSError) as error:  # a NUL character, an unknown home folder, a circle of links
+        raise UserError(f'"{visible(path)}" is not a path ({detail(error)}). Correct it.') from error
+
+
+def _table(value: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = value.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _method(registry: Registry, section: str, config: LocalConfig | FederatedConfig) -> Any:  # noqa: ANN401  a class of the family
+    _check_name(registry, section, config)
+    kind = registry.resolve(config.name)
+    _check_card(registry, section, config.name)
+    if config.preset not in kind.presets:
+        raise WrongValueError(
+            f"{section}.preset",
+            f'{section}.preset: {config.name} has no preset "{config.preset}"{suggestion(config.preset, kind.presets)}. '
+            f"Its presets are: {', '.join(kind.presets)}.",
+        )
+    known = [*type(config).model_fields, *kind.Params.model_fields]
+    try:
+        params = kind.Params(**{**kind.presets[config.preset], **(config.model_extra or {})})
+        for number, member in enumerate(getattr(params, "methods", ())):  # the members of a composition
+            _method(registry, f"{section}.methods.{number}", member)
+        refuse(objections_to_parameters(section, config, params, kind.presets[config.preset]))
+        return kind(params)
+    except ValidationError as error:
+        raise _wrong_value(error, kind.Params, prefix=section, known=known) from error
+
+
+def _check_card(registry: Registry, section: str, name: str) -> None:
+    """Check that a method that an installed package adds has a card, which the report of the run needs."""
+    if name in registry.table:
+        return
+    try:
+        registry.card(name)
+    except UserError as error:
+        raise WrongValueError(f"{section}.name", str(error)) from error
+
+
+def _check_name(registry: Registry, section: str, config: LocalConfig | FederatedConfig) -> None:
+    """Check that a method exists, without importing it."""
+    try:
+        registry.target(config.name)
+    except UserError as error:
+        raise WrongValueError(f"{section}.name", str(error)) from error
+
+
+def _name_of(source: Source) -> str:
+    """Return what messages call a config: its file, if there is one."""
+    return str(source) if isinstance(source, Path) else "the config"
+
+
+def _wrong_value(
+    error: ValidationError, model: type[BaseModel], *, prefix: str = "", known: Sequence[str] = ()
+) -> WrongValueError:
+    """Return the error about the first value that is wrong."""
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    key = ".".join([prefix, *path] if prefix else path)
+    if first["type"] == "extra_forbidden":
+        return WrongValueError(key, _unknown_key(key, known or _keys_at(path[:-1])))
+    return WrongValueError(key, _explain(first, key, model))
+
+
+def _unknown_key(key: str, known: Sequence[str]) -> str:
+    """Return the message about a key that does not exist."""
+    there = f" The known keys are: {', '.join(known)}." if known else ""
+    return f'unknown key "{key}"{suggestion(key.split(".")[-1], known)}.{there}'
+
+
+def _explain(error: Mapping[str, Any], key: str, model: type[BaseModel]) -> str:
+    """Return what is wrong with a value, and what to write if its type is wrong."""
+    if error["type"] == "missing":
+        return '[data] is missing. Add it, for example: [data] with name = "glyphs".' if key == "data" else missing(key)
+    if sentences := wrong_type(error, key, model):
+        return f"{key}: {sentences}"
+    message, value = error["msg"].removeprefix("Value error, "), error.get("input")
+    seen = f" (got {value!r})" if isinstance(value, str | int | float | bool | None) else ""
+    return f"{key}: {message[0].lower()}{message[1:].removesuffix('.')}{seen}."
+
+
+def _keys_at(path: Sequence[str]) -> list[str]:
+    model: type[BaseModel] = RunConfig
+    for part in path:
+        annotation = model.model_fields[part].annotation if part in model.model_fields else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return []
+        model = annotation
+    return list(model.model_fields)

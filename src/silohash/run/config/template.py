@@ -1,0 +1,228 @@
+"""Write the config that a user starts from: every key with its default and a comment, taken from the config's models."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from silohash.base.types import MODALITIES, TASKS, Modality, Task, UserError, database_modalities, query_modality
+from silohash.data.archive import Archive
+from silohash.data.catalogue import ARCHIVES, named_or_folder
+from silohash.methods.federated import FEDERATED_METHODS
+from silohash.methods.local import LOCAL_METHODS
+from silohash.run.config.backbones import PublishedBackbone, feature_tables, find_backbone
+from silohash.run.config.sections import RunConfig
+from silohash.run.config.toml import toml_value
+
+WIDTH = 116
+"""Columns of a comment, after "# "."""
+
+
+SMALL_ARCHIVE = 2_500
+"""A folder with fewer training items than this gets smaller batches and more local epochs."""
+
+EPOCHS_OF_FEW = 10
+
+WITH_LABELS, WITHOUT_LABELS = "centerap", "ucch"
+"""Local methods of a config for which the user does not name one, by whether the archive has labels."""
+
+
+def config_template(file: Path, *, local: str, federated: str, data: str, backbone: str = "") -> str:
+    """Return a commented TOML config.
+
+    Args:
+        file: the file that it will be written to. Its first line shows how to run it, and a data path is relative to it.
+        local: the name of the local method. Empty to choose one by whether the archive has labels.
+        federated: the name of the federated method.
+        data: the name of an archive, or the path of a folder.
+        backbone: a published network: one of `silohash.run.config.backbones.BACKBONES`, or the path of a folder. Empty to
+            train the towers from scratch.
+
+    Raises:
+        UserError: if there is no such method or backbone, or a method cannot be imported.
+    """
+    LOCAL_METHODS.target(local or WITH_LABELS)  # names are checked before the methods are imported
+    FEDERATED_METHODS.target(federated)
+    published = find_backbone(backbone, file) if backbone else None
+    archive = _opened(data)
+    networks = _network_tables(published, MODALITIES if archive is None else _present(archive))
+    tasks, tasks_comment = _tasks(archive)
+    few = archive is not None and data not in ARCHIVES and 0 < len(archive.split("train")) < SMALL_ARCHIVE
+    chosen: dict[str, dict[str, Any]] = {
+        "data": {"name": data} if data in ARCHIVES else {"path": _relative(data, file)},
+        "local": {"name": local or _local_method(archive)},
+        "federated": {"name": federated, **({"local_epochs": EPOCHS_OF_FEW} if few else {})},
+        "train": {"batch": _batch_of_few(archive)} if archive is not None and few else {},
+        "evaluate": {"tasks": tasks} if tasks else {},
+    }
+    return _document(file, chosen, tasks_comment, networks)
+
+
+def _local_method(archive: Archive | None) -> str:
+    """Return the local method for an archive, or for one that does not exist yet."""
+    return WITHOUT_LABELS if archive is not None and archive.labels is None else WITH_LABELS
+
+
+def _document(file: Path, chosen: Mapping[str, Mapping[str, Any]], tasks_comment: str, networks: str) -> str:
+    """Return the whole text.
+
+    Args:
+        file: the file that the text will be written to.
+        chosen: values in place of the defaults, per table.
+        tasks_comment: the comment on the tasks; empty for the usual one.
+        networks: the tables of a published network; empty for the usual table of features.
+    """
+    local, federated = chosen["local"]["name"], chosen["federated"]["name"]
+    methods = {"local": LOCAL_METHODS.resolve(local), "federated": FEDERATED_METHODS.resolve(federated)}
+    comments = {section: {"preset": _presets_comment(section, chosen[section]["name"], methods[section])}
+                for section in methods}  # fmt: skip
+    comments["evaluate"] = {"tasks": tasks_comment} if tasks_comment else {}
+    seed = RunConfig.model_fields["seed"]
+    parts = [f"# silohash train {file} --out runs/{file.stem}\n", f"# {seed.description}\nseed = {seed.default}\n"]
+    for section, kind in _tables():
+        if section == "features" and networks:
+            parts.append(networks)
+            continue
+        if section == "exchange" and not _sends_parameters(methods["federated"]):
+            continue
+        keys = _keys(kind, chosen.get(section, {}), comments.get(section, {}), skip_unset=section == "data")
+        parts += [f"\n[{section}]\n", keys]
+        if section in methods:
+            parts.append(_method_keys(chosen[section]["name"], methods[section], kind))
+        if section == "exchange":
+            parts.append(_optional_tables(kind))
+    return "".join(parts)
+
+
+def _sends_parameters(method: Any) -> bool:  # noqa: ANN401  a class of the family
+    """Return whether the silos of a federated method send parameters."""
+    return method.shares_parameters and not method.pooled
+
+
+def _tables() -> Iterator[tuple[str, type[BaseModel]]]:
+    """Yield the name and the model of each table of a config."""
+    for name, about in RunConfig.model_fields.items():
+        if isinstance(about.annotation, type) and issubclass(about.annotation, BaseModel):
+            yield name, about.annotation
+
+
+def _relative(data: str, file: Path) -> str:
+    return os.path.relpath(Path(data).resolve(), file.resolve().parent)
+
+
+def _presets_comment(section: str, name: str, method: Any) -> str:  # noqa: ANN401  a class of the family
+    *first, last = (f"`{preset}`" for preset in method.presets)
+    presets = f"{', '.join(first)} and {last}" if first else last
+    return f"Presets of {name}: {presets}. `silohash list {section} {name}` shows their values."
+
+
+def _opened(data: str) -> Archive | None:
+    """Return the archive, or None if it does not exist yet."""
+    try:
+        return named_or_folder(data)
+    except UserError:
+        return None
+
+
+def _present(archive: Archive) -> tuple[Modality, ...]:
+    return tuple(modality for modality in MODALITIES if archive.has(modality).any())
+
+
+def _network_tables(published: PublishedBackbone | None, present: tuple[Modality, ...]) -> str:
+    """Return the tables that turn items into vectors with a published network; empty without one."""
+    text = ""
+    if published is None:
+        return text
+    for modality, paragraphs, keys in feature_tables(published, present):
+        comment = "".join(f"{line}\n" for paragraph in paragraphs for line in _comment(paragraph))
+        download = "download = false\n" if published.megabytes else ""
+        text += f"\n[features.{modality}]\n{comment}{keys}{download}"
+    return text
+
+
+def _batch_of_few(archive: Archive) -> int:
+    """Return a batch size that gives each silo of a small archive at least four batches, but at least 8."""
+    most = len(archive.split("train")) / RunConfig.model_fields["partition"].default.silos / 4
+    return next(size for size in (128, 64, 32, 16, 8) if size <= most or size == 8)
+
+
+def _tasks(archive: Archive | None) -> tuple[list[Task], str]:
+    """Return the tasks that an archive allows and the comment on them; both empty to use the defaults."""
+    if archive is None:
+        return [], f'{", ".join(TASKS)}. Use ["i2i"] if there are only images, and ["t2t"] if there are only texts.'
+    present = _present(archive)
+    if len(present) == len(MODALITIES):
+        return [], ""
+    possible = [task for task in TASKS if {query_modality(task), *database_modalities(task)} <= set(present)]
+    return possible, f"{', '.join(TASKS)}. The archive has only the modality {' and '.join(present)}."
+
+
+def _method_keys(name: str, method: Any, kind: type[BaseModel]) -> str:  # noqa: ANN401  a class of the family
+    """Return the optional tables and the parameters of a method, as comments."""
+    text = _optional_tables(kind) if getattr(method, "averages", False) else ""
+    if method.Params.model_fields:
+        text += f"# Parameters of {name}. The preset sets them unless they are given here.\n"
+        text += _keys(method.Params, {}, {}, commented=True)
+    return text
+
+
+def _optional_tables(kind: type[BaseModel]) -> str:
+    """Return the tables and choices that a section may have, as comments with an example of each.
+
+    An example that does not fit on a line has only the keys that the table requires.
+    """
+    lines = []
+    for name, about in kind.model_fields.items():
+        for table in get_args(about.annotation):
+            if isinstance(table, type) and issubclass(table, BaseModel):
+                example = {key: _example(field) for key, field in table.model_fields.items()}
+                entry = f"# {name} = {toml_value(example)}"
+                if len(entry) > WIDTH:
+                    required = {key: value for key, value in example.items() if table.model_fields[key].is_required()}
+                    entry = f"# {name} = {toml_value(required)}"
+                lines += [*_comment(about.description), entry]
+            elif get_origin(table) is Literal:
+                lines += [*_comment(about.description), f"# {name} = {toml_value(get_args(table)[0])}"]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _example(field: FieldInfo) -> Any:  # noqa: ANN401  as the field's type says
+    """Return a field's default, or the first of its choices if it is required."""
+    return get_args(field.annotation)[0] if field.is_required() else field.get_default(call_default_factory=True)
+
+
+def _keys(
+    kind: type[BaseModel],
+    chosen: Mapping[str, Any],
+    comments: Mapping[str, str],
+    *,
+    skip_unset: bool = False,
+    commented: bool = False,
+) -> str:
+    """Return the keys of a table, each below its comment.
+
+    Args:
+        kind: the model of the table.
+        chosen: values in place of the defaults.
+        comments: comments in place of the keys' descriptions.
+        skip_unset: leave out keys without a chosen value.
+        commented: write the keys themselves as comments.
+    """
+    lines = []
+    for name, about in kind.model_fields.items():
+        value = chosen.get(name, about.get_default(call_default_factory=True))
+        if value is None or (skip_unset and name not in chosen):
+            continue
+        entry = f"{name} = {toml_value(value)}"
+        lines += [*_comment(comments.get(name, about.description)), f"# {entry}" if commented else entry]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _comment(text: str | None) -> list[str]:
+    return [f"# {line}" for line in textwrap.wrap(text or "", WIDTH)]

@@ -1,0 +1,201 @@
+"""Sentences about values of the wrong type: what is expected, the value seen, and how to write it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from silohash.run.config.sections import CompressionConfig, RobustConfig, ServerConfig
+from silohash.run.config.toml import toml_value
+
+EXPECTED: Mapping[str, str] = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float", "int_parsing_size"), "a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "true or false"),
+    "string_type": "a string",
+    "path_type": "a path",
+    **dict.fromkeys(("model_type", "model_attributes_type", "dict_type"), "a table"),
+    **dict.fromkeys(("tuple_type", "list_type"), "a list"),
+    "too_short": "a list with at least one item",
+}
+"""Type of an error of pydantic -> what the value must be."""
+
+PLACEHOLDERS: Mapping[str, object] = {
+    "a whole number": 1, "a number": 0.1, "true or false": True, "a string": "...", "a path": "folder",
+}  # fmt: skip
+"""What the value must be -> an example, for keys without a default."""
+
+LONGEST_VALUE = 60
+"""Most characters of a value that a message repeats."""
+
+
+@dataclass(frozen=True)
+class TableForm:
+    """How a table is written that holds at least one key.
+
+    Attributes:
+        key: the key that a table needs most.
+        default: an example of its value.
+        names: the strings that can be the value of this key; any if empty.
+        network: whether any other string is taken for the name of a published network.
+    """
+
+    key: str
+    default: Any
+    names: tuple[str, ...] = ()
+    network: bool = False
+
+    def example(self, value: object) -> dict[str, object]:
+        """Return the table that a value of the wrong type was probably meant to be."""
+        value = value[0] if isinstance(value, list) and len(value) == 1 else value
+        if not (isinstance(value, str) and value and isinstance(self.default, str)):
+            return {self.key: self.default}
+        if not self.names or value in self.names:
+            return {self.key: value}
+        return {self.key: "huggingface", "model": value} if self.network else {self.key: self.default}
+
+
+RULES: tuple[str, ...] = get_args(RobustConfig.model_fields["rule"].annotation)
+OPTIMIZERS: tuple[str, ...] = get_args(ServerConfig.model_fields["optimizer"].annotation)
+COMPRESSIONS: tuple[str, ...] = get_args(CompressionConfig.model_fields["kind"].annotation)
+IMAGE_KINDS = ("auto", "pixels", "given", "huggingface", "cnnf")
+TEXT_KINDS = ("auto", "tfidf", "count", "binary", "given", "huggingface", "tokens")
+
+TABLES: Mapping[str, TableForm] = {
+    "data": TableForm("name", "glyphs"),
+    "data.options": TableForm("labels", "article_type"),
+    "features": TableForm("image", {"kind": "auto"}),
+    "features.image": TableForm("kind", "auto", IMAGE_KINDS, network=True),
+    "features.text": TableForm("kind", "auto", TEXT_KINDS, network=True),
+    "model": TableForm("hidden", 512),
+    "model.image": TableForm("backbone", "cnnf", ("huggingface", "cnnf"), network=True),
+    "model.text": TableForm("backbone", "huggingface", ("huggingface",), network=True),
+    "partition": TableForm("kind", "iid"),
+    "local": TableForm("name", "dcmh"),
+    "federated": TableForm("name", "fedavg"),
+    "federated.robust": TableForm("rule", "median", RULES),
+    "federated.server": TableForm("optimizer", "fedavgm", OPTIMIZERS),
+    "exchange": TableForm("compression", {"kind": "int8"}),
+    "exchange.compression": TableForm("kind", "int8", COMPRESSIONS),
+    "federated.methods": TableForm("name", "fedavg"),
+    "train": TableForm("batch", 128),
+    "evaluate": TableForm("tasks", ["i2t", "t2i"]),
+    "base": TableForm("recipe", "run.toml"),
+    "axis": TableForm("name", "method"),
+    "choice": TableForm("name", "FedAvg"),
+    "where": TableForm("choices", {"method": "FedAvg"}),
+    "choices": TableForm("method", "FedAvg"),
+    "table": TableForm("rows", ["method"]),
+    "tune": TableForm("trials", 4),
+    "tune.parameters.*": TableForm("values", [0.001, 0.01]),
+    "tune.parameters": TableForm("train.learning_rate", {"low": 0.0001, "high": 0.01}),
+    "only": TableForm("method", ["FedAvg"]),
+    "set": TableForm("federated.rounds", 5),
+}
+"""Dotted key of a table in a config or a study, without the positions of list items -> its form. ``*`` is any key."""
+
+
+def wrong_type(error: Mapping[str, Any], key: str, model: type[BaseModel]) -> str | None:
+    """Return what is wrong and what to write, in place of pydantic's message.
+
+    Args:
+        error: an error that pydantic reports.
+        key: the dotted key of the value, as messages call it.
+        model: the model that pydantic has checked; the location of the error starts there.
+
+    Returns:
+        Two sentences without the key, or None if the error is of another kind.
+    """
+    expected = EXPECTED.get(error["type"])
+    if expected is None or not key:
+        return None
+    names = [part for part in key.split(".") if not part.isdigit()]
+    value = error.get("input")
+    example = _example(expected, value, _form(names), _default(error["loc"], model))
+    item = key.split(".")[-1].isdigit()
+    text = f"{toml_value(example)} in the list" if item else toml_line(names[-1], example)
+    return f"the value must be {expected} (got {shown(value)}). Write {text}."
+
+
+def _form(names: Sequence[str]) -> TableForm | None:
+    """Return the form of the table with a dotted key, or of the tables in the list with that key."""
+    keys = (".".join(names), ".".join([*names[:-1], "*"]), names[-1] if len(names) > 1 else "")
+    return next((TABLES[key] for key in keys if key in TABLES), None)
+
+
+def missing(key: str) -> str:
+    """Return the sentences about a key that a table needs and does not have."""
+    table, _, name = key.rpartition(".")
+    form = TABLES.get(table)
+    if form is None or form.key != name:
+        return f"{key} is missing. Add it."
+    return f"{key} is missing. Add it, for example {toml_line(name, form.default)}."
+
+
+def toml_line(name: str, value: object) -> str:
+    """Return a key and its value as a line of TOML.
+
+    Example:
+        >>> toml_line("robust", {"rule": "median"})
+        'robust = {rule = "median"}'
+    """
+    return f"{name} = {toml_value(value)}"
+
+
+def shown(value: object) -> str:
+    """Return a value of a config as TOML, cut to a readable length.
+
+    Example:
+        >>> shown(["a", 1]), shown(None)
+        ('["a", 1]', 'None')
+    """
+    if not isinstance(value, str | int | float | list | dict):
+        return str(value)
+    text = toml_value(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
+
+
+def _example(expected: str, value: object, form: TableForm | None, default: object) -> object:
+    """Return a value of the expected type that is as close as possible to the one seen."""
+    if expected == "a table":
+        return form.example(value) if form else {"key": "value"}
+    if expected.startswith("a list"):
+        return _example_list(value, form, list(default) if isinstance(default, tuple) else [])
+    if expected == "a string" and isinstance(value, int | float) and not isinstance(value, bool):
+        return toml_value(value)
+    return PLACEHOLDERS[expected] if default in (None, "") or isinstance(default, BaseModel) else default
+
+
+def _example_list(value: object, form: TableForm | None, default: list[object]) -> list[Any]:
+    """Return the list that a value was probably meant to be; the default for lists of other types than strings."""
+    strings = not default or not isinstance(default[0], int | float)
+    items = [part.strip() for part in value.split(",")] if isinstance(value, str) and value and strings else []
+    if form:
+        return [form.example(item) for item in items] or [form.example(None)]
+    return items or default or ["..."]
+
+
+def _default(loc: Sequence[int | str], model: type[BaseModel]) -> object:
+    """Return the default of the key at a location; None without one."""
+    kind: type[BaseModel] | None = model
+    field: FieldInfo | None = None
+    for part in loc:
+        if isinstance(part, int):
+            continue
+        fields = kind.model_fields if kind else {}
+        field = fields.get(part) or next((each for each in fields.values() if each.alias == part), None)
+        kind = _model_in(field.annotation) if field else None
+    if field is None or field.is_required() or isinstance(loc[-1], int):
+        return None
+    return field.get_default(call_default_factory=True, validated_data={})
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:  # noqa: ANN401  a type
+    """Return the model in an annotation such as ``Model | None`` or ``tuple[Model, ...]``, if there is one."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for found in map(_model_in, get_args(annotation)) if found), None)

@@ -1,0 +1,393 @@
+"""Events emitted during a run: the record of each round, and the observers that receive it."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Protocol, TypeVar, runtime_checkable
+
+from pydantic import ValidationError
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from silohash.base.files import explaining_disk_errors, read_text, write_text
+from silohash.base.forms import damaged, fault, of_json
+from silohash.base.types import UserError, ValidationBy
+from silohash.base.visible import visible
+from silohash.run.privacy_record import PrivacyRecord, epsilon_words
+
+RUN_AGAIN = "Restore the file, or run the training again."
+QUIET_SECONDS = 30.0
+"""Where there is no terminal, a round prints a line about its progress if none was printed for this long."""
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class SiloRecord:
+    """One silo's part in a round.
+
+    Attributes:
+        silo: the silo's name.
+        items: number of training items.
+        loss: mean loss of the local training; None if there is no finite loss.
+        seconds: duration of the local training.
+        rejected: the reason why the silo's update was not used; None if it was used.
+    """
+
+    silo: str
+    items: int
+    loss: float | None
+    seconds: float
+    rejected: str | None = None
+
+
+@dataclass(frozen=True)
+class RoundRecord:
+    """One line of ``rounds.jsonl``.
+
+    Attributes:
+        round: number of the round, from 0.
+        seconds: wall-clock time, including aggregation and validation.
+        loss: mean over silos, weighted by their numbers of items; None if no silo reports a finite loss.
+        terms: the same mean for each term of the loss.
+        validation: mean score on the silos' validation queries after the round; None without validation.
+        best: whether the model of the round is the best so far, by its score or because it is final; True without
+            validation.
+        silos: one record per silo that took part.
+        uplink_bytes: bytes that all silos sent.
+        downlink_bytes: bytes that all silos received.
+        warnings: messages for the user.
+        validation_by: what makes an item a right answer to a validation query.
+        privacy: what all rounds so far have released; None without differential privacy.
+    """
+
+    round: int
+    seconds: float
+    loss: float | None
+    terms: Mapping[str, float]
+    validation: float | None
+    best: bool
+    silos: Sequence[SiloRecord]
+    uplink_bytes: int
+    downlink_bytes: int
+    warnings: Sequence[str] = field(default_factory=tuple)
+    validation_by: ValidationBy = "labels"
+    privacy: PrivacyRecord | None = None
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What the record of a round needs of a silo's result.
+
+    Attributes:
+        silo: number of the silo, from 0.
+        items: number of training items.
+        loss: mean loss of the local training; may be NaN.
+        terms: mean of each term of the loss; may be NaN.
+        seconds: duration of the local training.
+        warnings: warnings about the training, as sentences.
+        uplink_bytes: size of the update.
+        rejected: the reason why the update is not used; None if it is used.
+    """
+
+    silo: int
+    items: int
+    loss: float
+    terms: Mapping[str, float]
+    seconds: float
+    warnings: Sequence[str]
+    uplink_bytes: int
+    rejected: str | None
+
+
+def record_of(
+    number: int,
+    receipts: Sequence[Receipt],
+    *,
+    names: Sequence[str],
+    before: Sequence[str] = (),
+    after: Sequence[str] = (),
+) -> RoundRecord:
+    """Return the record of a round without validation, and without its time and received bytes.
+
+    Args:
+        number: number of the round, from 0.
+        receipts: one receipt per silo that took part.
+        names: names of all silos.
+        before: warnings that precede those of the silos.
+        after: warnings that follow those of the silos.
+    """
+    means = _term_means(receipts)
+    return RoundRecord(
+        round=number,
+        seconds=0.0,
+        loss=means.pop("loss", None),
+        terms=means,
+        validation=None,
+        best=True,
+        silos=[
+            SiloRecord(
+                silo=names[receipt.silo],
+                items=receipt.items,
+                loss=receipt.loss if math.isfinite(receipt.loss) else None,
+                seconds=receipt.seconds,
+                rejected=receipt.rejected,
+            )
+            for receipt in receipts
+        ],
+        uplink_bytes=sum(receipt.uplink_bytes for receipt in receipts),
+        downlink_bytes=0,
+        warnings=[
+            *before,
+            *(f"{names[receipt.silo]}: {warning}" for receipt in receipts for warning in receipt.warnings),
+            *after,
+        ],
+    )
+
+
+def _term_means(receipts: Sequence[Receipt]) -> dict[str, float]:
+    """Return the means over silos of the loss and of each term, weighted by items.
+
+    Values that are not finite, and those of rejected updates, are left out.
+    """
+    terms: dict[str, list[tuple[float, int]]] = {}
+    for receipt in (receipt for receipt in receipts if receipt.rejected is None):
+        for name, value in {**receipt.terms, "loss": receipt.loss}.items():
+            if math.isfinite(value):
+                terms.setdefault(name, []).append((value, receipt.items))
+    return {name: _mean(values) for name, values in terms.items()}
+
+
+def _mean(values: Sequence[tuple[float, int]]) -> float:
+    """Return the mean of (value, weight) pairs; NaN if the total weight is 0."""
+    total = sum(weight for _, weight in values)
+    return sum(value * weight for value, weight in values) / total if total else float("nan")
+
+
+@dataclass(frozen=True)
+class RoundProgress:
+    """How far the local training of a round has come.
+
+    Attributes:
+        round: number of the round, from 0.
+        silos: number of silos that take part.
+        silos_done: number of silos that have finished their local training.
+        epoch: number of epochs that the present silo has finished; 0 if it is trained in a worker process.
+        epochs: number of epochs of the present silo's round; 0 if it is not known.
+    """
+
+    round: int
+    silos: int
+    silos_done: int = 0
+    epoch: int = 0
+    epochs: int = 0
+
+    @property
+    def share(self) -> float:
+        """The finished share of the round's local training, from 0 to 1."""
+        return (self.silos_done + (self.epoch / self.epochs if self.epochs else 0.0)) / self.silos
+
+    def describe(self) -> str:
+        """Return the progress in words, such as ``silo 2/5, epoch 3/10``."""
+        words = f"silo {min(self.silos_done + 1, self.silos)}/{self.silos}"
+        return f"{words}, epoch {min(self.epoch + 1, self.epochs)}/{self.epochs}" if self.epochs else words
+
+
+class Observer(Protocol):
+    """The interface of an object that receives the events of a run."""
+
+    def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
+        """Prepare for the first round of this process, which is later than round 0 in a resumed run."""
+        ...
+
+    def round(self, record: RoundRecord) -> None:
+        """Receive the record of a completed round."""
+        ...
+
+    def finish(self) -> None:
+        """Clean up. This is called once at the end, even if the run fails."""
+        ...
+
+
+@runtime_checkable
+class ProgressObserver(Protocol):
+    """The interface of an observer that also follows the local training within a round."""
+
+    def within_round(self, progress: RoundProgress) -> None:
+        """Receive the progress, after every epoch of a silo and after every silo."""
+        ...
+
+
+class ProgressReporter:
+    """Count the silos and epochs of the present round, and report them to the observers that follow them.
+
+    Args:
+        observers: the observers of the run.
+    """
+
+    def __init__(self, observers: Iterable[object] = ()) -> None:
+        self.observers = [observer for observer in observers if isinstance(observer, ProgressObserver)]
+        self.present = RoundProgress(round=0, silos=1)
+
+    def counted(self, results: Iterable[_Result], *, number: int, silos: int) -> Iterator[_Result]:
+        """Yield the results of a round's silos, and report each of them.
+
+        Args:
+            results: one result per silo, each as soon as the silo has finished.
+            number: number of the round, from 0.
+            silos: number of results.
+        """
+        self.present = RoundProgress(round=number, silos=silos)
+        for done, result in enumerate(results, 1):
+            self._report(replace(self.present, silos_done=done, epoch=0, epochs=0))
+            yield result
+
+    def epoch_done(self, epoch: int, epochs: int) -> None:
+        """Report that the present silo has finished ``epoch`` of ``epochs`` epochs."""
+        self._report(replace(self.present, epoch=epoch, epochs=epochs))
+
+    def _report(self, progress: RoundProgress) -> None:
+        self.present = progress
+        for observer in self.observers:
+            observer.within_round(progress)
+
+
+class JsonLines:
+    """Append every round to ``rounds.jsonl``. A resumed run first removes the lines of rounds that it repeats."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
+        """Keep only the lines of earlier rounds."""
+        kept = [json.dumps(asdict(record)) for record in read_rounds(self.path) if record.round < first_round]
+        write_text(self.path, "".join(line + "\n" for line in kept))
+
+    def round(self, record: RoundRecord) -> None:
+        """Append one line."""
+        with explaining_disk_errors(self.path), self.path.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(asdict(record)) + "\n")
+
+    def finish(self) -> None:
+        """Do nothing, because no file stays open."""
+
+
+def read_rounds(path: Path) -> list[RoundRecord]:
+    """Read ``rounds.jsonl``, without an incomplete last line, which an interrupted run can leave.
+
+    Raises:
+        UserError: if any other line is damaged.
+    """
+    if not path.exists():
+        return []
+    *complete, last = read_text(path, remedy=RUN_AGAIN).split("\n")
+    records = [_record(path, number, line) for number, line in enumerate(complete, 1)]
+    with suppress(ValidationError):
+        records += [of_json(last, RoundRecord)] if last else []
+    return records
+
+
+def _record(path: Path, number: int, line: str) -> RoundRecord:
+    try:
+        return of_json(line, RoundRecord)
+    except ValidationError as error:
+        raise damaged(f"{path}, line {number}", fault(error), RUN_AGAIN) from error
+
+
+class ConsoleProgress:
+    """Show a progress bar in a terminal. Elsewhere, print one line per round, and lines within a round if it is long."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.progress: Progress | None = None
+        self.status = ""
+
+    def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
+        """Show the progress bar."""
+        self.name, self.total_rounds, self.last_line = name, total_rounds, time.monotonic()
+        if self.console.is_terminal:
+            self.progress = Progress(
+                TextColumn("{task.description}", markup=False),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[status]}", markup=False),
+                TimeRemainingColumn(),
+                console=self.console,
+            )
+            self.progress.start()
+            self.task = self.progress.add_task(visible(name), total=total_rounds, completed=first_round, status="")
+
+    def within_round(self, progress: RoundProgress) -> None:
+        """Move the bar, or print a line if none was printed for a while."""
+        if self.progress is not None:
+            status = f"{self.status}  {progress.describe()}".strip()
+            self.progress.update(self.task, completed=progress.round + progress.share, status=status)
+        elif time.monotonic() - self.last_line >= QUIET_SECONDS:
+            self._print(f"{visible(self.name)}: round {progress.round + 1}/{self.total_rounds}  {progress.describe()}")
+
+    def _print(self, line: str) -> None:
+        self.last_line = time.monotonic()
+        self.console.print(line, highlight=False, markup=False)
+
+    def round(self, record: RoundRecord) -> None:
+        """Show the loss, the validation score, rejected updates and warnings."""
+        loss = "-" if record.loss is None else f"{record.loss:.4f}"
+        validation = "" if record.validation is None else f"  validation {100 * record.validation:.1f}"
+        self.status = f"loss {loss}{validation}{' *' if record.best and validation else ''}"
+        if record.privacy is not None:
+            self.status = epsilon_words(record.privacy)
+        round_of = f"round {record.round + 1}/{self.total_rounds}"
+        if self.progress is not None:
+            self.progress.update(self.task, completed=record.round + 1, status=self.status)
+        else:
+            self._print(f"{visible(self.name)}: {round_of}  {self.status}  {record.seconds:.1f} s")
+        for silo in record.silos:
+            if silo.rejected:
+                self._print(f"  {visible(f'{silo.silo}: update rejected: {silo.rejected}')}")
+        for warning in record.warnings:
+            self._print(f"  warning: {visible(warning)}")
+
+    def finish(self) -> None:
+        """Stop the progress bar."""
+        if self.progress is not None:
+            self.progress.stop()
+            self.progress = None
+
+
+class TensorBoard:
+    """Write the loss, its terms and the validation score for TensorBoard.
+
+    Raises:
+        UserError: if TensorBoard is not installed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise UserError("TensorBoard is not installed. Run: pip install 'silohash[tensorboard]'") from error
+        self.folder = folder
+        self._writer = SummaryWriter
+
+    def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
+        """Create the folder and its log file."""
+        self.writer = self._writer(str(self.folder))
+
+    def round(self, record: RoundRecord) -> None:
+        """Add one point to each curve."""
+        values: dict[str, float | None] = {"loss": record.loss, "validation": record.validation, **record.terms}
+        if record.privacy is not None:
+            values["epsilon"] = record.privacy.epsilon
+        for name, value in values.items():
+            if value is not None:
+                self.writer.add_scalar(name, value, record.round)
+
+    def finish(self) -> None:
+        """Close the log file."""
+        self.writer.close()

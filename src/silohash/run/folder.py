@@ -1,0 +1,377 @@
+"""The folder of a run: the paths of its files, and the objects read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from silohash.base.files import explaining_disk_errors, read_toml, write_json, write_text
+from silohash.base.locks import LOCK, locked_run
+from silohash.base.types import UserError
+from silohash.run.model.saved import SavedModel
+from silohash.run.model.trained import MODEL_RECORD
+
+if TYPE_CHECKING:  # a search opens a run, and it must not wait for what only other commands need
+    from silohash.data.archive import Archive
+    from silohash.data.partitions.base import Partition
+    from silohash.run.config.load import ResolvedConfig
+    from silohash.run.config.sections import DataConfig, RunConfig
+    from silohash.run.events import RoundRecord
+
+PARTITION = "partition.json"
+ENVIRONMENT = "environment.json"
+FINGERPRINT = "archive.safetensors"
+BEFORE_A_RUN = frozenset({"policies", "log.txt"})
+"""Names that a folder may hold before the run is created: the silos' policies, and the log of a study."""
+
+MOST_NAMED = 5
+"""Maximum number of runs that an error names."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run. The config, archive, partition and model are read once, when they are first needed.
+
+    Attributes:
+        folder: the folder with ``config.toml``, ``environment.json``, ``partition.json``, ``archive.safetensors`` (the
+            digests of the archive), ``rounds.jsonl``, ``results.csv``, ``per_query.safetensors``, ``curves.json``,
+            ``examples.json``, ``memory.json``, ``checkpoint/``, ``model/``, ``index/<silo>/``, ``onnx/`` and
+            ``report.html``, each from the moment that it is written.
+        given: the resolved config; None to read it from the folder.
+    """
+
+    folder: Path
+    given: ResolvedConfig | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def open(cls, folder: Path) -> Run:
+        """Return the run in a folder.
+
+        Raises:
+            UserError: if the folder does not hold a run.
+        """
+        run = cls(folder)
+        run.check()
+        return run
+
+    @classmethod
+    def create(
+        cls,
+        folder: Path,
+        resolved: ResolvedConfig,
+        partition: Partition,
+        environment: dict[str, object],
+        archive: Archive,
+    ) -> Run:
+        """Create a run's folder, with the files that are known before the first round.
+
+        Args:
+            folder: the folder of the new run.
+            resolved: the config with its methods.
+            partition: how the archive is divided among silos.
+            environment: the content of ``environment.json``.
+            archive: the archive, whose content is recorded.
+
+        Returns:
+            The new run.
+
+        Raises:
+            UserError: if the folder already holds a run or files of the user, or another process writes to it.
+        """
+        run = cls(folder, resolved)
+        run.check_free()
+        run.describe(partition, environment, archive)
+        return run
+
+    def describe(self, partition: Partition, environment: dict[str, object], archive: Archive) -> None:
+        """Write the files that describe the run. The arguments are those of `create`."""
+        from silohash.run.fingerprint import write_fingerprint
+
+        write_json(self.folder / PARTITION, partition.to_json())
+        write_json(self.folder / ENVIRONMENT, environment)
+        write_fingerprint(self.fingerprint_path, archive)
+        write_text(self.config_path, self.config.to_toml())
+
+    @property
+    def config_path(self) -> Path:
+        """The config with all values, including defaults."""
+        return self.folder / "config.toml"
+
+    @property
+    def fingerprint_path(self) -> Path:
+        """The digests of the archive that the run was trained on. The copies that members of a federation get lack them."""
+        return self.folder / FINGERPRINT
+
+    @property
+    def checkpoint(self) -> Path:
+        """The folder with the state from which an interrupted run resumes."""
+        return self.folder / "checkpoint"
+
+    @property
+    def model_folder(self) -> Path:
+        """The folder of the trained model."""
+        return self.folder / "model"
+
+    @property
+    def index_folder(self) -> Path:
+        """The folder of the indexes, which holds one folder per silo."""
+        return self.folder / "index"
+
+    @property
+    def onnx_folder(self) -> Path:
+        """The folder of the towers as ONNX files."""
+        return self.folder / "onnx"
+
+    @property
+    def card_path(self) -> Path:
+        """The model card."""
+        return self.model_folder / "card.md"
+
+    @property
+    def rounds_path(self) -> Path:
+        """The records of the rounds, one line per round."""
+        return self.folder / "rounds.jsonl"
+
+    @property
+    def results_path(self) -> Path:
+        """The measured figures, one row per evaluation, task and measure."""
+        return self.folder / "results.csv"
+
+    @property
+    def per_query_path(self) -> Path:
+        """The measures per query."""
+        return self.folder / "per_query.safetensors"
+
+    @property
+    def curves_path(self) -> Path:
+        """Precision and recall by Hamming radius, one curve per task."""
+        return self.folder / "curves.json"
+
+    @property
+    def memory_path(self) -> Path:
+        """The peak memory of the process that trained and measured the run, if a study ran it on Linux."""
+        return self.folder / "memory.json"
+
+    @property
+    def examples_path(self) -> Path:
+        """Example searches, with thumbnails of their items."""
+        return self.folder / "examples.json"
+
+    @property
+    def report_path(self) -> Path:
+        """The report, an HTML page."""
+        return self.folder / "report.html"
+
+    @property
+    def name(self) -> str:
+        """The name of the folder."""
+        return self.folder.resolve().name
+
+    def check(self) -> None:
+        """Check that the folder holds a run.
+
+        Raises:
+            UserError: if it does not hold a run.
+        """
+        if self.config_path.exists():
+            return
+        inside = sorted(str(path.parent) for path in self.folder.glob("*/config.toml"))
+        if inside:
+            more = f" and {len(inside) - MOST_NAMED} more" if len(inside) > MOST_NAMED else ""
+            raise UserError(
+                f'"{self.folder}" does not hold a run, but folders in it do. '
+                f"Choose one of them: {', '.join(inside[:MOST_NAMED])}{more}"
+            )
+        raise UserError(
+            f'"{self.folder}" does not hold a run: it has no config.toml. '
+            f"Train one: silohash train CONFIG --out {self.folder}"
+        )
+
+    def check_free(self) -> None:
+        """Check that a run can be created in the folder without overwriting anything.
+
+        Raises:
+            UserError: if the folder already holds a run, another process writes to it, or it holds files that do not
+                belong to a run.
+        """
+        if self.config_path.exists() and ((self.folder / PARTITION).exists() or self.model_folder.exists()):
+            if (self.folder / LOCK).exists():
+                with self.writing():  # names the process if the run is being trained
+                    pass
+            raise UserError(
+                f'"{self.folder}" already holds a run. Continue it with: silohash resume {self.folder}; '
+                "or choose another folder with --out."
+            )
+        foreign = self._foreign_names()
+        if foreign:
+            more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+            raise UserError(
+                f'"{self.folder}" already holds files that do not belong to a run: {foreign[0]}{more}. '
+                "Choose a new or an empty folder with --out."
+            )
+
+    def _foreign_names(self) -> list[str]:
+        """Return the names in the folder that silohash did not write, other than hidden ones.
+
+        The lock shows that files without a config come from a run whose creation was interrupted.
+        """
+        with explaining_disk_errors(self.folder):
+            names = sorted(entry.name for entry in self.folder.iterdir()) if self.folder.exists() else []
+        known = BEFORE_A_RUN | ({PARTITION, ENVIRONMENT, FINGERPRINT} if LOCK in names else set())
+        return [name for name in names if name not in known and not name.startswith(".")]
+
+    @contextmanager
+    def writing(self, wait_seconds: float = 0.0) -> Iterator[None]:
+        """Hold the lock of the run while the block runs. See `locked_run`."""
+        with locked_run(self.folder, wait_seconds):
+            yield
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """The config of the run."""
+        if self.given is not None:
+            return self.given.config
+        from silohash.run.config.load import read_config
+
+        self.check()
+        return read_config(self.config_path)
+
+    @property
+    def data_path(self) -> Path | None:
+        """The folder of the archive; None for a named archive. The rest of the config is not checked.
+
+        Raises:
+            UserError: if the config cannot be read.
+        """
+        if self.given is not None:
+            return self.given.config.data.path
+        data = read_toml(self.config_path, remedy="Correct the file.").get("data")
+        path = data.get("path") if isinstance(data, dict) else None
+        return (self.folder / path).resolve() if isinstance(path, str) and path else None
+
+    @cached_property
+    def resolved(self) -> ResolvedConfig:
+        """The config with its methods."""
+        from silohash.run.config.load import resolve
+
+        return self.given or resolve(self.config, where=str(self.config_path))
+
+    @cached_property
+    def archive(self) -> Archive:
+        """The archive that the run was trained on.
+
+        Raises:
+            UserError: if the archive is no longer there, or has changed since the run was trained.
+        """
+        from silohash.run.fingerprint import changes, read_fingerprint
+
+        path = self.config.data.path
+        if path is not None and not path.exists():
+            raise UserError(
+                f"The archive of the run, {path}, does not exist. If it was moved, set path in the table [data] of "
+                f"{self.config_path}."
+            )
+        archive = archive_of(self.config)
+        if self.fingerprint_path.exists():
+            changed = changes(read_fingerprint(self.fingerprint_path), archive)
+            if changed:
+                raise UserError(_changed_archive(self, archive, changed))
+        return archive
+
+    @cached_property
+    def stored_partition(self) -> Partition:
+        """How the archive was divided among silos, without a look at the archive.
+
+        Raises:
+            UserError: if the folder does not hold a run, the silos are on other machines, or the stored partition is
+                missing or damaged.
+        """
+        from silohash.data.partitions.base import read_partition
+
+        self.check()
+        if self.trained_elsewhere:
+            raise UserError(
+                f'The silos of "{self.folder}" hold their items on their own machines. Give the folder of a silo\'s items: '
+                f"silohash index {self.folder} ARCHIVE --name SILO"
+            )
+        return read_partition(self.folder / PARTITION)
+
+    @property
+    def trained_elsewhere(self) -> bool:
+        """Whether the run was trained with silos on other machines, so that its folder holds the model only."""
+        kept_here = (self.folder / PARTITION).exists() or self.fingerprint_path.exists()
+        return self.model_folder.exists() and not kept_here
+
+    @property
+    def silo_names(self) -> tuple[str, ...]:
+        """The names of the silos whose items the run holds; none if they are on other machines."""
+        return () if self.trained_elsewhere else tuple(silo.name for silo in self.stored_partition.silos)
+
+    @cached_property
+    def partition(self) -> Partition:
+        """How the archive is divided among silos.
+
+        Raises:
+            UserError: if the archive has changed since the partition was made.
+        """
+        partition = self.stored_partition
+        partition.check(self.archive)
+        return partition
+
+    @cached_property
+    def model(self) -> SavedModel:
+        """The trained model."""
+        self.check()
+        return SavedModel.open(self.model_folder, lambda: self.resolved)
+
+    def rounds(self) -> list[RoundRecord]:
+        """Return the records of the completed rounds."""
+        from silohash.run.events import read_rounds
+
+        return read_rounds(self.rounds_path)
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the run has done all of its rounds and has its model."""
+        return len(self.rounds()) >= self.config.federated.rounds and (self.model_folder / MODEL_RECORD).exists()
+
+
+def _changed_archive(run: Run, archive: Archive, changed: Sequence[str]) -> str:
+    """Return the message that an archive has changed: what exactly, and what to do."""
+    place = archive.folder or archive.card.name
+    return (
+        f'The archive "{archive.card.name}" has changed since {run.folder} was trained: {"; ".join(changed)}. '
+        f"Restore it, train a new run, or search it as it is now with: silohash index {run.folder} {place} --name NEW"
+    )
+
+
+def archive_of(config: RunConfig) -> Archive:
+    """Open the configured archive, or only one modality of it if the config says so.
+
+    Raises:
+        UserError: if the archive cannot be read, or does not have the modality.
+    """
+    return archive_of_data(config.data)
+
+
+def archive_of_data(data: DataConfig) -> Archive:
+    """Open an archive; see `archive_of`."""
+    from silohash.data.catalogue import link_options, open_archive
+
+    protocol = {} if data.protocol is None else {"protocol": data.protocol}
+    options = {**data.options, **protocol, **link_options(follow_links=data.follow_links)}
+    archive = open_archive(data.name, data.path, options=options)
+    return archive if data.modality is None else archive.of_modality(data.modality)
+
+
+def runs(folders: Sequence[Path]) -> list[Run]:
+    """Return the runs in the given folders.
+
+    Raises:
+        UserError: if a folder does not hold a run.
+    """
+    return [Run.open(folder) for folder in folders]

@@ -1,0 +1,174 @@
+"""From items to codes: featurizer, towers, signs.
+
+An `Encoder` does not depend on the program that runs the towers. `silohash.run.model.torch_towers` runs them with torch and
+`silohash.run.model.onnx_towers` runs them with onnxruntime. Both include the federated method's adaptation of the outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.base.types import Modality, Rows, Side, UserError
+from silohash.data.archive import Archive
+from silohash.features.base import Featuriser, Value
+from silohash.features.vectors import vectors
+from silohash.index.codes import Codes, pack
+
+Labels: TypeAlias = npt.NDArray[np.uint8]
+"""True labels of some items, ``(n, C)`` multi-hot."""
+
+
+class Towers(Protocol):
+    """The towers of one trained model, ready to run."""
+
+    def outputs(
+        self, values: npt.NDArray[np.generic], modality: Modality, labels: Labels | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Return the real-valued outputs whose signs are the codes, ``(n, bits)`` float32.
+
+        Args:
+            values: a featurizer's vectors, ``(n, *shape)``, at least one.
+            modality: their modality.
+            labels: the true labels of the items, for models that encode items with them.
+        """
+        ...
+
+
+class Encoder:
+    """One model that turns the items of an archive, or one query, into codes.
+
+    Args:
+        towers: the towers with the federated method's adaptation.
+        featurisers: one fitted featurizer per modality of the model.
+        bits: code length.
+        digest: digest of everything that decides the codes.
+        label_sides: the sides of a search whose items are encoded with their true labels; usually none.
+    """
+
+    def __init__(
+        self,
+        towers: Towers,
+        featurisers: Mapping[Modality, Featuriser],
+        *,
+        bits: int,
+        digest: str,
+        label_sides: tuple[Side, ...] = (),
+    ) -> None:
+        self.towers = towers
+        self.featurisers = featurisers
+        self.bits = bits
+        self.digest = digest
+        self.label_sides = label_sides
+
+    def codes(self, archive: Archive, rows: Rows, modality: Modality) -> Codes:
+        """Return the codes of some items of an archive as database items; each must have the modality.
+
+        Raises:
+            UserError: if the model does not have the modality, or needs the labels of the items and there are none.
+        """
+        self._check(modality)
+        labels = self.labels_for("database", archive, rows)
+        return self.codes_of(vectors(archive, self.featurisers[modality], rows), modality, archive.ids[rows], labels)
+
+    def labels_for(self, side: Side, archive: Archive, rows: Rows) -> Labels | None:
+        """Return the true labels with which items of a side are encoded, ``(n, C)``, or None if they are not used.
+
+        Raises:
+            UserError: if they are used and the archive has none.
+        """
+        if side not in self.label_sides:
+            return None
+        return archive.required_labels(
+            'with which the model encodes items. Add a column "labels" to its metadata, or train with local.labels = '
+            '"label-free".'
+        )[rows]
+
+    def check_without_labels(self, what: str) -> None:
+        """Check that items are encoded without their labels.
+
+        Args:
+            what: what is refused if they are not, as the beginning of the message.
+
+        Raises:
+            UserError: if a side needs labels.
+        """
+        if self.label_sides:
+            raise UserError(
+                f"{what} because the model encodes items of the {' and the '.join(self.label_sides)} with their true "
+                'labels. Train with local.labels = "label-free".'
+            )
+
+    def encode(self, value: Value, modality: Modality) -> Codes:
+        """Return the code of one text, image or feature vector.
+
+        Raises:
+            UserError: if the model does not have the modality or needs the labels of queries, or the query is of the
+                wrong kind.
+        """
+        self._check(modality)
+        if "query" in self.label_sides:
+            raise UserError(
+                "The model encodes queries with their true labels, which a search does not have. Train with "
+                'local.labels = "label-free" to search.'
+            )
+        return self.codes_of(self.featurisers[modality].encode_one(value), modality, np.asarray(["query"]))
+
+    def codes_of(
+        self,
+        values: npt.NDArray[np.generic],
+        modality: Modality,
+        ids: npt.NDArray[np.str_],
+        labels: Labels | None = None,
+    ) -> Codes:
+        """Return the codes of a featurizer's vectors, ``(n, *shape)``; ``labels`` as `labels_for` returns them."""
+        words = pack(self.outputs(values, modality, labels))
+        return Codes(words=words, bits=self.bits, ids=ids, modality=modality, model_digest=self.digest)
+
+    def outputs(
+        self, values: npt.NDArray[np.generic], modality: Modality, labels: Labels | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Return the real-valued outputs whose signs are the codes, ``(n, bits)`` float32.
+
+        Args:
+            values: a featurizer's vectors, ``(n, *shape)``.
+            modality: their modality.
+            labels: as `labels_for` returns them.
+        """
+        if not len(values):
+            return np.zeros((0, self.bits), np.float32)
+        return self.towers.outputs(values, modality, labels)
+
+    def warm_up(self, modality: Modality) -> None:
+        """Encode one blank item of a modality, so that its tower is loaded and the next item is encoded fast.
+
+        Raises:
+            UserError: if the tower cannot be read, or the model does not have the modality.
+        """
+        self._check(modality)
+        featuriser = self.featurisers[modality]
+        try:
+            values = featuriser.encode_one(_blank(modality))
+        except UserError:  # it takes vectors, or texts with a known word
+            values = np.zeros((1, *featuriser.shape), np.float32)
+        if not self.label_sides:
+            self.outputs(values, modality)
+
+    def _check(self, modality: Modality) -> None:
+        if modality not in self.featurisers:
+            raise UserError(
+                f"The model was trained without {modality} data and encodes only {' and '.join(self.featurisers)}. "
+                f"Ask with {' or '.join(self.featurisers)} instead."
+            )
+
+
+def _blank(modality: Modality) -> Value:
+    """Return a query of a modality that says nothing."""
+    if modality == "text":
+        return "a"
+    from PIL import Image
+
+    return Image.new("L", (32, 32), "white")

@@ -1,0 +1,332 @@
+"""The folder of a trained model, ``RUN/model``. Each part is read when it is first needed.
+
+A search needs the record of the folder, one featurizer and one ONNX file. It reads neither the weights nor the config, and
+it does not need torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from silohash import features
+from silohash.base.files import TRAIN_AGAIN, digest_bytes, digest_file, read_json
+from silohash.base.forms import damaged, reading
+from silohash.base.optional import installed, require
+from silohash.base.types import MODALITIES, Modality, UserError
+from silohash.features.base import Featuriser
+from silohash.index.codes import BITS_HIGHEST, BITS_LOWEST
+from silohash.models.specs import ModelSpec, TowerSpec
+from silohash.run.model.encoder import Encoder
+from silohash.run.model.onnx_towers import OnnxTowers
+from silohash.run.model.trained import (
+    FORMAT_VERSION,
+    MODEL_RECORD,
+    TrainedModel,
+    features_file,
+    onnx_file,
+    weights_file,
+)
+from silohash.run.model.weights import GLOBAL, Weights
+
+if TYPE_CHECKING:
+    from silohash.run.config.load import ResolvedConfig
+    from silohash.run.config.sections import RunConfig
+
+RunBy: TypeAlias = Literal["any", "torch"]
+"""The program that runs the towers: torch, or any. If any is allowed, onnxruntime is preferred, because it starts faster."""
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """The form of ``model.json``.
+
+    Attributes:
+        format_version: version of the folder's format.
+        silohash: version of silohash that wrote the folder.
+        config: the config of the run.
+        spec: the towers.
+        modalities: the modalities that the model encodes.
+        weights: the names of the models: ``global``, and the silo's name of each personal model.
+        round: the round that was chosen, from 0.
+        onnx: for each model and modality, the agreement of the ONNX file with torch.
+        without_onnx: why there are no ONNX files.
+        digests: digest of each other file of the folder.
+        model_digests: for each model, the digest of everything that decides its codes.
+    """
+
+    format_version: int
+    silohash: str
+    config: dict[str, Any]
+    spec: ModelSpec
+    modalities: tuple[Modality, ...]
+    weights: tuple[str, ...]
+    round: int
+    onnx: dict[str, dict[Modality, dict[str, float]]]
+    without_onnx: str
+    digests: dict[str, str]
+    model_digests: dict[str, str]
+
+    def __post_init__(self) -> None:
+        for modality in self.modalities:
+            if modality not in self.spec.towers:
+                raise ValueError(f'its modality "{modality}" has no tower')
+        if GLOBAL not in self.weights:
+            raise ValueError(f'its weights lack "{GLOBAL}"')
+        for name in self.weights:
+            if name not in self.model_digests:
+                raise ValueError(f'its model_digests lack "{name}"')
+
+
+@dataclass(frozen=True)
+class ModelFiles:
+    """The files of a model's folder, which are compared with the digests that the training recorded.
+
+    Attributes:
+        folder: the folder.
+        digests: digest of each file by its name.
+    """
+
+    folder: Path
+    digests: Mapping[str, str]
+
+    def path(self, name: str) -> Path:
+        """Return the path of a file, after comparing its content.
+
+        Raises:
+            UserError: if the file is missing, cannot be read, or was damaged or replaced.
+        """
+        path = self.folder / name
+        with self._reading(path):
+            digest = digest_file(path)
+        self._compare(path, digest)
+        return path
+
+    def content(self, name: str) -> bytes:
+        """Return the content of a file, after comparing it. The exceptions are those of `path`."""
+        path = self.folder / name
+        with self._reading(path):
+            content = path.read_bytes()
+        self._compare(path, digest_bytes(content))
+        return content
+
+    @property
+    def _remedy(self) -> str:
+        return f"Restore it, or write it again: silohash resume {self.folder.parent}"
+
+    def _reading(self, path: Path) -> AbstractContextManager[None]:
+        return reading(path, remedy=self._remedy, missing=self._remedy)
+
+    def _compare(self, path: Path, digest: str) -> None:
+        if self.digests.get(path.name) != digest:
+            raise UserError(
+                f"{path} does not match its digest in {MODEL_RECORD}: it was damaged or replaced. {self._remedy}"
+            )
+
+
+class SavedFeaturisers(Mapping[Modality, Featuriser]):
+    """The featurizers of a model's folder, each read on first use."""
+
+    def __init__(self, files: ModelFiles, towers: Mapping[Modality, TowerSpec], modalities: Sequence[Modality]) -> None:
+        self._files = files
+        self._towers = towers
+        self._modalities = tuple(modality for modality in MODALITIES if modality in modalities)
+        self._read: dict[Modality, Featuriser] = {}
+
+    def __getitem__(self, modality: Modality) -> Featuriser:
+        if modality not in self._modalities:
+            raise KeyError(modality)
+        if modality not in self._read:
+            path, tower = self._files.path(features_file(modality)), self._towers[modality]
+            fitted = features.load(path)
+            if tuple(fitted.shape) != tuple(tower.shape):
+                raise damaged(
+                    path, f"its vectors have shape {fitted.shape}, and the tower takes {tower.shape}", TRAIN_AGAIN
+                )
+            self._read[modality] = fitted
+        return self._read[modality]
+
+    def __iter__(self) -> Iterator[Modality]:
+        return iter(self._modalities)
+
+    def __len__(self) -> int:
+        return len(self._modalities)
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """The model of a finished run.
+
+    Attributes:
+        files: the files of the folder that `TrainedModel.save` wrote.
+        record: the content of its ``model.json``.
+        bits: code length.
+        featurisers: one fitted featurizer per modality.
+        known: function that returns the config of the run with its methods. It is used if it equals the model's config.
+    """
+
+    files: ModelFiles
+    record: ModelRecord
+    bits: int
+    featurisers: Mapping[Modality, Featuriser]
+    known: Callable[[], ResolvedConfig] | None = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def open(cls, folder: Path, known: Callable[[], ResolvedConfig] | None = None) -> SavedModel:
+        """Read the record of a model's folder.
+
+        Args:
+            folder: the folder.
+            known: see the attribute.
+
+        Raises:
+            UserError: if the folder is missing, damaged, or has another version of the format.
+        """
+        if not folder.exists():
+            raise UserError(
+                f"{folder} does not exist: the run has no trained model yet. Run: silohash resume {folder.parent}"
+            )
+        record = read_json(folder / MODEL_RECORD, ModelRecord, remedy=TRAIN_AGAIN)
+        if record.format_version != FORMAT_VERSION:
+            raise UserError(
+                f"{folder} has format version {record.format_version} (written by silohash {record.silohash}), and this "
+                f"silohash reads version {FORMAT_VERSION}. {TRAIN_AGAIN}"
+            )
+        with reading(folder / MODEL_RECORD, remedy=TRAIN_AGAIN):
+            bits = int(record.config["local"]["bits"])
+            if not BITS_LOWEST <= bits <= BITS_HIGHEST:
+                raise ValueError(f"config.local.bits is {bits}, and codes have {BITS_LOWEST} to {BITS_HIGHEST} bits")
+        files = ModelFiles(folder, record.digests)
+        return cls(files, record, bits, SavedFeaturisers(files, record.spec.towers, record.modalities), known)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the models: ``global``, and the silo's name of each personal model."""
+        return self.record.weights
+
+    @property
+    def round(self) -> int:
+        """The round that was chosen, from 0."""
+        return self.record.round
+
+    def modalities_of_queries(self, *, vectors: bool) -> tuple[Modality, ...]:
+        """Return the modalities in which queries are feature vectors, or those in which they are texts and pictures.
+
+        Raises:
+            UserError: if a featurizer cannot be read.
+        """
+        kinds = {modality: featuriser.kind for modality, featuriser in self.featurisers.items()}
+        return tuple(modality for modality, kind in kinds.items() if (kind in features.VECTOR_KINDS) == vectors)
+
+    @property
+    def personalized(self) -> bool:
+        """Whether silos deploy personal models."""
+        return set(self.names) != {GLOBAL}
+
+    def deployed_by(self, silo: str) -> str:
+        """Return the name of the model that a silo encodes with."""
+        return silo if silo in self.names else GLOBAL
+
+    def name_of(self, digest: str) -> str:
+        """Return the name of the model that has a digest.
+
+        Raises:
+            UserError: if none has it.
+        """
+        for name in self.names:
+            if self.digest(name) == digest:
+                return name
+        raise UserError(
+            f"An index was made by the model {digest}, which the run does not have. Make it again: silohash index RUN"
+        )
+
+    def shared_name(self) -> str:
+        """Return the name of the model with which every silo encodes.
+
+        Raises:
+            UserError: if each silo has a personal model.
+        """
+        if self.personalized:
+            personal = ", ".join(name for name in self.names if name != GLOBAL)
+            raise UserError(
+                f"Each silo of this run encodes with a personal model. Name one with --model: {personal}; or {GLOBAL}, "
+                "which no silo deploys."
+            )
+        return GLOBAL
+
+    def digest(self, name: str) -> str:
+        """Return the digest of everything that decides the codes of a model.
+
+        Raises:
+            UserError: if there is no such model.
+        """
+        self._check(name)
+        return self.record.model_digests[name]
+
+    def encoder(self, name: str = GLOBAL, *, run_by: RunBy = "any") -> Encoder:
+        """Return the encoder of the global model, or of a silo's personal model.
+
+        Args:
+            name: name of the model.
+            run_by: the program that runs the towers. If it is torch and torch is missing, onnxruntime runs them.
+
+        Raises:
+            UserError: if there is no such model, it lacks what its codes depend on, or it has no ONNX files and torch
+                is missing.
+        """
+        self._check(name)
+        files = self._onnx_files(name)
+        if files and (run_by == "any" or not installed("torch")):
+            towers = OnnxTowers(lambda modality: self.files.content(files[modality]))
+            return Encoder(towers, self.featurisers, bits=self.bits, digest=self.digest(name))
+        require("torch", f'The model "{name}" in {self.files.folder} has no ONNX files, so encoding with it')
+        return self.trained.encoder(name)
+
+    @cached_property
+    def trained(self) -> TrainedModel:
+        """The model in memory, with its weights. Making its methods needs torch.
+
+        Raises:
+            UserError: if a file is missing or damaged.
+        """
+        return TrainedModel(
+            resolved=self._resolved(),
+            spec=self.record.spec,
+            featurisers=dict(self.featurisers),
+            weights={
+                name: Weights.read(self.files.path(weights_file(number))) for number, name in enumerate(self.names)
+            },
+            round=self.round,
+        )
+
+    @property
+    def config(self) -> RunConfig:
+        """The config of the run."""
+        return self.trained.config
+
+    def _resolved(self) -> ResolvedConfig:
+        from silohash.run.config.load import load_resolved
+
+        known = self.known() if self.known else None
+        same = known is not None and known.config.to_json() == self.record.config
+        if known is not None and same:
+            return known
+        try:
+            return load_resolved(self.record.config)
+        except UserError as error:
+            raise damaged(self.files.folder / MODEL_RECORD, f"config: {error}".rstrip("."), TRAIN_AGAIN) from error
+
+    def _check(self, name: str) -> None:
+        if name not in self.names:
+            raise UserError(f'The run has no model "{name}". Its models are: {", ".join(self.names)}.')
+
+    def _onnx_files(self, name: str) -> dict[Modality, str]:
+        """Return the name of each modality's ONNX file; empty unless all of them exist."""
+        compared, number = self.record.onnx.get(name, {}), self.names.index(name)
+        files = {modality: onnx_file(modality, number) for modality in self.featurisers}
+        whole = all(modality in compared and (self.files.folder / file).is_file() for modality, file in files.items())
+        return files if whole else {}

@@ -1,0 +1,203 @@
+"""A trained model in memory: towers, featurizers, weights, and the config that they belong to.
+
+`TrainedModel.save` writes the folder ``RUN/model``. To encode with a folder, open it as a
+`silohash.run.model.saved.SavedModel`, which needs torch only if the folder has no ONNX files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from silohash import __version__, features
+from silohash.base.files import digest_arrays, digest_file, digest_json, folder_beside, write_bytes, write_json
+from silohash.base.forms import MALFORMED, detail
+from silohash.base.types import Modality, UserError
+from silohash.features.base import Featuriser
+from silohash.models.specs import ModelSpec
+from silohash.run.model.encoder import Encoder
+from silohash.run.model.weights import GLOBAL, Weights
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from silohash.run.config.load import ResolvedConfig
+    from silohash.run.config.sections import RunConfig
+
+FORMAT_VERSION = 1
+MODEL_RECORD = "model.json"
+
+
+def features_file(modality: Modality) -> str:
+    """Return the name of the file that holds the featurizer of a modality."""
+    return f"features-{modality}.safetensors"
+
+
+def weights_file(number: int) -> str:
+    """Return the name of the file that holds the weights with a number."""
+    return f"weights-{number:03d}.safetensors"
+
+
+def onnx_file(modality: Modality, number: int) -> str:
+    """Return the name of the ONNX file of a tower of the weights with a number."""
+    return f"{modality}-{number:03d}.onnx"
+
+
+@dataclass(frozen=True)
+class SavedTowers:
+    """The towers that silos encode with as ONNX files, or the reason why there are none.
+
+    Attributes:
+        contents: content of each file by its name.
+        record: for each name of weights and each modality, the agreement of the file with torch.
+        reason: why there are no files; empty if there are.
+    """
+
+    contents: Mapping[str, bytes] = field(default_factory=dict)
+    record: Mapping[str, Mapping[Modality, Mapping[str, float]]] = field(default_factory=dict)
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """Everything from a finished run that encoding needs.
+
+    Attributes:
+        resolved: the config of the run, with its methods.
+        spec: the towers.
+        featurisers: one fitted featurizer per modality.
+        weights: ``global``, and one entry per personal model under its silo's name.
+        round: the round that was chosen, from 0.
+    """
+
+    resolved: ResolvedConfig
+    spec: ModelSpec
+    featurisers: Mapping[Modality, Featuriser]
+    weights: Mapping[str, Weights]
+    round: int
+
+    @property
+    def config(self) -> RunConfig:
+        """The config of the run."""
+        return self.resolved.config
+
+    def digest(self, name: str = GLOBAL) -> str:
+        """Return the digest of everything that decides the codes of a model: towers, featurizers and weights."""
+        return self.weights[name].digest(self._digest())
+
+    def encoder(self, name: str = GLOBAL, device: torch.device | None = None) -> Encoder:
+        """Return the encoder of the global model, or of a silo's personal model, run by torch.
+
+        Raises:
+            UserError: if there is no such model, or it lacks what its codes depend on.
+        """
+        import torch
+
+        from silohash.methods.local.base import label_sides
+        from silohash.models.towers import Adapted
+        from silohash.run.model.torch_towers import TorchTowers
+
+        network = self.network(name).to(device := device or torch.device("cpu"))
+        weights, method = self.weights[name], self.resolved.federated
+        towers = TorchTowers(Adapted(network, method, weights.extras), self.featurisers, device)
+        sides, bits = label_sides(self.resolved.local), self.config.local.bits
+        return Encoder(towers, self.featurisers, bits=bits, digest=self.digest(name), label_sides=sides)
+
+    def network(self, name: str = GLOBAL) -> nn.Module:
+        """Return the network of the global model, or of a silo's personal model, with its weights, on the CPU.
+
+        Raises:
+            UserError: if there is no such model, or it lacks what its outputs depend on.
+        """
+        from silohash.models.parameters import install
+
+        if name not in self.weights:
+            raise UserError(f'The run has no model "{name}". Its models are: {", ".join(self.weights)}.')
+        weights, method = self.weights[name], self.resolved.federated
+        missing = [extra for extra in method.encode_extras if extra not in weights.extras]
+        if missing:
+            raise UserError(
+                f'The model "{name}" lacks {", ".join(missing)}, which its codes depend on. Train it again.'
+            )
+        network = self._network(name)
+        if any(parameter not in weights.params for parameter in network.state_dict()):
+            raise UserError(f'The model "{name}" cannot encode, because {self._reason()}')
+        install(network, weights.params)
+        return network
+
+    def _network(self, name: str) -> nn.Module:
+        """Return the towers without their parameters, after comparing the names, shapes and types of the parameters.
+
+        Raises:
+            UserError: if the weights are those of other towers.
+        """
+        from silohash.models.parameters import check_fit
+
+        try:
+            network = self.resolved.local.build(self.spec, self.config.local.bits)
+            check_fit(network, self.weights[name].params)
+        except MALFORMED as error:
+            raise UserError(
+                f'The weights of the model "{name}" do not fit its towers ({detail(error)}). Restore the folder "model" of '
+                "the run, or train the run again."
+            ) from error
+        return network
+
+    @property
+    def deployed(self) -> tuple[str, ...]:
+        """The names of the weights that silos encode with: the personal ones, or else the global ones."""
+        return tuple(name for name in self.weights if name != GLOBAL) or (GLOBAL,)
+
+    def _reason(self) -> str:
+        """Return why the global model cannot encode, and which model can in its place."""
+        if self.config.exchange.encryption is not None:
+            return "the server cannot read its parameters. Each silo has stored it on its own machine. Search there."
+        return f'silos share only a part of its parameters under "{self.config.federated.name}". {self._remedy()}'
+
+    def _remedy(self) -> str:
+        """Return which model can encode in place of the global one."""
+        if self.deployed == (GLOBAL,):
+            return "Each silo has stored a personal model on its own machine. Search there."
+        return f"Name the model of a silo: {', '.join(self.deployed)}."
+
+    def _digest(self) -> str:
+        """Return a digest of the towers' form and of the featurizers."""
+        states = {modality: featuriser.state() for modality, featuriser in self.featurisers.items()}
+        vectors_digest = {modality: [digest_arrays(arrays), about] for modality, (arrays, about) in states.items()}
+        return digest_json([self.spec.to_json(), vectors_digest])
+
+    def save(self, folder: Path, towers: SavedTowers | None = None) -> None:
+        """Write the model's folder, replacing an earlier one.
+
+        Args:
+            folder: the folder.
+            towers: the towers as ONNX files, which are written beside the weights.
+        """
+        towers = towers or SavedTowers()
+        with folder_beside(folder) as new:
+            for modality, featuriser in self.featurisers.items():
+                features.save(featuriser, new / features_file(modality))
+            for number, weights in enumerate(self.weights.values()):
+                weights.write(new / weights_file(number))
+            for name, content in towers.contents.items():
+                write_bytes(new / name, content)
+            digests = {path.name: digest_file(path) for path in sorted(new.iterdir())}
+            write_json(
+                new / MODEL_RECORD,
+                {
+                    "format_version": FORMAT_VERSION,
+                    "silohash": __version__,
+                    "config": self.config.to_json(),
+                    "spec": self.spec.to_json(),
+                    "modalities": list(self.featurisers),
+                    "weights": list(self.weights),
+                    "model_digests": {name: self.digest(name) for name in self.weights},
+                    "onnx": towers.record,
+                    "without_onnx": towers.reason,
+                    "round": self.round,
+                    "digests": digests,
+                },
+            )

@@ -1,1 +1,0 @@
-"""Training runs: the loop, its workers, its checkpoints, and what comes out."""

@@ -1,0 +1,1 @@
+"""Train a run: the loop, its engines, its checkpoints, and what happens to an update on its way."""

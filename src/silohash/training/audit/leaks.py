@@ -1,0 +1,349 @@
+"""What a curious server can learn from a run: measured with the data of the run, which the attacker does not have.
+
+The attacker has what the server has: the updates of the last round, class statistics, the final model, and items of its own,
+the queries of the archive, which no silo trained on. Each figure says how often its best guess would be right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from silohash.base import seeds
+from silohash.base.types import MODALITIES, Modality, ReadArrays, Rows, UserError
+from silohash.features.vectors import vectors
+from silohash.index.codes import pack, unpack
+from silohash.methods.federated.base import FederatedMethod
+from silohash.methods.local.base import SiloData
+from silohash.methods.message import Message
+from silohash.models.parameters import to_array
+from silohash.run.folder import Run
+from silohash.training.audit.attacks import (
+    Estimate,
+    FitScores,
+    Values,
+    area_under_curve,
+    calibrated,
+    explained_share,
+    mean_estimate,
+    ridge_predictions,
+)
+from silohash.training.experiment import prepare_run
+from silohash.training.updates.received import FOLDER, ReceivedUpdates
+from silohash.training.worker import Worker
+
+MOST_SILOS = 10
+"""Number of silos that are attacked, and whose models calibrate scores."""
+
+MOST_ITEMS = 400
+"""Number of items of each silo, and of items of the attacker, on which updates are attacked."""
+
+MOST_CODES = 2000
+"""Number of items whose codes are attacked."""
+
+FEWEST_OF_A_LABEL = 5
+"""Labels of fewer items than this, or of nearly all items, are left out."""
+
+GUESSING = 0.5
+"""The area under the curve of an attacker who guesses."""
+
+
+@dataclass(frozen=True)
+class Leak:
+    """The success of one attack.
+
+    Attributes:
+        attack: what the attacker guesses.
+        seen: from what.
+        figure: ``AUC``, or ``explained`` for the share of the variance that is reconstructed.
+        value: the figure.
+        low: lower end of its 95 % interval.
+        high: upper end.
+        without: the figure of an attacker who has seen nothing.
+    """
+
+    attack: str
+    seen: str
+    figure: str
+    value: float
+    low: float
+    high: float
+    without: float
+
+
+def leak(attack: str, seen: str, found: Estimate, *, figure: str = "AUC", without: float = GUESSING) -> Leak:
+    """Return the success of an attack with an estimate."""
+    return Leak(attack, seen, figure, found.value, found.low, found.high, without)
+
+
+def protection(run: Run) -> str:
+    """Return what protected the updates of a run, in words."""
+    exchange, last = run.config.exchange, run.rounds()[-1:]
+    words = []
+    for record in last:
+        if record.privacy is not None:
+            epsilon = "infinite" if record.privacy.epsilon is None else f"{record.privacy.epsilon:.3g}"
+            words.append(f"noise per {record.privacy.unit}, epsilon {epsilon}")
+    if exchange.compression is not None:
+        words.append(f"compression {exchange.compression.kind}")
+    return ", ".join(words) or "none"
+
+
+class Audit:
+    """Attack one run.
+
+    Args:
+        run: the run, which is trained, with its archive.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.seed = run.config.seed
+        self.received = ReceivedUpdates(run.folder / FOLDER)
+
+    @cached_property
+    def worker(self) -> Worker:
+        """The model and the silos' training items."""
+        prepared, _ = prepare_run(self.run.archive, self.run.partition, self.run.resolved)
+        return Worker(prepared, torch.device("cpu"))
+
+    @cached_property
+    def outside(self) -> Rows:
+        """Archive rows of the attacker's own items: queries that no silo trained on, and that have all modalities.
+
+        Raises:
+            UserError: if there are too few of them.
+        """
+        archive = self.run.archive
+        rows = np.setdiff1d(archive.split("query"), archive.split("train"))
+        for modality in self.run.model.featurisers:
+            rows = rows[archive.has(modality)[rows]]
+        if len(rows) < 2 * FEWEST_OF_A_LABEL:
+            raise UserError(
+                f'Archive "{archive.card.name}" has {len(rows)} queries that no silo trained on, and an audit needs at '
+                f'least {2 * FEWEST_OF_A_LABEL} to compare with. Add items to the split "query".'
+            )
+        return rows
+
+    def some(self, rows: Rows, most: int, purpose: str) -> Rows:
+        """Return at most some of the rows, drawn at random, in ascending order."""
+        if len(rows) <= most:
+            return rows
+        return np.sort(seeds.numpy_generator(self.seed, f"audit/{purpose}").choice(rows, most, replace=False))
+
+    def leaks(self) -> Iterator[Leak]:
+        """Yield the success of each attack that the run allows.
+
+        Raises:
+            UserError: if the archive has no items to compare with.
+        """
+        yield from self.of_statistics()
+        if self.kept:
+            yield from self.of_updates()
+        yield from self.of_codes()
+
+    @property
+    def kept(self) -> bool:
+        """Whether the run kept the updates of its last round, and they can be turned into models."""
+        federated = self.run.resolved.federated
+        plain = type(federated).origin is FederatedMethod.origin and federated.shares_parameters
+        return self.received.kept and plain
+
+    def missing(self) -> str:
+        """Return what was not measured and how to measure it, as a sentence; empty if all was measured."""
+        if self.kept:
+            return ""
+        if self.run.config.exchange.encryption:
+            return (
+                f"{self.run.name}: the updates were encrypted. The server cannot read them, so they were not attacked."
+            )
+        if self.received.kept:
+            return f"{self.run.name}: silos do not send models, so their updates were not attacked."
+        return (
+            f"{self.run.name} did not keep the updates of its last round, so they were not attacked. Train it again with "
+            "--set exchange.keep_updates=true."
+        )
+
+    def silos(self) -> list[int]:
+        """Return the numbers of the silos that are attacked: those with enough training items, at most some."""
+        sizes = [train for _, train, _ in self.worker.prepared.silos]
+        return [number for number, size in enumerate(sizes) if size >= FEWEST_OF_A_LABEL][:MOST_SILOS]
+
+    # Label shares
+
+    def label_shares(self, silos: Sequence[int]) -> Values:
+        """Return which share of each silo's training items has each label, ``(J, C)``."""
+        labels = self.run.archive.labels
+        assert labels is not None  # noqa: S101  checked by the caller
+        train = self.run.archive.split("train")
+        rows = [np.intersect1d(self.run.partition.silos[silo].rows, train) for silo in silos]
+        return np.stack([labels[each].astype(np.float64).mean(axis=0) for each in rows])
+
+    def of_statistics(self) -> Iterator[Leak]:
+        """Yield how well the counts of labels that silos send tell which silos have more items of a label."""
+        resolved, silos = self.run.resolved, self.silos()
+        if self.run.archive.labels is None or not resolved.needs_labels or len(silos) < 2:
+            return
+        shares = self.label_shares(silos)
+        private = resolved.config.exchange.privacy is not None
+        sent = np.zeros_like(shares) if private else shares
+        yield from _label_leak("label shares of a silo", "counts of labels before the first round", sent, shares)
+        counts = [self._class_counts(update) for silo, update in self.received.updates() if silo in silos]
+        if self.received.kept and counts and all(found is not None for found in counts):
+            given = np.stack([found for found in counts if found is not None])
+            yield from _label_leak("label shares of a silo", "class statistics of the last round", given, shares)
+
+    def _class_counts(self, update: Message) -> Values | None:
+        """Return the class counts of an update divided by its number of items, ``(C,)``; None if it has none."""
+        for mean in self.run.resolved.federated.means:
+            for count_name in mean.pairs(update).values():
+                counts = mean.values(update)[count_name]
+                if mean.by_row:
+                    return counts.astype(np.float64) / max(1, update.counts["items"])
+        return None
+
+    # Updates
+
+    def of_updates(self) -> Iterator[Leak]:
+        """Yield how well the updates of the last round tell members and label shares."""
+        origin, wanted = self.received.origin(), self.silos()
+        updates = {silo: update for silo, update in self.received.updates() if silo in wanted}
+        if len(updates) < 2:
+            return
+        scores = FitScores(self.run.resolved, self.worker.model, origin.extras)
+        models: list[ReadArrays] = [{**origin.params, **update.params} for update in updates.values()]
+        outside = self.outside_items()
+        fits = np.stack([scores.of(params, outside) for params in models])
+        areas = []
+        for own, silo in enumerate(updates):
+            members = self.members(silo)
+            inside = np.stack([scores.of(params, members) for params in models])
+            areas.append(self._membership(members, calibrated(inside, own), outside, calibrated(fits, own)))
+        yield leak("membership of an item", "updates of the last round", mean_estimate(areas))
+        labels = self.run.archive.labels
+        if labels is not None:
+            rows = self.some(self.outside, MOST_ITEMS, "outside")
+            guessed = np.stack([_means_by_label(calibrated(fits, own), labels[rows]) for own in range(len(models))])
+            shares = self.label_shares(list(updates))
+            yield from _label_leak("label shares of a silo", "updates of the last round", guessed, shares)
+
+    def _membership(self, members: SiloData, inside: Values, outside: SiloData, beyond: Values) -> Estimate:
+        """Return how well scores separate members from other items with the same labels.
+
+        A silo's model fits items of its frequent labels better, whether or not it was trained on them. What labels explain
+        of the scores of the attacker's items is therefore subtracted from all scores.
+
+        Args:
+            members: Items of the silo.
+            inside: ``(n,)``, their scores.
+            outside: Items of the attacker.
+            beyond: ``(m,)``, their scores.
+        """
+        if members.labels is None or outside.labels is None:
+            return area_under_curve(inside, beyond)
+        known, wanted = (to_array(labels).astype(np.float64) for labels in (outside.labels, members.labels))
+        expected = [ridge_predictions(known, beyond[:, None], labels)[:, 0] for labels in (wanted, known)]
+        return area_under_curve(inside - expected[0], beyond - expected[1])
+
+    def members(self, silo: int) -> SiloData:
+        """Return some training items of a silo."""
+        data = self.worker.prepared.silo(silo, torch.device("cpu"))[0]
+        rows = self.some(np.arange(len(data)), MOST_ITEMS, f"members/{silo}")
+        return data.take(torch.from_numpy(rows))
+
+    def outside_items(self) -> SiloData:
+        """Return some items of the attacker, in the form of training items."""
+        archive, like = self.run.archive, self.worker.prepared.silo(0, torch.device("cpu"))[0]
+        rows = self.some(self.outside, MOST_ITEMS, "outside")
+        there = torch.ones(len(rows), dtype=torch.bool)
+        values: dict[Modality, torch.Tensor] = {
+            modality: torch.from_numpy(np.ascontiguousarray(vectors(archive, featuriser, rows)))
+            for modality, featuriser in self.run.model.featurisers.items()
+        }
+        labels = None if like.labels is None else torch.from_numpy(_labels(archive.labels, rows)).float()
+        return replace(
+            like, image=values.get("image"), text=values.get("text"), labels=labels, has_image=there & ("image" in values),
+            has_text=there & ("text" in values), coarse_labels=None, pictures=None,
+        )  # fmt: skip
+
+    # Codes
+
+    def of_codes(self) -> Iterator[Leak]:
+        """Yield how well the codes of items tell members, labels and vectors. The global model computes the codes."""
+        archive, featurisers = self.run.archive, self.run.model.featurisers
+        train = archive.split("train")
+        for modality in featurisers:
+            train = train[archive.has(modality)[train]]
+        members, outside = self.some(train, MOST_CODES, "codes"), self.outside
+        codes = {name: self._codes(rows) for name, rows in (("members", members), ("outside", outside))}
+        if len(featurisers) == len(MODALITIES):
+            inside, beyond = (_bit_agreements(*codes[name].values()) for name in ("members", "outside"))
+            found = area_under_curve(inside, beyond)
+            yield leak("membership of an item", "codes of its picture and its text", found)
+        known, wanted = (np.concatenate(list(codes[name].values()), axis=1) for name in ("outside", "members"))
+        if archive.labels is not None:
+            guesses = ridge_predictions(known, _labels(archive.labels, outside), wanted)
+            areas = list(_areas_by_label(guesses, _labels(archive.labels, members)))
+            if areas:
+                yield leak("labels of an item", "its codes", mean_estimate(areas))
+        for modality, featuriser in featurisers.items():
+            if len(featuriser.shape) != 1:
+                continue
+            mine, theirs = (vectors(archive, featuriser, rows).astype(np.float64) for rows in (outside, members))
+            found = explained_share(ridge_predictions(known, mine, wanted), theirs)
+            yield leak(f"{modality} vector of an item", "its codes", found, figure="explained", without=0.0)
+
+    def _codes(self, rows: Rows) -> dict[Modality, Values]:
+        """Return the signs of the codes of items by the model that is deployed, ``(n, K)`` per modality."""
+        model = self.run.model
+        encoder = model.encoder(next(iter(model.names)))
+        found = {}
+        for modality, featuriser in model.featurisers.items():
+            outputs = encoder.outputs(vectors(self.run.archive, featuriser, rows), modality)
+            found[modality] = unpack(pack(outputs), outputs.shape[1]).astype(np.float64)
+        return found
+
+
+def _labels(labels: npt.NDArray[np.generic] | None, rows: Rows) -> Values:
+    assert labels is not None  # noqa: S101  checked by the callers
+    return np.asarray(labels[rows], np.float64)
+
+
+def _means_by_label(scores: Values, labels: npt.NDArray[np.generic]) -> Values:
+    """Return the mean score of the items with each label minus that of the others, ``(C,)``; 0 for labels of too few."""
+    held = np.asarray(labels, np.float64)
+    count, others = held.sum(axis=0), len(held) - held.sum(axis=0)
+    means = scores @ held / np.maximum(count, 1) - scores @ (1.0 - held) / np.maximum(others, 1)
+    return np.where((count >= FEWEST_OF_A_LABEL) & (others >= FEWEST_OF_A_LABEL), means, 0.0)
+
+
+def _label_leak(attack: str, seen: str, guessed: Values, shares: Values) -> Iterator[Leak]:
+    """Yield how well guesses tell which silos have a larger share of a label than the median silo.
+
+    Args:
+        attack: what is guessed.
+        seen: from what.
+        guessed: ``(J, C)``, larger for larger shares.
+        shares: ``(J, C)``, the true shares.
+    """
+    above, guess = (values - np.median(values, axis=0) for values in (shares, guessed))
+    more, less = guess[above > 0], guess[above < 0]
+    if len(more) and len(less):
+        yield leak(attack, seen, area_under_curve(more, less))
+
+
+def _areas_by_label(guesses: Values, labels: Values) -> Iterator[Estimate]:
+    """Yield the area under the curve of each label that enough items have and lack."""
+    for guess, held in zip(guesses.T, labels.T > 0, strict=True):
+        if min(held.sum(), (~held).sum()) >= FEWEST_OF_A_LABEL:
+            yield area_under_curve(guess[held], guess[~held])
+
+
+def _bit_agreements(first: Values, second: Values) -> Values:
+    """Return the share of equal bits of two codes per item, ``(n,)``."""
+    return np.asarray((first == second).mean(axis=1))

@@ -1,0 +1,214 @@
+"""Save and load checkpoints, from which an interrupted run continues with the same results."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from silohash.base.files import (
+    TRAIN_AGAIN,
+    digest_arrays,
+    folder_beside,
+    read_arrays,
+    read_json,
+    write_arrays,
+    write_json,
+)
+from silohash.base.forms import reading
+from silohash.base.types import Arrays, UserError
+from silohash.methods.federated.base import ServerState
+from silohash.training.privacy.budget import KEY
+
+FORMAT_VERSION = 1
+SECTIONS = ("params", "extras", "private")
+
+
+@dataclass(frozen=True)
+class RunState:
+    """The state of a run between rounds.
+
+    It does not include random generators, because every draw depends only on seed, purpose, silo and round.
+
+    Attributes:
+        round: number of completed rounds.
+        server: the server's state.
+        silos: the state that each silo keeps, by silo number.
+        best_score: the highest validation score so far, or that of a final state (`FederatedMethod.is_final`); None
+            without validation.
+        best_round: the round with that score; -1 without validation.
+        best_server: the server's state after that round.
+        best_silos: the silos' state after that round.
+    """
+
+    round: int
+    server: ServerState
+    silos: Mapping[int, Arrays] = field(default_factory=dict)
+    best_score: float | None = None
+    best_round: int = -1
+    best_server: ServerState | None = None
+    best_silos: Mapping[int, Arrays] = field(default_factory=dict)
+
+    def chosen(self) -> tuple[ServerState, Mapping[int, Arrays], int]:
+        """Return the server's state, the silos' state and the number of the best round.
+
+        Without validation this is the last round.
+        """
+        if self.best_server is None:
+            return self.server, self.silos, self.round - 1
+        return self.best_server, self.best_silos, self.best_round
+
+    def with_score(self, score: float | None, *, final: bool = False) -> RunState:
+        """Return the state with the last round as the best one, if its score is the highest so far or if it is final.
+
+        Args:
+            score: the validation score of the last round; None without validation.
+            final: whether the round is deployed even if an earlier round has a higher score.
+        """
+        if score is None or not (final or self.best_score is None or score > self.best_score):
+            return self
+        return replace(
+            self, best_score=score, best_round=self.round - 1, best_server=self.server, best_silos=dict(self.silos)
+        )
+
+
+@dataclass(frozen=True)
+class _StoredState:
+    """The form of ``state.json``."""
+
+    format_version: int
+    round: int
+    best_score: float | None
+    best_round: int
+    config_digest: str
+    digests: dict[str, str]
+
+    def __post_init__(self) -> None:
+        for names in (("server", "silos"), ("best_server", "best_silos")):
+            if (names[0] == "server" or self.has_best) and not self.digests.keys() >= set(names):
+                raise ValueError(f"the digest of {' or '.join(names)} is missing")
+
+    @property
+    def has_best(self) -> bool:
+        """Whether the checkpoint holds the best round beside the last."""
+        return not self.digests.keys().isdisjoint({"best_server", "best_silos"})
+
+
+def save_checkpoint(folder: Path, state: RunState, config_digest: str) -> None:
+    """Replace the checkpoint. If writing is interrupted, the previous checkpoint remains.
+
+    Files of the best round are linked from the previous checkpoint if that round has not changed.
+    """
+    path = folder / "state.json"
+    previous = read_json(path, _StoredState, remedy=TRAIN_AGAIN) if path.exists() else None
+    with folder_beside(folder) as new:
+        digests = {
+            "server": _write_server(new / "server.safetensors", state.server),
+            "silos": _write_silos(new / "silos.safetensors", state.silos),
+        }
+        if state.best_server is not None:
+            if previous is not None and previous.best_round == state.best_round and previous.has_best:
+                for name in ("best_server", "best_silos"):
+                    _link(folder / f"{name}.safetensors", new / f"{name}.safetensors")
+                    digests[name] = previous.digests[name]
+            else:
+                digests["best_server"] = _write_server(new / "best_server.safetensors", state.best_server)
+                digests["best_silos"] = _write_silos(new / "best_silos.safetensors", state.best_silos)
+        about = {
+            "format_version": FORMAT_VERSION,
+            "round": state.round,
+            "best_score": state.best_score,
+            "best_round": state.best_round,
+            "config_digest": config_digest,
+            "digests": digests,
+        }
+        write_json(new / "state.json", about)
+
+
+def load_checkpoint(folder: Path, config_digest: str) -> RunState:
+    """Read a checkpoint.
+
+    Args:
+        folder: the folder of the checkpoint.
+        config_digest: digest of the config.
+
+    Raises:
+        UserError: if it is missing, damaged, or was written for another config or has another version of the format.
+    """
+    about = read_json(folder / "state.json", _StoredState, remedy=TRAIN_AGAIN)
+    if about.format_version != FORMAT_VERSION:
+        raise UserError(
+            f"{folder} has format version {about.format_version}, and this silohash reads version {FORMAT_VERSION}. "
+            "Resume the run with the silohash that wrote it."
+        )
+    if about.config_digest != config_digest:
+        raise UserError(
+            f"{folder} belongs to another config (digest {about.config_digest}, now {config_digest}). "
+            "Put config.toml back as it was, or train into a new folder."
+        )
+    digests, best = about.digests, about.has_best
+    return RunState(
+        round=about.round,
+        server=_read_server(folder / "server.safetensors", digests["server"]),
+        silos=_read_silos(folder / "silos.safetensors", digests["silos"]),
+        best_score=about.best_score,
+        best_round=about.best_round,
+        best_server=_read_server(folder / "best_server.safetensors", digests["best_server"]) if best else None,
+        best_silos=_read_silos(folder / "best_silos.safetensors", digests["best_silos"]) if best else {},
+    )
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Return whether a folder holds a checkpoint. One whose writing was interrupted is restored by `Run.writing`."""
+    return (folder / "state.json").exists()
+
+
+def _link(source: Path, target: Path) -> None:
+    """Link a file of the previous checkpoint into the new one, or copy it if hard links are not supported."""
+    try:
+        target.hardlink_to(source)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _write_server(path: Path, server: ServerState) -> str:
+    arrays = {f"{section}/{name}": array for section in SECTIONS for name, array in getattr(server, section).items()}
+    return _write(path, arrays)
+
+
+def _write_silos(path: Path, silos: Mapping[int, Arrays]) -> str:
+    return _write(path, {f"{silo}/{name}": array for silo, kept in silos.items() for name, array in kept.items()})
+
+
+def _write(path: Path, arrays: Arrays) -> str:
+    """Write a file that only its owner can read if it holds a secret of differential privacy, and return its digest."""
+    write_arrays(path, arrays, private=any(name.endswith(f"/{KEY}") for name in arrays))
+    return digest_arrays(arrays)
+
+
+def _read(path: Path, digest: str) -> Arrays:
+    arrays, _ = read_arrays(path)
+    if digest_arrays(arrays) != digest:
+        raise UserError(
+            f"{path} does not match the digest in the checkpoint: it was damaged or replaced. Train the run again."
+        )
+    return arrays
+
+
+def _read_server(path: Path, digest: str) -> ServerState:
+    sections: dict[str, Arrays] = {section: {} for section in SECTIONS}
+    with reading(path, remedy=TRAIN_AGAIN):
+        for name, array in _read(path, digest).items():
+            section, _, rest = name.partition("/")
+            sections[section][rest] = array
+    return ServerState(**sections)
+
+
+def _read_silos(path: Path, digest: str) -> dict[int, Arrays]:
+    silos: dict[int, Arrays] = {}
+    with reading(path, remedy=TRAIN_AGAIN):
+        for name, array in _read(path, digest).items():
+            silo, _, rest = name.partition("/")
+            silos.setdefault(int(silo), {})[rest] = array
+    return silos

@@ -1,0 +1,117 @@
+"""The workflow of a FLARE job: it only starts the loop over rounds, in the server's process of the job."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import asdict
+from pathlib import Path
+
+from nvflare.apis.client import Client
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.impl.controller import Controller
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+
+from silohash.base.types import UserError
+from silohash.run.config.load import load_resolved
+from silohash.run.events import RoundRecord, read_rounds
+from silohash.run.folder import Run
+from silohash.training.engines.flare.engine import FlareEngine
+from silohash.training.engines.port import Limits
+from silohash.training.sites.settings import check_run_name
+from silohash.training.sites.training import RUNS, copy_run, train_at_sites
+
+RESULT = "silohash"
+"""Folder of what is fetched from a job."""
+
+ROUND = "silohash round: "
+"""Beginning of the log line that holds the record of a round."""
+
+EARLIER = "silohash earlier round: "
+"""Beginning of the log line that holds the record of a round of an earlier job."""
+
+NOTE = "silohash note: "
+"""Beginning of a log line for whoever started the run."""
+
+FAILED = "silohash failed: "
+
+
+class RoundsController(Controller):  # type: ignore[misc]  # FLARE has no types
+    """Run the rounds of one run. All arguments come from the job.
+
+    Args:
+        run: name of the run.
+        config: the config of the run, as TOML.
+        silos: names of the silos, in order.
+        deadline_seconds: how long to wait for silos in a round; 0 for no limit.
+        quorum: number of silos that must answer in a round.
+        start: number of silos that must describe their items before the first round; 0 for all.
+        task_check_period: seconds between FLARE's looks at its tasks.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        config: str,
+        silos: list[str],
+        deadline_seconds: float = 0.0,
+        quorum: int = 1,
+        start: int = 0,
+        task_check_period: float = 0.1,
+    ) -> None:
+        super().__init__(task_check_period=task_check_period)
+        self.run, self.config, self.silos = run, config, silos
+        self.limits = Limits(deadline_seconds or None, quorum, start or None)
+        self.rounds: FlareEngine | None = None
+
+    def start_controller(self, fl_ctx: FLContext) -> None:
+        """Do nothing before the rounds."""
+
+    def stop_controller(self, fl_ctx: FLContext) -> None:
+        """Do nothing after the rounds."""
+
+    def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
+        """Run the rounds, and copy what is fetched into the folder of the job."""
+        workspace = fl_ctx.get_engine().get_workspace()
+        self.rounds = FlareEngine(self, fl_ctx, abort_signal, self.run)
+        try:
+            check_run_name(self.run)
+            folder = Path(workspace.get_root_dir()) / RUNS / self.run
+            train_at_sites(
+                load_resolved(tomllib.loads(self.config)), folder, self.rounds, self.silos,
+                limits=self.limits, observers=[_Log(self, fl_ctx, Run(folder).rounds_path)],
+                notify=lambda text: self.log_info(fl_ctx, f"{NOTE}{text}"),
+            )  # fmt: skip
+        except UserError as error:
+            self.log_error(fl_ctx, f"{FAILED}{error}")
+            self.system_panic(str(error), fl_ctx)
+            return
+        result = Path(workspace.get_run_dir(fl_ctx.get_job_id())) / RESULT
+        copy_run(folder, result)
+
+    def process_result_of_unknown_task(
+        self, client: Client, task_name: str, client_task_id: str, result: Shareable, fl_ctx: FLContext
+    ) -> None:
+        """Leave out a result that came too late, and wait for its silo again."""
+        if self.rounds is not None:
+            self.rounds.heard_of(client.name)
+
+
+class _Log:
+    """An observer that writes the record of each round to the log of the job, from which it can be followed."""
+
+    def __init__(self, controller: Controller, context: FLContext, rounds: Path) -> None:
+        self.controller, self.context, self.rounds = controller, context, rounds
+
+    def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
+        """Write the records of earlier jobs. Nobody may have read the last of them before their job ended."""
+        for record in read_rounds(self.rounds):
+            self.controller.log_info(self.context, f"{EARLIER}{json.dumps(asdict(record))}")
+
+    def round(self, record: RoundRecord) -> None:
+        """Write the record."""
+        self.controller.log_info(self.context, f"{ROUND}{json.dumps(asdict(record))}")
+
+    def finish(self) -> None:
+        """Do nothing after the last round."""

@@ -1,0 +1,97 @@
+"""Make the start-up kits of a federation: certificates, and settings that refuse code from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from nvflare.lighter.prov_utils import prepare_builders
+from nvflare.lighter.provision import prepare_project
+from nvflare.lighter.provisioner import Provisioner
+
+from silohash.base.files import check_new_folder, folder_beside, write_json
+from silohash.base.types import UserError
+from silohash.training.sites.kits import LEADER, ORGANIZATION, SERVER, Training, new_silo_key, write_site
+
+CONTROLLER = "silohash.training.engines.flare.controller.RoundsController"
+EXECUTOR = "silohash.training.engines.flare.executor.TrainerExecutor"
+
+ADMIN = "leader@silohash.org"
+"""Name under which runs are started. FLARE asks for the form of an address."""
+
+ALLOWED = "class_allow_list"
+
+
+def write_kits(folder: Path, silos: Sequence[str], training: Training) -> None:
+    """Write one kit per silo, one for the server and one for whoever starts runs, into a new folder.
+
+    The kits of silos hold a common key for encrypted sums, if the packages for them are installed.
+
+    Args:
+        folder: the new folder. It gets ``server``, ``leader`` and one folder per silo.
+        silos: names of the silos.
+        training: where silos find the server.
+
+    Raises:
+        UserError: if the folder is not empty, or FLARE does not accept a name.
+    """
+    check_new_folder(folder)
+    with tempfile.TemporaryDirectory() as beside, folder_beside(folder) as new:
+        try:
+            project = _project(silos, training)
+            with redirect_stdout(StringIO()):  # FLARE prints what it does
+                Provisioner(beside, prepare_builders(project)).provision(prepare_project(project))
+        except ValueError as error:
+            raise UserError(f"The kits cannot be made: {error}. Choose other names.") from error
+        made = next(Path(beside).glob("*/prod_00"))
+        for name, kept in {training.host: SERVER, ADMIN: LEADER, **{silo: silo for silo in silos}}.items():
+            shutil.move(made / name, new / kept)
+        _restrict(new / SERVER, [CONTROLLER, EXECUTOR])
+        key = new_silo_key()
+        for silo in silos:
+            _restrict(new / silo, [EXECUTOR])
+            write_site(new / silo, silo, key)
+
+
+def _project(silos: Sequence[str], training: Training) -> dict[str, Any]:
+    """Return the description of the federation from which FLARE makes the kits."""
+    builders = [
+        ("workspace.WorkspaceBuilder", {"template_file": ["master_template.yml"]}),
+        ("static_file.StaticFileBuilder", {"config_folder": "config"}),
+        ("cert.CertBuilder", {"root_valid_days": training.valid_days}),
+        ("signature.SignatureBuilder", {}),
+    ]
+    return {
+        "api_version": 3,
+        "name": "silohash",
+        "participants": [
+            {"name": training.host, "type": "server", "org": ORGANIZATION, "fed_learn_port": training.port},
+            *({"name": silo, "type": "client", "org": ORGANIZATION} for silo in silos),
+            {"name": ADMIN, "type": "admin", "org": ORGANIZATION, "role": "lead"},
+        ],
+        "builders": [{"path": f"nvflare.lighter.impl.{path}", "args": args} for path, args in builders],
+    }
+
+
+def _restrict(kit: Path, classes: Sequence[str]) -> None:
+    """Let a server or a site run exactly our classes, and no code that a job brings."""
+    local = kit / "local"
+    resources = json.loads((local / "resources.json.default").read_text(encoding="utf-8"))
+    resources[ALLOWED] = list(classes)
+    # A site's log can name its files and items, so it is not sent to the server.
+    if "allow_log_streaming" in resources:
+        resources["allow_log_streaming"] = False
+        resources["components"] = [one for one in resources["components"] if one["id"] != "site_log_streamer"]
+    write_json(local / "resources.json", resources)
+    rights = json.loads((local / "authorization.json.default").read_text(encoding="utf-8"))
+    rights["permissions"]["lead"]["byoc"] = "none"
+    rights["permissions"]["lead"]["shell_commands"] = "none"
+    rights["permissions"]["lead"]["get_job_log"] = "n:submitter"
+    rights["permissions"]["project_admin"] = {"view": "any"}
+    write_json(local / "authorization.json", rights)

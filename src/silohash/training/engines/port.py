@@ -1,0 +1,145 @@
+"""The port between the loop over rounds and the engines that carry out the tasks of silos.
+
+The loop speaks to every engine in six calls. It does not know where the silos are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, TypeAlias
+
+from silohash.base.types import ReadArrays
+from silohash.methods.message import Message
+
+TaskKind = Literal["describe", "prepare", "weigh", "train", "finish", "merge", "validate", "deploy"]
+
+
+@dataclass(frozen=True)
+class SiloTask:
+    """A request to a silo.
+
+    Attributes:
+        kind: ``describe`` to describe the silo's items before the first round and ``prepare`` to load them, both only for
+            silos that hold their own data; ``weigh`` to return the silo's weights without training, ``train`` to train
+            for one round, ``finish`` to end a round once the statistics are merged, ``merge`` to decrypt sums over silos and
+            compute what the server would, ``validate`` to score the model that
+            the silo would deploy on its validation queries, or ``deploy`` to return that model.
+        silo: index of the silo, starting at 0.
+        broadcast: the server's message.
+        kept: arrays that the silo stored in its last round.
+        best: arrays that the silo stored in the best round so far, which a silo with a disk of its own must not remove.
+    """
+
+    kind: TaskKind
+    silo: int
+    broadcast: Message
+    kept: ReadArrays = field(default_factory=dict)
+    best: ReadArrays = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SiloResult:
+    """The result of a silo's task.
+
+    Its arrays may share the memory of the model, so they are valid until the model is used for another task. The update
+    of a ``validate`` task holds the scalar ``score`` and the count ``queries``.
+
+    Attributes:
+        silo: index of the silo, starting at 0.
+        update: the message to the server.
+        kept: arrays that the silo stores for its next round.
+        loss: mean loss of the last epoch.
+        terms: mean of each loss term in the last epoch, before weighting.
+        seconds: duration of the task in seconds.
+        warnings: warnings about the training, as sentences.
+    """
+
+    silo: int
+    update: Message
+    kept: ReadArrays
+    loss: float
+    terms: Mapping[str, float]
+    seconds: float
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Absence:
+    """A silo that did not carry out its task.
+
+    Attributes:
+        silo: index of the silo, starting at 0.
+        reason: why, in words that follow the silo's name, such as ``did not answer within 600 seconds``.
+    """
+
+    silo: int
+    reason: str
+
+
+Answer: TypeAlias = SiloResult | Absence
+"""What comes back for a task."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long to wait for silos.
+
+    Attributes:
+        deadline_seconds: time after which the answers of a round are no longer waited for; None for no limit.
+        quorum: number of silos that must answer. The others may be absent.
+        start: number of silos that must describe their items before the first round; None for all. The others join later.
+    """
+
+    deadline_seconds: float | None = None
+    quorum: int = 1
+    start: int | None = None
+
+
+WAIT_FOR_ALL = Limits()
+"""No deadline."""
+
+
+class Engine(Protocol):
+    """The interface of an object that carries out the tasks of silos, wherever they are."""
+
+    def start(self, silos: Sequence[str]) -> None:
+        """Make the silos of a run ready for tasks.
+
+        Args:
+            silos: names of the silos, in order.
+
+        Raises:
+            UserError: if this is impossible.
+        """
+        ...
+
+    def live(self, silos: Sequence[int]) -> list[int]:
+        """Return which of the silos can be sent tasks at present, in the same order."""
+        ...
+
+    def send(self, tasks: Iterable[SiloTask], limits: Limits = WAIT_FOR_ALL) -> Iterator[Answer]:
+        """Send tasks to silos, and yield one answer per task, in the order of the tasks, each as soon as it can be had.
+
+        A result is valid until the next one is requested, because its arrays may share the memory of a model.
+
+        Args:
+            tasks: at most one task per silo.
+            limits: how long to wait for the answers. Engines on this machine wait for all of them.
+
+        Raises:
+            UserError: if fewer silos than the quorum answer, or the user must correct something.
+        """
+        ...
+
+    def cancel(self) -> None:
+        """Give up the tasks that are under way. Their answers are not used."""
+        ...
+
+    def status(self) -> Mapping[int, str]:
+        """Return why silos are not live, by their index, in words that follow the silo's name."""
+        ...
+
+    def stop(self) -> None:
+        """End the run at the silos, and release what the engine holds."""
+        ...

@@ -1,0 +1,101 @@
+"""Carry out the tasks of several silos at a time, in worker processes of this machine."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+
+from silohash.base.files import explaining_disk_errors
+from silohash.base.types import UserError
+from silohash.methods.message import Message
+from silohash.training.engines.port import WAIT_FOR_ALL, Answer, Limits, SiloResult, SiloTask
+from silohash.training.engines.processes import Exchange, ProcessEndedError, ProcessPool
+from silohash.training.engines.wire import decode_result, encode_task
+
+TASKS_PER_PROCESS = 3
+
+
+class WorkerProcesses:
+    """Train several silos at a time, in worker processes that share the prepared inputs.
+
+    Every process maps the files of the inputs, so they are in memory only once. Tasks and results are sent through
+    pipes as encoded messages. Nothing is pickled. All silos are always live, and every task is waited for.
+
+    Args:
+        folder: the folder from which the worker processes read the inputs. It exists from `start` to `stop`.
+        workers: number of worker processes.
+        save: writes the inputs into the folder, in the form that `silohash.training.worker` reads.
+    """
+
+    def __init__(self, folder: Path, workers: int, save: Callable[[Path], None]) -> None:
+        self.folder = folder
+        self.workers = workers
+        self.save = save
+        self.pool = ProcessPool([sys.executable, "-m", "silohash.training.worker", str(folder)], workers)
+        self._under_way: deque[Future[SiloResult]] = deque()
+
+    def start(self, silos: Sequence[str]) -> None:
+        """Write the inputs. A worker process starts when it is first needed.
+
+        Raises:
+            UserError: if the disk is full or cannot be written to.
+        """
+        shutil.rmtree(self.folder, ignore_errors=True)
+        with explaining_disk_errors(self.folder):
+            self.folder.mkdir(parents=True)
+        self.save(self.folder)
+
+    def live(self, silos: Sequence[int]) -> list[int]:
+        """Return all silos."""
+        return list(silos)
+
+    def send(self, tasks: Iterable[SiloTask], limits: Limits = WAIT_FOR_ALL) -> Iterator[Answer]:
+        """Send each task to the next free worker process, and yield the results in the order of the tasks.
+
+        At most three tasks per process are under way or wait to be yielded, so that results do not pile up.
+
+        Raises:
+            UserError: if a worker process ends, or reports an error that the user can correct.
+            RuntimeError: if a worker process reports any other error.
+        """
+        futures = self._under_way
+        try:
+            for task in tasks:
+                futures.append(self.pool.submit(partial(_exchange_task, task)))
+                if len(futures) >= TASKS_PER_PROCESS * self.workers:
+                    yield futures.popleft().result()
+            while futures:
+                yield futures.popleft().result()
+        finally:
+            self.cancel()
+
+    def cancel(self) -> None:
+        """Give up the tasks that no worker process has begun, and ignore the results of the others."""
+        while self._under_way:
+            self._under_way.popleft().cancel()
+
+    def status(self) -> Mapping[int, str]:
+        """Return nothing, because all silos are live."""
+        return {}
+
+    def stop(self) -> None:
+        """Stop the worker processes and remove the inputs."""
+        self.pool.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _exchange_task(task: SiloTask, exchange: Exchange) -> SiloResult:
+    """Send a task to a worker process and return its result."""
+    try:
+        answer = exchange(encode_task(task))
+    except ProcessEndedError as error:
+        raise UserError(
+            f"A worker process ended while it trained silo {task.silo} (exit status {error.status}). If memory ran "
+            "out, lower train.workers or train.batch; then resume the run."
+        ) from error
+    return decode_result(Message.decode(answer))

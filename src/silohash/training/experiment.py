@@ -1,0 +1,402 @@
+"""Train a run from config to model: read the archive, partition it, prepare inputs, run the rounds, save the model."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from silohash import __version__
+from silohash.base import seeds
+from silohash.base.locks import INPUTS
+from silohash.base.types import MODALITIES, Modality, Notify, UserError
+from silohash.data.archive import Archive
+from silohash.data.formats.columns import unused_columns
+from silohash.data.partitions.base import Partition, partition
+from silohash.data.partitions.columns import remark_on_values
+from silohash.features import featuriser
+from silohash.features.base import Featuriser
+from silohash.features.device import choose_device
+from silohash.features.nodes.regions import RegionFeatures
+from silohash.features.nodes.word_ids import WordSequences
+from silohash.features.truncation import truncation_remark
+from silohash.measure.measurable import check_settings, remark_on_measures, unmeasured
+from silohash.models.parameters import buffers_of
+from silohash.run.config.ineffective import objections_to_silos
+from silohash.run.config.load import ResolvedConfig, refuse
+from silohash.run.config.privacy import objections_to_private_silos
+from silohash.run.config.sections import RunConfig
+from silohash.run.events import JsonLines, Observer, ProgressReporter
+from silohash.run.folder import Run, archive_of
+from silohash.run.model.network_saving import save_networks
+from silohash.run.model.onnx_saving import COMPARED_ITEMS, onnx_files
+from silohash.run.model.trained import TrainedModel
+from silohash.run.model.weights import deployed_weights
+from silohash.run.model.word_start import start_from_word_vectors
+from silohash.training.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
+from silohash.training.engines.in_process import InProcess
+from silohash.training.engines.port import WAIT_FOR_ALL, Engine, Limits, SiloResult, SiloTask
+from silohash.training.engines.worker_processes import WorkerProcesses
+from silohash.training.prepared import Prepared, fit_featurisers, prepare, remarks_on, training_silos
+from silohash.training.privacy.budget import Budget
+from silohash.training.privacy.training import check_private_model, with_server_key
+from silohash.training.rounds import RoundSettings, run_rounds
+from silohash.training.updates.compressed import codec_of
+from silohash.training.updates.encryption import SiloKey
+from silohash.training.updates.received import received_updates
+from silohash.training.updates.sealed_server import SealedMethod, broadcast_of
+from silohash.training.updates.sealed_silo import opened_state, run_digest
+from silohash.training.worker import Worker, set_threads
+
+RECORDED_PACKAGES = ("torch", "numpy", "numba", "pillow", "safetensors", "pydantic")
+
+Deploy: TypeAlias = Callable[[RunState, Prepared, Mapping[Modality, Featuriser], Engine], TrainedModel]
+"""Returns the model that a run ends with."""
+
+
+def train(
+    resolved: ResolvedConfig, folder: Path, *, observers: Sequence[Observer] = (), notify: Notify = lambda text: None
+) -> Run:
+    """Train a run in a new folder.
+
+    Args:
+        resolved: the config with its methods.
+        folder: the folder of the new run. It must not hold a run yet.
+        observers: receive the record of each round, in addition to ``rounds.jsonl``.
+        notify: called with one line per warning about the archive and per skipped row, and with a line if the towers
+            could not be saved as ONNX files.
+
+    Returns:
+        The trained run.
+
+    Raises:
+        UserError: if the config or the data must be corrected, or another process writes to the folder. In this case
+            no run is created.
+    """
+    Run(folder).check_free()
+    with Run(folder).writing():
+        return _train_new(resolved, folder, observers, notify)
+
+
+def _train_new(resolved: ResolvedConfig, folder: Path, observers: Sequence[Observer], notify: Notify) -> Run:
+    config = resolved.config
+    choose_device(config.train.device)
+    archive = archive_of(config)
+    for remark in archive.card.remarks():
+        notify(remark)
+    parts = partition(
+        archive, config.partition.kind, config.partition.silos, config.seed, **config.partition.parameters()
+    )
+    column = parts.params.get("column")
+    unused = unused_columns(archive.columns, [column]) if archive.folder is not None else ""
+    for remark in filter(None, [remark_on_values(archive, column), unused]):
+        notify(remark)
+    prepared, featurisers = prepare_run(archive, parts, resolved)
+    check_settings(archive, tuple(featurisers), config.evaluate)
+    remarks = [*remarks_on(prepared, featurisers), truncation_remark(archive, featurisers)]
+    remarks += [unmeasured(archive), remark_on_measures(archive, config.evaluate)]
+    for remark in filter(None, remarks):
+        notify(remark)
+    if config.exchange.privacy is not None:
+        check_private_model(prepared.resolved, prepared.spec)
+    run = Run.create(folder, resolved, parts, environment(config), archive)
+    _train(run, prepared, featurisers, observers, notify)
+    return run
+
+
+def resume(run: Run, *, observers: Sequence[Observer] = (), notify: Notify = lambda text: None) -> Run:
+    """Continue an interrupted run. The result is identical to that of an uninterrupted run.
+
+    Args:
+        run: the run to continue.
+        observers: receive the record of each remaining round, in addition to ``rounds.jsonl``.
+        notify: called with a line if the towers could not be saved as ONNX files.
+
+    Returns:
+        The trained run.
+
+    Raises:
+        UserError: if the folder does not hold a run, its checkpoint is damaged, the archive has changed, or another
+            process writes to the run.
+    """
+    run.check()
+    if run.is_trained and not has_checkpoint(run.checkpoint):  # as studies leave it
+        return run
+    with run.writing():
+        prepared, featurisers = prepare_run(run.archive, run.partition, run.resolved)
+        _train(run, prepared, featurisers, observers, notify)
+    return run
+
+
+def prepare_run(
+    archive: Archive, parts: Partition, resolved: ResolvedConfig
+) -> tuple[Prepared, dict[Modality, Featuriser]]:
+    """Return a run's training inputs and its fitted featurizers.
+
+    Raises:
+        UserError: if the archive does not fit the config or the methods, or too few silos take part for the robust rule.
+    """
+    silos = training_silos(archive, parts, resolved)
+    if not resolved.federated.pooled:
+        refuse(objections_to_silos(resolved.config.federated, len(silos)))
+    if resolved.config.exchange.privacy is not None:
+        refuse(objections_to_private_silos(resolved.config, len(silos)))
+    unfitted = unfitted_featurisers(archive, resolved)
+    fitted = fit_featurisers(archive, silos, unfitted, private=resolved.config.exchange.privacy is not None)
+    return prepare(archive, silos, fitted, resolved), fitted
+
+
+def unfitted_featurisers(archive: Archive, resolved: ResolvedConfig) -> dict[Modality, Featuriser]:
+    """Return the configured featurizer of each modality of an archive, before it is fitted.
+
+    Raises:
+        UserError: if the archive has no modality, or the featurizers do not fit it or the local method.
+    """
+    features = resolved.config.features
+    options: Mapping[Modality, Mapping[str, object]] = {"image": features.image, "text": features.text}
+    unfitted: dict[Modality, Featuriser] = {}
+    for modality in MODALITIES:
+        column = archive.values(modality)
+        if column is not None:
+            unfitted[modality] = featuriser(modality, column, options[modality])
+    if not unfitted:
+        raise UserError(f'Archive "{archive.card.name}" has neither images nor texts. Add a column of either.')
+    check_tokens(unfitted, resolved)
+    return unfitted
+
+
+NODE_FEATURES = (RegionFeatures, WordSequences)
+"""Featurizers that give an item as a set of nodes."""
+
+
+def check_tokens(featurisers: Mapping[Modality, Featuriser], resolved: ResolvedConfig) -> None:
+    """Check that the local method takes what the featurizers give: one vector per item, vectors of tokens, or nodes.
+
+    Raises:
+        UserError: if it takes something else.
+    """
+    name, scores = resolved.config.local.name, getattr(resolved.local, "scores_pairs", False)
+    for modality, found in featurisers.items():
+        if isinstance(found, NODE_FEATURES) != scores:
+            raise UserError(
+                f'The local method "{name}" matches regions with words, and features.{modality} are "{found.kind}". Use an '
+                'archive with regions, and set features.text = { kind = "words" }.'
+                if scores
+                else f'[features.{modality}] kind "{found.kind}" gives several nodes per item, and the local method '
+                f'"{name}" takes one vector. Choose another kind of features, or a local method that matches nodes.'
+            )
+        if isinstance(found, NODE_FEATURES):
+            continue
+        if len(found.shape) == 2 and not getattr(resolved.local, "takes_tokens", False):
+            raise UserError(
+                f'[features.{modality}] pooling = "tokens" gives a vector per token, and the local method '
+                f'"{resolved.config.local.name}" takes one per item. Remove pooling, or set local.name = "mith".'
+            )
+
+
+def round_settings(prepared: Prepared, model: nn.Module, folder: Path | None = None) -> RoundSettings:
+    """Return the settings of a run's rounds.
+
+    Args:
+        prepared: the inputs.
+        model: the model that the silos train.
+        folder: folder for temporary files; by default that of the system.
+    """
+    config = prepared.config
+    return RoundSettings(
+        rounds=config.federated.rounds,
+        silos=[name for name, _, _ in prepared.silos],
+        fraction=config.federated.fraction,
+        validate=any(validation for _, _, validation in prepared.silos),
+        validation_by=prepared.resolved.validation_by,
+        seed=config.seed,
+        remarks=prepared.resolved.remarks,
+        buffers=buffers_of(model),
+        folder=folder,
+        codec=codec_of(config.exchange.compression),
+        keep=received_updates(config, folder) if config.exchange.keep_updates else None,
+        budget=Budget.of(prepared.resolved, [train for _, train, _ in prepared.silos])
+        if config.exchange.privacy
+        else None,
+    )
+
+
+def _train(
+    run: Run,
+    prepared: Prepared,
+    featurisers: Mapping[Modality, Featuriser],
+    observers: Sequence[Observer],
+    notify: Notify,
+) -> None:
+    if prepared.config.exchange.encryption:
+        prepared = replace(prepared, key=SiloKey.of_run(run.folder))
+    with local_engine(run.folder / INPUTS, prepared) as (engine, worker):
+        train_model(run, worker, featurisers, engine, observers=observers, notify=notify)
+
+
+def train_model(
+    run: Run,
+    worker: Worker,
+    featurisers: Mapping[Modality, Featuriser],
+    engine: Engine,
+    *,
+    observers: Sequence[Observer] = (),
+    notify: Notify = lambda text: None,
+    limits: Limits = WAIT_FOR_ALL,
+    deployed: Deploy | None = None,
+) -> None:
+    """Run the remaining rounds of a run, and save its model.
+
+    Args:
+        run: the run, whose folder holds its config.
+        worker: holds the model and the inputs of this process.
+        featurisers: the fitted featurizers.
+        engine: trains the silos. It has been started.
+        observers: as for `train`.
+        notify: as for `train`.
+        limits: how long to wait for silos.
+        deployed: returns the model to save; by default `deploy`.
+    """
+    prepared = worker.prepared
+    resolved, config = prepared.resolved, prepared.config
+    recipients = [JsonLines(run.rounds_path), *observers]
+    settings = replace(round_settings(prepared, worker.model, run.folder), limits=limits)
+    if getattr(featurisers.get("text"), "vectors", None) is not None and not has_checkpoint(run.checkpoint):
+        start_from_word_vectors(worker.model, featurisers.get("text"))
+    state = first_state(run, prepared, worker)
+    federated = resolved.federated
+    if config.exchange.encryption is not None:
+        federated = SealedMethod(federated, engine, len(prepared.silos), limits)
+    for observer in recipients:
+        observer.start(name=config.federated.name, total_rounds=settings.rounds, first_round=state.round)
+    progress = ProgressReporter(recipients)
+    worker.epoch_done = progress.epoch_done
+    try:
+        state = run_rounds(
+            state, federated=federated, engine=engine, settings=settings, observers=recipients,
+            progress=progress,
+            save=lambda state: save_checkpoint(run.checkpoint, state, config.digest()),
+        )  # fmt: skip
+    finally:
+        for observer in recipients:
+            observer.finish()
+    save_model(run, (deployed or deploy)(state, prepared, featurisers, engine), prepared, notify)
+
+
+def save_model(run: Run, trained: TrainedModel, prepared: Prepared, notify: Notify) -> None:
+    """Save the model of a run, with its towers as ONNX files if that is possible.
+
+    Args:
+        run: the run.
+        trained: the model.
+        prepared: the inputs, some of which the ONNX files are compared on.
+        notify: called with a line if there are no ONNX files.
+    """
+    towers = onnx_files(trained, {modality: samples(prepared, modality) for modality in trained.featurisers})
+    if towers.reason and not trained.spec.scores_pairs:
+        notify(f"The model is saved without ONNX files, so searching with it needs torch. {towers.reason}")
+    trained.save(run.model_folder, towers)
+    save_networks(trained.featurisers, notify)
+
+
+def samples(prepared: Prepared, modality: Modality) -> npt.NDArray[np.generic]:
+    """Return the vectors of some training items that have a modality, ``(n, *shape)``, at least one.
+
+    If no item has it here, as where the items are on other machines, the vectors are random.
+    """
+    rows = np.flatnonzero(prepared.arrays.get(f"has_{modality}", ()))[:COMPARED_ITEMS]
+    if not len(rows):
+        tower, generator = prepared.spec.towers[modality], seeds.numpy_generator(prepared.config.seed, "samples")
+        shape = (COMPARED_ITEMS, *tower.shape)
+        if tower.kind == "conv":
+            return generator.integers(256, size=shape, dtype=np.uint8)
+        return generator.normal(size=shape).astype(np.float32)
+    return np.asarray(prepared.arrays[modality][rows])
+
+
+def first_state(run: Run, prepared: Prepared, worker: Worker) -> RunState:
+    """Return the state that a run starts from: its checkpoint, or the server's initial state if it does not have one.
+
+    Raises:
+        UserError: if the checkpoint is damaged, or belongs to another config.
+    """
+    config = prepared.config
+    if has_checkpoint(run.checkpoint):
+        return load_checkpoint(run.checkpoint, config.digest())
+    with seeds.torch_globally(config.seed, "server"):
+        server = prepared.resolved.federated.init_server(worker.model, prepared.info())
+    return RunState(round=0, server=with_server_key(server, config) if config.exchange.privacy else server)
+
+
+def deploy(
+    state: RunState, prepared: Prepared, featurisers: Mapping[Modality, Featuriser], engine: Engine
+) -> TrainedModel:
+    """Return the trained model of the best round, with a personal model per silo if the method has them."""
+    server, _, number = state.chosen()
+    server = opened_state(prepared.key, run_digest(prepared.config), server, number + 1)
+    personal = {}
+    if prepared.resolved.federated.personalized:
+        personal = {
+            answer.update.sender: dict(answer.update.params)
+            for answer in engine.send(deploy_tasks(state, prepared, range(len(prepared.silos))))
+            if isinstance(answer, SiloResult)
+        }
+    return TrainedModel(
+        resolved=prepared.resolved,
+        spec=prepared.spec,
+        featurisers=featurisers,
+        weights=deployed_weights(prepared.resolved.federated, server, personal),
+        round=number,
+    )
+
+
+def deploy_tasks(state: RunState, prepared: Prepared, silos: Iterable[int]) -> Iterator[SiloTask]:
+    """Yield the tasks to deploy the model of the best round, one per silo."""
+    server, kept, number = state.chosen()
+    for silo in silos:
+        broadcast = broadcast_of(prepared.resolved.federated, server, silo, number + 1)
+        yield SiloTask("deploy", silo, broadcast, kept.get(silo, {}))
+
+
+@contextmanager
+def local_engine(inputs: Path, prepared: Prepared) -> Iterator[tuple[Engine, Worker]]:
+    """Yield the configured engine of this machine and a worker in this process, and stop the engine afterwards.
+
+    Args:
+        inputs: the folder from which worker processes read the inputs. It is removed afterwards.
+        prepared: the inputs.
+    """
+    train = prepared.config.train
+    set_threads(train)
+    worker = Worker(prepared, choose_device(train.device))
+    workers = min(train.workers, len(prepared.silos))
+    engine: Engine = InProcess(worker) if workers == 1 else WorkerProcesses(inputs, workers, prepared.save)
+    try:
+        engine.start([name for name, _, _ in prepared.silos])
+        yield engine, worker
+    finally:
+        engine.stop()
+
+
+def environment(config: RunConfig) -> dict[str, object]:
+    """Return what the results depend on in addition to the config: software versions and machine."""
+    return {
+        "silohash": __version__,
+        "python": sys.version.split()[0],
+        "packages": {name: version(name) for name in RECORDED_PACKAGES},
+        "machine": platform.machine(),
+        "system": platform.system(),
+        "device": str(choose_device(config.train.device)),
+        "threads": torch.get_num_threads(),
+        "config_digest": config.digest(),
+    }

@@ -1,0 +1,473 @@
+"""Prepare the inputs of training: each silo's training items, with vectors and labels in files that workers map."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from numpy.lib.format import open_memmap
+
+from silohash.base import seeds
+from silohash.base.files import (
+    explaining_disk_errors,
+    read_arrays,
+    read_json,
+    read_npy,
+    write_arrays,
+    write_json,
+    write_text,
+)
+from silohash.base.registry import suggestion
+from silohash.base.types import MODALITIES, Arrays, Modality, Rows, UserError
+from silohash.data.archive import Archive
+from silohash.data.pairs import groups_of, picture_numbers
+from silohash.data.partitions.base import Partition
+from silohash.data.partitions.columns import values_of
+from silohash.data.partitions.training import SiloItems, TrainingSilo, held_back_pairs, parts_of
+from silohash.features.base import Featuriser, add_statistics
+from silohash.features.image import PixelFeatures
+from silohash.features.nodes.regions import RegionFeatures
+from silohash.features.nodes.word_ids import WordSequences
+from silohash.features.text import BagOfWords
+from silohash.features.tokens import TokenFeatures
+from silohash.features.vectors import pixel_statistics, vectors
+from silohash.measure.measurable import ignored_labels
+from silohash.methods.federated.base import FederationInfo
+from silohash.methods.local.base import ClosedForm, SiloData
+from silohash.methods.local.label_counts import federation_labels, label_sums
+from silohash.models.backbones import network_settings, published_weights
+from silohash.models.specs import ModelSpec, TowerKind, TowerSpec
+from silohash.run.config.ineffective import release_rules
+from silohash.run.config.load import ResolvedConfig, load_resolved
+from silohash.run.config.sections import ModelConfig, RunConfig
+from silohash.training.checks import (
+    SiloSizes,
+    check_methods,
+    decay_of_absent_words,
+    towers_of_few_silos,
+    unreleased_classes,
+)
+from silohash.training.updates.encryption import KEY, SiloKey
+from silohash.training.updates.feature_sums import no_statistics
+
+PUBLISHED = "published.safetensors"
+FEW_PHOTOGRAPHS = 5_000
+"""With fewer color pictures than this, a tower that is trained from scratch does not learn what photographs show."""
+
+FEWEST_WITH_VALIDATION = 4
+"""A silo with fewer training items than this does not hold any back for validation."""
+
+
+def training_silos(archive: Archive, partition: Partition, resolved: ResolvedConfig) -> list[TrainingSilo]:
+    """Split each silo's training items into items to train on and validation queries, which select the best round.
+
+    Items of the same picture stay together. A pooled method gets one silo with the training and validation items of all
+    silos.
+
+    Raises:
+        UserError: if no silo has training items, or a pooled method is combined with silos that lack a modality or pairs.
+    """
+    config = resolved.config
+    train, pictures = archive.split("train"), picture_numbers(archive)
+    by_pairs = resolved.validation_by == "pairs"
+    held_pairs = held_back_pairs(archive, config.evaluate.validation, config.seed) if by_pairs else train[:0]
+    silos = []
+    for number, silo in enumerate(partition.silos):
+        rows = np.intersect1d(silo.rows, train)
+        first, group_of = groups_of(pictures[rows])
+        order = seeds.numpy_generator(config.seed, "validation", silo=number).permutation(rows[first])
+        held = int(config.evaluate.validation * len(first)) if len(rows) >= FEWEST_WITH_VALIDATION else 0
+        validation = rows[np.isin(rows[first][group_of], order[:held])]
+        if by_pairs:
+            holds_pairs = not silo.lacks and held > 0
+            validation = np.intersect1d(rows, held_pairs) if holds_pairs else rows[:0]
+        silos.append(
+            TrainingSilo(
+                name=silo.name,
+                train=np.setdiff1d(rows, validation),
+                validation=validation,
+                has_image=silo.has_image,
+                has_text=silo.has_text,
+                paired=silo.paired,
+            )
+        )
+    if not any(len(silo.train) for silo in silos):
+        raise UserError(
+            f'Archive "{archive.card.name}" has no items in the split "train". Assign some of its items to that split.'
+        )
+    return [_pooled(silos)] if resolved.federated.pooled else silos
+
+
+def _pooled(silos: list[TrainingSilo]) -> TrainingSilo:
+    if not all(silo.has_image and silo.has_text and silo.paired for silo in silos):
+        raise UserError(
+            'Pooled training (federated.name = "centralized") needs every silo\'s images, texts and pairs, but the '
+            "partition removes some. Remove partition.missing_image, partition.missing_text and partition.unpaired."
+        )
+    if len(silos) == 1:
+        return silos[0]
+    return TrainingSilo(
+        name="pooled",
+        train=np.unique(np.concatenate([silo.train for silo in silos])),
+        validation=np.unique(np.concatenate([silo.validation for silo in silos])),
+    )
+
+
+def fit_featurisers(
+    archive: Archive, silos: list[TrainingSilo], unfitted: Mapping[Modality, Featuriser], *, private: bool = False
+) -> dict[Modality, Featuriser]:
+    """Fit each modality's featurizer to the silos' training items, from the silos' statistics, if they share any.
+
+    Raises:
+        UserError: if no silo has training items of a modality, or a featurizer needs statistics and there are none.
+    """
+    fitted: dict[Modality, Featuriser] = {}
+    for modality, featuriser in unfitted.items():
+        column = archive.values(modality)
+        assert column is not None  # noqa: S101  a featurizer exists only for columns of the archive
+        held = [silo.train[archive.has(modality)[silo.train]] for silo in silos if silo.holds(modality)]
+        statistics = partial(no_statistics, featuriser) if private else featuriser.statistics
+        parts = [statistics(column, rows) for rows in held if len(rows)]
+        if not parts:
+            raise UserError(
+                f"No silo has training items with {modality} data, so the {modality} tower cannot be trained. "
+                "Set data.modality, or change the partition."
+            )
+        fitted[modality] = featuriser.fitted(add_statistics(parts))
+    return fitted
+
+
+def input_scale(featuriser: Featuriser) -> float:
+    """Return the input scale that gives bag-of-words rows the same norm as standardized features."""
+    return math.sqrt(featuriser.shape[0]) / 4 if isinstance(featuriser, BagOfWords) else 1.0
+
+
+KIND_BY_DIMENSIONS: Mapping[int, TowerKind] = {1: "mlp", 2: "tokens", 3: "conv"}
+"""Number of dimensions of an item's array -> kind of the tower."""
+
+
+def tower_kind(featuriser: Featuriser) -> TowerKind:
+    """Return the kind of the tower for a featurizer's vectors, if it is trained from scratch."""
+    if isinstance(featuriser, RegionFeatures | WordSequences):
+        return "regions" if isinstance(featuriser, RegionFeatures) else "words"
+    return KIND_BY_DIMENSIONS[len(featuriser.shape)]
+
+
+def tower_spec(modality: Modality, featuriser: Featuriser, model: ModelConfig) -> TowerSpec:
+    """Return the specification of the tower for a modality's vectors.
+
+    Raises:
+        UserError: if the vectors require a published network and none is configured, or its files do not match.
+    """
+    shape = tuple(featuriser.shape)
+    backbone = model.of(modality)
+    if isinstance(featuriser, TokenFeatures) and not backbone:
+        raise UserError(
+            'features.text kind "tokens" requires a text tower that is fine-tuned from a published network. Set '
+            'model.text = { backbone = "huggingface", model = ... }, or another kind of features.'
+        )
+    of_words = {"words": featuriser.size} if isinstance(featuriser, WordSequences) else {}
+    return TowerSpec(
+        kind="network" if backbone else tower_kind(featuriser),
+        shape=shape,
+        hidden=model.hidden,
+        dropout=model.dropout,
+        scale=input_scale(featuriser),
+        settings=network_settings(modality, featuriser, backbone) if backbone else of_words,
+    )
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that training needs from the config and the archive.
+
+    Attributes:
+        resolved: the config with its methods.
+        spec: the structure of the model.
+        silos: name, number of training items and number of validation items of each silo. An archive row can belong
+            to several silos.
+        arrays: ``image``, ``text``, ``labels``, ``has_image`` and ``has_text``, each with the training rows of silo 0,
+            its validation rows, the training rows of silo 1, and so on; ``coarse_labels`` likewise, if the local method
+            names a column for them. If images are given as pixels, also ``pixel_mean`` and ``pixel_deviation``. With
+            labels, also the sums of `label_sums`. If neither method learns from labels, there is nothing of these labels,
+            and ``judged_labels`` holds those of the same rows for the validation score alone. If pairs choose the round,
+            ``pictures`` holds the number of the picture of each row (`picture_numbers`), and otherwise ``ignored_labels``
+            the columns of the labels in ``evaluate.ignore_labels``.
+        published: the initial weights of towers that are published networks, under ``modality/name``.
+        key: the key with which silos encrypt what they send, if they do.
+    """
+
+    resolved: ResolvedConfig
+    spec: ModelSpec
+    silos: list[tuple[str, int, int]]
+    arrays: Arrays
+    published: Arrays = field(default_factory=dict)
+    key: SiloKey | None = None
+
+    @property
+    def config(self) -> RunConfig:
+        """The config of the run."""
+        return self.resolved.config
+
+    def info(self) -> FederationInfo:
+        """Return what the server knows before the first round."""
+        several = int(self.arrays["label_items"][1]) if "label_items" in self.arrays else 0
+        return FederationInfo(
+            silos=len(self.silos), classes=self.spec.classes, bits=self.config.local.bits,
+            total_rounds=self.config.federated.rounds, seed=self.config.seed, exclusive=several == 0,
+        )  # fmt: skip
+
+    def silo(self, number: int, device: torch.device) -> tuple[SiloData, SiloData]:
+        """Return a silo's training items and validation items on the device."""
+        start = sum(train + validation for _, train, validation in self.silos[:number])
+        name, train, validation = self.silos[number]
+        held = slice(start + train, start + train + validation)
+        return self._data(name, slice(start, start + train), device), self._data(name, held, device)
+
+    def pictures(self, number: int) -> npt.NDArray[np.int64] | None:
+        """Return the numbers of the pictures of a silo's validation items, or None if labels choose the round."""
+        if "pictures" not in self.arrays:
+            return None
+        end = sum(train + validation for _, train, validation in self.silos[: number + 1])
+        return np.asarray(self.arrays["pictures"][end - self.silos[number][2] : end])
+
+    def judged(self, number: int, pairs: tuple[SiloData, SiloData]) -> tuple[SiloData, SiloData]:
+        """Return a silo's training items and validation items with the labels that the validation score compares.
+
+        Args:
+            number: position of the silo.
+            pairs: the two parts that `silo` returns, which lack labels if neither method learns from them.
+        """
+        if "judged_labels" not in self.arrays:
+            return pairs
+        train, validation = pairs
+        start = sum(sizes[1] + sizes[2] for sizes in self.silos[:number])
+        labels = _tensor(self.arrays["judged_labels"][start:][: len(train) + len(validation)], train.has_image.device)
+        return replace(train, labels=labels[: len(train)]), replace(validation, labels=labels[len(train) :])
+
+    @property
+    def ignored_labels(self) -> tuple[int, ...]:
+        """The columns of the labels that do not count in the validation score."""
+        return tuple(int(column) for column in self.arrays.get("ignored_labels", ()))
+
+    def _data(self, name: str, rows: slice, device: torch.device) -> SiloData:
+        def tensor(key: str) -> torch.Tensor | None:
+            """Return the silo's rows of an array, or None if the array does not exist."""
+            return _tensor(self.arrays[key][rows], device) if key in self.arrays else None
+
+        def whole(key: str) -> torch.Tensor | None:
+            """Return a whole array, or None if the array does not exist."""
+            return _tensor(self.arrays[key], device) if key in self.arrays else None
+
+        has_image, has_text = tensor("has_image"), tensor("has_text")
+        assert has_image is not None  # noqa: S101  always written
+        assert has_text is not None  # noqa: S101
+        return SiloData(
+            name=name,
+            image=tensor("image"),
+            text=tensor("text"),
+            labels=tensor("labels"),
+            has_image=has_image,
+            has_text=has_text,
+            coarse_labels=tensor("coarse_labels"),
+            pictures=tensor("pictures"),
+            pixel_mean=whole("pixel_mean"),
+            pixel_deviation=whole("pixel_deviation"),
+            federation=federation_labels(self.arrays, self.config.seed, device),
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write the inputs as files that worker processes map into memory."""
+        with explaining_disk_errors(folder):
+            for name, array in self.arrays.items():
+                mapped = open_memmap(folder / f"{name}.npy", mode="w+", dtype=array.dtype, shape=array.shape)
+                mapped[...] = array
+                mapped.flush()
+        write_arrays(folder / PUBLISHED, self.published)
+        if self.key:
+            self.key.save(folder / KEY)
+        write_text(folder / "config.toml", self.config.to_toml())
+        write_json(folder / "prepared.json", {"spec": self.spec.to_json(), "silos": self.silos})
+
+    @staticmethod
+    def load(folder: Path) -> Prepared:
+        """Map the inputs that `save` wrote. Processes on one machine share the memory."""
+        about = read_json(folder / "prepared.json", _StoredInputs)
+        arrays: Arrays = {path.stem: read_npy(path, mapped=True) for path in sorted(folder.glob("*.npy"))}
+        return Prepared(
+            resolved=load_resolved(folder / "config.toml"),
+            spec=about.spec,
+            silos=about.silos,
+            arrays=arrays,
+            published=read_arrays(folder / PUBLISHED)[0],
+            key=SiloKey.load(folder / KEY) if (folder / KEY).exists() else None,
+        )
+
+
+def _tensor(array: np.ndarray, device: torch.device) -> torch.Tensor:
+    """Return an array as a tensor. On the CPU it shares the memory of a writable array, and nothing may change it."""
+    return torch.from_numpy(np.require(array, requirements=("C", "W"))).to(device)
+
+
+@dataclass(frozen=True)
+class _StoredInputs:
+    """The form of ``prepared.json``."""
+
+    spec: ModelSpec
+    silos: list[tuple[str, int, int]]
+
+
+def prepare(
+    archive: Archive,
+    silos: list[TrainingSilo],
+    featurisers: Mapping[Modality, Featuriser],
+    resolved: ResolvedConfig,
+) -> Prepared:
+    """Turn the silos' items into vectors, and specify the towers for them.
+
+    Raises:
+        UserError: if the archive lacks labels or modalities that the methods require, or no silo holds back the
+            validation queries that they require.
+    """
+    check_methods(archive, len(featurisers), sum(len(silo.validation) for silo in silos), resolved)
+    parts = [parts_of(archive, silo, featurisers) for silo in silos]
+    arrays = input_arrays(archive, featurisers, list(chain.from_iterable(parts)))
+    arrays.update(pixel_statistics(featurisers))
+    arrays.update(label_arrays(archive, parts, resolved))
+    arrays.update(picture_arrays(archive, parts, resolved))
+    spec = ModelSpec(
+        towers={m: tower_spec(m, featuriser, resolved.config.model) for m, featuriser in featurisers.items()},
+        classes=len(archive.label_names) if resolved.needs_labels else 0,
+        class_head=resolved.federated.class_head,
+        coarse_classes=arrays["coarse_labels"].shape[1] if "coarse_labels" in arrays else 0,
+    )
+    sizes = [(silo.name, len(train), len(held)) for silo, (train, held) in zip(silos, parts, strict=True)]
+    remarks = () if resolved.federated.pooled else _remarks_on_silos(resolved, sizes, arrays)
+    remarks += _remarks_on_bits(resolved, spec)
+    fine_tuned = {modality: tower for modality, tower in spec.towers.items() if tower.kind == "network"}
+    return Prepared(
+        resolved=replace(resolved, remarks=(*resolved.remarks, *remarks)),
+        spec=spec,
+        silos=sizes,
+        arrays=arrays,
+        published=published_weights(fine_tuned) if fine_tuned else {},
+    )
+
+
+def input_arrays(archive: Archive, featurisers: Mapping[Modality, Featuriser], items: Sequence[SiloItems]) -> Arrays:
+    """Return the vectors of the silos' items per modality, and which items have them; see `Prepared`.
+
+    Args:
+        archive: the archive.
+        featurisers: the fitted featurizers.
+        items: the items that each silo trains on and holds back, in the order of the silos.
+    """
+    rows = np.concatenate([part.rows for part in items])
+    arrays: Arrays = {}
+    for modality in MODALITIES:
+        arrays[f"has_{modality}"] = np.concatenate([part.has[modality] for part in items])
+        if modality in featurisers:
+            arrays[modality] = vectors(archive, featurisers[modality], rows, arrays[f"has_{modality}"])
+    return arrays
+
+
+def rows_of_parts(parts: Sequence[Sequence[SiloItems]]) -> Rows:
+    """Return the archive rows of the silos' items, ``(n,)``, in the order of the silos."""
+    return np.concatenate([part.rows for part in chain.from_iterable(parts)])
+
+
+def picture_arrays(archive: Archive, parts: Sequence[tuple[SiloItems, SiloItems]], resolved: ResolvedConfig) -> Arrays:
+    """Return the numbers of the pictures of the silos' items if pairs choose the round, otherwise nothing."""
+    return {"pictures": picture_numbers(archive)[rows_of_parts(parts)]} if resolved.validation_by == "pairs" else {}
+
+
+def label_arrays(archive: Archive, parts: Sequence[tuple[SiloItems, SiloItems]], resolved: ResolvedConfig) -> Arrays:
+    """Return the arrays of the silos' items that are made from labels; see `Prepared`.
+
+    This is the only place where labels enter the training. If neither method learns from labels, the silos' data does not
+    hold any, and only the validation score can see them.
+
+    Args:
+        archive: the archive.
+        parts: the items that each silo trains on and holds back.
+        resolved: the config with its methods.
+    """
+    rows = rows_of_parts(parts)
+    arrays: Arrays = {}
+    if resolved.validation_by == "labels" and resolved.config.evaluate.ignore_labels:
+        arrays["ignored_labels"] = np.array(ignored_labels(archive, resolved.config.evaluate), np.int64)
+    if not resolved.needs_labels:
+        if archive.labels is not None and resolved.validation_by == "labels":
+            arrays["judged_labels"] = archive.labels[rows].astype(np.float32)
+        return arrays
+    if archive.labels is not None:
+        arrays["labels"] = archive.labels[rows].astype(np.float32)
+        shared = slice(None) if resolved.config.exchange.privacy is None else slice(0)
+        arrays.update(label_sums([archive.labels[train.rows[shared]] for train, _ in parts]))
+    if column := getattr(resolved.local, "coarse_column", ""):
+        arrays["coarse_labels"] = coarse_labels(archive, rows, column)
+    return arrays
+
+
+def coarse_labels(archive: Archive, rows: Rows, column: str) -> npt.NDArray[np.float32]:
+    """Return the labels of a coarser level, one per value of a column, ``(n, C')``. An empty value is not a label.
+
+    Args:
+        archive: The items.
+        rows: ``(n,)`` rows of the items.
+        column: Name of the column.
+
+    Raises:
+        UserError: If the archive does not have the column.
+    """
+    if column not in archive.columns:
+        near, listed = suggestion(column, archive.columns), ", ".join(archive.columns)
+        remedy = f"Set it to one of: {listed}" if listed else "It has no columns, so remove local.coarse_column"
+        raise UserError(f'local.coarse_column: archive "{archive.card.name}" has no column "{column}"{near}. {remedy}.')
+    names, places, _ = values_of(archive.columns[column][rows])
+    labels = [place for place, name in enumerate(names) if name]
+    found: npt.NDArray[np.float32] = (places[:, None] == labels).astype(np.float32)
+    return found
+
+
+def _remarks_on_silos(resolved: ResolvedConfig, sizes: SiloSizes, arrays: Arrays) -> tuple[str, ...]:
+    """Return remarks on settings that have no effect on the silos' items, as sentences."""
+    settings, federated = resolved.config.federated, resolved.federated
+    rule = settings.robust.rule if settings.robust else ""
+    towers = towers_of_few_silos(settings.weight_cap, rule, sizes, arrays) if federated.averages else ()
+    return *unreleased_classes(release_rules(settings, federated), sizes, arrays), *towers
+
+
+def _remarks_on_bits(resolved: ResolvedConfig, spec: ModelSpec) -> tuple[str, ...]:
+    """Return what a method without gradient steps remarks on the code length, as sentences."""
+    local = resolved.local
+    return tuple(local.remarks(spec, resolved.config.local.bits)) if isinstance(local, ClosedForm) else ()
+
+
+def remarks_on(prepared: Prepared, featurisers: Mapping[Modality, Featuriser]) -> list[str]:
+    """Return what a user should know about the inputs before the training starts, as sentences."""
+    train, words = prepared.config.train, isinstance(featurisers.get("text"), BagOfWords)
+    return [
+        *_few_photographs(prepared, featurisers.get("image")),
+        *(decay_of_absent_words(train.optimizer, train.weight_decay) if words else ()),
+    ]
+
+
+def _few_photographs(prepared: Prepared, featuriser: Featuriser | None) -> Iterator[str]:
+    """Yield a remark if an image tower is trained from scratch on few color pictures."""
+    if not isinstance(featuriser, PixelFeatures) or featuriser.channels != 3 or prepared.config.model.image:
+        return
+    count = int(prepared.arrays["has_image"].sum())
+    if count < FEW_PHOTOGRAPHS:
+        yield (
+            f"The image tower is trained from scratch on {count:,} color pictures, which can teach it colors and simple "
+            "shapes, but not what photographs show. For photographs, start from a published network: silohash new CONFIG "
+            "--data FOLDER --backbone clip"
+        )

@@ -1,0 +1,391 @@
+"""The server's side of training: the only loop over rounds and silos."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from silohash.base import seeds
+from silohash.base.types import Arrays, UserError, ValidationBy
+from silohash.methods.federated.audit import UpdateAudit, mislabeled_silos
+from silohash.methods.federated.averaging import Aggregation
+from silohash.methods.federated.base import FederatedMethod, ServerState
+from silohash.methods.federated.folding import Collection, Folded, Listed
+from silohash.methods.federated.refusal import LARGEST_COUNT, refusal
+from silohash.methods.message import Message
+from silohash.methods.stored import Spool
+from silohash.run.events import Observer, ProgressReporter, Receipt, RoundRecord, record_of
+from silohash.run.privacy_record import PrivacyRecord
+from silohash.training.checkpoint import RunState
+from silohash.training.engines.attendance import Attendance
+from silohash.training.engines.port import WAIT_FOR_ALL, Engine, Limits, SiloResult
+from silohash.training.privacy.budget import KEY, Budget
+from silohash.training.statistics_exchange import StatisticsExchange, announced
+from silohash.training.tasks import Tasks
+from silohash.training.updates.compression import Codec, DamagedUpdateError, restored
+from silohash.training.updates.received import ReceivedUpdates
+from silohash.training.updates.sealed_server import EncryptedTotals, SealedMethod, traffic, unreadable
+from silohash.training.updates.server_step import next_server
+
+HELD_BYTES = 1 << 27
+"""Memory for the updates of a round. If they exceed it, they are added up as they arrive, or written to a temporary file."""
+
+HIGHEST = 1.0 + 1e-6
+"""Highest score of a silo, with its rounding error."""
+
+
+@dataclass(frozen=True)
+class RoundSettings:
+    """The number of rounds, the participating silos, and the choice of the best round.
+
+    Attributes:
+        rounds: total number of rounds.
+        silos: names of the silos, in order.
+        fraction: fraction of the silos that take part in each round.
+        validate: whether the silos score the model of every round on queries held back from training.
+        validation_by: what makes an item a right answer to these queries.
+        seed: seed for the choice of participants.
+        remarks: remarks on the whole run, which are reported in the record of the first round.
+        buffers: names of the model's buffers, which a server-side optimizer leaves as averaged.
+        held_bytes: memory for the updates of a round. It does not change the results.
+        folder: folder for temporary files; by default that of the system.
+        limits: how long to wait for the silos.
+        codec: how silos compress their parameters; None if they do not.
+        budget: counts epsilon; None without differential privacy.
+        keep: keeps the updates of the last round; None to keep none.
+    """
+
+    rounds: int
+    silos: Sequence[str]
+    fraction: float = 1.0
+    validate: bool = True
+    validation_by: ValidationBy = "labels"
+    seed: int = 0
+    remarks: Sequence[str] = ()
+    buffers: Set[str] = frozenset()
+    held_bytes: int = HELD_BYTES
+    folder: Path | None = None
+    limits: Limits = WAIT_FOR_ALL
+    codec: Codec | None = None
+    budget: Budget | None = None
+    keep: ReceivedUpdates | None = None
+
+
+def run_rounds(
+    state: RunState,
+    *,
+    federated: FederatedMethod,
+    engine: Engine,
+    settings: RoundSettings,
+    observers: Sequence[Observer] = (),
+    progress: ProgressReporter | None = None,
+    save: Callable[[RunState], None] = lambda state: None,
+) -> RunState:
+    """Run the remaining rounds.
+
+    Args:
+        state: the state to continue from.
+        federated: the federated method.
+        engine: trains the silos. It has been started.
+        settings: the number of rounds and the participating silos.
+        observers: receive the record of each round.
+        progress: reports the silos that have finished within a round; by default to no one.
+        save: called with the state after each round, after the observers, so that every saved round has been recorded.
+            An interruption loses at most one round.
+
+    Returns:
+        The state after the last round.
+
+    Raises:
+        UserError: if all updates of a round were rejected, or too few silos took part.
+    """
+    progress = progress or ProgressReporter()
+    with Spool(settings.held_bytes, settings.folder) as spool:
+        for number in range(state.round, settings.rounds):
+            spool.clear()
+            try:
+                state, record = _round(
+                    state, number, spool, federated=federated, engine=engine, settings=settings, progress=progress
+                )
+            except BaseException:
+                engine.cancel()
+                raise
+            for observer in observers:
+                observer.round(record)
+            save(state)
+    return state
+
+
+def _round(
+    state: RunState,
+    number: int,
+    spool: Spool,
+    *,
+    federated: FederatedMethod,
+    engine: Engine,
+    settings: RoundSettings,
+    progress: ProgressReporter,
+) -> tuple[RunState, RoundRecord]:
+    """Carry out a round, and return the state after it and its record."""
+    started = time.perf_counter()
+    attendance = Attendance(engine, settings.limits)
+    silos = attendance.invited(participants(settings, number, state.server.private.get(KEY)))
+    outcome = trained(
+        state, silos, spool, federated=federated, attendance=attendance, settings=settings,
+        progressed=partial(progress.counted, number=number, silos=len(silos)),
+    )  # fmt: skip
+    state, privacy = _accounted(outcome, state.server, silos, settings.budget)
+    scores = validation_scores(engine, federated, state, settings) if settings.validate else []
+    score = mean_score(scores)
+    state = state.with_score(score, final=federated.is_final(state.server))
+    mislabeled = {} if federated.personalized else mislabeled_silos(scores, settings.validation_by)
+    remarks = [f"{silo}: {remark}" for found in (outcome.remarks, mislabeled) for silo, remark in found.items()]
+    record = record_of(
+        number,
+        outcome.receipts,
+        names=settings.silos,
+        before=settings.remarks if number == 0 else (),
+        after=remarks,
+    )
+    record = replace(
+        record,
+        seconds=time.perf_counter() - started,
+        validation=score,
+        validation_by=settings.validation_by,
+        best=score is None or state.best_round == number,
+        uplink_bytes=record.uplink_bytes + outcome.uplink_bytes,
+        downlink_bytes=outcome.downlink_bytes,
+        privacy=privacy,
+    )
+    return state, record
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of a round before its validation.
+
+    Attributes:
+        state: the state after the round.
+        receipts: one receipt per silo, in silo order. Silos that did not take part are rejected.
+        remarks: a remark on each silo whose update looks faulty, and those of the robust rule.
+        uplink_bytes: number of bytes that silos sent beside their updates.
+        downlink_bytes: number of bytes that silos received.
+    """
+
+    state: RunState
+    receipts: Sequence[Receipt]
+    remarks: Mapping[str, str]
+    uplink_bytes: int
+    downlink_bytes: int
+
+
+def _accounted(
+    outcome: Outcome, before: ServerState, asked: Sequence[int], budget: Budget | None
+) -> tuple[RunState, PrivacyRecord | None]:
+    """Return the state after a round with what it has released, and the record of that."""
+    state = outcome.state
+    if budget is None:
+        return state, None
+    used = [receipt.silo for receipt in outcome.receipts if receipt.rejected is None]
+    counts, privacy = budget.spent(before.private, asked=asked, used=used)
+    return replace(state, server=replace(state.server, private={**state.server.private, **counts})), privacy
+
+
+def trained(
+    state: RunState,
+    silos: Sequence[int],
+    spool: Spool,
+    *,
+    federated: FederatedMethod,
+    attendance: Attendance,
+    settings: RoundSettings,
+    progressed: Callable[[Iterable[SiloResult]], Iterable[SiloResult]],
+) -> Outcome:
+    """Train the silos of a round, and aggregate their updates.
+
+    Args:
+        state: the state before the round.
+        silos: numbers of the participating silos, which are live.
+        spool: stores updates, and what silos keep until their statistics are merged.
+        federated: the federated method.
+        attendance: sends tasks to the silos.
+        settings: as for `run_rounds`.
+        progressed: yields the results of the training, and reports each of them.
+
+    Raises:
+        UserError: if all updates were rejected.
+    """
+    tasks = Tasks("train", silos, state, federated)
+    updates = collection_of(tasks, spool, settings.held_bytes)
+    if isinstance(updates, Folded) and federated.weights_known == "before training":
+        updates.expect(announced(attendance, tasks.to_weigh()))
+    exchange = StatisticsExchange(tasks, attendance, spool, updates)
+    audit = UpdateAudit(federated.origin(state.server), len(silos))
+    results = exchange.completed(progressed(attendance.results(tasks)))
+    if settings.keep is not None:
+        settings.keep.begin(state.round, federated.origin(state.server), state.server.extras)
+    receipts, kept = received(results, tasks, audit, updates, settings)
+    rejections = _rejections(receipts, state.round)
+    server = replace(state.server, extras={**state.server.extras, **exchange.extras})
+    server, remarks = next_server(server, updates.updates(), federated, rejected=rejections, buffers=settings.buffers)
+    sent, received_bytes = traffic(federated)
+    return Outcome(
+        state=replace(state, round=state.round + 1, server=server, silos={**state.silos, **kept}),
+        receipts=sorted([*receipts, *_absences(attendance)], key=lambda receipt: receipt.silo),
+        remarks=audit.remarks() | remarks,
+        uplink_bytes=exchange.uplink_bytes + sent,
+        downlink_bytes=exchange.downlink_bytes + tasks.downlink_bytes + received_bytes,
+    )
+
+
+def collection_of(tasks: Tasks, spool: Spool, held_bytes: int) -> Collection:
+    """Return the collection for the updates of a round.
+
+    Encrypted updates are added up as they arrive. So are others if all of them do not fit into memory, provided that the
+    server needs only sums and every silo can announce its weights before it sends its update. Otherwise those that do not
+    fit are written to disk.
+
+    Args:
+        tasks: the tasks of the round.
+        spool: stores updates.
+        held_bytes: memory for the updates.
+    """
+    if isinstance(tasks.federated, SealedMethod):
+        return EncryptedTotals()
+    federated, current = tasks.federated, tasks.state.server.params
+    size = sum(array.nbytes for array in current.values()) * len(tasks.silos)
+    sums_only = federated.uplink == "sum" and federated.aggregation == Aggregation()
+    if size <= held_bytes or not sums_only or federated.weights_known == "with update":
+        return Listed(spool)
+    return Folded(current)
+
+
+def received(
+    results: Iterable[SiloResult], tasks: Tasks, audit: UpdateAudit, updates: Collection, settings: RoundSettings
+) -> tuple[list[Receipt], dict[int, Arrays]]:
+    """Inspect and collect the updates of a round as they arrive.
+
+    Args:
+        results: one result per silo, in silo order.
+        tasks: the tasks of the round.
+        audit: receives the updates that are not rejected.
+        updates: receives the updates that are not rejected.
+        settings: how silos compress their parameters, and whether their updates are kept.
+
+    Returns:
+        One receipt per silo, with the size of the update as it was sent, and what the silos keep whose updates are not
+        rejected.
+    """
+    receipts: list[Receipt] = []
+    kept: dict[int, Arrays] = {}
+    for result in results:
+        update, reason = _inspected(result, tasks, settings.codec)
+        receipts.append(_receipt(result, reason))
+        if reason is None:
+            kept[result.silo] = dict(result.kept)
+            audit.add(update)
+            if settings.keep is not None:
+                settings.keep.add(result.silo, update)
+            updates.add(update)
+    return receipts, kept
+
+
+def _inspected(result: SiloResult, tasks: Tasks, codec: Codec | None) -> tuple[Message, str | None]:
+    """Return a silo's update without compression, and why it is rejected, or None if it can be used.
+
+    The update has the number of the silo that sent it.
+    """
+    update = replace(result.update, silo=result.silo)
+    try:
+        update = restored(update, tasks.reference(result.silo) if update.compressed else {}, codec)
+    except DamagedUpdateError as error:
+        return update, str(error)
+    refused = refusal(update, result.kept, tasks.state.server, tasks.federated)
+    return update, refused or unreadable(update, tasks.federated)
+
+
+def _receipt(result: SiloResult, rejected: str | None) -> Receipt:
+    """Return what the record of the round needs of a result."""
+    return Receipt(
+        silo=result.silo, items=result.update.counts["items"], loss=result.loss, terms=result.terms,
+        seconds=result.seconds, warnings=result.warnings, uplink_bytes=result.update.size_bytes(), rejected=rejected,
+    )  # fmt: skip
+
+
+def _absences(attendance: Attendance) -> Iterator[Receipt]:
+    """Yield a receipt without figures per silo that did not take part."""
+    for silo, reason in attendance.absent.items():
+        yield Receipt(silo, items=0, loss=math.nan, terms={}, seconds=0.0, warnings=(), uplink_bytes=0, rejected=reason)
+
+
+def _rejections(receipts: Sequence[Receipt], number: int) -> int:
+    """Return the number of rejected updates.
+
+    Raises:
+        UserError: if all updates were rejected, or there are none.
+    """
+    if not receipts:
+        raise UserError(f"Round {number + 1}: no silo answered. Start the silos, then resume the run.")
+    rejections = sum(receipt.rejected is not None for receipt in receipts)
+    if rejections == len(receipts):
+        raise UserError(
+            f"Round {number + 1}: all silo updates were rejected ({receipts[0].rejected}). "
+            "Lower train.learning_rate, or set train.clip_norm = 1.0, and train again."
+        )
+    return rejections
+
+
+def participants(settings: RoundSettings, round: int, key: np.ndarray | None = None) -> list[int]:  # noqa: A002
+    """Return the numbers of the silos that take part in a round, at least one, in ascending order.
+
+    Args:
+        settings: the settings of the rounds.
+        round: number of the round, from 0.
+        key: the server's secret, if nobody else may predict who takes part; None to draw from the seed.
+    """
+    count = max(1, round_half_up(settings.fraction * len(settings.silos)))
+    if count >= len(settings.silos):
+        return list(range(len(settings.silos)))
+    if key is None:
+        generator = seeds.numpy_generator(settings.seed, "participants", round=round)
+    else:
+        generator = seeds.secret_generator(key.tobytes(), "participants", round=round)
+    return sorted(int(silo) for silo in generator.choice(len(settings.silos), size=count, replace=False))
+
+
+def round_half_up(value: float) -> int:
+    """Round to the nearest whole number. Halves are rounded up."""
+    return math.floor(value + 0.5)
+
+
+def validation_scores(
+    engine: Engine, federated: FederatedMethod, state: RunState, settings: RoundSettings
+) -> list[Message]:
+    """Return the validation score of each live silo for the model that it would deploy.
+
+    Each silo searches its own training items with its own held-back queries. It sends only the score, the score of random
+    codes, and the number of queries.
+    """
+    attendance = Attendance(engine, settings.limits)
+    tasks = Tasks("validate", attendance.invited(range(len(settings.silos))), state, federated)
+    return [result.update for result in attendance.results(tasks) if _is_possible(result.update)]
+
+
+def _is_possible(score: Message) -> bool:
+    """Return whether a silo's scores are between 0 and 1. Any other would decide alone which round is the best."""
+    queries = score.counts["queries"]
+    possible = all(0.0 <= value <= HIGHEST for value in score.scalars.values())
+    return queries == 0 or (0 < queries <= LARGEST_COUNT and possible)
+
+
+def mean_score(scores: Sequence[Message]) -> float | None:
+    """Return the mean score, weighted by the silos' numbers of validation queries; None without queries."""
+    counted = [(message.scalars["score"], message.counts["queries"]) for message in scores]
+    total = sum(queries for _, queries in counted)
+    return sum(score * queries for score, queries in counted if queries) / total if total else None

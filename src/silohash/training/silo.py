@@ -1,0 +1,496 @@
+"""One silo's round: the only module that computes gradients of a training loss and takes optimizer steps.
+
+The levels of training are round > silo > phase > epoch > batch > step. The methods define what each level contains.
+This module iterates over them.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial, reduce
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from silohash.base import seeds
+from silohash.base.types import Arrays, PairBatch, Phase, ReadArrays, Step, Terms
+from silohash.features.device import autocast, computes_float32
+from silohash.methods.federated.base import FederatedMethod, SiloContext
+from silohash.methods.federated.server_values import with_sums
+from silohash.methods.local.base import ClosedForm, LocalMethod, SiloData, SiloState, epoch_rules
+from silohash.methods.message import Message
+from silohash.methods.stored import copy_into
+from silohash.models.first_layers import FastLayers, fast_first_layers
+from silohash.models.item_layers import SGDRule
+from silohash.models.parameters import OptimizerPool, params_of, shared_arrays, to_array
+from silohash.models.towers import Adapted, HashNet
+from silohash.run.config.sections import RunConfig, TrainConfig
+from silohash.training.engines.port import SiloResult, SiloTask
+from silohash.training.privacy.budget import sampling
+from silohash.training.privacy.training import PrivateRound, PrivateSteps
+from silohash.training.updates.compression import RESIDUAL
+
+EpochDone: TypeAlias = Callable[[int, int], None]
+"""A callback that receives the number of finished epochs of a silo's round, and that of all its epochs."""
+
+TRAINED = "trained"
+"""Prefix of the arrays that a silo stores only while it waits for the merged statistics."""
+
+
+@dataclass
+class _Means:
+    """Running sums of the loss terms of an epoch. They stay on the device, because reading a value would block the loop."""
+
+    sums: dict[str, Tensor] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, name: str, value: Tensor) -> None:
+        """Add one value of a term."""
+        value = value.detach()
+        self.sums[name] = self.sums[name] + value if name in self.sums else value
+        self.counts[name] = self.counts.get(name, 0) + 1
+
+    def values(self) -> dict[str, float]:
+        """Return the mean of each term."""
+        return {name: float(total) / self.counts[name] for name, total in self.sums.items()}
+
+
+def train_silo(
+    context: SiloContext,
+    federated: FederatedMethod,
+    config: RunConfig,
+    epoch_done: EpochDone = lambda epoch, epochs: None,
+    optimizers: OptimizerPool | None = None,
+    private: PrivateRound | None = None,
+) -> SiloResult:
+    """Train one silo for one round.
+
+    Args:
+        context: the silo's model, data, state and broadcast. The model and the state are changed in place.
+        federated: the federated method.
+        config: the config of the run.
+        epoch_done: called after each epoch with the number of finished epochs and that of all epochs of the silo's round.
+        optimizers: optimizers to use again. By default, new ones are made.
+        private: the noise of the round; None without differential privacy.
+
+    Returns:
+        The update for the server and the figures of the round.
+    """
+    started = time.perf_counter()
+    with seeds.torch_globally(config.seed, "training", silo=context.silo, round=context.round):
+        if not context.state.kept:
+            federated.init_silo(context)
+        means: dict[str, float] = {}
+        phases = federated.begin_round(context)
+        epochs, finished = sum(phase.epochs for phase in phases), 0
+        for phase in phases if len(context.data) else []:
+            if phase.begin is not None:
+                phase.begin()
+            counted = partial(_count_epoch, epoch_done, finished, epochs)
+            if private is not None and private.by_record:
+                _run_private_epochs(phase, context, federated, config, counted, private)
+            else:
+                means = _run_phase(phase, context, federated, config, counted, optimizers or OptimizerPool())
+            finished += phase.epochs
+            context.mean_loss = means.pop("loss", float("nan"))
+        statistics = federated.silo_statistics(context)
+        update = _statistics(context, statistics) if statistics else _update(context, federated)
+    kept = {name: tensor.cpu().numpy() for name, tensor in context.state.kept.items()}
+    return SiloResult(
+        silo=context.silo,
+        update=update,
+        kept=kept | _trained(context) if statistics else kept,
+        loss=context.mean_loss,
+        terms=means,
+        seconds=time.perf_counter() - started,
+        warnings=tuple(context.local.warnings(means)) if means else (),
+    )
+
+
+def finish_silo(context: SiloContext, stored: ReadArrays, federated: FederatedMethod, config: RunConfig) -> SiloResult:
+    """Finish a round after the silos' statistics were merged. The extras of the broadcast hold the merged statistics.
+
+    Args:
+        context: as for `train_silo`.
+        stored: the arrays that the silo stored when it sent its statistics.
+        federated: the federated method.
+        config: as for `train_silo`.
+
+    Returns:
+        The update for the server and the arrays that the silo stores. Terms and warnings are those of the first result.
+    """
+    started = time.perf_counter()
+    for name, tensor in context.model.state_dict().items():
+        copy_into(stored, f"{TRAINED}/model/{name}", array := to_array(tensor))
+        if tensor.device.type != "cpu":  # the array does not share its memory
+            tensor.copy_(torch.from_numpy(array))
+    steps = f"{TRAINED}/steps/"
+    context.steps_taken = {name.removeprefix(steps): int(stored[name]) for name in stored if name.startswith(steps)}
+    context.mean_loss = float(stored[f"{TRAINED}/loss"])
+    with seeds.torch_globally(config.seed, "finishing", silo=context.silo, round=context.round):
+        update = _update(context, federated)
+    kept = {name: tensor.cpu().numpy() for name, tensor in context.state.kept.items()}
+    return SiloResult(context.silo, update, kept, context.mean_loss, terms={}, seconds=time.perf_counter() - started)
+
+
+def _update(context: SiloContext, federated: FederatedMethod) -> Message:
+    """Return the message to the server at the end of the silo's round."""
+    return with_sums(federated.silo_update(context), federated, context)
+
+
+def _statistics(context: SiloContext, statistics: Arrays) -> Message:
+    """Return the message with the silo's statistics, for the optional first exchange."""
+    return Message(
+        kind="statistics", sender=context.data.name, round=context.round, sums=statistics,
+        counts={"items": len(context.data)},
+    )  # fmt: skip
+
+
+def _trained(context: SiloContext) -> Arrays:
+    """Return the results of the training that `finish_silo` needs, as arrays that the silo stores until then."""
+    trained = {f"model/{name}": array for name, array in shared_arrays(context.model).items()}
+    trained |= {f"steps/{name}": np.asarray(count) for name, count in context.steps_taken.items()}
+    trained["loss"] = np.asarray(context.mean_loss if math.isfinite(context.mean_loss) else 0.0)
+    return {f"{TRAINED}/{name}": array for name, array in trained.items()}
+
+
+def _count_epoch(epoch_done: EpochDone, finished: int, epochs: int, epoch: int) -> None:
+    """Report an epoch of a phase that follows ``finished`` epochs of earlier phases."""
+    epoch_done(finished + epoch, epochs)
+
+
+def _run_phase(
+    phase: Phase,
+    context: SiloContext,
+    federated: FederatedMethod,
+    config: RunConfig,
+    epoch_done: Callable[[int], None],
+    pool: OptimizerPool,
+) -> dict[str, float]:
+    """Train one phase, and return the means of the loss and its terms in the last epoch.
+
+    A method without gradient steps fits the model in place of the epochs.
+    """
+    if not isinstance(context.local, ClosedForm):
+        return _run_epochs(phase, context, federated, config, epoch_done, pool)
+    figures = context.local.fit(phase.model, rows_of(phase, context.data))
+    epoch_done(phase.epochs)
+    return figures
+
+
+def _run_epochs(
+    phase: Phase,
+    context: SiloContext,
+    federated: FederatedMethod,
+    config: RunConfig,
+    epoch_done: Callable[[int], None],
+    pool: OptimizerPool,
+) -> dict[str, float]:
+    """Train the epochs of a phase, and return the means of the loss and its terms in the last one."""
+    settings = config.train
+    model = phase.model.train()
+    steps = context.local.steps(model)
+    rate = learning_rate(settings, context.round, context.total_rounds)
+    make = partial(make_optimizer, settings=settings, rate=rate)
+    new_optimizers = partial(_optimizers, model, steps, pool, make, rate)
+    optimizers = new_optimizers()
+    auxiliary_optimizer = _auxiliary_optimizer(context, federated.auxiliary_learning_rate or rate)
+    adapted = Adapted(model, federated, context.payload.extras)
+    data, renumbered = local_view(phase, context.data)
+    context.local.init_state(adapted, data, context.state)
+    means = _Means()
+    rules = epoch_rules(context.local)
+    with _fast_layers(phase, context, federated, settings, optimizers, rate) as fast_layers:
+        for epoch in range(phase.epochs):
+            means = _Means()
+            if epoch and rules.fresh_optimizers:
+                optimizers = new_optimizers()
+            for rows in batches(context, phase, config, epoch):
+                batch = context.data.batch(rows)
+                fast_layers.announce(batch)
+                for step in steps:
+                    with autocast(settings.precision, rows.device):
+                        outputs = adapted(batch, step.modalities)
+                    terms = context.local.terms(step, outputs, renumbered(batch), context.state)
+                    if step.regularize:
+                        terms = {**terms, **federated.regularizer(context, batch, outputs)}
+                    if terms:
+                        _step(terms, optimizers[step.name], settings, means)
+                        fast_layers.step()
+                        context.steps_taken[step.name] = context.steps_taken.get(step.name, 0) + 1
+                        context.local.record(step, outputs, renumbered(batch), context.state)
+                    if auxiliary_optimizer is not None:
+                        _step(
+                            federated.auxiliary_step(context, batch, outputs), auxiliary_optimizer, settings, _Means()
+                        )
+            context.local.end_epoch(adapted, data, context.state)
+            epoch_done(epoch + 1)
+    return means.values()
+
+
+def _run_private_epochs(
+    phase: Phase,
+    context: SiloContext,
+    federated: FederatedMethod,
+    config: RunConfig,
+    epoch_done: Callable[[int], None],
+    private: PrivateRound,
+) -> None:
+    """Train the epochs of a phase on noisy sums of clipped gradients of random samples.
+
+    The steps of the local method train different parameters (`silohash.methods.local.base.has_record_terms`), so that one
+    step on the sum of their terms takes their place.
+    """
+    settings, model, data = config.train, phase.model.train(), context.data
+    adapted = Adapted(model, federated, context.payload.extras)
+    context.local.init_state(adapted, data, context.state)
+    rate = learning_rate(settings, context.round, context.total_rounds)
+    optimizer = make_optimizer([p for p in model.parameters() if p.requires_grad], settings, rate)
+    expected = sampling(len(data), settings.batch)[0] * len(data)
+    steps = context.local.steps(model)
+    gradients = PrivateSteps(context, federated, model, adapted, steps, private.settings, expected)
+    for epoch in range(phase.epochs):
+        noise = private.generator(f"gradients/{epoch}")
+        for rows in private.samples(len(data), settings.batch, epoch):
+            gradients.set_gradients(rows, noise)
+            optimizer.step()
+        epoch_done(epoch + 1)
+
+
+def _fast_layers(
+    phase: Phase,
+    context: SiloContext,
+    federated: FederatedMethod,
+    settings: TrainConfig,
+    optimizers: Mapping[str, torch.optim.Optimizer],
+    rate: float,
+) -> AbstractContextManager[FastLayers]:
+    """Return the context manager in which the first layers of towers take their own steps, or one that changes nothing.
+
+    Such layers need one SGD optimizer of all parameters for all steps of the phase. Terms of the federated method may read
+    the weights, which are behind in that form.
+    """
+    model, data = phase.model, context.data
+    trained = [p for used in set(optimizers.values()) for group in used.param_groups for p in group["params"]]
+    all_at_once = len(set(optimizers.values())) == 1 and len(trained) == sum(
+        p.requires_grad for p in model.parameters()
+    )
+    plain_sgd = settings.optimizer == "sgd" and not settings.clip_norm
+    one_phase = phase.rows is None and not epoch_rules(context.local).fresh_optimizers
+    exact = computes_float32(settings.precision, data.has_image.device)
+    no_terms = type(federated).regularizer is FederatedMethod.regularizer and not context.auxiliary
+    if type(model) is not HashNet or not all((all_at_once, plain_sgd, one_phase, exact, no_terms)):
+        return nullcontext(FastLayers({}))
+    rule = SGDRule(rate, settings.momentum, settings.weight_decay)
+    return fast_first_layers(model, {"image": data.image, "text": data.text}, rule, settings.batch, len(optimizers))
+
+
+def rows_of(phase: Phase, data: SiloData) -> SiloData:
+    """Return the pairs that a phase trains on, in ascending order."""
+    return data if phase.rows is None else data.take(torch.from_numpy(np.sort(phase.rows)).to(data.has_image.device))
+
+
+def _optimizers(
+    model: nn.Module,
+    steps: Sequence[Step],
+    pool: OptimizerPool,
+    make: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
+    rate: float,
+) -> dict[str, torch.optim.Optimizer]:
+    """Return the optimizer of each step, by the step's name, with the state of a new one.
+
+    Steps that train the same parameters share their optimizer.
+    """
+    made: dict[tuple[str, ...], torch.optim.Optimizer] = {}
+    for step in steps:
+        if step.parameters not in made:
+            made[step.parameters] = pool.optimizer(model, _moving(model, step), make, rate)
+    return {step.name: made[step.parameters] for step in steps}
+
+
+def _auxiliary_optimizer(context: SiloContext, rate: float) -> torch.optim.Optimizer | None:
+    """Move the federated method's networks to the device of the silo's items, and return their optimizer, or None."""
+    device = context.data.has_image.device
+    parameters = [p for network in context.auxiliary.values() for p in network.to(device).parameters()]
+    return torch.optim.Adam(parameters, lr=rate, fused=True) if parameters else None
+
+
+def local_view(phase: Phase, data: SiloData) -> tuple[SiloData, Callable[[PairBatch], PairBatch]]:
+    """Return the pairs that the local method sees in a phase, and a function that renumbers the rows of a batch to match.
+
+    Args:
+        phase: the phase. If it hides other rows, the local method sees only the phase's rows, in ascending order.
+        data: the silo's training pairs.
+    """
+    if phase.rows is None or not phase.hides_other_rows:
+        return data, lambda batch: batch
+    rows = torch.from_numpy(np.sort(phase.rows)).to(data.has_image.device)
+    return rows_of(phase, data), lambda batch: replace(batch, row=torch.searchsorted(rows, batch.row))
+
+
+def _step(terms: Terms, optimizer: torch.optim.Optimizer, settings: TrainConfig, means: _Means) -> None:
+    """Take one optimizer step on the weighted sum of the terms, if there are any, and add the values to ``means``."""
+    if not terms:
+        return
+    loss = reduce(torch.add, [value if weight == 1.0 else weight * value for weight, value in terms.values()])
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    for parameter in parameters:  # `zero_grad` records itself for the profiler, which takes longer
+        parameter.grad = None
+    loss.backward()  # type: ignore[no-untyped-call]
+    if settings.clip_norm:
+        nn.utils.clip_grad_norm_(parameters, settings.clip_norm)
+    optimizer.step()
+    means.add("loss", loss)
+    for name, (_, value) in terms.items():
+        means.add(name, value)
+
+
+def batches(context: SiloContext, phase: Phase, config: RunConfig, epoch: int) -> Iterator[Tensor]:
+    """Yield the rows of each batch of one epoch, in random order.
+
+    If at most a quarter of a batch is left over, those rows are added to the last full batch. If the local method wants
+    independent batches, each is a random subset of all rows.
+    """
+    size = config.train.batch
+    generator = seeds.numpy_generator(
+        config.seed, f"batches/{phase.name}/{epoch}", silo=context.silo, round=context.round
+    )
+    rows = np.arange(len(context.data)) if phase.rows is None else np.asarray(phase.rows)
+    if epoch_rules(context.local).independent_batches:
+        for _ in range(max(1, len(rows) // size) if len(rows) else 0):
+            yield torch.from_numpy(generator.permutation(rows)[:size]).to(context.data.has_image.device)
+        return
+    order = torch.from_numpy(generator.permutation(rows)).to(context.data.has_image.device)
+    whole = max(1, math.ceil(len(order) / size - 0.25)) if len(order) else 0
+    for number in range(whole):
+        last = number == whole - 1
+        yield order[number * size : None if last else (number + 1) * size]
+
+
+def learning_rate(settings: TrainConfig, round: int, total_rounds: int) -> float:  # noqa: A002  the field's word
+    """Return the learning rate of a round. With decay, it follows a half cosine down to a tenth of the first round's.
+
+    Example:
+        >>> learning_rate(TrainConfig(learning_rate=1.0, decay=True), 0, 10)
+        1.0
+        >>> round(learning_rate(TrainConfig(learning_rate=1.0, decay=True), 9, 10), 6)
+        0.1
+    """
+    if not settings.decay or total_rounds < 2:
+        return settings.learning_rate
+    share = round / (total_rounds - 1)
+    return settings.learning_rate * (0.1 + 0.9 * 0.5 * (1.0 + math.cos(math.pi * share)))
+
+
+def make_optimizer(parameters: list[nn.Parameter], settings: TrainConfig, rate: float) -> torch.optim.Optimizer:
+    """Return a fused optimizer for the parameters."""
+    if settings.optimizer == "sgd":
+        return torch.optim.SGD(
+            parameters, lr=rate, momentum=settings.momentum, weight_decay=settings.weight_decay, fused=True
+        )
+    kind = torch.optim.AdamW if settings.optimizer == "adamw" else torch.optim.Adam
+    return kind(parameters, lr=rate, weight_decay=settings.weight_decay, fused=True)
+
+
+def step_norm(settings: TrainConfig, steps: int, pull: float = 0.0, restarts: int = 1) -> float:
+    """Return how far optimizer steps move a parameter under a constant gradient of 1, in units of the learning rate.
+
+    The value is measured by running the optimizer on a single number. Each step of plain SGD counts 1. With momentum,
+    later steps count more; with a proximal term, they count less. Adam's step length depends on how the gradients vary.
+    Each of its steps counts 1, as under a constant gradient.
+
+    Args:
+        settings: the settings of the optimizer.
+        steps: number of steps.
+        pull: the learning rate times the weight of a proximal term, which is the share of the distance that each step
+            moves back.
+        restarts: number of times that the optimizer starts with a new state, evenly over the steps.
+
+    Source: Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization", the norm
+        of a_i.
+
+    Example:
+        >>> round(step_norm(TrainConfig(optimizer="sgd"), 7), 4)
+        23.0467
+        >>> round(step_norm(TrainConfig(optimizer="sgd", momentum=0.0), 7, pull=0.1 * 0.5), 5)
+        6.03325
+    """
+    if settings.optimizer != "sgd":
+        return float(steps)
+    number = nn.Parameter(torch.zeros((), dtype=torch.float64))
+    make = partial(make_optimizer, [number], settings.model_copy(update={"weight_decay": 0.0}), 1.0)
+    optimizer = make()
+    for taken in range(steps):
+        if taken % math.ceil(steps / restarts) == 0:
+            optimizer = make()
+        number.grad = 1.0 + pull * number.detach()
+        optimizer.step()
+    return -number.item()
+
+
+def _moving(model: nn.Module, step: Step) -> dict[str, nn.Parameter]:
+    """Return the parameters that a step trains."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad and name.startswith(step.parameters)}
+
+
+def silo_state(kept: ReadArrays, device: torch.device) -> SiloState:
+    """Return the state of a silo, given the arrays that it stored.
+
+    Those of its training, and what a compression left out of its last update, are not part of it.
+    """
+    names = [name for name in lasting(kept) if not name.startswith(f"{RESIDUAL}/")]
+    return SiloState(kept={name: torch.from_numpy(np.array(kept[name])).to(device) for name in names})
+
+
+def lasting(stored: ReadArrays) -> Arrays:
+    """Return what a silo stores for its next round, without what it stores only until the statistics are merged."""
+    return {name: stored[name] for name in stored if not name.startswith(f"{TRAINED}/")}
+
+
+def make_context(
+    task: SiloTask,
+    config: RunConfig,
+    *,
+    model: nn.Module,
+    local: LocalMethod,
+    data: SiloData,
+    initial: Arrays | None = None,
+    validation_score: Callable[[], float] = lambda: float("nan"),
+) -> SiloContext:
+    """Return the context that the method's hooks receive for one silo in one round.
+
+    Args:
+        task: the silo, the server's message, and the arrays that the silo stored.
+        config: the config of the run.
+        model: the network, which is trained in place.
+        local: the local method.
+        data: the silo's training pairs.
+        initial: the initial parameters that all silos share. By default, those of the model.
+        validation_score: a function that returns the current validation score of the model.
+    """
+    broadcast, total_rounds = task.broadcast, config.federated.rounds
+    rate = learning_rate(config.train, broadcast.round, total_rounds)
+    restarts = config.federated.local_epochs if epoch_rules(local).fresh_optimizers else 1
+    state = silo_state(task.kept, data.has_image.device)
+    state.epochs_before = broadcast.round * config.federated.local_epochs
+    return SiloContext(
+        silo=task.silo,
+        round=broadcast.round,
+        total_rounds=total_rounds,
+        epochs=config.federated.local_epochs,
+        model=model,
+        local=local,
+        data=data,
+        state=state,
+        payload=broadcast,
+        generator=seeds.torch_generator(config.seed, "method", silo=task.silo, round=broadcast.round),
+        step_norm=lambda steps, weight: step_norm(config.train, steps, pull=rate * weight, restarts=restarts),
+        initial=params_of(model) if initial is None else initial,
+        validation_score=validation_score,
+    )

@@ -1,0 +1,167 @@
+"""Start the server or a silo of a federation from its kit, and start it again when it dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from silohash.base.files import explaining_disk_errors, write_json
+from silohash.base.types import Notify, UserError
+from silohash.training.sites.kits import CLIENT_FILE, ENGINE, LOCAL, ORGANIZATION, SERVER_FILE, SITE_FILE, STARTUP
+from silohash.training.sites.settings import read_site_settings
+
+ERRORS = "errors.txt"
+POLL_SECONDS = 0.5
+RESTART_SECONDS = 3.0
+STOP_SECONDS = 20.0
+
+LOG = "log.txt"
+"""File in the folder of the kit to which FLARE writes its log."""
+
+SLOW_LINKS = {
+    "NVFLARE_STREAMING_WINDOW_SIZE": str(16 << 20),
+    "NVFLARE_STREAMING_RETRY_WAIT": "120",
+    "NVFLARE_STREAMING_RETRY_TIMEOUT": "900",
+}
+"""How FLARE sends large messages: the bytes on their way at a time, the seconds until those without a receipt are sent
+again, and the seconds until it gives up.
+
+FLARE's defaults (64 MiB, 5 s, 60 s) send everything again on links below 13 MB/s. This slows them further, until the run
+fails. With these values, the bytes on their way arrive in time at 140 kB/s."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """The process of a kit.
+
+    Attributes:
+        command: its command line.
+        environment: variables to set over those of this process.
+        logs: files in the folder of the kit to which it writes its log by itself.
+    """
+
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    logs: Sequence[str] = ()
+
+
+def member_of(kit: Path) -> Member:
+    """Return the process of a kit. A server then stores its jobs in the folder of its kit.
+
+    Raises:
+        UserError: if the folder is not the kit of a server or of a silo.
+    """
+    startup = kit / STARTUP
+    if (startup / SERVER_FILE).exists():
+        place_storage(kit)
+        module, file, settings = "server.server_train", SERVER_FILE, []
+    elif (startup / CLIENT_FILE).exists():
+        name = read_site_settings(kit / LOCAL / SITE_FILE).silo
+        module, file, settings = "client.client_train", CLIENT_FILE, [f"uid={name}"]
+    else:
+        raise UserError(
+            f"{kit} is not the kit of a server or of a silo that {ENGINE}. Make kits with: silohash federation kits"
+        )
+    command = [
+        sys.executable, "-u", "-m", f"nvflare.private.fed.app.{module}", "-m", str(kit.resolve()), "-s", file,
+        "--set", "secure_train=true", f"org={ORGANIZATION}", "config_folder=config", *settings,
+    ]  # fmt: skip
+    environment = {name: os.environ.get(name, value) for name, value in SLOW_LINKS.items()}
+    return Member(command, environment=environment, logs=(LOG,))
+
+
+def place_storage(kit: Path) -> None:
+    """Let a server store its jobs in the folder of its kit, wherever that is now. FLARE asks for absolute paths."""
+    path = kit / LOCAL / "resources.json"
+    resources = json.loads(path.read_text(encoding="utf-8"))
+    storage = kit.resolve() / "storage"
+    for component in resources["components"]:
+        if component["id"] == "job_manager":
+            component["args"]["uri_root"] = str(storage / "jobs")
+    resources["snapshot_persistor"]["args"]["storage"]["args"]["root_dir"] = str(storage / "snapshots")
+    write_json(path, resources)
+
+
+def run_member(kit: Path, notify: Notify, stopped: threading.Event | None = None) -> None:
+    """Run the process of a kit, and start it again whenever it ends, until Ctrl-C or the event.
+
+    The terminal only shows when it starts and ends. What the process and its children write to standard error is appended
+    to ``errors.txt`` in the folder of the kit.
+
+    Args:
+        kit: the folder of the kit.
+        notify: called with a line when the process starts and whenever it has ended.
+        stopped: set to stop; by default only Ctrl-C does.
+
+    Raises:
+        UserError: if the folder is not the kit of a server or of a silo.
+    """
+    stopped, member = stopped or threading.Event(), member_of(kit)
+    path = os.pathsep.join(part for part in sys.path if part)
+    environment = {**os.environ, "PYTHONPATH": path, **member.environment}
+    logs = " and ".join(str(kit / name) for name in (*member.logs, ERRORS))
+    notify(f"{kit.name} runs. Its log is in {logs}.")
+    while not stopped.is_set():
+        with explaining_disk_errors(kit):
+            errors = (kit / ERRORS).open("ab")
+        with errors:
+            process = subprocess.Popen(
+                member.command, cwd=kit, env=environment, start_new_session=True, stdout=subprocess.DEVNULL,
+                stderr=errors,
+            )  # fmt: skip
+        try:
+            while process.poll() is None and not stopped.wait(POLL_SECONDS):
+                pass
+        except KeyboardInterrupt:
+            stopped.set()
+        _end(process)
+        if not stopped.is_set():
+            notify(
+                f"The process ended with exit status {process.returncode}. It is started again. The reason is in {logs}."
+            )
+            stopped.wait(RESTART_SECONDS)
+
+
+@contextmanager
+def member_beside(kit: Path, silo: str, notify: Notify) -> Iterator[None]:
+    """Run the process of a silo's kit beside the block.
+
+    Args:
+        kit: the folder of the kit.
+        silo: name of the silo.
+        notify: as for `run_member`.
+
+    Raises:
+        UserError: if the folder is not the kit of the silo.
+    """
+    settings = kit / LOCAL / SITE_FILE
+    if not settings.exists() or read_site_settings(settings).silo != silo:
+        raise UserError(f'{kit} is not the training kit of the silo "{silo}". Set training to the folder of its kit.')
+    stopped = threading.Event()
+    thread = threading.Thread(target=run_member, args=(kit, notify, stopped), name="training")
+    thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a process and everything that it started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(STOP_SECONDS)
+        except ProcessLookupError:
+            return
+        except subprocess.TimeoutExpired:
+            continue

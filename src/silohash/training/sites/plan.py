@@ -1,0 +1,313 @@
+"""What silos and the server agree on before the first round: features, labels and towers.
+
+Each silo describes its items by sums (`described`). The server merges the descriptions into a plan (`Plan.merged`), which
+every silo receives. From the plan, the server makes the inputs of the model (`Plan.server_inputs`), and each silo those of
+its own items (`Plan.silo_inputs`). They equal the inputs of a run in which all items are on one machine.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from silohash import features
+from silohash.base.forms import reading
+from silohash.base.names import canonical, one_spelling, tidy
+from silohash.base.types import MODALITIES, Arrays, Modality, Rows, UserError
+from silohash.data.archive import Archive
+from silohash.data.partitions.base import Partition, SiloRows
+from silohash.features.base import Featuriser, add_statistics
+from silohash.methods.federated.refusal import LARGEST_COUNT, infinite_array
+from silohash.methods.local.label_counts import label_sums
+from silohash.methods.message import Message
+from silohash.models.specs import ModelSpec
+from silohash.run.config.ineffective import objections_to_silos
+from silohash.run.config.load import ResolvedConfig, refuse
+from silohash.run.config.privacy import objections_to_private_silos
+from silohash.training.experiment import check_tokens, unfitted_featurisers
+from silohash.training.prepared import Prepared, prepare, tower_spec, training_silos
+from silohash.training.updates.feature_sums import no_statistics
+
+LABEL_SUMS = ("label_counts", "label_items")
+
+PLAN = "plan.safetensors"
+"""File of the plan, in the folder of the run at the server and at each silo."""
+
+
+def read_message(path: Path) -> Message:
+    """Return a message that was stored before the first round.
+
+    Raises:
+        UserError: if it is missing or damaged.
+    """
+    with reading(path, missing="The server has not announced this run here. Start the run again."):
+        content = path.read_bytes()
+    return Message.decode(content)
+
+
+def check_separable(resolved: ResolvedConfig) -> None:
+    """Check that a method can be trained where no machine sees the items of several silos.
+
+    Raises:
+        UserError: if it needs pooled items, fine-tunes published networks, or uses labels of a coarser level, whose names
+            are not exchanged.
+    """
+    if resolved.federated.pooled:
+        raise UserError(
+            f'federated.name = "{resolved.config.federated.name}" pools the items of all silos, and they are on different '
+            "machines. Choose another federated method."
+        )
+    if resolved.config.model.image or resolved.config.model.text:
+        raise UserError(
+            "Published networks cannot be fine-tuned yet where silos are on different machines. Remove model.image and "
+            "model.text, and take the features of such a network instead."
+        )
+    if getattr(resolved.local, "coarse_column", ""):
+        raise UserError(
+            "local.coarse_column is not supported where silos are on different machines. Choose another local method."
+        )
+
+
+def rows_of_site(archive: Archive, number: int, silos: Sequence[str], seed: int) -> Partition:
+    """Return a partition in which all items of the archive belong to one of the silos, and the others are empty.
+
+    Args:
+        archive: the items of the silo.
+        number: position of the silo among all silos.
+        silos: names of all silos.
+        seed: seed of the run.
+    """
+    rows, nothing = np.arange(len(archive)), np.arange(0)
+    parts = tuple(SiloRows(name, rows if place == number else nothing) for place, name in enumerate(silos))
+    return Partition(kind="sites", params={}, seed=seed, silos=parts)
+
+
+def described(archive: Archive, resolved: ResolvedConfig, number: int, silos: Sequence[str]) -> Message:
+    """Return what a silo tells the server about its items: the sums that features are fitted on, and counts of labels.
+
+    Args:
+        archive: the items of the silo.
+        resolved: the config of the run, with the silo's own data.
+        number: position of the silo among all silos.
+        silos: names of all silos.
+
+    Raises:
+        UserError: if the archive does not fit the config.
+    """
+    silo = training_silos(archive, rows_of_site(archive, number, silos, resolved.config.seed), resolved)[number]
+    sums: Arrays = {}
+    private = resolved.config.exchange.privacy is not None
+    notes: dict[str, str] = {"labels": json.dumps(list(archive.label_names))}
+    for modality, unfitted in unfitted_featurisers(archive, resolved).items():
+        notes[f"features/{modality}"] = json.dumps(unfitted.state()[1], sort_keys=True)
+        column = archive.values(modality)
+        held = silo.train[archive.has(modality)[silo.train]]
+        if column is not None and len(held):
+            statistics = no_statistics(unfitted, column, held) if private else unfitted.statistics(column, held)
+            sums.update({f"{modality}/{name}": array for name, array in statistics.items()})
+    if archive.labels is not None:
+        labels = archive.labels[silo.train[:0] if private else silo.train]
+        sums.update({f"labels/{name}": array for name, array in label_sums([labels]).items()})
+    counts = {"training": len(silo.train), "validation": len(silo.validation)}
+    return Message(kind="description", sender=silos[number], round=0, sums=sums, notes=notes, counts=counts)
+
+
+def unusable(description: Message) -> str | None:
+    """Return why what a silo tells about its items cannot be used, or None if it can."""
+    labels = _decoded(description.notes.get("labels", ""))
+    if not isinstance(labels, list) or not all(isinstance(name, str) for name in labels):
+        return "it does not list the names of its labels"
+    for modality in MODALITIES:
+        about = description.notes.get(f"features/{modality}", "{}")
+        if not isinstance(_decoded(about), dict):
+            return f"it does not describe its {modality} features"
+    for name, count in description.counts.items():
+        if not 0 <= count <= LARGEST_COUNT:
+            return f"its count of {name} is not between 0 and 2^53"
+    return infinite_array("", description.sums) or _miscounted(_section(dict(description.sums), "labels"), len(labels))
+
+
+def _miscounted(found: Arrays, labels: int) -> str | None:
+    """Return why the sums of a silo's labels cannot be used, or None if they can, or if there are none.
+
+    Args:
+        found: the sums of the silo.
+        labels: number of its labels.
+    """
+    wanted = dict(zip(LABEL_SUMS, ((labels,), (2,)), strict=True))
+    for name, array in found.items():
+        if array.shape != wanted.get(name) or array.dtype.kind != "i" or (array < 0).any():
+            return f"labels/{name} does not hold counts of its labels"
+    return "counts of its labels are missing" if found and found.keys() != wanted.keys() else None
+
+
+def _decoded(text: str) -> object:
+    """Return the value of a JSON text, or None if there is none."""
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The agreement of a run.
+
+    Attributes:
+        featurisers: the fitted featurizer of each modality.
+        labels: names of the labels, those of all silos, in alphabetical order. Names that silos typed differently are one
+            (`silohash.base.names`).
+        sums: the sums of `silohash.methods.local.label_counts.label_sums` over all silos; empty without labels.
+        sizes: name, number of training items and number of validation items of each silo.
+    """
+
+    featurisers: Mapping[Modality, Featuriser]
+    labels: tuple[str, ...]
+    sums: Arrays
+    sizes: list[tuple[str, int, int]]
+
+    @classmethod
+    def merged(cls, descriptions: Sequence[Message], silos: Sequence[str]) -> Plan:
+        """Return the plan of a run.
+
+        Args:
+            descriptions: one description per silo that takes part from the beginning, in silo order.
+            silos: names of all silos. The others join later, and have no items in the plan.
+
+        Raises:
+            UserError: if the silos describe different kinds of features, or none has items of a modality.
+        """
+        uses = Counter(tidy(name) for message in descriptions for name in json.loads(message.notes["labels"]))
+        labels = tuple(sorted(uses.keys() - one_spelling(uses).keys()))
+        featurisers = {
+            modality: _fitted(modality, descriptions)
+            for modality in MODALITIES
+            if any(f"features/{modality}" in message.notes for message in descriptions)
+        }
+        sizes = {one.sender: (one.counts["training"], one.counts["validation"]) for one in descriptions}
+        return cls(
+            featurisers=featurisers,
+            labels=labels,
+            sums=_label_sums(labels, descriptions),
+            sizes=[(name, *sizes.get(name, (0, 0))) for name in silos],
+        )
+
+    def encode(self) -> Message:
+        """Return the plan as a message."""
+        extras, notes = {f"labels/{name}": array for name, array in self.sums.items()}, {}
+        for modality, featuriser in self.featurisers.items():
+            arrays, about = featuriser.state()
+            extras.update({f"{modality}/{name}": array for name, array in arrays.items()})
+            notes[f"features/{modality}"] = json.dumps(about)
+        notes |= {"labels": json.dumps(self.labels), "sizes": json.dumps(self.sizes)}
+        return Message(kind="plan", sender="server", round=0, extras=extras, notes=notes)
+
+    @classmethod
+    def decode(cls, message: Message) -> Plan:
+        """Return the plan that `encode` turned into a message."""
+        notes, extras = message.notes, dict(message.extras)
+        return cls(
+            featurisers={
+                modality: features.restored(_section(extras, modality), json.loads(notes[f"features/{modality}"]))
+                for modality in MODALITIES
+                if f"features/{modality}" in notes
+            },
+            labels=tuple(json.loads(notes["labels"])),
+            sums=_section(extras, "labels"),
+            sizes=[(str(name), int(train), int(held)) for name, train, held in json.loads(notes["sizes"])],
+        )
+
+    def server_inputs(self, resolved: ResolvedConfig) -> Prepared:
+        """Return the inputs of the server, which do not contain items.
+
+        Raises:
+            UserError: if the silos do not fit the methods.
+        """
+        check_tokens(self.featurisers, resolved)
+        refuse(objections_to_silos(resolved.config.federated, len(self.sizes)))
+        if resolved.config.exchange.privacy is not None:
+            refuse(objections_to_private_silos(resolved.config, len(self.sizes)))
+        towers = {m: tower_spec(m, featuriser, resolved.config.model) for m, featuriser in self.featurisers.items()}
+        return Prepared(
+            resolved=resolved,
+            spec=ModelSpec(
+                towers=towers,
+                classes=len(self.labels) if resolved.needs_labels else 0,
+                class_head=resolved.federated.class_head,
+            ),
+            silos=list(self.sizes),
+            arrays=dict(self.sums) if resolved.needs_labels else {},
+        )
+
+    def silo_inputs(self, archive: Archive, resolved: ResolvedConfig, number: int) -> Prepared:
+        """Return the inputs of a silo, in which the other silos have no items.
+
+        Args:
+            archive: the items of the silo, which it described.
+            resolved: as for `described`.
+            number: position of the silo.
+
+        Raises:
+            UserError: if the archive lacks what the methods need.
+        """
+        own = self._with_labels(archive)
+        parts = rows_of_site(own, number, [name for name, _, _ in self.sizes], resolved.config.seed)
+        prepared = prepare(own, training_silos(own, parts, resolved), self.featurisers, resolved)
+        merged = {name: array for name, array in self.sums.items() if name in prepared.arrays}
+        return replace(prepared, arrays={**prepared.arrays, **merged})
+
+    def _with_labels(self, archive: Archive) -> Archive:
+        """Return the archive with the labels of the plan, in their order. Those that only a later silo has are left out."""
+        if archive.labels is None:
+            return archive
+        labels = np.zeros((len(archive), len(self.labels)), archive.labels.dtype)
+        places = _places(self.labels, archive.label_names)
+        for column in np.flatnonzero(places >= 0).tolist():
+            labels[:, places[column]] |= archive.labels[:, column]
+        return replace(archive, labels=labels, label_names=self.labels)
+
+
+def _places(labels: Sequence[str], names: Sequence[str]) -> Rows:
+    """Return the place of each name among the labels of a plan, ``(n,)`` int64; -1 if it is not one of them."""
+    place = {canonical(label): number for number, label in enumerate(labels)}
+    return np.array([place.get(canonical(name), -1) for name in names], np.int64)
+
+
+def _section(arrays: Arrays, section: str) -> Arrays:
+    """Return the arrays whose names begin with a section, without it."""
+    return {name.removeprefix(f"{section}/"): array for name, array in arrays.items() if name.startswith(f"{section}/")}
+
+
+def _fitted(modality: Modality, descriptions: Sequence[Message]) -> Featuriser:
+    """Return the featurizer of a modality, fitted on the sums of all silos that have it."""
+    given = [message for message in descriptions if f"features/{modality}" in message.notes]
+    first, about = given[0], given[0].notes[f"features/{modality}"]
+    for message in given[1:]:
+        if message.notes[f"features/{modality}"] != about:
+            raise UserError(
+                f"The {modality} features of {message.sender} ({message.notes[f'features/{modality}']}) are not of the form "
+                f"of those of {first.sender} ({about}). Give all silos data of the same kind and width."
+            )
+    sums = [found for message in given if (found := _section(dict(message.sums), modality))]
+    if not sums:
+        raise UserError(f"No silo has training items with {modality} data. Give at least one silo some.")
+    return features.restored({}, json.loads(about)).fitted(add_statistics(sums))
+
+
+def _label_sums(labels: Sequence[str], descriptions: Sequence[Message]) -> Arrays:
+    """Return the sums of the silos' counts of labels, in the common order of the labels; empty without labels."""
+    if not labels:
+        return {}
+    counts, items = np.zeros(len(labels), np.int64), np.zeros(2, np.int64)
+    for message in descriptions:
+        found = _section(dict(message.sums), "labels")
+        if found:
+            np.add.at(counts, _places(labels, json.loads(message.notes["labels"])), found["label_counts"])
+            items += found["label_items"]
+    return dict(zip(LABEL_SUMS, (counts, items), strict=True))

@@ -1,0 +1,268 @@
+"""The process that trains one silo with its own data: ``python -m silohash.training.sites.trainer SITE.toml``.
+
+It reads tasks from standard input and writes results to standard output. It runs only what is installed on its machine, and
+everything that it needs to continue after a restart is in its folder.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from silohash.base.files import digest_arrays, write_bytes
+from silohash.base.types import Arrays, Modality, Notify, UserError
+from silohash.data.partitions.base import Partition, SiloRows
+from silohash.features.base import Featuriser
+from silohash.features.device import choose_device
+from silohash.features.network import NETWORK_FILES
+from silohash.methods.federated.base import ServerState
+from silohash.methods.message import Message
+from silohash.run.config.load import ResolvedConfig, load_resolved
+from silohash.run.folder import Run, archive_of
+from silohash.run.model.trained import TrainedModel
+from silohash.run.model.weights import deployed_weights
+from silohash.training.engines.port import SiloResult, SiloTask
+from silohash.training.engines.processes import serve
+from silohash.training.engines.wire import decode_task, encode_result
+from silohash.training.experiment import environment, save_model
+from silohash.training.prepared import Prepared
+from silohash.training.privacy.budget import KEY
+from silohash.training.privacy.training import stored_key
+from silohash.training.sites.kept import KeptArrays
+from silohash.training.sites.plan import PLAN, Plan, check_separable, described, read_message
+from silohash.training.sites.settings import SiteSettings, check_run_name, read_site_settings
+from silohash.training.updates.encryption import SiloKey
+from silohash.training.worker import Worker, set_threads
+
+ANNOUNCED, NOISE = "announced.safetensors", "noise.safetensors"
+
+FILES = (*NETWORK_FILES, "vocabulary", "vectors", "parses")
+"""Options of features that hold the path of a file. A model can also be the name of a published one."""
+
+SITES = "sites"
+"""Kind of the partition of items that silos on other machines hold."""
+
+
+@dataclass
+class Site:
+    """Carry out the tasks of one silo with its own data.
+
+    Attributes:
+        settings: the settings of the silo.
+        workers: the worker of each run that this process has trained, by the name of the run. Only the last is kept.
+        secrets: the secret of that run's noise, among the arrays that the silo keeps; empty if it has none.
+    """
+
+    settings: SiteSettings
+    workers: dict[str, Worker] = field(default_factory=dict)
+    secrets: Arrays = field(default_factory=dict)
+
+    def do(self, run: str, task: SiloTask) -> SiloResult:
+        """Carry out a task of a run.
+
+        Raises:
+            UserError: if the run does not fit this silo, or a file is missing or damaged.
+        """
+        folder = self._folder(run)
+        if task.kind == "describe":
+            for name in (ANNOUNCED, PLAN):
+                (folder / name).unlink(missing_ok=True)
+            announced = Announced.of(task, self.settings)
+            message = described(archive_of(announced.resolved.config), announced.resolved, task.silo, announced.silos)
+            self.workers.clear()
+            write_bytes(folder / ANNOUNCED, task.broadcast.encode())
+            return _plain(task, message)
+        if task.kind == "prepare":
+            write_bytes(folder / PLAN, task.broadcast.encode())
+            self._prepare(run, task)
+            return _plain(task, Message(kind="ready", sender=self.settings.silo, round=0))
+        if run not in self.workers:
+            self._prepare(run, task)
+        kept = KeptArrays(folder / "kept")
+        if task.kind == "train":
+            kept.remove_all_but(task.kept, task.best)
+        result = self.workers[run].do(replace(task, kept={**kept.load(task.kept), **self.secrets}))
+        if task.kind == "deploy":
+            self._store_model(run, self.workers[run].received(task), result.update)
+            return _plain(task, Message(kind="deployed", sender=self.settings.silo, round=task.broadcast.round))
+        stored = kept.store(result.kept, round=task.broadcast.round, finishing=task.kind == "finish")
+        return replace(result, kept=stored)
+
+    def _store_model(self, run: str, task: SiloTask, model: Message) -> None:
+        """Store the model that the silo deploys. It does not leave the silo."""
+        folder = self._folder(run)
+        featurisers = Plan.decode(read_message(folder / PLAN)).featurisers
+        store_own_run(
+            folder, self.workers[run].prepared, featurisers, broadcast=task.broadcast, model=model,
+            notify=lambda text: print(text, file=sys.stderr),
+        )  # fmt: skip
+
+    def _folder(self, run: str) -> Path:
+        check_run_name(run)
+        return self.settings.state / run
+
+    def _prepare(self, run: str, task: SiloTask) -> None:
+        """Load the silo's inputs of a run, from what the server sent before."""
+        folder = self._folder(run)
+        first, agreed = read_message(folder / ANNOUNCED), read_message(folder / PLAN)
+        plan = Plan.decode(agreed)
+        announced = Announced.of(replace(task, broadcast=first), self.settings)
+        prepared = plan.silo_inputs(archive_of(announced.resolved.config), announced.resolved, task.silo)
+        if prepared.config.exchange.encryption is not None:
+            prepared = replace(prepared, key=SiloKey.load(self.settings.key))
+        self.workers.clear()
+        self.secrets = {}
+        privacy = prepared.config.exchange.privacy
+        if privacy is not None and not privacy.repeatable:
+            purpose = f"{prepared.config.digest()}/{digest_arrays(prepared.arrays)}"
+            self.secrets = {KEY: stored_key(folder / NOISE, purpose)}
+        set_threads(prepared.config.train)
+        self.workers[run] = Worker(prepared, choose_device(prepared.config.train.device))
+
+
+@dataclass(frozen=True)
+class Announced:
+    """A run as a server announces it, with the data and the machine of this silo in place of the server's.
+
+    Attributes:
+        resolved: the config with its methods.
+        silos: names of all silos.
+    """
+
+    resolved: ResolvedConfig
+    silos: list[str]
+
+    @classmethod
+    def of(cls, task: SiloTask, settings: SiteSettings) -> Announced:
+        """Read a task of the kind ``describe``.
+
+        Raises:
+            UserError: if the config is not valid here, asks for a download or a file that the silo does not permit, or the
+                task is that of another silo.
+        """
+        silos = [str(name) for name in json.loads(task.broadcast.notes["silos"])]
+        if silos[task.silo : task.silo + 1] != [settings.silo]:
+            raise UserError(f'The server takes this silo, "{settings.silo}", for number {task.silo + 1} of {silos}.')
+        tables = tomllib.loads(task.broadcast.notes["config"])
+        if not settings.downloads and (place := _download(tables)):
+            raise UserError(
+                f"The run asks for a download ({place}), which this silo does not permit. Set downloads = true in its file."
+            )
+        if not settings.files and (place := _file(tables)):
+            raise UserError(
+                f"The run asks for a file of this silo ({place}), which the silo does not permit. Set files = true in its "
+                "file if the run may read any file here, or remove the key from the config of the run."
+            )
+        tables["data"] = json.loads(settings.data.model_dump_json(exclude_defaults=True))
+        machine = {"device": settings.device, "threads": settings.threads, "workers": 1}
+        tables["train"] = {**tables.get("train", {}), **{k: v for k, v in machine.items() if v is not None}}
+        resolved = load_resolved(tables)
+        check_separable(resolved)
+        return cls(resolved, silos)
+
+
+def store_own_run(
+    folder: Path,
+    prepared: Prepared,
+    featurisers: Mapping[Modality, Featuriser],
+    *,
+    broadcast: Message,
+    model: Message,
+    notify: Notify,
+) -> None:
+    """Store the run of a silo, with the model that it deploys. An earlier model is replaced.
+
+    The silo's index is built from it, without a copy of the run of the server. A personal model is only there.
+
+    Args:
+        folder: the folder of the run.
+        prepared: the inputs of the silo.
+        featurisers: the fitted featurizers.
+        broadcast: the server's message of the round after the best one.
+        model: the parameters that the silo deploys, and its name.
+        notify: called with a line if there are no ONNX files.
+
+    Raises:
+        UserError: if another process writes to the folder, or the disk is full.
+    """
+    resolved, silo = prepared.resolved, model.sender
+    personal = {silo: dict(model.params)} if resolved.federated.personalized else {}
+    server = ServerState(params={} if personal else dict(broadcast.params), extras=dict(broadcast.extras))
+    trained = TrainedModel(
+        resolved=resolved,
+        spec=prepared.spec,
+        featurisers=featurisers,
+        weights=deployed_weights(resolved.federated, server, personal),
+        round=broadcast.round - 1,
+    )
+    archive = archive_of(resolved.config)
+    own = Partition(
+        kind=SITES, params={}, seed=resolved.config.seed, silos=(SiloRows(silo, np.arange(len(archive))),),
+        archive=digest_arrays({"ids": archive.ids}),
+    )  # fmt: skip
+    run = Run(folder, resolved)
+    with run.writing():
+        run.describe(own, environment(resolved.config), archive)
+        save_model(run, trained, prepared, notify)
+
+
+def _download(tables: Mapping[str, Any], place: str = "") -> str:
+    """Return which key of a config permits a download; empty if none does."""
+    for name, value in tables.items():
+        if name == "download" and value:
+            return f"{place}{name}"
+        if isinstance(value, Mapping) and (found := _download(value, f"{place}{name}.")):
+            return found
+    return ""
+
+
+def _file(tables: Mapping[str, Any]) -> str:
+    """Return which key of a config names a file for features, whose content could be sent to the server; empty if none."""
+    for modality, table in tables.get("features", {}).items():
+        for name in FILES:
+            value = table.get(name)
+            if isinstance(value, str) and value and (name != "model" or Path(value).expanduser().exists()):
+                return f"features.{modality}.{name}"
+    return ""
+
+
+def _plain(task: SiloTask, message: Message) -> SiloResult:
+    """Return a result without training."""
+    return SiloResult(silo=task.silo, update=message, kept={}, loss=float("nan"), terms={}, seconds=0.0)
+
+
+def main() -> None:
+    """Carry out the tasks on standard input until it is closed."""
+    serve(_prepare)
+
+
+def _prepare() -> Callable[[bytes], bytes]:
+    """Read the file of the silo, and return the function that carries out a task."""
+    site = Site(read_site_settings(Path(sys.argv[1])))
+
+    def answer(request: bytes) -> bytes:
+        """Return the result of a task, or a message that describes why it failed."""
+        try:
+            message = Message.decode(request)
+            return encode_result(site.do(message.notes.get("run", ""), decode_task(message)))
+        except Exception as error:
+            notes = {"failure": str(error)}
+            if not isinstance(error, UserError):
+                # The traceback can name files and items of the silo. It stays in the silo's log.
+                traceback.print_exc()
+                notes = {"failure": "The silo's trainer failed. Its log has the reason."}
+        return Message(kind="failure", sender=site.settings.silo, round=-1, notes=notes).encode()
+
+    return answer
+
+
+if __name__ == "__main__":
+    main()

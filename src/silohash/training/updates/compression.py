@@ -1,0 +1,240 @@
+"""Compress the parameters of updates before they leave a silo, and restore them at the server.
+
+A silo compresses the difference between its parameters and those that it received. With error feedback, it keeps what the
+compression leaves out, and adds it to its next update, so that over the rounds everything reaches the server.
+
+Sums and records are never compressed, because methods compute from them as if they were exact.
+
+Source: Seide et al., "1-Bit Stochastic Gradient Descent and its Application to Data-Parallel Distributed Training of
+Speech DNNs", Interspeech 2014 (error feedback); Stich, Cordonnier and Jaggi, "Sparsified SGD with Memory", NeurIPS 2018
+(top-k).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from silohash.base.types import Arrays, ReadArrays
+from silohash.methods.message import Message
+
+RESIDUAL = "residual"
+"""Prefix of the arrays that a silo keeps because the compression left them out."""
+
+LARGEST_STEP = 127
+"""Largest number of steps of the quantization to 8 bits."""
+
+Parts: TypeAlias = Mapping[str, np.ndarray]
+"""What is sent of one parameter, by name."""
+
+
+class DamagedUpdateError(ValueError):
+    """A compressed update cannot be restored. The message follows the name of the silo."""
+
+
+class Codec(Protocol):
+    """A way of compressing a parameter.
+
+    Attributes:
+        feedback: whether the silo adds what is left out to its next update.
+    """
+
+    feedback: ClassVar[bool]
+
+    def encode(self, wanted: np.ndarray, reference: np.ndarray) -> Arrays:
+        """Return what is sent of a parameter.
+
+        Args:
+            wanted: the parameter that the server should have, of any floating-point type.
+            reference: the parameter that the silo received, of the same shape and type.
+        """
+        ...
+
+    def decode(self, parts: Parts, reference: np.ndarray) -> np.ndarray:
+        """Return the parameter that the server gets, with the shape and type of the reference.
+
+        Raises:
+            DamagedUpdateError: if the parts do not fit the reference.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Half:
+    """Differences in half precision, which takes 2 bytes per value."""
+
+    feedback: ClassVar[bool] = False
+
+    def encode(self, wanted: np.ndarray, reference: np.ndarray) -> Arrays:
+        """Return the rounded differences. Those above 65,504 become infinite, so that the update is rejected."""
+        return {"half": (wanted - reference).astype(np.float16)}
+
+    def decode(self, parts: Parts, reference: np.ndarray) -> np.ndarray:
+        """Return the reference plus the differences."""
+        return np.asarray(reference + _part(parts, "half", np.float16, reference.shape).astype(reference.dtype))
+
+
+@dataclass(frozen=True)
+class Int8:
+    """Differences as multiples of a step, from -127 to 127, with one step size per row. It takes 1 byte per value."""
+
+    feedback: ClassVar[bool] = True
+
+    def encode(self, wanted: np.ndarray, reference: np.ndarray) -> Arrays:
+        """Return the numbers of steps, and the float32 step size of each row. The largest value of a row has 127 steps."""
+        rows = _rows(wanted - reference)
+        sizes = (np.abs(rows).max(axis=1, initial=0.0) / LARGEST_STEP).astype(np.float32)
+        divisors = np.where(sizes > 0, sizes, 1.0).astype(rows.dtype)[:, None]
+        steps = np.rint(rows / divisors).clip(-LARGEST_STEP, LARGEST_STEP).astype(np.int8)
+        return {"steps": steps.reshape(wanted.shape), "sizes": sizes}
+
+    def decode(self, parts: Parts, reference: np.ndarray) -> np.ndarray:
+        """Return the reference plus the steps."""
+        steps = _rows(_part(parts, "steps", np.int8, reference.shape)).astype(reference.dtype)
+        sizes = _part(parts, "sizes", np.float32, (len(steps),)).astype(reference.dtype)
+        return np.asarray(reference + (steps * sizes[:, None]).reshape(reference.shape))
+
+
+@dataclass(frozen=True)
+class TopK:
+    """The values that differ most from the reference. The others are taken to be unchanged.
+
+    Attributes:
+        share: share of the values of each parameter that are sent, rounded up. At 1 nothing is left out.
+    """
+
+    share: float
+    feedback: ClassVar[bool] = True
+
+    def encode(self, wanted: np.ndarray, reference: np.ndarray) -> Arrays:
+        """Return the chosen values and their places, as a bit mask or as positions, whichever is shorter."""
+        values, count = wanted.reshape(-1), math.ceil(self.share * wanted.size)
+        if count >= values.size:
+            return {"values": values}
+        chosen = largest(np.abs(values - reference.reshape(-1)), count)
+        if values.size <= 8 * 4 * count:
+            return {"values": values[chosen], "mask": np.packbits(chosen, bitorder="little")}
+        return {"values": values[chosen], "positions": np.flatnonzero(chosen).astype(np.uint32)}
+
+    def decode(self, parts: Parts, reference: np.ndarray) -> np.ndarray:
+        """Return the reference with the chosen values in their places."""
+        size, found = reference.size, reference.reshape(-1).copy()
+        places: np.ndarray | slice = slice(None)
+        count = size
+        if "mask" in parts:
+            bits = _part(parts, "mask", np.uint8, (-(-size // 8),))
+            places = np.flatnonzero(np.unpackbits(bits, count=size, bitorder="little"))
+            count = len(places)
+        elif "positions" in parts:
+            places = _part(parts, "positions", np.uint32, (parts["positions"].size,))
+            count = len(places)
+            if count and (int(places[-1]) >= size or bool((np.diff(places.astype(np.int64)) <= 0).any())):
+                raise DamagedUpdateError("positions that do not exist")
+        found[places] = _part(parts, "values", reference.dtype, (count,))
+        return found.reshape(reference.shape)
+
+
+def largest(sizes: np.ndarray, count: int) -> npt.NDArray[np.bool_]:
+    """Return a mask of the largest values, ``(n,)``. Of equal values the first ones are taken.
+
+    Args:
+        sizes: ``(n,)``, at least 0. NaN counts as infinite.
+        count: number of values, at least 1 and at most ``n``.
+
+    Example:
+        >>> largest(np.array([1.0, 3.0, 2.0, 2.0]), 2).tolist()
+        [False, True, True, False]
+    """
+    sizes = np.where(np.isnan(sizes), np.inf, sizes)
+    limit = np.partition(sizes, len(sizes) - count)[len(sizes) - count]
+    chosen = sizes > limit
+    equal = np.flatnonzero(sizes == limit)
+    chosen[equal[: count - int(chosen.sum())]] = True
+    return np.asarray(chosen)
+
+
+@np.errstate(invalid="ignore", over="ignore")  # the server rejects values that are not finite
+def compressed(update: Message, reference: ReadArrays, residual: ReadArrays, codec: Codec) -> tuple[Message, Arrays]:
+    """Return a silo's update with compressed parameters, and what the compression left out.
+
+    Integer parameters are sent as they are.
+
+    Args:
+        update: the update.
+        reference: the parameters that the silo received, or zeros if its update holds differences.
+        residual: what was left out of the silo's last update, by parameter.
+        codec: the way of compressing.
+
+    Returns:
+        The message to send, and the residual for the next update: without entries for parameters of which nothing was left
+        out, and with those that this update does not send.
+    """
+    params: Arrays = {}
+    packed: Arrays = {}
+    left = {name: array for name, array in residual.items() if name not in update.params}
+    for name, array in update.params.items():
+        if not np.issubdtype(array.dtype, np.floating):
+            params[name] = array
+            continue
+        wanted = array + residual[name] if name in residual else array
+        parts = codec.encode(wanted, reference[name])
+        packed |= {f"{name}/{part}": values for part, values in parts.items()}
+        if codec.feedback:
+            error = wanted - codec.decode(parts, reference[name])
+            left |= {name: error} if error.any() else {}
+    return replace(update, params=params, compressed=packed), left
+
+
+@np.errstate(invalid="ignore", over="ignore")
+def restored(update: Message, reference: ReadArrays, codec: Codec | None) -> Message:
+    """Return an update as the server uses it, with parameters that are not compressed.
+
+    Args:
+        update: the message of a silo.
+        reference: as for `compressed`, for this silo.
+        codec: the way of compressing; None if silos send parameters as they are.
+
+    Raises:
+        DamagedUpdateError: if a parameter does not fit the reference.
+    """
+    if not update.compressed:
+        return update
+    if codec is None:
+        raise DamagedUpdateError("its parameters are compressed, and those of this run are not")
+    found: dict[str, Arrays] = {}
+    for name, array in update.compressed.items():
+        parameter, _, part = name.rpartition("/")
+        found.setdefault(parameter, {})[part] = array
+    params = dict(update.params)
+    for name, parts in found.items():
+        if name not in reference:
+            raise DamagedUpdateError(f"{name} is not a parameter of the global model")
+        try:
+            params[name] = codec.decode(parts, reference[name])
+        except DamagedUpdateError as error:
+            raise DamagedUpdateError(f"its compressed {name} has {error}") from error
+    return replace(update, params=params, compressed={})
+
+
+def _rows(array: np.ndarray) -> np.ndarray:
+    """Return an array as a matrix: one row per entry of its first dimension, or one row if it has fewer than two."""
+    return array.reshape(len(array) if array.ndim > 1 else 1, -1)
+
+
+def _part(parts: Parts, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a part of a compressed parameter.
+
+    Raises:
+        DamagedUpdateError: if it is missing, or has another type or shape.
+    """
+    if name not in parts:
+        raise DamagedUpdateError(f"no {name}")
+    array = parts[name]
+    if array.dtype != dtype or array.shape != shape:
+        raise DamagedUpdateError(f"{name} of type {array.dtype} and shape {array.shape}")
+    return array

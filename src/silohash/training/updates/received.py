@@ -1,0 +1,85 @@
+"""What the server received in the last round, kept in the folder of the run for an audit."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from silohash.base.files import write_bytes
+from silohash.base.forms import reading
+from silohash.base.types import ReadArrays
+from silohash.methods.message import Message
+from silohash.run.config.sections import RunConfig
+
+FOLDER = "received"
+ORIGIN = "origin.safetensors"
+RUN_AGAIN = "Train the run again."
+
+
+class ReceivedUpdates:
+    """The updates of one round, one file per silo, and what the server sent before.
+
+    Args:
+        folder: the folder ``received`` of a run.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def begin(self, round: int, params: ReadArrays, extras: ReadArrays) -> None:  # noqa: A002  the field's word
+        """Remove the updates of the round before, and write what the server sent.
+
+        Args:
+            round: number of the round, from 0.
+            params: the parameters from which the silos' changes are measured.
+            extras: the arrays that the server sent beside them.
+        """
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        sent = Message(kind="broadcast", sender="server", round=round, params=params, extras=extras)
+        write_bytes(self.folder / ORIGIN, sent.encode())
+
+    def add(self, silo: int, update: Message) -> None:
+        """Write the update of a silo, without compression."""
+        write_bytes(self.folder / f"{silo}.safetensors", update.encode())
+
+    @property
+    def kept(self) -> bool:
+        """Whether there are updates."""
+        return (self.folder / ORIGIN).exists()
+
+    def origin(self) -> Message:
+        """Return what the server sent at the beginning of the round.
+
+        Raises:
+            UserError: if the file is missing or damaged.
+        """
+        return _read(self.folder / ORIGIN)
+
+    def updates(self) -> Iterator[tuple[int, Message]]:
+        """Yield the number and the update of each silo, in silo order.
+
+        Raises:
+            UserError: if a file is damaged.
+        """
+        numbers = sorted(int(path.stem) for path in self.folder.glob("*.safetensors") if path.stem.isdigit())
+        for number in numbers:
+            yield number, _read(self.folder / f"{number}.safetensors")
+
+
+def received_updates(config: RunConfig, folder: Path | None) -> ReceivedUpdates | None:
+    """Return where a run keeps its updates, if it keeps any. Encrypted updates are never kept.
+
+    Args:
+        config: the config of the run.
+        folder: the folder of the run; None for a run without one.
+    """
+    kept = config.exchange.encryption is None
+    return ReceivedUpdates(folder / FOLDER) if kept and folder is not None else None
+
+
+def _read(path: Path) -> Message:
+    with reading(path, remedy=RUN_AGAIN):
+        content = path.read_bytes()
+    return Message.decode(content)

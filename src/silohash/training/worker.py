@@ -1,0 +1,316 @@
+"""Carry out silo tasks, in this process or in a worker process (``python -m silohash.training.worker FOLDER``)."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from silohash.base import seeds
+from silohash.base.types import (
+    PAIR_TASKS,
+    SIDES,
+    Modality,
+    Rows,
+    Side,
+    Task,
+    UserError,
+    database_modalities,
+    query_modality,
+)
+from silohash.evaluate.relevance import Pairs, Relevance
+from silohash.evaluate.ties import average_precision, histogram
+from silohash.features.device import choose_device
+from silohash.index.codes import pack
+from silohash.methods.federated.base import SiloContext
+from silohash.methods.federated.private_updates import public_weights
+from silohash.methods.local.base import SiloData, label_sides, outputs_of, scores_pairs
+from silohash.methods.message import Message
+from silohash.models.backbones import install_published
+from silohash.models.parameters import OptimizerPool, buffers_of, params_of
+from silohash.models.towers import Adapted
+from silohash.run.config.sections import TrainConfig
+from silohash.run.model.scores import match_score
+from silohash.training.engines.port import SiloResult, SiloTask
+from silohash.training.engines.processes import available_threads, serve
+from silohash.training.engines.wire import decode_task, encode_result
+from silohash.training.prepared import Prepared
+from silohash.training.privacy.budget import KEY
+from silohash.training.privacy.training import PrivateRound
+from silohash.training.silo import EpochDone, finish_silo, make_context, train_silo
+from silohash.training.updates.compressed import Compression
+from silohash.training.updates.sealed_silo import SealedSilo, run_digest
+
+
+class Worker:
+    """Carry out silo tasks with one model, and keep the data of each silo in memory once it has been loaded.
+
+    Args:
+        prepared: the inputs of the run.
+        device: the device to train on.
+
+    Attributes:
+        epoch_done: called after each epoch of a silo's training. By default it does nothing.
+    """
+
+    def __init__(self, prepared: Prepared, device: torch.device) -> None:
+        self.epoch_done: EpochDone = lambda epoch, epochs: None
+        self.prepared = prepared
+        self.device = device
+        self.config = prepared.config
+        self.local, self.federated = prepared.resolved.local, prepared.resolved.federated
+        with seeds.torch_globally(self.config.seed, "initial weights"):
+            self.model = self.local.build(prepared.spec, self.config.local.bits).to(device)
+        if prepared.published:
+            install_published(self.model, prepared.published)
+        compression = self.config.exchange.compression
+        self.compression = None if compression is None else Compression.of(compression, self.federated)
+        if self.compression is not None:
+            self.compression.prepare(self.model)
+        self.initial = params_of(self.model)
+        self.sealing = sealing_of(prepared, self.model) if self.config.exchange.encryption else None
+        self.data: dict[int, tuple[SiloData, SiloData]] = {}
+        self.optimizers = OptimizerPool()
+
+    def do(self, task: SiloTask) -> SiloResult:
+        """Carry out a task, and encrypt what the silo sends if the config says so."""
+        return self._do(task) if self.sealing is None else self.sealing.do(task, self._do)
+
+    def received(self, task: SiloTask) -> SiloTask:
+        """Return a task with the broadcast in a form that the silo can read."""
+        return task if self.sealing is None else self.sealing.received(task)
+
+    def _do(self, task: SiloTask) -> SiloResult:
+        """Carry out a task.
+
+        Return a silo's weights, train it, finish its round, score the model that it deploys, or return that model. The
+        result is valid until the next task.
+        """
+        if task.silo not in self.data:
+            self.data[task.silo] = self.prepared.silo(task.silo, self.device)
+        train, validation = self.data[task.silo]
+        private = None
+        if self.config.exchange.privacy is not None and task.kind == "train":
+            private = PrivateRound.of(task, self.config, len(self.prepared.silos))
+        if KEY in task.kept:
+            task = replace(task, kept={name: task.kept[name] for name in task.kept if name != KEY})
+        context = make_context(
+            task,
+            self.config,
+            model=self.model,
+            local=self.local,
+            data=train,
+            initial=self.initial,
+        )
+        # A reference would keep the models of the context until the next garbage collection.
+        seen = weakref.proxy(context)
+        context.validation_score = lambda: self._score(seen, validation)[0]
+        if task.kind == "weigh":
+            return _result(context, self._weights(context))
+        if task.kind == "train":
+            result = train_silo(context, self.federated, self.config, self.epoch_done, self.optimizers, private)
+            hidden = private.protected(result, task.broadcast.params, self.federated) if private else result
+            return self._sent(hidden, task)
+        if task.kind == "finish":
+            return self._sent(finish_silo(context, task.kept, self.federated, self.config), task)
+        with seeds.torch_globally(self.config.seed, "deploy", silo=task.silo, round=task.broadcast.round):
+            self.federated.personalize(context)
+        if task.kind == "validate":
+            return self._validate(context, validation)
+        model = Message(kind="model", sender=train.name, round=context.round, params=params_of(self.model))
+        return _result(context, model)
+
+    def _sent(self, result: SiloResult, task: SiloTask) -> SiloResult:
+        """Return a result as the silo sends it."""
+        return result if self.compression is None else self.compression.applied(result, task.kept, task.broadcast)
+
+    @cached_property
+    def _shared(self) -> list[str]:
+        """The names of the parameters and buffers that silos send."""
+        return self.federated.shared_parameters(self.model)
+
+    def _weights(self, context: SiloContext) -> Message:
+        """Return the weights that the silo will have in the round."""
+        exact = Message(
+            kind="weights", sender=context.data.name, round=context.round,
+            weights=self.federated.weights(context, self._shared),
+        )  # fmt: skip
+        privacy = self.config.exchange.privacy
+        return exact if privacy is None else replace(exact, weights=public_weights(exact, unit=privacy.unit))
+
+    def _validate(self, context: SiloContext, validation: SiloData) -> SiloResult:
+        score, chance = self._score(context, validation)
+        queries = len(validation) if np.isfinite(score) else 0
+        return _result(
+            context,
+            Message(
+                kind="score", sender=context.data.name, round=context.round, scalars={"score": score, "chance": chance},
+                counts={"queries": queries},
+            ),
+        )  # fmt: skip
+
+    def _score(self, context: SiloContext, validation: SiloData) -> tuple[float, float]:
+        model = Adapted(self.model, self.federated, context.payload.extras)
+        pictures = self.prepared.pictures(context.silo)
+        if pictures is not None and scores_pairs(self.local):
+            return match_score(self.model, validation, pictures)
+        if pictures is not None:
+            return pair_score(model, validation, pictures, self.config.local.bits, label_sides(self.local))
+        database, queries = self.prepared.judged(context.silo, (context.data, validation))
+        return validation_score(
+            model,
+            database,
+            queries,
+            self.config.local.bits,
+            with_labels=label_sides(self.local),
+            ignore=self.prepared.ignored_labels,
+        )
+
+
+def sealing_of(prepared: Prepared, model: torch.nn.Module) -> SealedSilo:
+    """Return what encrypts the updates of silos. Without a key, it refuses all tasks."""
+    return SealedSilo(
+        key=prepared.key, federated=prepared.resolved.federated, run=run_digest(prepared.config),
+        names=tuple(name for name, _, _ in prepared.silos), buffers=buffers_of(model),
+    )  # fmt: skip
+
+
+def _result(context: SiloContext, message: Message) -> SiloResult:
+    return SiloResult(silo=context.silo, update=message, kept={}, loss=float("nan"), terms={}, seconds=0.0)
+
+
+def validation_score(
+    model: torch.nn.Module,
+    database: SiloData,
+    queries: SiloData,
+    bits: int,
+    *,
+    with_labels: Sequence[Side] = (),
+    ignore: tuple[int, ...] = (),
+) -> tuple[float, float]:
+    """Return the mean of the expected mAP@all over i2t and t2i, and the mAP@all expected of random codes.
+
+    With only one modality, the task is i2i or t2t. Both values are NaN if there are no labels or no pairs to rank.
+
+    Args:
+        model: encodes both the queries and the database.
+        database: the items that are searched.
+        queries: the items that serve as queries.
+        bits: code length.
+        with_labels: the sides whose items are encoded with their true labels.
+        ignore: columns of labels that do not count. Items without any other label are left out.
+    """
+    if not len(queries) or not len(database) or queries.labels is None or database.labels is None:
+        return float("nan"), float("nan")
+    query_codes = _words(model, queries, "query", with_labels)
+    database_codes = _words(model, database, "database", with_labels)
+    tasks: tuple[Task, ...] = (
+        ("i2t", "t2i") if len(query_codes) == 2 else (("i2i",) if "image" in query_codes else ("t2t",))
+    )
+    scores, chances = [], []
+    for task in tasks:
+        asked, [searched] = query_modality(task), database_modalities(task)
+        query_rows, item_rows = _counted(queries, asked, ignore), _counted(database, searched, ignore)
+        if not len(query_rows) or not len(item_rows):
+            continue
+        relevance = Relevance(
+            query_labels=queries.labels.cpu().numpy()[query_rows].astype(np.uint8),
+            database_labels=database.labels.cpu().numpy()[item_rows].astype(np.uint8),
+            ignore=ignore,
+        )
+        counts = histogram(query_codes[asked][query_rows], database_codes[searched][item_rows], relevance, bits)
+        scores.append(float(average_precision(counts).expected.mean()))
+        chances.append(float(counts.relevant_in_all.mean()) / counts.database)
+    return (float(np.mean(scores)), float(np.mean(chances))) if scores else (float("nan"), float("nan"))
+
+
+def _counted(items: SiloData, modality: Modality, ignore: tuple[int, ...]) -> Rows:
+    """Return the rows of the items that have a modality and, if labels are ignored, a label besides these."""
+    counted = items.has(modality).cpu().numpy()
+    if ignore and items.labels is not None:
+        counted = counted & np.delete(items.labels.cpu().numpy(), ignore, axis=1).any(axis=1)
+    return np.flatnonzero(counted)
+
+
+def pair_score(
+    model: torch.nn.Module, items: SiloData, pictures: Rows, bits: int, with_labels: Sequence[Side] = ()
+) -> tuple[float, float]:
+    """Return how early items find their own partners among each other, and the same for random codes.
+
+    The score is the mean over i2t and t2i of the expected mAP@all by pairs, which is the mean reciprocal rank if each
+    picture has one text. Both values are NaN if fewer than two pictures have a text.
+
+    Args:
+        model: encodes the items.
+        items: items of a silo. Those without a picture or a text are left out.
+        pictures: ``(n,)`` numbers of the items' pictures. Items with the same number have the same picture.
+        bits: code length.
+        with_labels: the sides whose items are encoded with their true labels.
+    """
+    texts = np.flatnonzero((items.has_image & items.has_text).cpu().numpy())
+    numbers, first = np.unique(pictures[texts], return_index=True)
+    if len(numbers) < 2:
+        return float("nan"), float("nan")
+    rows: Mapping[Modality, Rows] = {"image": texts[first], "text": texts}
+    query_codes, item_codes = (_words(model, items, side, with_labels) for side in SIDES)
+    scores: list[float] = []
+    chances: list[float] = []
+    for task in PAIR_TASKS:
+        asked, [searched] = query_modality(task), database_modalities(task)
+        pairs = Pairs.of_groups(pictures[rows[asked]], pictures[rows[searched]])
+        counts = histogram(query_codes[asked][rows[asked]], item_codes[searched][rows[searched]], pairs, bits)
+        for found, of in ((scores, counts), (chances, counts.all_tied())):
+            found.append(float(average_precision(of).expected.mean()))
+    return float(np.mean(scores)), float(np.mean(chances))
+
+
+def _words(
+    model: torch.nn.Module, items: SiloData, side: Side, with_labels: Sequence[Side]
+) -> dict[Modality, npt.NDArray[np.generic]]:
+    """Return the packed codes of the items of a side, ``(n, W)`` per modality."""
+    outputs = outputs_of(model, _as_encoded(items, side, with_labels))
+    return {modality: pack(codes.cpu().numpy()) for modality, codes in outputs.items()}
+
+
+def _as_encoded(items: SiloData, side: Side, with_labels: Sequence[Side]) -> SiloData:
+    """Return the items of a side as they are encoded: without their labels, unless the side is one of ``with_labels``."""
+    return items if side in with_labels else replace(items, labels=None)
+
+
+def set_threads(train: TrainConfig) -> None:
+    """Set the number of threads of this process. By default the available threads are divided among the workers."""
+    torch.set_num_threads(train.threads or max(1, available_threads() // train.workers))
+
+
+def main() -> None:
+    """Carry out the tasks on standard input until it is closed."""
+    serve(_prepare)
+
+
+def _prepare() -> Callable[[bytes], bytes]:
+    """Load the inputs from the folder given on the command line, and return the function that carries out a task."""
+    prepared = Prepared.load(Path(sys.argv[1]))
+    set_threads(prepared.config.train)
+    worker = Worker(prepared, choose_device(prepared.config.train.device))
+
+    def answer(request: bytes) -> bytes:
+        """Return the result of a task, or a message that describes why it failed."""
+        try:
+            return encode_result(worker.do(decode_task(Message.decode(request))))
+        except Exception as error:
+            notes = {"failure": str(error)} if isinstance(error, UserError) else {"crash": traceback.format_exc()}
+            return Message(kind="failure", sender="worker", round=-1, notes=notes).encode()
+
+    return answer
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,74 @@
+"""SQLite files: connections, changes, and what errors say."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from silohash.base import sqlite_files
+from silohash.base.types import UserError
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("SQLITE_BUSY_SNAPSHOT", "Another program is changing"),
+        ("SQLITE_READONLY_DBMOVED", "cannot be read or written"),
+        ("SQLITE_CANTOPEN", "cannot be read or written"),
+        ("SQLITE_PERM", "cannot be read or written"),
+        ("SQLITE_IOERR_READ", "cannot be read or written"),
+        ("SQLITE_FULL", "disk is full"),
+        ("SQLITE_CORRUPT_VTAB", "is damaged"),
+        (None, "is damaged"),
+    ],
+)
+def test_errors_of_the_database_are_translated(tmp_path, code, message):
+    error = sqlite3.DatabaseError("something")
+    if code:
+        error.sqlite_errorcode = getattr(sqlite3, code)
+    with pytest.raises(UserError, match=message), sqlite_files.explaining_database_errors(tmp_path / "x.sqlite"):
+        raise error
+
+
+def test_a_programming_error_is_not_an_error_of_the_user(tmp_path):
+    with pytest.raises(sqlite3.ProgrammingError), sqlite_files.explaining_database_errors(tmp_path / "x.sqlite"):
+        raise sqlite3.ProgrammingError
+
+
+def written(path):
+    """Write a database with one row."""
+    with closing(sqlite_files.connect(path, mode="rwc")) as connection:
+        connection.executescript("CREATE TABLE t (x); INSERT INTO t VALUES (7)")
+    return path
+
+
+def test_the_signature_changes_with_the_file(tmp_path):
+    path = written(tmp_path / "a.sqlite")
+    before = sqlite_files.signature(path)
+    assert sqlite_files.signature(path) == before
+    with closing(sqlite_files.connect_and_read(path)) as connection:
+        connection.executemany("INSERT INTO t VALUES (?)", [(number,) for number in range(5_000)])
+    changed = sqlite_files.signature(path)
+    assert changed[0] == before[0]
+    assert changed[1] > before[1]
+    path.with_name("copy").write_bytes(path.read_bytes())
+    assert sqlite_files.signature(path.with_name("copy"))[0] != changed[0]
+
+
+def test_a_file_is_not_created_unless_that_is_wanted(tmp_path):
+    path = tmp_path / "a.sqlite"
+    with pytest.raises(sqlite3.OperationalError):
+        sqlite_files.connect_and_read(path)
+    assert not path.exists()
+    assert written(path).exists()
+
+
+def test_a_connection_does_not_write_if_it_only_reads(tmp_path):
+    path = written(tmp_path / "a.sqlite")
+    for immutable in (False, True):
+        with closing(sqlite_files.connect(path, mode="ro", immutable=immutable)) as connection:
+            assert connection.execute("SELECT x FROM t").fetchall() == [(7,)]
+            with pytest.raises(sqlite3.OperationalError, match="readonly"):
+                connection.execute("DELETE FROM t")

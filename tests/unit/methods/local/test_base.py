@@ -1,0 +1,205 @@
+"""A silo's data and what is run over all of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from silohash.base.types import Outputs
+from silohash.methods.local import LOCAL_METHODS
+from silohash.methods.local.base import (
+    MethodParams,
+    SiloState,
+    class_group,
+    draw_anchors,
+    drawn_rows,
+    joint_codes,
+    joint_step,
+    outputs_of,
+    partner_outputs,
+    signs,
+    store_all,
+    store_batch,
+    stored_modalities,
+    tower_steps,
+)
+from silohash.models.towers import HashNet
+from tests.runs import model_spec, silo_data
+
+
+def test_batch_takes_rows_in_order() -> None:
+    data = silo_data(10)
+    batch = data.batch(torch.tensor([4, 1]))
+    assert torch.equal(batch.image, data.image[[4, 1]])
+    assert torch.equal(batch.text, data.text[[4, 1]])
+    assert torch.equal(batch.labels, data.labels[[4, 1]])
+    assert batch.row.tolist() == [4, 1]
+
+
+def test_whole_number_pixels_are_centred_and_divided() -> None:
+    pixels = torch.randint(0, 256, (3, 1, 4, 4), dtype=torch.uint8)
+    mean, deviation = torch.tensor([100.0]).reshape(1, 1, 1), torch.tensor([50.0]).reshape(1, 1, 1)
+    data = replace(silo_data(3), image=pixels, pixel_mean=mean, pixel_deviation=deviation)
+    assert torch.allclose(data.batch(torch.arange(3)).image, (pixels.float() - 100) / 50)
+    assert data.image.dtype == torch.uint8
+
+
+def test_counts() -> None:
+    data = silo_data(10, text=False)
+    assert (data.count("image"), data.count("text"), len(data)) == (10, 0, 10)
+    assert torch.equal(data.class_counts(), data.labels.sum(0))
+    assert len(replace(data, labels=None).class_counts()) == 0
+
+
+def test_outputs_of_runs_in_evaluation_mode_in_any_block_and_restores_the_mode() -> None:
+    torch.manual_seed(0)
+    model = HashNet(model_spec(dropout=0.5), 8).train()
+    data = replace(silo_data(10), has_text=torch.arange(10) < 6)
+    whole, blocks = outputs_of(model, data), outputs_of(model, data, batch=3)
+    assert model.training
+    assert torch.allclose(whole["image"], blocks["image"], atol=1e-6)
+    assert (whole["text"][6:] == 0).all()
+    assert (whole["text"][:6] != 0).any()
+    assert not whole["image"].requires_grad
+
+
+def test_signs_of_zero_is_one_and_keeps_the_type() -> None:
+    found = signs(torch.tensor([-0.0, 0.0, -1e-30], dtype=torch.float64))
+    assert found.tolist() == [1.0, 1.0, -1.0]
+    assert found.dtype == torch.float64
+
+
+def test_parameters_refuse_unknown_names() -> None:
+    with pytest.raises(ValueError, match="extra"):
+        MethodParams(quantisation=1.0)
+
+
+@pytest.mark.parametrize("name", LOCAL_METHODS.names())
+def test_every_method_has_a_card_and_presets(name: str) -> None:
+    kind, card = LOCAL_METHODS.resolve(name), LOCAL_METHODS.card(name)
+    assert card.key == name
+    assert card.summary
+    assert "recommended" in kind.presets
+    assert kind.needs_labels == card.supervised
+    for preset in kind.presets.values():
+        kind(kind.Params(**preset))
+
+
+@pytest.mark.parametrize("text", [True, False])
+def test_some_rows_of_a_silo(text: bool) -> None:
+    rows, whole = torch.tensor([4, 1, 1]), silo_data(6, text=text)
+    whole = replace(whole, has_image=torch.arange(6) > 1, has_text=torch.arange(6) < 3)
+    whole = replace(whole, coarse_labels=torch.eye(6) if text else None)
+    some = whole.take(rows)
+    assert torch.equal(some.image, whole.image[rows])
+    assert torch.equal(some.labels, whole.labels[rows])
+    assert (some.coarse_labels is None) == (not text)
+    assert some.coarse_labels is None or torch.equal(some.coarse_labels, torch.eye(6)[rows])
+    assert (some.text is None) == (not text)
+    assert some.text is None or torch.equal(some.text, whole.text[rows])
+    assert some.has_image.tolist() == [True, False, False]
+    assert some.has_text.tolist() == [False, True, True]
+    assert (len(some), some.name) == (3, whole.name)
+
+
+def test_a_batch_holds_which_rows_have_a_modality() -> None:
+    data = replace(silo_data(4, text=False), labels=None, has_image=torch.arange(4) > 1)
+    batch = data.batch(torch.tensor([3, 0]))
+    assert (batch.has_image.tolist(), batch.has_text.tolist()) == ([True, False], [False, False])
+    assert batch.text is None
+    assert batch.labels is None
+    bare = replace(data, image=None, text=torch.ones(4, 2), has_text=torch.arange(4) < 1)
+    assert bare.batch(torch.tensor([3, 0])).image is None
+    assert [bare.count(modality) for modality in ("image", "text")] == [2, 1]
+
+
+@pytest.mark.parametrize("part", ["feature", "logit", "code"])
+def test_the_part_that_is_computed(part: str) -> None:
+    model, data = HashNet(model_spec(), 8).eval(), silo_data(5)
+    found = outputs_of(model, data, part=part)
+    expected = getattr(model(data.batch(torch.arange(5))), part)
+    for modality in ("image", "text"):
+        torch.testing.assert_close(found[modality], expected[modality])
+
+
+def test_a_joint_step_trains_the_towers_and_everything_beside_them() -> None:
+    model = HashNet(model_spec(), 8)
+    model.register_parameter(class_group(2), torch.nn.Parameter(torch.zeros(8)))
+    model.add_module("labels", torch.nn.Linear(3, 8))
+    step = joint_step(model)
+    assert step.modalities == ("image", "text")
+    assert step.parameters == ("image.", "text.", "class2", "labels.weight", "labels.bias")
+
+
+def test_each_tower_has_a_step_of_its_own() -> None:
+    model = HashNet(model_spec(), 8)
+    assert [(s.name, s.parameters, s.modalities) for s in tower_steps(model)] == [
+        ("image", ("image.",), ("image",)),
+        ("text", ("text.",), ("text",)),
+    ]
+
+
+def stored(*, image: torch.Tensor, text: torch.Tensor, has_text: torch.Tensor) -> SiloState:
+    return SiloState({"image": image, "text": text, "has_image": torch.ones(len(image)).bool(), "has_text": has_text})
+
+
+def test_all_items_are_stored_as_the_model_encodes_them() -> None:
+    torch.manual_seed(0)
+    data, state = silo_data(9), SiloState({"labels": torch.ones(1)})
+    model = HashNet(model_spec(), 8)
+    store_all(model, data, state)
+    for modality, codes in outputs_of(model, data).items():
+        assert torch.equal(state.buffers[modality], codes)
+        assert torch.equal(state.buffers[f"has_{modality}"], data.has(modality))
+    assert stored_modalities(state) == ("image", "text")
+    assert "labels" in state.buffers
+
+
+def test_a_batch_replaces_its_rows_and_items_without_the_modality_are_zero() -> None:
+    data = replace(silo_data(4), has_text=torch.tensor([True, False, True, True]))
+    state = stored(image=torch.zeros(4, 2), text=torch.ones(4, 2), has_text=data.has_text)
+    codes = torch.tensor([[2.0, 3.0], [4.0, 5.0]], requires_grad=True)
+    outputs = Outputs(feature={}, logit={}, code={"text": codes})
+    store_batch("text", outputs, data.batch(torch.tensor([3, 1])), state)
+    assert state.buffers["text"].tolist() == [[1, 1], [0, 0], [1, 1], [2, 3]]
+    assert not state.buffers["text"].requires_grad
+
+
+def test_the_joint_code_is_the_sign_of_the_sum() -> None:
+    image, text = torch.tensor([[1.0, -1.0, 0.5]]), torch.tensor([[-2.0, 1.0, 0.5]])
+    state = stored(image=image, text=text, has_text=torch.ones(1).bool())
+    assert joint_codes(state).tolist() == [[-1, 1, 1]]
+    assert joint_codes(SiloState({"text": text})).tolist() == [[-1, 1, 1]]
+    assert joint_codes(SiloState({"image": image})).tolist() == [[1, -1, 1]]
+
+
+def test_a_missing_partner_is_replaced_by_the_item_itself() -> None:
+    image, text = torch.arange(6.0).reshape(3, 2), -torch.arange(6.0).reshape(3, 2)
+    state = stored(image=image, text=text, has_text=torch.tensor([True, False, True]))
+    assert partner_outputs(state, "image", torch.tensor([0, 1, 2])).tolist() == [[0, -1], [2, 3], [-4, -5]]
+    assert partner_outputs(state, "image", torch.tensor([2])).tolist() == [[-4, -5]]
+    assert partner_outputs(state, "text", torch.tensor([2, 1])).tolist() == [[4, 5], [2, 3]]
+    alone = SiloState({"image": image, "has_image": torch.ones(3).bool()})
+    assert partner_outputs(alone, "image", torch.tensor([1])).tolist() == [[2, 3]]
+
+
+@pytest.mark.parametrize(("count", "most"), [(5, 5), (5, 6), (0, 3), (40, 6)])
+def test_drawn_rows_are_different_and_ascending(count: int, most: int) -> None:
+    torch.manual_seed(0)
+    found = drawn_rows(count, most, torch.device("cpu")).tolist()
+    assert len(found) == min(count, most)
+    assert sorted(set(found)) == found
+    assert set(found) <= set(range(count))
+    if most < count:
+        assert drawn_rows(count, most, torch.device("cpu")).tolist() != found
+
+
+def test_anchors_are_drawn_from_all_items_of_the_silo() -> None:
+    state = SiloState({"labels": torch.ones(1)})
+    draw_anchors(silo_data(5), state, 9)
+    assert state.buffers["anchors"].tolist() == [0, 1, 2, 3, 4]
+    draw_anchors(silo_data(5), state, 2)
+    assert len(state.buffers["anchors"].unique()) == len(state.buffers["anchors"]) == 2
+    assert "labels" in state.buffers

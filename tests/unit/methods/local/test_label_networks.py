@@ -1,0 +1,58 @@
+"""Networks beside the towers: normalization over neighbors, averages over windows, and the network of the labels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from silohash.methods.local.label_networks import LabelNet, LocalResponse, MultiScale
+
+
+def test_local_response_by_a_loop_over_units() -> None:
+    values = 20.0 * torch.from_numpy(np.random.default_rng(0).normal(size=(3, 9)))
+    found = LocalResponse()(values)
+    for row in range(3):
+        for unit in range(9):
+            around = [float(values[row, near]) ** 2 for near in range(max(0, unit - 2), min(9, unit + 3))]
+            expected = float(values[row, unit]) / (2 + 1e-4 * sum(around)) ** 0.75
+            assert float(found[row, unit]) == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_gradient_of_the_local_response_is_that_of_torch() -> None:
+    values = torch.from_numpy(20.0 * np.random.default_rng(0).normal(size=(3, 9))).requires_grad_()
+    towards = torch.from_numpy(np.random.default_rng(1).normal(size=(3, 9)))
+    reference = nn.functional.local_response_norm(values.unsqueeze(2), 5, alpha=5e-4, beta=0.75, k=2.0).squeeze(2)
+    [expected] = torch.autograd.grad(reference, values, towards)
+    [found] = torch.autograd.grad(LocalResponse()(values), values, towards)
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
+
+
+def test_scales_are_averages_over_windows_that_fit() -> None:
+    scales = MultiScale(6, ((7, 7), (3, 3), (2, 1)))
+    assert scales.windows == ((3, 3), (2, 1))
+    assert scales.outputs == 18
+    row = torch.tensor([[1.0, 2.0, 6.0, 0.0, 0.0, 3.0]])
+    found = scales(row)
+    assert found.shape == (1, 18)
+    assert torch.equal(found[:, :6], row)
+    # averages 3 and 1, stretched from two values to six: the centers are at 1 and 4
+    assert found[0, 6:12].tolist() == pytest.approx([3.0, 3.0, 3 - 2 / 3, 3 - 4 / 3, 1.0, 1.0], abs=1e-5)
+    assert float(found[0, 12:].detach().max()) <= 4.0
+    with torch.no_grad():
+        scales.factors.copy_(torch.tensor([2.0, -1.0]))
+    again = scales(row)
+    assert torch.allclose(again[:, 6:12], 2 * found[:, 6:12])
+    assert (again[:, 12:] == 0).all()
+
+
+def test_a_label_network_returns_features_codes_and_labels() -> None:
+    torch.manual_seed(0)
+    network = LabelNet(nn.Linear(5, 7), 7, 8, 5)
+    labels = torch.eye(5)[:3]
+    feature, code, logits = network(labels)
+    assert torch.equal(feature, network.layers(labels))
+    assert torch.equal(code, torch.tanh(network.hash(feature)))
+    assert torch.equal(logits, network.predictor(feature))
+    assert (code.shape, logits.shape) == ((3, 8), (3, 5))

@@ -1,0 +1,137 @@
+"""The encoder: codes of archives, queries and vectors, checked against a network whose outputs are computed by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from silohash.base.types import MODALITIES, Modality, Side, UserError
+from silohash.index.codes import unpack
+from silohash.run.folder import Run
+from silohash.run.model.weights import Weights
+from tests.linear import BITS, archive, encoder_of, expected
+from tests.runs import train, write_archive
+
+
+@pytest.mark.parametrize("modality", MODALITIES)
+@pytest.mark.parametrize("shift", [0.0, 0.75])
+def test_the_code_is_the_sign_of_the_adapted_output(modality: Modality, shift: float) -> None:
+    toy, rows = archive(), np.array([4, 0, 2])
+    codes = encoder_of(shift).codes(toy, rows, modality)
+    outputs = expected(toy.values(modality)[rows], shift)
+    assert np.array_equal(unpack(codes.words, BITS), np.where(outputs >= 0, 1, -1))
+    assert (codes.bits, codes.modality, codes.model_digest) == (BITS, modality, "abc")
+    assert codes.ids.tolist() == ["item-4", "item-0", "item-2"]
+
+
+def test_no_vectors_have_no_outputs() -> None:
+    encoder = encoder_of()
+    assert encoder.outputs(np.zeros((0, 3), np.float32), "text").shape == (0, BITS)
+    assert encoder.codes(archive(), np.zeros(0, np.int64), "text").words.shape == (0, 1)
+    assert encoder.towers.model.model.sizes == []
+
+
+def test_an_output_of_zero_is_a_set_bit() -> None:
+    codes = encoder_of().codes_of(np.zeros((1, 3), np.float32), "image", np.array(["zero"]))
+    assert unpack(codes.words, BITS).tolist() == [[1] * BITS]
+
+
+def test_a_query_has_the_code_of_the_same_item() -> None:
+    encoder, toy = encoder_of(), archive()
+    for row in range(len(toy)):
+        one = encoder.encode(toy.image[row], "image")
+        assert np.array_equal(one.words, encoder.codes(toy, np.array([row]), "image").words)
+        assert (one.ids.tolist(), one.modality, one.model_digest) == (["query"], "image", "abc")
+
+
+@pytest.mark.parametrize(("there", "missing"), [("image", "text"), ("text", "image")])
+def test_a_modality_that_the_model_does_not_have(there: Modality, missing: Modality) -> None:
+    encoder = encoder_of(modalities=[there])
+    message = f"trained without {missing} data and encodes only {there}. .* {there} instead"
+    with pytest.raises(UserError, match=message):
+        encoder.encode(np.zeros(3, np.float32), missing)
+    with pytest.raises(UserError, match=message):
+        encoder.codes(archive(), np.arange(2), missing)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("encoder")
+    return train(write_archive(folder / "archive", text="words"), folder / "run", federated={"rounds": 1})
+
+
+@pytest.mark.parametrize("modality", MODALITIES)
+def test_one_query_of_a_trained_model_is_coded_as_the_archive_is(run: Run, modality: Modality) -> None:
+    encoder = run.model.encoder()
+    rows = run.archive.split("query")[:4]
+    codes = encoder.codes(run.archive, rows, modality)
+    for place, row in enumerate(rows):
+        one = encoder.encode(run.archive.values(modality)[row], modality)
+        assert np.array_equal(one.words, codes.words[place : place + 1])
+        assert one.model_digest == codes.model_digest
+    none = encoder.codes(run.archive, rows[:0], modality)
+    assert none.words.shape == (0, codes.words.shape[1])
+
+
+def test_queries_of_the_wrong_kind(run: Run) -> None:
+    encoder = run.model.encoder()
+    with pytest.raises(UserError, match="16"):
+        encoder.encode(np.zeros(7, np.float32), "image")
+    with pytest.raises(UserError):
+        encoder.encode("words", "image")
+    with pytest.raises(UserError):
+        encoder.encode(np.zeros(16, np.float32), "text")
+
+
+def test_a_trained_model_of_one_modality(run: Run) -> None:
+    trained = run.model.trained
+    spec = replace(trained.spec, towers={"text": trained.spec.towers["text"]})
+    params = {n: a for n, a in trained.weights["global"].params.items() if n.startswith("text.")}
+    texts = {"text": trained.featurisers["text"]}
+    only = replace(trained, spec=spec, featurisers=texts, weights={"global": Weights(params, {})}).encoder()
+    with pytest.raises(UserError, match="trained without image data and encodes only text"):
+        only.encode(np.zeros(16, np.float32), "image")
+
+
+@pytest.mark.parametrize(
+    ("sides", "query", "database"),
+    [((), False, False), (("database",), False, True), (("query", "database"), True, True)],
+)
+def test_labels_are_those_of_the_sides_that_need_them(sides: tuple[Side, ...], query: bool, database: bool) -> None:
+    encoder, toy = encoder_of(), replace(archive(), labels=np.eye(5, 2, dtype=np.uint8), label_names=("a", "b"))
+    encoder.label_sides = sides
+    rows = np.array([3, 0])
+    for side, needed in (("query", query), ("database", database)):
+        found = encoder.labels_for(side, toy, rows)
+        assert (found is not None) == needed
+        if found is not None:
+            assert found.tolist() == [[0, 0], [1, 0]]
+    value = np.zeros(3, np.float32)
+    if query:
+        with pytest.raises(UserError, match=r"queries with their true labels.*label-free"):
+            encoder.encode(value, "image")
+    else:
+        assert encoder.encode(value, "image").bits == BITS
+    if sides:
+        with pytest.raises(UserError, match=rf"This is refused, because .* of the {' and the '.join(sides)} with"):
+            encoder.check_without_labels("This is refused,")
+    else:
+        encoder.check_without_labels("This is refused,")
+
+
+def test_labels_that_are_needed_and_missing() -> None:
+    encoder = encoder_of()
+    encoder.label_sides = ("database",)
+    with pytest.raises(UserError, match=r'"toy" has no labels, with which .*label-free'):
+        encoder.codes(archive(), np.arange(2), "image")
+
+
+@pytest.mark.parametrize("modality", MODALITIES)
+def test_warming_up_runs_the_tower_with_one_item(modality: Modality) -> None:
+    encoder = encoder_of()
+    encoder.warm_up(modality)
+    assert encoder.towers.model.model.sizes == [1]
+    with pytest.raises(UserError, match="trained without image data"):
+        encoder_of(modalities=["text"]).warm_up("image")

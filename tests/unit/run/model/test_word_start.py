@@ -1,0 +1,56 @@
+"""Trainings start from pretrained vectors of words, and their models are loaded without the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from silohash.base.files import read_arrays
+from silohash.methods.local.matching.sgm import SGM, SGMParams
+from silohash.models.node_encoders import word_tables
+from silohash.run.config.load import load_resolved
+from silohash.run.folder import Run
+from silohash.run.model.word_start import start_from_word_vectors
+from silohash.testing.matching import node_spec
+from silohash.training import experiment
+from tests.regions import matching_config, write_region_set
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A run of one step with a tiny rate, which started from the vectors of two words."""
+    monkeypatch.setenv("SILOHASH_DATA", str(write_region_set(tmp_path / "data", pictures=24)))
+    (tmp_path / "glove.txt").write_text("dog 1 1 1 1 1 1 1 1\nboat 2 2 2 2 2 2 2 2\nunheard 3 3 3 3 3 3 3 3\n")
+    config = matching_config(
+        federated={"rounds": 1, "local_epochs": 1},
+        features={"text": {"kind": "words", "length": 12, "vectors": str(tmp_path / "glove.txt")}},
+        train={"learning_rate": 1e-6},
+    )
+    return experiment.train(load_resolved(config), tmp_path / "run")
+
+
+def test_known_words_start_from_their_vectors(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "glove.txt").unlink()
+    [table] = word_tables(run.model.trained.network())
+    featuriser = run.model.featurisers["text"]
+    weight = table.weight.detach().numpy()
+    for word, value in (("dog", 1), ("boat", 2)):
+        np.testing.assert_allclose(weight[featuriser.known_number(word)], value, atol=1e-3)
+    assert abs(weight[featuriser.known_number("cat")]).max() < 0.11
+    assert featuriser.known_number("unheard") is None
+    stored = read_arrays(run.model_folder / "weights-000.safetensors")[0]
+    assert any(name.endswith("words.weight") for name in stored)
+
+
+def test_every_table_of_words_is_filled() -> None:
+    tables = word_tables(SGM(SGMParams(word_width=4)).build(node_spec(), 16))
+    assert [table.embedding_dim for table in tables] == [4, 4]
+
+
+def test_without_a_file_nothing_changes(run: Run) -> None:
+    network = run.model.trained.network()
+    before = word_tables(network)[0].weight.clone()
+    start_from_word_vectors(network, run.model.featurisers["text"])
+    assert (word_tables(network)[0].weight == before).all()

@@ -1,0 +1,201 @@
+"""Training under differential privacy: samples, noise, what leaves a silo, and what it keeps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from silohash.base.types import UserError
+from silohash.training.engines.port import SiloTask
+from silohash.training.privacy.budget import KEY, sampling
+from silohash.training.privacy.training import PrivateRound, check_private_model, new_key, stored_key
+from silohash.training.worker import Worker
+from tests.runs import Records, first_state, prepared, run_loop, same_arrays
+
+SIZES = (60, 40, 20)
+
+
+def inputs(
+    unit: str = "record", sizes=SIZES, *, local: str = "csq", federated: Any = None, train: Any = None, **privacy
+):
+    return prepared(
+        sizes, validation=0, local={"name": local},
+        federated={"rounds": 2, "local_epochs": 2, **(federated or {})}, train={"batch": 16, **(train or {})},
+        evaluate={"validation": 0.0},
+        exchange={"privacy": {"unit": unit, "repeatable": True, **privacy}},
+    )  # fmt: skip
+
+
+def first_task(prepared_inputs, silo: int = 0) -> tuple[Worker, SiloTask]:
+    worker = Worker(prepared_inputs, torch.device("cpu"))
+    state = first_state(prepared_inputs, worker)
+    broadcast = prepared_inputs.resolved.federated.broadcast(state.server, silo, round=0)
+    return worker, SiloTask("train", silo, broadcast)
+
+
+def test_every_item_is_drawn_with_the_same_probability_and_independently() -> None:
+    worker, task = first_task(inputs())
+    private = PrivateRound.of(task, worker.config, 3)
+    assert private is not None
+    rate, steps = sampling(50, 20)
+    drawn = np.zeros((4000, 50))
+    number = 0
+    for epoch in range(4000 // steps):
+        for rows in private.samples(50, 20, epoch):
+            drawn[number, rows.numpy()] = 1
+            number += 1
+    drawn = drawn[:number]
+    slack = 5 * math.sqrt(rate * (1 - rate) / number)
+    assert np.abs(drawn.mean(axis=0) - rate).max() < slack
+    sizes = drawn.sum(axis=1)
+    assert sizes.std() == pytest.approx(math.sqrt(50 * rate * (1 - rate)), rel=0.1)
+    pairs = np.corrcoef(drawn.T) - np.eye(50)
+    assert np.abs(pairs).max() < 6 / math.sqrt(number)
+
+
+def test_the_noise_of_a_step_is_what_the_accountant_assumes_in_every_parameter() -> None:
+    """With plain SGD and a limit on gradients of nearly zero, parameters move by noise alone."""
+    settings = {"optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0, "learning_rate": 0.5}
+    made = inputs(sizes=(60,), train=settings, clip_norm=1e-3, noise_multiplier=3.0)
+    worker, task = first_task(made)
+    result = worker.do(task)
+    rate, steps = sampling(60, 16)
+    expected = 0.5 * math.sqrt(2 * steps) * 3.0 * 1e-3 / (rate * 60)
+    moves = {name: array - task.broadcast.params[name] for name, array in result.update.params.items()}
+    weights = np.concatenate([move.ravel() for move in moves.values()]) / expected
+    assert abs(weights.std() - 1.0) < 0.2 + 5 / math.sqrt(2 * weights.size)
+    for name, move in moves.items():
+        assert 0.5 < move.std() / expected < 1.6, name
+
+
+def test_an_item_moves_a_step_by_no_more_than_the_limit() -> None:
+    settings = {"optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0, "learning_rate": 1.0, "batch": 1000}
+    made = inputs(sizes=(20,), train=settings, federated={"local_epochs": 1}, clip_norm=0.1, noise_multiplier=1e-12)
+    loud = {**made.arrays, "image": made.arrays["image"].copy()}
+    loud["image"][4] *= 1e5
+    ends = []
+    for arrays in (made.arrays, loud):
+        worker, task = first_task(replace(made, arrays=arrays))
+        ends.append(worker.do(task).update.params)
+    change = math.sqrt(sum(float(np.square(ends[0][n].astype(float) - ends[1][n]).sum()) for n in ends[0]))
+    assert 0 < change <= 2 * 0.1 / 20 * (1 + 1e-3)
+    start = task.broadcast.params
+    moved = math.sqrt(sum(float(np.square(ends[1][n].astype(float) - start[n]).sum()) for n in start))
+    assert moved <= 0.1 * (1 + 1e-3)
+
+
+@pytest.mark.parametrize("unit", ["record", "silo"])
+def test_nothing_exact_leaves_a_silo(unit: str) -> None:
+    worker, task = first_task(inputs(unit))
+    result = worker.do(task)
+    assert math.isnan(result.loss)
+    assert not result.terms
+    assert not result.warnings
+    assert set(result.update.weights.values()) == {1.0}
+    assert not result.update.sums
+    assert not result.update.records
+    assert not result.update.scalars
+    assert result.update.counts == {"items": 60}
+
+
+@pytest.mark.parametrize("unit", ["record", "silo"])
+def test_weights_that_silos_announce_are_public(unit: str) -> None:
+    worker, task = first_task(inputs(unit))
+    assert worker.do(replace(task, kind="weigh")).update.weights == {"image": 1.0, "text": 1.0}
+
+
+def test_a_silos_update_is_its_limited_change_and_its_share_of_the_noise() -> None:
+    made = inputs("silo", local="dcmh", noise_multiplier=2.0, clip_norm=0.5)
+    worker, task = first_task(made)
+    moved = worker.do(task).update
+    noise = np.concatenate(
+        [(moved.params[n].astype(np.float64) - task.broadcast.params[n]).ravel() for n in moved.params]
+    )
+    expected = 2.0 * 0.5 / math.sqrt(len(SIZES) - 1)
+    assert abs(noise.std() - expected) < 0.01 + 5 * expected / math.sqrt(2 * noise.size)
+    quiet, task = first_task(inputs("silo", local="dcmh", noise_multiplier=1e-9, clip_norm=0.5))
+    silent = quiet.do(task).update
+    change = math.sqrt(
+        sum(float(np.square(a.astype(float) - task.broadcast.params[n]).sum()) for n, a in silent.params.items())
+    )
+    assert change == pytest.approx(0.5, rel=1e-3)
+
+
+def test_noise_is_secret_unless_the_run_must_be_repeatable() -> None:
+    for repeatable in (True, False):
+        made = inputs("silo", repeatable=repeatable)
+        worker, task = first_task(made)
+        first, second = (worker.do(task) for _ in range(2))
+        again = worker.do(replace(task, kept=first.kept))
+        assert (KEY in first.kept) is not repeatable
+        assert same_arrays(first.update.params, again.update.params)
+        assert same_arrays(first.update.params, second.update.params) is repeatable
+
+
+def test_another_message_of_the_server_gets_other_noise() -> None:
+    worker, task = first_task(inputs("silo", repeatable=False))
+    key = {KEY: new_key(None)}
+    broadcast = replace(task.broadcast, params={n: a + np.float32(1) for n, a in task.broadcast.params.items()})
+    one, other = (worker.do(replace(t, kept=key)).update for t in (task, replace(task, broadcast=broadcast)))
+    name = "image.hash.weight"
+    differences = (one.params[name] - task.broadcast.params[name]) - (other.params[name] - broadcast.params[name])
+    assert np.abs(differences).max() > 0.1
+
+
+@pytest.mark.parametrize("federated", ["fedavg", "moon", "feduch", "fedproc"])
+def test_methods_train_under_privacy_per_item(federated: str) -> None:
+    extra = {"min_count": 1} if federated == "fedproc" else {}
+    listener = Records()
+    made = inputs(federated={"name": federated, **extra}, noise_multiplier=0.5)
+    state = run_loop(made, listener)
+    assert state.round == 2
+    assert all(np.isfinite(array).all() for array in state.server.params.values())
+    assert all(record.privacy.epsilon > 0 for record in listener.records)
+    assert all(record.loss is None for record in listener.records)
+    assert not any(silo.rejected for record in listener.records for silo in record.silos)
+
+
+def test_little_noise_trains_as_well_as_none() -> None:
+    """The sum of clipped gradients without noise is the gradient that ordinary training takes, but for the samples."""
+    settings = {"optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0, "learning_rate": 0.1, "batch": 1000}
+    private = inputs(train=settings, clip_norm=1e6, noise_multiplier=1e-15)
+    plain = prepared(
+        SIZES, validation=0, local={"name": "csq"}, evaluate={"validation": 0.0}, train={**settings},
+        federated={"rounds": 2, "local_epochs": 2, "weighting": "uniform"},
+    )  # fmt: skip
+    found, expected = (run_loop(made).server.params for made in (private, plain))
+    for name, array in expected.items():
+        assert np.allclose(found[name], array, atol=1e-5), name
+
+
+def test_models_that_cannot_be_trained_per_item_are_refused_before_the_run() -> None:
+    made = inputs()
+    towers = {"image": replace(made.spec.towers["image"], kind="conv", shape=(1, 32, 32))}
+    with pytest.raises(UserError, match="trains linear layers only"):
+        check_private_model(made.resolved, replace(made.spec, towers=towers))
+    check_private_model(made.resolved, made.spec)
+    check_private_model(prepared().resolved, prepared().spec)
+
+
+def test_a_missing_accountant_is_named_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("silohash.base.optional.installed", lambda package: package != "dp_accounting")
+    made = inputs()
+    with pytest.raises(UserError, match=r"exchange\.privacy needs dp_accounting, .* 'silohash\[privacy\]'"):
+        check_private_model(made.resolved, made.spec)
+
+
+def test_secret_of_a_purpose_stays_and_is_read_by_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "noise.safetensors"
+    first = stored_key(path, "data 1")
+    assert (first.shape, first.dtype) == ((32,), np.uint8)
+    assert path.stat().st_mode & 0o077 == 0
+    assert np.array_equal(stored_key(path, "data 1"), first)
+    other = stored_key(path, "data 2")
+    assert not np.array_equal(other, first)
+    assert not np.array_equal(stored_key(path, "data 1"), first)

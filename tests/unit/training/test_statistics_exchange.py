@@ -1,0 +1,74 @@
+"""The exchange of statistics within a round: who waits, who finishes, and how many bytes it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+
+from silohash.methods.federated.folding import Listed
+from silohash.methods.stored import Spool
+from silohash.training.engines.attendance import Attendance
+from silohash.training.engines.in_process import InProcess
+from silohash.training.engines.port import WAIT_FOR_ALL, SiloResult
+from silohash.training.statistics_exchange import StatisticsExchange, announced
+from silohash.training.tasks import Tasks
+from silohash.training.worker import Worker
+from tests.runs import first_state, prepared
+
+
+@pytest.fixture
+def made() -> Iterator[tuple[StatisticsExchange, InProcess]]:
+    inputs = prepared((30, 20, 10), federated={"name": "fedcafe", "memory": "class_mean", "min_count": 1})
+    worker = Worker(inputs, torch.device("cpu"))
+    engine = InProcess(worker)
+    tasks = Tasks("train", [0, 1, 2], first_state(inputs, worker), inputs.resolved.federated)
+    with Spool(1 << 27) as spool:
+        yield StatisticsExchange(tasks, Attendance(engine, WAIT_FOR_ALL), spool, Listed(spool)), engine
+
+
+def test_all_silos_wait_and_finish_in_order(made: tuple[StatisticsExchange, InProcess]) -> None:
+    exchange, engine = made
+    statistics: list[SiloResult] = []
+
+    def noted() -> Iterator[SiloResult]:
+        for result in engine.send(exchange.tasks):
+            assert isinstance(result, SiloResult)
+            statistics.append(result)
+            yield result
+
+    finished = list(exchange.completed(noted()))
+    assert [result.silo for result in finished] == [0, 1, 2]
+    assert {result.update.kind for result in statistics} == {"statistics"}
+    assert {result.update.kind for result in finished} == {"update"}
+    assert exchange.waiting == {0, 1, 2}
+    assert exchange.uplink_bytes == sum(result.update.size_bytes() for result in statistics)
+    assert exchange.downlink_bytes == 3 * sum(array.nbytes for array in exchange.extras.values()) > 0
+
+
+def test_statistics_that_cannot_be_used_are_left_out(made: tuple[StatisticsExchange, InProcess]) -> None:
+    exchange, engine = made
+
+    def spoiled() -> Iterator[SiloResult]:
+        for result in engine.send(exchange.tasks):
+            assert isinstance(result, SiloResult)
+            if result.silo == 1:
+                next(iter(result.update.sums.values()))[...] = np.nan
+            yield result
+
+    finished = list(exchange.completed(spoiled()))
+    assert [result.update.kind for result in finished] == ["update", "statistics", "update"]
+    assert exchange.waiting == {0, 2}
+    assert all(np.isfinite(array).all() for array in exchange.extras.values())
+
+
+def test_announced_weights_are_those_of_the_updates() -> None:
+    inputs = prepared((30, 20, 10), federated={"name": "fedavg", "rounds": 1})
+    worker = Worker(inputs, torch.device("cpu"))
+    engine = InProcess(worker)
+    tasks = Tasks("train", [0, 1, 2], first_state(inputs, worker), inputs.resolved.federated)
+    weights = list(announced(Attendance(engine, WAIT_FOR_ALL), tasks.to_weigh()))
+    assert [weight["image"] for weight in weights] == [30.0, 20.0, 10.0]
+    assert weights == [result.update.weights for result in engine.send(tasks)]
