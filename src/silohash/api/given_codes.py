@@ -5,8 +5,10 @@ form, ``(items, bits)``        a bit is set where
 =============================  =========================================================================
 0 and 1, or booleans           the value is 1
 -1 and +1                      the value is +1
-real outputs                   the value is at least 0; each side needs values below 0 and above 0
-packed bytes, with ``bits=``   it is set in ``(items, ceil(bits / 8))`` integers from 0 to 255
+real outputs                   the value is at least 0; each side needs values below 0 and above 0, except that a single
+                               item among outputs on the other side can have any values that are not all from 0 to 1
+packed bytes, with ``bits=``   it is set in ``(items, ceil(bits / 8))`` integers from 0 to 255 or int8, in a row of
+                               ``bytes``, or in integers of another size that hold ``bits`` bits per row on both sides
 `Codes`                        it is set in the words
 =============================  =========================================================================
 
@@ -16,6 +18,8 @@ first form and a set one in the third.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -23,9 +27,9 @@ import numpy.typing as npt
 
 from silohash.base.arrays import Given, same_columns, table, whole
 from silohash.base.types import UserError
-from silohash.index.codes import BITS_LOWEST, BLOCK_ROWS, Codes, Words, byte_count, pack_bits, word_type
+from silohash.index.codes import BITS_LOWEST, BLOCK_ROWS, CodeBytes, Codes, Words, byte_count, pack_bits, word_type
 
-Form: TypeAlias = Literal["codes", "bits", "signs", "outputs", "zeros", "ones", "none"]
+Form: TypeAlias = Literal["codes", "bits", "signs", "outputs", "output", "zeros", "ones", "none", "unclear"]
 Table: TypeAlias = npt.NDArray[Any]
 
 FORMS = (
@@ -37,6 +41,7 @@ _NAMES: dict[Form, str] = {
     "bits": "0 and 1",
     "signs": "-1 and +1",
     "outputs": "real outputs",
+    "output": "one real output",
     "zeros": "only 0",
     "ones": "only 1",
 }
@@ -55,8 +60,8 @@ def packed_codes(queries: Codes | Given, database: Codes | Given, bits: int | No
     """
     length = None if bits is None else whole("bits", bits, BITS_LOWEST)
     sides = _tables(queries, database)
-    if length is not None and all(_is_packed(side, length) for side in sides):
-        first, second = _unpacked(sides, length)
+    if length is not None and (packed := _packed_bytes(sides, length)):
+        first, second = _unpacked(packed, length)
         return pack_bits(first), pack_bits(second), length
     common = _common_length(sides, length)
     signed = _are_signed(sides)
@@ -77,24 +82,35 @@ def _tables(queries: Codes | Given, database: Codes | Given) -> list[Codes | Tab
                 "cannot be compared. Encode both with one model."
             )
         return [queries, database]
-    first, second = (side if isinstance(side, Codes) else table(side, FORMS) for side in (queries, database))
+    first, second = (side if isinstance(side, Codes) else _table(side) for side in (queries, database))
     if isinstance(queries, Given) and isinstance(database, Given):
         order = same_columns(queries, database)
         second = second if order is None else np.asarray(second)[:, order]
     return [first, second]
 
 
-def _is_packed(side: Codes | Table, bits: int) -> bool:
-    """Return whether a side holds packed bytes of codes of this length."""
-    if isinstance(side, Codes) or side.dtype.kind not in "iu" or side.shape[1] != byte_count(bits):
-        return False
-    return not side.size or bool(side.min() >= 0 and side.max() <= 255)
+def _table(side: Given) -> Table:
+    if isinstance(side.values, list) and all(isinstance(row, bytes) for row in side.values):
+        side = replace(side, values=list(map(bytearray, side.values)))  # which NumPy reads as integers
+    return table(side, FORMS)
 
 
-def _unpacked(sides: list[Codes | Table], bits: int) -> list[npt.NDArray[np.bool_]]:
+def _packed_bytes(sides: list[Codes | Table], bits: int) -> list[CodeBytes]:
+    """Return both sides as bytes if they are packed codes of this length, and otherwise an empty list."""
+    tables = [side for side in sides if not isinstance(side, Codes) and side.dtype.kind in "iu"]
+    if len(tables) < 2:
+        return []
+    width, one_type = byte_count(bits), tables[0].dtype == tables[1].dtype
+    if one_type and bits % 8 == 0 and all(side.dtype.itemsize * side.shape[1] == width for side in tables):
+        return [np.ascontiguousarray(side).view(np.uint8).reshape(len(side), width) for side in tables]
+    tables = [side.view(np.uint8) if side.dtype == np.int8 else side for side in tables]
+    fit = all(side.shape[1] == width and side.min(initial=0) >= 0 and side.max(initial=0) <= 255 for side in tables)
+    return [side.astype(np.uint8) for side in tables] if fit else []
+
+
+def _unpacked(packed: list[CodeBytes], bits: int) -> list[npt.NDArray[np.bool_]]:
     """Return packed bytes as bits. Distances do not depend on the order of the bits in a byte, but the padding does."""
     word_type(bits)
-    packed = [np.asarray(side, np.uint8) for side in sides]
     orders: dict[Literal["big", "little"], int] = {"big": (1 << -bits % 8) - 1, "little": 0xFF & ~(0xFF >> -bits % 8)}
     for order, unused in orders.items():
         if not any((side[:, -1] & np.uint8(unused)).any() for side in packed):
@@ -127,7 +143,7 @@ def _form(values: Codes | Table, side: str) -> Form:
     """Return the form of one side.
 
     Raises:
-        UserError: if it is not certain.
+        UserError: if a value is NaN or infinite.
     """
     if isinstance(values, Codes):
         return "codes"
@@ -139,37 +155,35 @@ def _form(values: Codes | Table, side: str) -> Form:
         raise UserError(
             f"The codes of the {side} hold NaN or infinity in row {row}, which is not a bit. Check what computed them."
         )
-    if _only(values, 0):
+    if _every(values, lambda part: (part == 1) | (part == 0)):
         return "zeros" if high == 0 else "ones" if low == 1 else "bits"
-    if _only(values, -1):
+    if _every(values, lambda part: (part == 1) | (part == -1)):
         return "signs"
-    if values.dtype.kind == "f" and low < 0 < high and (max(-low, high) <= 1 or not _are_whole(values)):
+    if values.dtype.kind == "f" and low < 0 < high and (max(-low, high) <= 1 or not _every(values, _are_whole)):
         return "outputs"
-    raise UserError(f"The codes of the {side} {_reason(values, low, high)} {FORMS}")
+    return "output" if values.dtype.kind == "f" and len(values) == 1 and (low < 0 or high > 1) else "unclear"
 
 
-def _only(values: Table, other: int) -> bool:
-    """Return whether all values are 1 or one other number."""
-    blocks = range(0, len(values), BLOCK_ROWS)
-    parts = (values[start : start + BLOCK_ROWS] for start in blocks)
-    return values.dtype == np.bool_ or all(bool(((part == 1) | (part == other)).all()) for part in parts)
+def _are_whole(values: Table) -> Table:
+    return np.asarray(values == np.rint(values))
 
 
-def _are_whole(values: Table) -> bool:
-    parts = (values[start : start + BLOCK_ROWS] for start in range(0, len(values), BLOCK_ROWS))
-    return all(bool((part == np.rint(part)).all()) for part in parts)
+def _every(values: Table, holds: Callable[[Table], Table]) -> bool:
+    """Return whether something holds for all values."""
+    starts = range(0, len(values), BLOCK_ROWS)
+    return all(bool(holds(values[start : start + BLOCK_ROWS]).all()) for start in starts)
 
 
-def _reason(values: Table, low: Any, high: Any) -> str:  # noqa: ANN401  a number of any type
-    """Return why numbers are not certain to be codes, to follow "The codes of the queries"."""
-    span = f"are numbers from {low:g} to {high:g}"
+def _unclear(values: Table, side: str) -> UserError:
+    """Return an error that says why numbers are not certain to be codes."""
+    low, high = values.min(), values.max()
     if values.dtype.kind in "iu":
-        return f"{span}, which are neither 0 and 1 nor -1 and +1."
-    if low >= 0:
-        return f"{span}, none of them below 0 (give outputs > 0.5 if they come from a sigmoid)."
-    if high <= 0:
-        return f"{span}, none of them above 0 (give outputs >= 0 if their signs count)."
-    return f"{span}, all of them whole (give outputs >= 0 if their signs count)."
+        why = "which are neither 0 and 1 nor -1 and +1"
+    elif low >= 0:
+        why = "none of them below 0 (give outputs > 0.5 if they come from a sigmoid)"
+    else:
+        why = f"{'none of them above 0' if high <= 0 else 'all of them whole'} (give outputs >= 0 if their signs count)"
+    return UserError(f"The codes of the {side} are numbers from {low:g} to {high:g}, {why}. {FORMS}")
 
 
 def _are_signed(sides: list[Codes | Table]) -> bool:
@@ -180,6 +194,10 @@ def _are_signed(sides: list[Codes | Table]) -> bool:
     """
     queries, database = (_form(values, side) for values, side in zip(sides, ("queries", "database"), strict=True))
     forms = {queries, database}
+    certain = forms - {"unclear"} if "outputs" in forms else forms - {"unclear", "output"}
+    for values, form, side in zip(sides, (queries, database), ("queries", "database"), strict=True):
+        if form not in certain and not isinstance(values, Codes):
+            raise _unclear(values, side)
     signed = not forms.isdisjoint({"signs", "outputs"})
     floats = all(not isinstance(side, Codes) and side.dtype.kind == "f" for side in sides)
     clear = "bits" in forms or ("zeros" in forms and not floats)

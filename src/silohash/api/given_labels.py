@@ -15,6 +15,7 @@ of equal length are a table. Both sides have the same form.
 
 from __future__ import annotations
 
+import re
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
@@ -37,6 +38,9 @@ MARKERS = frozenset(2**bits - 1 for bits in (8, 16, 31, 32, 63, 64))
 """Highest numbers of integer types, which often mark items without a class."""
 
 NUMERIC_TEXTS = frozenset({"0", "1", "-1", "0.0", "1.0", "-1.0", "True", "False", "true", "false"})
+
+_LIST = re.compile(r"""\[\s*(['"\d-].*)?\]|[({]\s*['"].*[)}]""", re.DOTALL)
+_SEPARATOR = re.compile(r"\s*[|,;]\s*")
 
 
 class _Named(NamedTuple):
@@ -146,20 +150,22 @@ def _named(labels: Given, rows: Table | None) -> _Named:
             return _Named(len(values), np.arange(len(values)), values.reshape(-1).tolist())
         check_exact(labels.what, values)
         values = values.tolist()
-    names = [_names_of_item(item, labels.what) for item in values]
+    widths = {len(item) if isinstance(item, list | tuple | np.ndarray) else 0 for item in values}
+    names = [_names_of_item(item, labels.what, of_one_length=len(widths) == 1) for item in values]
     held = np.repeat(np.arange(len(names)), list(map(len, names)))
     return _Named(len(names), held, list(chain.from_iterable(names)))
 
 
-def _names_of_item(item: Any, what: str) -> list[Name]:  # noqa: ANN401  one label or several, of any type
+def _names_of_item(item: Any, what: str, *, of_one_length: bool) -> list[Name]:  # noqa: ANN401  one label or several
     """Return an item's labels.
 
     Raises:
         UserError: if it is not a label or a list of different labels, or a class number is below 0.
     """
-    parts = list(item) if isinstance(item, list | tuple | set | frozenset | np.ndarray) else [item]
+    several = isinstance(item, list | tuple | set | frozenset | np.ndarray)
+    parts = list(item) if several else [item]
     names = [name_of(what, part) for part in parts if not is_missing(part)]
-    if len(parts) > 1 and not isinstance(item, set | frozenset) and _is_like_a_row(parts, names):
+    if len(parts) > 1 and not isinstance(item, set | frozenset) and _is_like_a_row(parts, names, of_one_length):
         raise UserError(
             f"The {what} have the list {visible(repr(item))[:100]}, which is neither different labels nor a row of numbers. "
             f"{FORMS}"
@@ -169,21 +175,28 @@ def _names_of_item(item: Any, what: str) -> list[Name]:  # noqa: ANN401  one lab
     return names
 
 
-def _is_like_a_row(parts: list[Any], names: list[Name]) -> bool:
-    """Return whether a list holds repeated or missing numbers, or 0 and 1 as texts."""
-    incomplete = len(set(names)) < len(parts)
-    numbers = any(isinstance(name, int) for name in names)
-    return (incomplete and numbers) or (bool(names) and NUMERIC_TEXTS.issuperset(names))
+def _is_like_a_row(parts: list[Any], names: list[Name], of_one_length: bool) -> bool:
+    """Return whether a list holds repeated or missing numbers, 0 and 1 as texts, or repeated texts like every column."""
+    different = len(set(names))
+    if any(isinstance(name, int) for name in names):
+        return different < len(parts)
+    return (of_one_length and different < len(names)) or (bool(names) and NUMERIC_TEXTS.issuperset(names))
 
 
 def _joined(queries: _Named, database: _Named) -> tuple[MultiHot, MultiHot]:
     """Return names as tables over the classes that occur on both sides.
 
     Raises:
-        UserError: if some names are texts and others numbers, or a number is likely to mark a missing class.
+        UserError: if some names are texts and others numbers, a text is likely to hold several names, or a number to mark
+            a missing class.
     """
     asked, held = set(queries.names), set(database.names)
     check_kinds("labels", asked, held)
+    for name in asked | held:
+        if isinstance(name, str) and (_LIST.fullmatch(name) or _are_names(_SEPARATOR.split(name), asked | held)):
+            raise UserError(
+                f'The label "{visible(name)[:100]}" is a list in a text. Give a list or set of texts per item.'
+            )
     highest = max((name for name in asked | held if isinstance(name, int)), default=0)
     if highest in MARKERS and highest - 1 not in asked | held:
         raise UserError(
@@ -192,6 +205,10 @@ def _joined(queries: _Named, database: _Named) -> tuple[MultiHot, MultiHot]:
         )
     classes = {name: column for column, name in enumerate(asked & held)}
     return _as_table(queries, classes), _as_table(database, classes)
+
+
+def _are_names(parts: list[str], names: set[Name]) -> bool:
+    return len(parts) > 1 and names.issuperset(parts)
 
 
 def _as_table(labels: _Named, classes: dict[Name, int]) -> MultiHot:
