@@ -29,22 +29,13 @@ from silohash.base.arrays import Given, same_columns, table, whole
 from silohash.base.types import UserError
 from silohash.index.codes import BITS_LOWEST, BLOCK_ROWS, CodeBytes, Codes, Words, byte_count, pack_bits, word_type
 
-Form: TypeAlias = Literal["codes", "bits", "signs", "outputs", "output", "zeros", "ones", "none", "unclear"]
+Form: TypeAlias = Literal["Codes", "0 and 1", "-1 and +1", "real outputs", "only 0", "only 1", "nothing", "unclear"]
 Table: TypeAlias = npt.NDArray[Any]
 
 FORMS = (
     "Give a table of shape (items, bits) of 0 and 1, of -1 and +1, or of real outputs below and above 0, "
     "or packed bytes and their number of bits (bits=64)."
 )
-_NAMES: dict[Form, str] = {
-    "codes": "Codes",
-    "bits": "0 and 1",
-    "signs": "-1 and +1",
-    "outputs": "real outputs",
-    "output": "one real output",
-    "zeros": "only 0",
-    "ones": "only 1",
-}
 
 
 def packed_codes(queries: Codes | Given, database: Codes | Given, bits: int | None = None) -> tuple[Words, Words, int]:
@@ -60,13 +51,18 @@ def packed_codes(queries: Codes | Given, database: Codes | Given, bits: int | No
     """
     length = None if bits is None else whole("bits", bits, BITS_LOWEST)
     sides = _tables(queries, database)
-    if length is not None and (packed := _packed_bytes(sides, length)):
-        first, second = _unpacked(packed, length)
-        return pack_bits(first), pack_bits(second), length
+    if length is not None:
+        words = len({None if isinstance(side, Codes) else (side.dtype, side.shape[1]) for side in sides}) == 1
+        packed = [_as_bytes(side, length, words=words) for side in sides]
+        if packed[0] is not None and packed[1] is not None:
+            first, second = _unpacked([packed[0], packed[1]], length)
+            return pack_bits(first), pack_bits(second), length
     common = _common_length(sides, length)
     signed = _are_signed(sides)
-    words = [side.words if isinstance(side, Codes) else pack_bits(side >= 0 if signed else side > 0) for side in sides]
-    return words[0], words[1], common
+    first_words, second_words = (
+        side.words if isinstance(side, Codes) else pack_bits(side >= 0 if signed else side > 0) for side in sides
+    )
+    return first_words, second_words, common
 
 
 def _tables(queries: Codes | Given, database: Codes | Given) -> list[Codes | Table]:
@@ -95,17 +91,15 @@ def _table(side: Given) -> Table:
     return table(side, FORMS)
 
 
-def _packed_bytes(sides: list[Codes | Table], bits: int) -> list[CodeBytes]:
-    """Return both sides as bytes if they are packed codes of this length, and otherwise an empty list."""
-    tables = [side for side in sides if not isinstance(side, Codes) and side.dtype.kind in "iu"]
-    if len(tables) < 2:
-        return []
-    width, one_type = byte_count(bits), tables[0].dtype == tables[1].dtype
-    if one_type and bits % 8 == 0 and all(side.dtype.itemsize * side.shape[1] == width for side in tables):
-        return [np.ascontiguousarray(side).view(np.uint8).reshape(len(side), width) for side in tables]
-    tables = [side.view(np.uint8) if side.dtype == np.int8 else side for side in tables]
-    fit = all(side.shape[1] == width and side.min(initial=0) >= 0 and side.max(initial=0) <= 255 for side in tables)
-    return [side.astype(np.uint8) for side in tables] if fit else []
+def _as_bytes(side: Codes | Table, bits: int, *, words: bool) -> CodeBytes | None:
+    """Return a side as bytes if it holds packed codes of this length, in bytes or, without padding, in words."""
+    if isinstance(side, Codes) or side.dtype.kind not in "iu":
+        return None
+    width = byte_count(bits)
+    if side.dtype == np.int8 or (words and bits % 8 == 0 and side.dtype.itemsize * side.shape[1] == width):
+        side = np.ascontiguousarray(side).view(np.uint8)
+    fits = side.shape[1] == width and side.min(initial=0) >= 0 and side.max(initial=0) <= 255
+    return side.astype(np.uint8) if fits else None
 
 
 def _unpacked(packed: list[CodeBytes], bits: int) -> list[npt.NDArray[np.bool_]]:
@@ -146,9 +140,9 @@ def _form(values: Codes | Table, side: str) -> Form:
         UserError: if a value is NaN or infinite.
     """
     if isinstance(values, Codes):
-        return "codes"
+        return "Codes"
     if not values.size:
-        return "none"
+        return "nothing"
     low, high = values.min(), values.max()
     if not np.isfinite([low, high]).all():
         row = int(np.argmin(np.isfinite(values).all(axis=1)))
@@ -156,12 +150,12 @@ def _form(values: Codes | Table, side: str) -> Form:
             f"The codes of the {side} hold NaN or infinity in row {row}, which is not a bit. Check what computed them."
         )
     if _every(values, lambda part: (part == 1) | (part == 0)):
-        return "zeros" if high == 0 else "ones" if low == 1 else "bits"
+        return "only 0" if high == 0 else "only 1" if low == 1 else "0 and 1"
     if _every(values, lambda part: (part == 1) | (part == -1)):
-        return "signs"
+        return "-1 and +1"
     if values.dtype.kind == "f" and low < 0 < high and (max(-low, high) <= 1 or not _every(values, _are_whole)):
-        return "outputs"
-    return "output" if values.dtype.kind == "f" and len(values) == 1 and (low < 0 or high > 1) else "unclear"
+        return "real outputs"
+    return "unclear"
 
 
 def _are_whole(values: Table) -> Table:
@@ -174,7 +168,12 @@ def _every(values: Table, holds: Callable[[Table], Table]) -> bool:
     return all(bool(holds(values[start : start + BLOCK_ROWS]).all()) for start in starts)
 
 
-def _unclear(values: Table, side: str) -> UserError:
+def _is_one_output(values: Any) -> bool:  # noqa: ANN401  a table
+    """Return whether a table holds a single item, whose numbers are not those of a sigmoid or of packed bytes."""
+    return values.dtype.kind == "f" and len(values) == 1 and not (values.min() >= 0 and values.max() <= 1)
+
+
+def _unclear(values: Any, side: str) -> UserError:  # noqa: ANN401  a table
     """Return an error that says why numbers are not certain to be codes."""
     low, high = values.min(), values.max()
     if values.dtype.kind in "iu":
@@ -194,16 +193,15 @@ def _are_signed(sides: list[Codes | Table]) -> bool:
     """
     queries, database = (_form(values, side) for values, side in zip(sides, ("queries", "database"), strict=True))
     forms = {queries, database}
-    certain = forms - {"unclear"} if "outputs" in forms else forms - {"unclear", "output"}
     for values, form, side in zip(sides, (queries, database), ("queries", "database"), strict=True):
-        if form not in certain and not isinstance(values, Codes):
+        if form == "unclear" and not ("real outputs" in forms and _is_one_output(values)):
             raise _unclear(values, side)
-    signed = not forms.isdisjoint({"signs", "outputs"})
+    signed = not forms.isdisjoint({"-1 and +1", "real outputs"})
     floats = all(not isinstance(side, Codes) and side.dtype.kind == "f" for side in sides)
-    clear = "bits" in forms or ("zeros" in forms and not floats)
-    if (signed and clear) or forms == {"zeros", "codes"}:
+    clear = "0 and 1" in forms or ("only 0" in forms and not floats)
+    if (signed and clear) or forms == {"only 0", "Codes"}:
         raise UserError(
-            f"The queries are {_NAMES[queries]} and the database is {_NAMES[database]}, so that 0 can be a clear bit or an "
+            f"The queries are {queries} and the database is {database}, so that 0 can be a clear bit or an "
             "output of at least 0. Give both sides in one form, such as -1 and +1."
         )
     return signed

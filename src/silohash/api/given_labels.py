@@ -63,7 +63,11 @@ def multi_hot(queries: Given, database: Given) -> tuple[MultiHot, MultiHot]:
     if tables[0] is not None and tables[1] is not None:
         widths = tables[0].shape[1], tables[1].shape[1]
         if widths == (1, 1):
-            _check_numbers(tables[0], tables[1])
+            if not any((side > 1).any() for side in tables if side is not None):
+                raise UserError(
+                    "Labels of shape (items, 1) with values up to 1 are class numbers or a table of one class. "
+                    "Give labels[:, 0] for class numbers, or one set of names per item."
+                )
         elif widths[0] != widths[1]:
             raise UserError(
                 f"The queries have {widths[0]} classes and the database has {widths[1]}. Use the same in both. {FORMS}"
@@ -98,19 +102,6 @@ def _table_of_rows(rows: list[Any]) -> Table | None:
     except ValueError:  # rows of lists
         return None
     return values if values.ndim == 2 and values.shape[1] and values.dtype.kind in NUMBERS else None
-
-
-def _check_numbers(first: Table, second: Table) -> None:
-    """Check that single columns hold class numbers and not one class of a multi-hot table.
-
-    Raises:
-        UserError: if they could be either.
-    """
-    if not any((side > 1).any() for side in (first, second)):
-        raise UserError(
-            "Labels of shape (items, 1) with values up to 1 are class numbers or a table of one class. "
-            "Give labels[:, 0] for class numbers, or one set of names per item."
-        )
 
 
 def _has(values: Table, what: str) -> MultiHot:
@@ -151,7 +142,7 @@ def _named(labels: Given, rows: Table | None) -> _Named:
         check_exact(labels.what, values)
         values = values.tolist()
     widths = {len(item) if isinstance(item, list | tuple | np.ndarray) else 0 for item in values}
-    names = [_names_of_item(item, labels.what, of_one_length=len(widths) == 1) for item in values]
+    names = [_names_of_item(item, labels.what, of_one_length=len(widths) == 1 < len(values)) for item in values]
     held = np.repeat(np.arange(len(names)), list(map(len, names)))
     return _Named(len(names), held, list(chain.from_iterable(names)))
 
@@ -191,24 +182,23 @@ def _joined(queries: _Named, database: _Named) -> tuple[MultiHot, MultiHot]:
             a missing class.
     """
     asked, held = set(queries.names), set(database.names)
-    check_kinds("labels", asked, held)
-    for name in asked | held:
-        if isinstance(name, str) and (_LIST.fullmatch(name) or _are_names(_SEPARATOR.split(name), asked | held)):
+    every = asked | held
+    check_kinds("labels", every)
+    for name in every:
+        if isinstance(name, str) and (
+            _LIST.fullmatch(name) or (_SEPARATOR.search(name) and every.issuperset(_SEPARATOR.split(name)))
+        ):
             raise UserError(
                 f'The label "{visible(name)[:100]}" is a list in a text. Give a list or set of texts per item.'
             )
-    highest = max((name for name in asked | held if isinstance(name, int)), default=0)
-    if highest in MARKERS and highest - 1 not in asked | held:
+    highest = max((name for name in every if isinstance(name, int)), default=0)
+    if highest in MARKERS and highest - 1 not in every:
         raise UserError(
             f"The highest class number is {highest}, and {highest - 1} does not occur. If it marks items without a class, "
             "give None in its place; otherwise give names."
         )
     classes = {name: column for column, name in enumerate(asked & held)}
     return _as_table(queries, classes), _as_table(database, classes)
-
-
-def _are_names(parts: list[str], names: set[Name]) -> bool:
-    return len(parts) > 1 and names.issuperset(parts)
 
 
 def _as_table(labels: _Named, classes: dict[Name, int]) -> MultiHot:

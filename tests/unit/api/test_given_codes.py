@@ -66,6 +66,7 @@ def test_a_single_item_among_outputs_is_an_output(row):
 
 def test_a_side_without_items_has_any_form():
     assert read(np.empty((0, 12)), BITS) == ([], SIGNS.tolist())
+    assert read(np.empty((0, 1), np.int64), np.array([[-1]]), 64) == ([], [[1] * 64])
 
 
 @pytest.mark.parametrize("order", ["big", "little"])
@@ -105,6 +106,8 @@ def test_words_give_the_distances_of_their_bits(kind):
         (np.full((1, 12), 1.5), SIGNS, None, "none of them below 0"),
         (np.full((1, 12), -0.1), np.full((1, 12), -0.2), None, "none of them above 0"),
         (np.full((1, 12), 3), OUTPUTS, None, "from 3 to 3, which are neither"),
+        (np.zeros((2, 8), int), np.zeros((2, 1), int), 64, "bits is 64"),
+        (np.zeros((2, 0), np.int8), np.zeros((2, 0), np.int8), 64, "bits is 64"),
         (np.packbits(BITS, axis=1).view(np.uint16), np.packbits(BITS, axis=1).view(np.uint16), 12, "bits is 12"),
         ([b"ab", b"c"], [b"ab", b"cd"], 16, "differ in length"),
         (np.packbits(BITS, axis=1), np.packbits(BITS, axis=1), None, "packed bytes and their number of bits"),
