@@ -109,8 +109,7 @@ def _converted(value: Any) -> npt.NDArray[Any] | list[Any] | None:  # noqa: ANN4
     if isinstance(value, Sequence | KeysView | ValuesView):
         return None if isinstance(value, str | bytes | bytearray | memoryview) else list(value)
     for module, name, convert in _LIBRARIES:
-        kind = getattr(sys.modules.get(module), name, None)
-        if kind is not None and isinstance(value, kind):
+        if isinstance(value, getattr(sys.modules.get(module), name, ())):
             return convert(value)
     if hasattr(value, "to_pylist"):  # pyarrow
         return list(value.to_pylist())
