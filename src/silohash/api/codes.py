@@ -116,6 +116,7 @@ def evaluate_codes(
         1.0
     """
     from silohash.evaluate.measures import evaluate_all
+    from silohash.evaluate.relevance import Relevance
 
     with enough_memory():
         chosen = _measures_by_labels(measures)
@@ -124,18 +125,12 @@ def evaluate_codes(
         ids = given_ids(queries, database, query_ids, database_ids)
         query_words, database_words, length = packed_codes(*sides, bits)
         _check_rows(sides, labels, ids)
-        relevance = _relevance(labels, ids)
+        relevance = Relevance(*multi_hot(*labels), left_out=own_items(*ids))
         found = evaluate_all(chosen, query_words, database_words, relevance, length)
     explicit = query_ids is not None or database_ids is not None
     doubts = _doubts_of_relevance(relevance, found.values(), ids_are_given=explicit)
     _warn(_doubts_of_codes(query_words, database_words), doubts)
     return {str(measure): _score(measure, values) for measure, values in found.items()}
-
-
-def _relevance(labels: tuple[Given, Given], ids: tuple[Given | None, Given | None]) -> Relevance:
-    from silohash.evaluate.relevance import Relevance
-
-    return Relevance(*multi_hot(*labels), left_out=own_items(*ids))
 
 
 def _score(measure: Measure, values: PerQuery) -> Score:

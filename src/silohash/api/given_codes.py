@@ -5,8 +5,10 @@ form, ``(items, bits)``        a bit is set where
 =============================  =========================================================================
 0 and 1, or booleans           the value is 1
 -1 and +1                      the value is +1
-real outputs                   the value is at least 0; each side needs values below 0 and above 0
-packed bytes, with ``bits=``   it is set in ``(items, ceil(bits / 8))`` integers from 0 to 255
+real outputs                   the value is at least 0; each side needs values below 0 and above 0, except that a single
+                               item among outputs on the other side can have any values that are not all from 0 to 1
+packed bytes, with ``bits=``   it is set in ``(items, ceil(bits / 8))`` integers from 0 to 255 or int8, in a row of
+                               ``bytes``, or in integers of another size that hold ``bits`` bits per row on both sides
 `Codes`                        it is set in the words
 =============================  =========================================================================
 
@@ -16,6 +18,8 @@ first form and a set one in the third.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -23,23 +27,15 @@ import numpy.typing as npt
 
 from silohash.base.arrays import Given, same_columns, table, whole
 from silohash.base.types import UserError
-from silohash.index.codes import BITS_LOWEST, BLOCK_ROWS, Codes, Words, byte_count, pack_bits, word_type
+from silohash.index.codes import BITS_LOWEST, BLOCK_ROWS, CodeBytes, Codes, Words, byte_count, pack_bits, word_type
 
-Form: TypeAlias = Literal["codes", "bits", "signs", "outputs", "zeros", "ones", "none"]
+Form: TypeAlias = Literal["Codes", "0 and 1", "-1 and +1", "real outputs", "only 0", "only 1", "nothing", "unclear"]
 Table: TypeAlias = npt.NDArray[Any]
 
 FORMS = (
     "Give a table of shape (items, bits) of 0 and 1, of -1 and +1, or of real outputs below and above 0, "
     "or packed bytes and their number of bits (bits=64)."
 )
-_NAMES: dict[Form, str] = {
-    "codes": "Codes",
-    "bits": "0 and 1",
-    "signs": "-1 and +1",
-    "outputs": "real outputs",
-    "zeros": "only 0",
-    "ones": "only 1",
-}
 
 
 def packed_codes(queries: Codes | Given, database: Codes | Given, bits: int | None = None) -> tuple[Words, Words, int]:
@@ -55,13 +51,18 @@ def packed_codes(queries: Codes | Given, database: Codes | Given, bits: int | No
     """
     length = None if bits is None else whole("bits", bits, BITS_LOWEST)
     sides = _tables(queries, database)
-    if length is not None and all(_is_packed(side, length) for side in sides):
-        first, second = _unpacked(sides, length)
-        return pack_bits(first), pack_bits(second), length
+    if length is not None:
+        words = len({None if isinstance(side, Codes) else (side.dtype, side.shape[1]) for side in sides}) == 1
+        packed = [_as_bytes(side, length, words=words) for side in sides]
+        if packed[0] is not None and packed[1] is not None:
+            first, second = _unpacked([packed[0], packed[1]], length)
+            return pack_bits(first), pack_bits(second), length
     common = _common_length(sides, length)
     signed = _are_signed(sides)
-    words = [side.words if isinstance(side, Codes) else pack_bits(side >= 0 if signed else side > 0) for side in sides]
-    return words[0], words[1], common
+    first_words, second_words = (
+        side.words if isinstance(side, Codes) else pack_bits(side >= 0 if signed else side > 0) for side in sides
+    )
+    return first_words, second_words, common
 
 
 def _tables(queries: Codes | Given, database: Codes | Given) -> list[Codes | Table]:
@@ -77,24 +78,33 @@ def _tables(queries: Codes | Given, database: Codes | Given) -> list[Codes | Tab
                 "cannot be compared. Encode both with one model."
             )
         return [queries, database]
-    first, second = (side if isinstance(side, Codes) else table(side, FORMS) for side in (queries, database))
+    first, second = (side if isinstance(side, Codes) else _table(side) for side in (queries, database))
     if isinstance(queries, Given) and isinstance(database, Given):
         order = same_columns(queries, database)
         second = second if order is None else np.asarray(second)[:, order]
     return [first, second]
 
 
-def _is_packed(side: Codes | Table, bits: int) -> bool:
-    """Return whether a side holds packed bytes of codes of this length."""
-    if isinstance(side, Codes) or side.dtype.kind not in "iu" or side.shape[1] != byte_count(bits):
-        return False
-    return not side.size or bool(side.min() >= 0 and side.max() <= 255)
+def _table(side: Given) -> Table:
+    if isinstance(side.values, list) and all(isinstance(row, bytes) for row in side.values):
+        side = replace(side, values=list(map(bytearray, side.values)))  # which NumPy reads as integers
+    return table(side, FORMS)
 
 
-def _unpacked(sides: list[Codes | Table], bits: int) -> list[npt.NDArray[np.bool_]]:
+def _as_bytes(side: Codes | Table, bits: int, *, words: bool) -> CodeBytes | None:
+    """Return a side as bytes if it holds packed codes of this length, in bytes or, without padding, in words."""
+    if isinstance(side, Codes) or side.dtype.kind not in "iu":
+        return None
+    width = byte_count(bits)
+    if side.dtype == np.int8 or (words and bits % 8 == 0 and side.dtype.itemsize * side.shape[1] == width):
+        side = np.ascontiguousarray(side).view(np.uint8)
+    fits = side.shape[1] == width and side.min(initial=0) >= 0 and side.max(initial=0) <= 255
+    return side.astype(np.uint8) if fits else None
+
+
+def _unpacked(packed: list[CodeBytes], bits: int) -> list[npt.NDArray[np.bool_]]:
     """Return packed bytes as bits. Distances do not depend on the order of the bits in a byte, but the padding does."""
     word_type(bits)
-    packed = [np.asarray(side, np.uint8) for side in sides]
     orders: dict[Literal["big", "little"], int] = {"big": (1 << -bits % 8) - 1, "little": 0xFF & ~(0xFF >> -bits % 8)}
     for order, unused in orders.items():
         if not any((side[:, -1] & np.uint8(unused)).any() for side in packed):
@@ -127,49 +137,52 @@ def _form(values: Codes | Table, side: str) -> Form:
     """Return the form of one side.
 
     Raises:
-        UserError: if it is not certain.
+        UserError: if a value is NaN or infinite.
     """
     if isinstance(values, Codes):
-        return "codes"
+        return "Codes"
     if not values.size:
-        return "none"
+        return "nothing"
     low, high = values.min(), values.max()
     if not np.isfinite([low, high]).all():
         row = int(np.argmin(np.isfinite(values).all(axis=1)))
         raise UserError(
             f"The codes of the {side} hold NaN or infinity in row {row}, which is not a bit. Check what computed them."
         )
-    if _only(values, 0):
-        return "zeros" if high == 0 else "ones" if low == 1 else "bits"
-    if _only(values, -1):
-        return "signs"
-    if values.dtype.kind == "f" and low < 0 < high and (max(-low, high) <= 1 or not _are_whole(values)):
-        return "outputs"
-    raise UserError(f"The codes of the {side} {_reason(values, low, high)} {FORMS}")
+    if _every(values, lambda part: (part == 1) | (part == 0)):
+        return "only 0" if high == 0 else "only 1" if low == 1 else "0 and 1"
+    if _every(values, lambda part: (part == 1) | (part == -1)):
+        return "-1 and +1"
+    if values.dtype.kind == "f" and low < 0 < high and (max(-low, high) <= 1 or not _every(values, _are_whole)):
+        return "real outputs"
+    return "unclear"
 
 
-def _only(values: Table, other: int) -> bool:
-    """Return whether all values are 1 or one other number."""
-    blocks = range(0, len(values), BLOCK_ROWS)
-    parts = (values[start : start + BLOCK_ROWS] for start in blocks)
-    return values.dtype == np.bool_ or all(bool(((part == 1) | (part == other)).all()) for part in parts)
+def _are_whole(values: Table) -> Table:
+    return np.asarray(values == np.rint(values))
 
 
-def _are_whole(values: Table) -> bool:
-    parts = (values[start : start + BLOCK_ROWS] for start in range(0, len(values), BLOCK_ROWS))
-    return all(bool((part == np.rint(part)).all()) for part in parts)
+def _every(values: Table, holds: Callable[[Table], Table]) -> bool:
+    """Return whether something holds for all values."""
+    starts = range(0, len(values), BLOCK_ROWS)
+    return all(bool(holds(values[start : start + BLOCK_ROWS]).all()) for start in starts)
 
 
-def _reason(values: Table, low: Any, high: Any) -> str:  # noqa: ANN401  a number of any type
-    """Return why numbers are not certain to be codes, to follow "The codes of the queries"."""
-    span = f"are numbers from {low:g} to {high:g}"
+def _is_one_output(values: Any) -> bool:  # noqa: ANN401  a table
+    """Return whether a table holds a single item, whose numbers are not those of a sigmoid or of packed bytes."""
+    return values.dtype.kind == "f" and len(values) == 1 and not (values.min() >= 0 and values.max() <= 1)
+
+
+def _unclear(values: Any, side: str) -> UserError:  # noqa: ANN401  a table
+    """Return an error that says why numbers are not certain to be codes."""
+    low, high = values.min(), values.max()
     if values.dtype.kind in "iu":
-        return f"{span}, which are neither 0 and 1 nor -1 and +1."
-    if low >= 0:
-        return f"{span}, none of them below 0 (give outputs > 0.5 if they come from a sigmoid)."
-    if high <= 0:
-        return f"{span}, none of them above 0 (give outputs >= 0 if their signs count)."
-    return f"{span}, all of them whole (give outputs >= 0 if their signs count)."
+        why = "which are neither 0 and 1 nor -1 and +1"
+    elif low >= 0:
+        why = "none of them below 0 (give outputs > 0.5 if they come from a sigmoid)"
+    else:
+        why = f"{'none of them above 0' if high <= 0 else 'all of them whole'} (give outputs >= 0 if their signs count)"
+    return UserError(f"The codes of the {side} are numbers from {low:g} to {high:g}, {why}. {FORMS}")
 
 
 def _are_signed(sides: list[Codes | Table]) -> bool:
@@ -180,12 +193,15 @@ def _are_signed(sides: list[Codes | Table]) -> bool:
     """
     queries, database = (_form(values, side) for values, side in zip(sides, ("queries", "database"), strict=True))
     forms = {queries, database}
-    signed = not forms.isdisjoint({"signs", "outputs"})
+    for values, form, side in zip(sides, (queries, database), ("queries", "database"), strict=True):
+        if form == "unclear" and not ("real outputs" in forms and _is_one_output(values)):
+            raise _unclear(values, side)
+    signed = not forms.isdisjoint({"-1 and +1", "real outputs"})
     floats = all(not isinstance(side, Codes) and side.dtype.kind == "f" for side in sides)
-    clear = "bits" in forms or ("zeros" in forms and not floats)
-    if (signed and clear) or forms == {"zeros", "codes"}:
+    clear = "0 and 1" in forms or ("only 0" in forms and not floats)
+    if (signed and clear) or forms == {"only 0", "Codes"}:
         raise UserError(
-            f"The queries are {_NAMES[queries]} and the database is {_NAMES[database]}, so that 0 can be a clear bit or an "
+            f"The queries are {queries} and the database is {database}, so that 0 can be a clear bit or an "
             "output of at least 0. Give both sides in one form, such as -1 and +1."
         )
     return signed

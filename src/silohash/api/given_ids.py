@@ -20,8 +20,9 @@ def given_ids(
         return None, None
     first = queries.ids if query_ids is None and isinstance(queries, Codes) else query_ids
     second = database.ids if database_ids is None and isinstance(database, Codes) else database_ids
-    return None if first is None else given("query ids", first), None if second is None else given(
-        "database ids", second
+    return (
+        None if first is None else given("query ids", first),
+        None if second is None else given("database ids", second),
     )
 
 
@@ -39,12 +40,10 @@ def own_items(query_ids: Given | None, database_ids: Given | None) -> Rows | Non
             f"Only the {side} {'has' if query_ids is None else 'have'} ids. Give the ids of both sides, or none."
         )
     asking, held = read_ids(query_ids), read_ids(database_ids)
-    check_kinds("ids", set(asking), set(held))
+    check_kinds("ids", asking, held)
     rows_of: defaultdict[object, list[int]] = defaultdict(list)
-    asked = set(asking)
-    for row, name in enumerate(held):
-        if name in asked:
-            rows_of[name].append(row)
+    for row in np.flatnonzero(np.fromiter(map(set(asking).__contains__, held), bool, len(held))).tolist():
+        rows_of[held[row]].append(row)
     own = np.full((len(asking), max(map(len, rows_of.values()), default=1)), -1, np.int64)
     for query, name in enumerate(asking):
         if name in rows_of:
@@ -65,12 +64,11 @@ def read_ids(given: Given) -> list[Name]:
         if values.ndim != 1:
             raise UserError(f"The {given.what} have shape {values.shape}. Give one id per item.")
         check_exact(given.what, values)
-        texts = values.dtype.kind == "U"
         values = values.tolist()
-        if texts and all(map(str.isascii, values)):  # many ids, which need no other check
-            values = [text.strip() for text in values]
-            if MISSING_TEXTS.isdisjoint(values):
-                return list(values)
+    if set(map(type, values)) == {str}:  # many ids, most of which are in the form in which names are compared
+        text = " ".join(values)
+        if text.isascii() and ".0" not in text and text.split() == values and MISSING_TEXTS.isdisjoint(values):
+            return list(values)
     if any(is_missing(value) for value in values):
         raise UserError(f"The {given.what} hold a missing value. Give every item an id, or leave ids out.")
     return [name_of(given.what, value) for value in values]

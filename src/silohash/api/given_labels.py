@@ -15,6 +15,7 @@ of equal length are a table. Both sides have the same form.
 
 from __future__ import annotations
 
+import re
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
@@ -38,6 +39,9 @@ MARKERS = frozenset(2**bits - 1 for bits in (8, 16, 31, 32, 63, 64))
 
 NUMERIC_TEXTS = frozenset({"0", "1", "-1", "0.0", "1.0", "-1.0", "True", "False", "true", "false"})
 
+_LIST = re.compile(r"""\[\s*(['"\d-].*)?\]|[({]\s*['"].*[)}]""", re.DOTALL)
+_SEPARATOR = re.compile(r"\s*[|,;]\s*")
+
 
 class _Named(NamedTuple):
     """The names of all items: the number of items, and for each name the row of its item."""
@@ -59,7 +63,11 @@ def multi_hot(queries: Given, database: Given) -> tuple[MultiHot, MultiHot]:
     if tables[0] is not None and tables[1] is not None:
         widths = tables[0].shape[1], tables[1].shape[1]
         if widths == (1, 1):
-            _check_numbers(tables[0], tables[1])
+            if not any((side > 1).any() for side in tables if side is not None):
+                raise UserError(
+                    "Labels of shape (items, 1) with values up to 1 are class numbers or a table of one class. "
+                    "Give labels[:, 0] for class numbers, or one set of names per item."
+                )
         elif widths[0] != widths[1]:
             raise UserError(
                 f"The queries have {widths[0]} classes and the database has {widths[1]}. Use the same in both. {FORMS}"
@@ -94,19 +102,6 @@ def _table_of_rows(rows: list[Any]) -> Table | None:
     except ValueError:  # rows of lists
         return None
     return values if values.ndim == 2 and values.shape[1] and values.dtype.kind in NUMBERS else None
-
-
-def _check_numbers(first: Table, second: Table) -> None:
-    """Check that single columns hold class numbers and not one class of a multi-hot table.
-
-    Raises:
-        UserError: if they could be either.
-    """
-    if not any((side > 1).any() for side in (first, second)):
-        raise UserError(
-            "Labels of shape (items, 1) with values up to 1 are class numbers or a table of one class. "
-            "Give labels[:, 0] for class numbers, or one set of names per item."
-        )
 
 
 def _has(values: Table, what: str) -> MultiHot:
@@ -146,20 +141,22 @@ def _named(labels: Given, rows: Table | None) -> _Named:
             return _Named(len(values), np.arange(len(values)), values.reshape(-1).tolist())
         check_exact(labels.what, values)
         values = values.tolist()
-    names = [_names_of_item(item, labels.what) for item in values]
+    widths = {len(item) if isinstance(item, list | tuple | np.ndarray) else 0 for item in values}
+    names = [_names_of_item(item, labels.what, of_one_length=len(widths) == 1 < len(values)) for item in values]
     held = np.repeat(np.arange(len(names)), list(map(len, names)))
     return _Named(len(names), held, list(chain.from_iterable(names)))
 
 
-def _names_of_item(item: Any, what: str) -> list[Name]:  # noqa: ANN401  one label or several, of any type
+def _names_of_item(item: Any, what: str, *, of_one_length: bool) -> list[Name]:  # noqa: ANN401  one label or several
     """Return an item's labels.
 
     Raises:
         UserError: if it is not a label or a list of different labels, or a class number is below 0.
     """
-    parts = list(item) if isinstance(item, list | tuple | set | frozenset | np.ndarray) else [item]
+    several = isinstance(item, list | tuple | set | frozenset | np.ndarray)
+    parts = list(item) if several else [item]
     names = [name_of(what, part) for part in parts if not is_missing(part)]
-    if len(parts) > 1 and not isinstance(item, set | frozenset) and _is_like_a_row(parts, names):
+    if len(parts) > 1 and not isinstance(item, set | frozenset) and _is_like_a_row(parts, names, of_one_length):
         raise UserError(
             f"The {what} have the list {visible(repr(item))[:100]}, which is neither different labels nor a row of numbers. "
             f"{FORMS}"
@@ -169,23 +166,33 @@ def _names_of_item(item: Any, what: str) -> list[Name]:  # noqa: ANN401  one lab
     return names
 
 
-def _is_like_a_row(parts: list[Any], names: list[Name]) -> bool:
-    """Return whether a list holds repeated or missing numbers, or 0 and 1 as texts."""
-    incomplete = len(set(names)) < len(parts)
-    numbers = any(isinstance(name, int) for name in names)
-    return (incomplete and numbers) or (bool(names) and NUMERIC_TEXTS.issuperset(names))
+def _is_like_a_row(parts: list[Any], names: list[Name], of_one_length: bool) -> bool:
+    """Return whether a list holds repeated or missing numbers, 0 and 1 as texts, or repeated texts like every column."""
+    different = len(set(names))
+    if any(isinstance(name, int) for name in names):
+        return different < len(parts)
+    return (of_one_length and different < len(names)) or (bool(names) and NUMERIC_TEXTS.issuperset(names))
 
 
 def _joined(queries: _Named, database: _Named) -> tuple[MultiHot, MultiHot]:
     """Return names as tables over the classes that occur on both sides.
 
     Raises:
-        UserError: if some names are texts and others numbers, or a number is likely to mark a missing class.
+        UserError: if some names are texts and others numbers, a text is likely to hold several names, or a number to mark
+            a missing class.
     """
     asked, held = set(queries.names), set(database.names)
-    check_kinds("labels", asked, held)
-    highest = max((name for name in asked | held if isinstance(name, int)), default=0)
-    if highest in MARKERS and highest - 1 not in asked | held:
+    every = asked | held
+    check_kinds("labels", every)
+    for name in every:
+        if isinstance(name, str) and (
+            _LIST.fullmatch(name) or (_SEPARATOR.search(name) and every.issuperset(_SEPARATOR.split(name)))
+        ):
+            raise UserError(
+                f'The label "{visible(name)[:100]}" is a list in a text. Give a list or set of texts per item.'
+            )
+    highest = max((name for name in every if isinstance(name, int)), default=0)
+    if highest in MARKERS and highest - 1 not in every:
         raise UserError(
             f"The highest class number is {highest}, and {highest - 1} does not occur. If it marks items without a class, "
             "give None in its place; otherwise give names."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,8 +16,8 @@ from silohash.base.visible import visible
 Name: TypeAlias = str | int
 
 MISSING_TYPES = frozenset({"NoneType", "NAType", "NaTType", "Null"})
-MISSING_TEXTS = frozenset({"", "nan", "NaN", "None", "<NA>", "NaT", "null"})
-"""Texts that NumPy and pandas make of missing values."""
+MISSING_TEXTS = frozenset({"", "nan", "NaN", "None", "<NA>", "NaT", "null", "NULL", "N/A", "n/a"})
+"""Texts that stand for missing values in what NumPy, pandas, databases and spreadsheets write."""
 
 
 def is_missing(value: object) -> bool:
@@ -64,15 +66,16 @@ def check_exact(what: str, values: npt.NDArray[Any]) -> None:
             )
 
 
-def check_kinds(what: str, *names: set[Name]) -> None:
+def check_kinds(what: str, *names: Iterable[Name]) -> None:
     """Check that all names are texts, or all are numbers, because the text "1" and the number 1 are different names.
 
     Raises:
         UserError: if there are both.
     """
-    every: set[Name] = set().union(*names)
-    text = next((name for name in every if isinstance(name, str)), None)
-    number = next((name for name in every if isinstance(name, int)), None)
+    if len(set(map(type, chain.from_iterable(names)))) < 2:
+        return
+    text = next((name for name in chain.from_iterable(names) if isinstance(name, str)), None)
+    number = next((name for name in chain.from_iterable(names) if isinstance(name, int)), None)
     if text is not None and number is not None:
         raise UserError(
             f'The {what} are both texts, such as "{visible(text)}", and numbers, such as {number}. '

@@ -6,7 +6,7 @@ None of these libraries but NumPy is imported: an object of a library exists onl
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, KeysView, Sequence, ValuesView
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -77,16 +77,19 @@ def given(what: str, value: Any) -> Given:  # noqa: ANN401  an object of any lib
 def _plain(value: Any) -> Values:  # noqa: ANN401  an object of any library
     """Return the values in an array or a list. The texts of errors go on from "The codes"."""
     array = _converted(value)
-    if isinstance(array, list | tuple):
-        return [_element(part) for part in array]
     if array is None:
-        if not isinstance(value, Sequence) or isinstance(value, str | bytes | bytearray | memoryview):
-            raise UserError(f"are of type {type(value).__name__}. Give a NumPy array or a list with one row per item.")
-        return [_element(part) for part in value]
-    if array.ndim == 0 or array.dtype.names is not None:
-        kind = "a single value" if array.ndim == 0 else f"an array with the fields {', '.join(array.dtype.names or ())}"
-        raise UserError(f"are {kind}. Give a NumPy array or a list with one row per item.")
-    return [_element(part) for part in array.tolist()] if array.dtype.kind in "OT" else array
+        raise UserError(f"are of type {type(value).__name__}. Give a NumPy array or a list with one row per item.")
+    if isinstance(array, np.ndarray):
+        if array.ndim == 0 or array.dtype.names is not None:
+            kind = (
+                "a single value"
+                if array.ndim == 0
+                else f"an array with the fields {', '.join(array.dtype.names or ())}"
+            )
+            raise UserError(f"are {kind}. Give a NumPy array or a list with one row per item.")
+        if array.dtype.kind not in "OT":
+            return array
+    return [_element(part) for part in (array.tolist() if isinstance(array, np.ndarray) else array)]
 
 
 def _element(part: Any) -> Any:  # noqa: ANN401  an element of a list
@@ -94,7 +97,7 @@ def _element(part: Any) -> Any:  # noqa: ANN401  an element of a list
     if part is None or isinstance(part, str | int | float | list | tuple | set | frozenset):
         return part
     array = _converted(part)
-    if array is None or isinstance(array, list):
+    if not isinstance(array, np.ndarray):
         return part if array is None else array
     if array.ndim == 0 and array.dtype.kind in "mM":
         return part
@@ -102,12 +105,11 @@ def _element(part: Any) -> Any:  # noqa: ANN401  an element of a list
 
 
 def _converted(value: Any) -> npt.NDArray[Any] | list[Any] | None:  # noqa: ANN401  an object of any library
-    """Return the array in an object of a library, a list as it is, and None for an object that does not hold an array."""
-    if isinstance(value, list):
-        return value
+    """Return a sequence as a list, the array in an object of a library, and None for any other object."""
+    if isinstance(value, Sequence | KeysView | ValuesView):
+        return None if isinstance(value, str | bytes | bytearray | memoryview) else list(value)
     for module, name, convert in _LIBRARIES:
-        kind = getattr(sys.modules.get(module), name, None)
-        if kind is not None and isinstance(value, kind):
+        if isinstance(value, getattr(sys.modules.get(module), name, ())):
             return convert(value)
     if hasattr(value, "to_pylist"):  # pyarrow
         return list(value.to_pylist())

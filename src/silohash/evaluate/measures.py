@@ -151,7 +151,7 @@ class Measure:
     Example:
         >>> str(Measure.parse("mAP@50[ties=index, denominator=retrieved]"))
         'mAP@50[denominator=retrieved,ties=index]'
-        >>> str(Measure.parse("map@all"))
+        >>> str(Measure.parse("map@ALL"))
         'mAP@all'
         >>> str(Measure.parse("R@1[by=pairs, ties=worst]"))
         'R@1[by=pairs,ties=worst]'
@@ -228,7 +228,7 @@ class Measure:
                 f'"{text}" is not a measure. Write one such as "mAP@all", "mAP@50[denominator=min,ties=index]" or "P@10".'
             )
         options = _parsed_options(text, match["options"] or "")
-        where = _where(text, match["cutoff"] or "all")
+        where = _where(text, (match["cutoff"] or "all").lower())
         values: dict[str, Any] = {"name": _name(match["name"]), **where, **options}
         measure = Measure(**values)
         for option in options:

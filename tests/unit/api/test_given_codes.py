@@ -58,21 +58,40 @@ def test_only_ones_are_set_bits_in_every_form():
         assert read(ones, other)[0] == [[1] * 12]
 
 
+@pytest.mark.parametrize("row", [np.full(12, 1.5), np.full(12, -0.2), np.where(BITS[0], 2.0, -3.0)])
+def test_a_single_item_among_outputs_is_an_output(row):
+    expected = [np.where(row >= 0, 1, -1).tolist()]
+    assert read([row], OUTPUTS) == read(OUTPUTS, [row])[::-1] == (expected, SIGNS.tolist())
+
+
 def test_a_side_without_items_has_any_form():
     assert read(np.empty((0, 12)), BITS) == ([], SIGNS.tolist())
+    assert read(np.empty((0, 1), np.int64), np.array([[-1]]), 64) == ([], [[1] * 64])
 
 
 @pytest.mark.parametrize("order", ["big", "little"])
 def test_packed_bytes_give_the_distances_of_their_bits(order):
     for width in (12, 8):
         packed = np.packbits(BITS[:, :width], axis=1, bitorder=order)
-        for form in (packed, packed.astype(np.int64), packed.tolist()):
+        for form in (packed, packed.astype(np.int64), packed.tolist(), packed.view(np.int8), list(map(bytes, packed))):
             first, second, length = packed_codes(given("q", form), given("d", packed), width)
             apart = np.bitwise_count(first[:, None] ^ second).sum(2)
             assert (apart == (BITS[:, None, :width] != BITS[:, :width]).sum(2)).all()
             assert length == width
     if order == "big":
         assert read(packed, packed, 8)[0] == SIGNS[:, :8].tolist()
+
+
+@pytest.mark.parametrize("kind", ["u2", ">u2", "i4", "u8"])
+def test_words_give_the_distances_of_their_bits(kind):
+    bits = np.random.default_rng(0).random((9, 64)) < 0.5
+    bits[0, :16] = True
+    packed = np.packbits(bits, axis=1)
+    first, second, _ = packed_codes(*(given(what, packed.view(kind)) for what in "qd"), 64)
+    assert (np.bitwise_count(first[:, None] ^ second).sum(2) == (bits[:, None] != bits).sum(2)).all()
+    for other in (packed, packed.view(np.dtype(kind).newbyteorder())):
+        with pytest.raises(UserError, match="bits is 64"):
+            read(packed.view(kind), other, 64)
 
 
 @pytest.mark.parametrize(
@@ -83,6 +102,14 @@ def test_packed_bytes_give_the_distances_of_their_bits(order):
         (np.where(BITS, -0.1, -1.5), OUTPUTS, None, "none of them above 0"),
         (np.where(BITS, 0.0, -1.0), OUTPUTS, None, "none of them above 0"),
         (np.where(BITS, 2.0, -3.0), OUTPUTS, None, "all of them whole"),
+        (np.full((1, 12), 0.7), OUTPUTS, None, "none of them below 0 .*sigmoid"),
+        (np.full((1, 12), 1.5), SIGNS, None, "none of them below 0"),
+        (np.full((1, 12), -0.1), np.full((1, 12), -0.2), None, "none of them above 0"),
+        (np.full((1, 12), 3), OUTPUTS, None, "from 3 to 3, which are neither"),
+        (np.zeros((2, 8), int), np.zeros((2, 1), int), 64, "bits is 64"),
+        (np.zeros((2, 0), np.int8), np.zeros((2, 0), np.int8), 64, "bits is 64"),
+        (np.packbits(BITS, axis=1).view(np.uint16), np.packbits(BITS, axis=1).view(np.uint16), 12, "bits is 12"),
+        ([b"ab", b"c"], [b"ab", b"cd"], 16, "differ in length"),
         (np.packbits(BITS, axis=1), np.packbits(BITS, axis=1), None, "packed bytes and their number of bits"),
         (np.where(BITS, 255, 0), BITS, None, "from 0 to 255, which are neither"),
         (SIGNS * BITS[::-1], SIGNS, None, "from -1 to 1, which are neither"),

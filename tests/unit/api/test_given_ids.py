@@ -50,6 +50,8 @@ def test_ids_in_every_form():
     pandas = pytest.importorskip("pandas")
     for texts in (["a", "b "], ("a", "b"), np.array(["a", "b"]), np.array([["a"], [" b"]]), pandas.Series(["a", "b"])):
         assert read_ids(given("ids", texts)) == ["a", "b"]
+    for texts in (["a  b", "2.0", "c"], np.array(["a b ", "2", "c"]), np.array(["a b", "2.00", "\u200bc"])):
+        assert read_ids(given("ids", texts)) == ["a b", "2", "c"]
     for numbers in ([1, 2], np.array([1, 2], np.uint8), np.array([1.0, 2.0]), pandas.Index([1, 2]), range(1, 3)):
         assert read_ids(given("ids", numbers)) == [1, 2]
     assert read_ids(given("ids", np.array(["e\u0301", "nana"]))) == ["\u00e9", "nana"]

@@ -37,6 +37,9 @@ NUMBERS = [[0, 2], []], [[1, 2], [0], {2}]
         ([np.array(["a", "c"], object), None], [("c", "b"), np.array(["a"]), "c"]),
         ([["cafe\u0301", "x"], []], [["y", "x"], "caf\u00e9", "x "]),
         ([[5, 700], []], [[6, 700], [5], [700]]),
+        ([{"a": 1, "c": 1}.keys(), {}.keys()], {1: ["b", "c", "c"], 2: ["a"], 3: {"c"}}.values()),
+        ([["a|b", "c"], []], [["d", "c"], ["a|b"], ["c"]]),
+        (np.array([["a", "c"], [None, None]]), [["c", "b"], ["a"], ["c"]]),
     ],
 )
 def test_every_form_gives_the_same_shared_labels(queries, database):
@@ -60,6 +63,11 @@ def test_one_label_per_item():
         assert shared(*map(form, numbers)) == expected
     assert shared(numbers[0][:, None], numbers[1]) == expected
     assert shared(numbers[0], numbers[1].tolist()) == expected
+
+
+def test_punctuation_in_names_is_part_of_them():
+    names = ["tench, Tinca tinca", "[sic]", "(1) cat", "R&B; soul", "{x}", "a|b"]
+    assert shared(names, names) == np.eye(6).tolist()
 
 
 def test_a_missing_label_is_shared_with_no_item():
@@ -123,6 +131,15 @@ def test_memory_is_needed_only_for_classes_that_both_sides_have():
         (["a", "nan"], ["a"], "hold 'nan'"),
         ([True, False], [True], "of type bool"),
         ([[3, 5], [2, 7]], [[3, 4], [5, 6]], "a table with 3 in row 0"),
+        (
+            np.where(FIRST, "y", "n"),
+            np.where(SECOND, "y", "n").tolist(),
+            "neither different labels nor a row of numbers",
+        ),
+        (["['a', 'c']", "[]"], ["['b', 'c']", "['a']", "['c']"], r"is a list in a text. Give a list or set"),
+        (['["a", "c"]'], ["[1, 2]", "{'a'}", "('b', 'c')"], "is a list in a text"),
+        (["a|c", "a"], ["b; c", "c", "b"], "is a list in a text"),
+        (["b, a", "b"], ["c", "a", "b"], '"b, a" is a list in a text'),
     ],
 )
 def test_what_is_ambiguous_is_refused(queries, database, says):

@@ -23,7 +23,9 @@ def test_names_are_texts_or_whole_numbers():
     assert name_of("labels", "2") == name_of("labels", "2.0") == "2"
 
 
-@pytest.mark.parametrize("value", [0.5, np.inf, True, np.True_, b"cat", 1j, (1,), "", "  ", "nan", "None", "<NA>"])
+@pytest.mark.parametrize(
+    "value", [0.5, np.inf, True, np.True_, b"cat", 1j, (1,), "", "  ", "nan", "None", "<NA>", "NULL", "N/A"]
+)
 def test_other_names_are_refused(value):
     with pytest.raises(UserError, match=r"The labels hold .* Give a text or a whole number"):
         name_of("labels", value)

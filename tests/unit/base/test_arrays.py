@@ -35,6 +35,8 @@ def test_elements_of_lists_become_plain_values():
     values = [torch.tensor(3), np.int8(4), pandas.Series(["a", "b"]), {"c"}, None, pandas.NA, np.float32(0.5)]
     assert given("labels", values).values == [3, 4, ["a", "b"], {"c"}, None, pandas.NA, 0.5]
     assert given("labels", range(2)).values == [0, 1]
+    assert given("labels", {"a": "b"}.keys()).values == given("labels", {1: "a"}.values()).values == ["a"]
+    assert given("labels", [{"a": 1}.keys(), range(2)]).values == [["a"], [0, 1]]
     assert given("labels", np.array(["a", None], object)).values == ["a", None]
 
 
