@@ -95,6 +95,9 @@ OTHERS = {
 }
 """The patterns with which files of other kinds begin."""
 
+BITS, PLANES = 258, 284
+"""Tags of TIFF files."""
+
 _ADAPTING = threading.RLock()
 """Held while variables of Pillow's modules are replaced."""
 
@@ -217,6 +220,8 @@ def adapted_pillow(limit: int | None = None) -> Iterator[None]:
 def load(opened: Image.Image) -> None:
     """Decode the pixels of an opened picture. Only one that Pillow would warn of has to wait for others."""
     if isinstance(opened, TiffImagePlugin.TiffImageFile):
+        if opened.tag_v2.get(PLANES) == 2 and opened.tag_v2.get(BITS, ()) in {(8, 8), (16, 16)}:
+            raise ValueError("it is a TIFF file whose gray and opacity are stored in separate planes")
         opened.tile = [tile._replace(args=_native(tile)) for tile in opened.tile]
     usual = DEFAULT_MAX_PIXELS // 2
     if opened.width * opened.height <= min(usual, Image.MAX_IMAGE_PIXELS or usual):
@@ -245,6 +250,8 @@ def _register_heic() -> None:
 
 def _other(content: bytes) -> str:
     """Return why a file that is not of a known format cannot be read."""
+    if not content:
+        return "it is empty"
     kind = next(
         (name for name, start in OTHERS.items() if re.match(start, content[:2048], re.DOTALL | re.IGNORECASE)), ""
     )
