@@ -132,18 +132,16 @@ def deep(opened: Image.Image, content: bytes = b"") -> Deep | None:
         ValueError: if Pillow cannot decode samples of its kind.
     """
     tags = getattr(opened, "tag_v2", {})
-    sample = _first(tags.get(SAMPLE_FORMAT)) or 1
+    sample, white_is_zero = _first(tags.get(SAMPLE_FORMAT)) or 1, _first(tags.get(PHOTOMETRIC)) == 0
     if opened.mode == "L" and sample == 2:
-        values = np.asarray(opened).view(np.int8)
+        values: Samples = np.asarray(opened).view(np.int8)
+    elif opened.mode == "L" and NODATA in tags:
+        values = np.asarray(opened) ^ np.uint8(255 * white_is_zero)  # Pillow has inverted 8 bits
     elif opened.mode in {"I", "F"} or opened.mode.startswith("I;16"):
         values = _typed(np.asarray(opened), int(sample), int(_first(tags.get(BITS)) or 0))
     else:
         return _deep_color(opened, content)
-    opacity = None
-    absent = _absent(opened, tags, values)
-    if absent is not None:
-        opacity = np.where(absent, 0, 255).astype(np.uint8)
-    return Deep(values, opacity, _declared(opened, content, values), _first(tags.get(PHOTOMETRIC)) == 0)
+    return Deep(values, _presence(opened, values), _declared(opened, content, values), white_is_zero)
 
 
 def _typed(values: Samples, sample: int, bits: int) -> Samples:
@@ -154,15 +152,16 @@ def _typed(values: Samples, sample: int, bits: int) -> Samples:
     return values.view(np.float16) if sample == 3 and bits == 16 else values
 
 
-def _absent(opened: Image.Image, tags: Any, values: Samples) -> npt.NDArray[np.bool_] | None:  # noqa: ANN401  a mapping
-    """Return where a gray picture has no data: its transparent gray, or the value that GDAL declares."""
-    clear = opened.info.get("transparency")
+def _presence(opened: Image.Image, values: Samples) -> npt.NDArray[np.uint8] | None:
+    """Return the opacity of a picture with a transparent gray or color, or with the value that GDAL declares for no data."""
+    clear, tags = opened.info.get("transparency"), getattr(opened, "tag_v2", {})
     with suppress(TypeError, ValueError, OverflowError):
         if clear is None:
             clear = float(str(tags[NODATA]).strip("\0 ")) if NODATA in tags else None
         if clear is not None:
-            absent = np.isnan(values) if np.isnan(clear) else np.equal(values, clear)
-            return absent if absent.any() else None
+            absent = np.equal(values, clear) | (np.isnan(values) & np.isnan(clear))
+            absent = absent.all(axis=-1) if values.ndim == 3 else absent
+            return np.where(absent, 0, 255).astype(np.uint8) if absent.any() else None
     return None
 
 
@@ -172,6 +171,8 @@ def _declared(opened: Image.Image, content: bytes, values: Samples) -> Range | N
     low, high = float(_first(tags.get(SMIN)) or 0), _first(tags.get(SMAX))
     if high is not None and low < high and np.isfinite([low, high]).all():
         return low, float(high)
+    if values.dtype == np.uint8:
+        return 0.0, 255.0
     bits = _significant_bits(opened, content)
     if bits:
         return 0.0, _largest(bits, str(opened.format), values)
@@ -216,17 +217,18 @@ def _deep_color(opened: Image.Image, content: bytes) -> Deep | None:
     samples = _samples(opened, content)
     if samples is None:
         return None
-    values, opacity, clear = samples, None, opened.info.get("transparency")
-    if samples.shape[-1] in {2, 4} and opened.mode != "CMYK":
-        values = samples[..., :-1]
-    elif isinstance(clear, tuple):
-        absent = np.equal(values, np.array(clear, np.uint16)).all(axis=-1)
-        opacity = np.where(absent, 0, 255).astype(np.uint8)
+    values = samples[..., :-1] if samples.shape[-1] in {2, 4} and opened.mode != "CMYK" else samples
+    opacity = _presence(opened, values)
     values = np.ascontiguousarray(values[..., 0] if values.shape[-1] == 1 else values)
     inverted = values.ndim == 2 and _first(getattr(opened, "tag_v2", {}).get(PHOTOMETRIC)) == 0
     declared = _declared(opened, content, values)
     if values.size < samples.size:
-        opacity = _scaled(samples[..., -1], 0, _opaque(samples, declared))
+        opaque = _opaque(samples, declared)
+        opacity = _scaled(samples[..., -1], 0, opaque)
+        if _first(getattr(opened, "tag_v2", {}).get(EXTRA)) == 1:  # the values have been multiplied by the opacity
+            shares = np.maximum(samples[..., -1] / np.float32(opaque), 1 / LARGEST)
+            shares = shares if values.ndim == 2 else shares[..., None]
+            values = np.minimum(values / shares, LARGEST).astype(np.uint16)
     return Deep(values, opacity, declared, inverted)
 
 

@@ -255,4 +255,4 @@ def _other(content: bytes) -> str:
     kind = next(
         (name for name, start in OTHERS.items() if re.match(start, content[:2048], re.DOTALL | re.IGNORECASE)), ""
     )
-    return f"it is {kind}, not {NAMES}" if kind else "it is not a picture of a known format"
+    return f"it is {kind}, not {NAMES}" if kind else f"it is not a picture of a known format ({NAMES})"

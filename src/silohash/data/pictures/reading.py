@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFile, ImageOps, Jpeg2KImagePlugin, TiffImagePlugin
 
-from silohash.base.files import digest_arrays, digest_bytes, digest_json, read_npy
+from silohash.base.files import digest_arrays, digest_bytes, digest_json, read_bytes, read_npy
 from silohash.base.forms import reading
 from silohash.base.stamps import PICTURE_RULE, file_digests
 from silohash.base.types import Rows, UserError
-from silohash.data.pictures.deep import APPLIED_LATER, deep
+from silohash.data.pictures.deep import APPLIED_LATER, PNG_BITS, deep
 from silohash.data.pictures.formats import adapted_pillow, load, open_picture
 from silohash.data.pictures.profiles import PROFILE, jpeg2000_profile, to_srgb
 
@@ -35,6 +35,9 @@ PERCENTILES_USED = "no value range"
 
 SUBFILE_TYPE = 254
 """Tag of TIFF files whose lowest bit marks a page as a reduced form of another."""
+
+GRAY_STEPS = {2: 85, 4: 17}
+"""Steps between the grays of a PNG file by its bits per sample. Pillow applies them to the pixels only."""
 
 LOCAL_HEADER = "<26xHH"
 """Header of a file in a zip archive. Its last two numbers are the lengths of the name and the extra field that follow."""
@@ -140,6 +143,10 @@ def to_rgb(opened: Image.Image, content: bytes = b"", *, notes: list[str] | None
             notes.append(PERCENTILES_USED)
     with suppress(Exception):  # damaged EXIF data must not cost the whole picture
         picture = ImageOps.exif_transpose(picture)
+    if picture.mode == "La":
+        picture = picture.convert("LA")
+    if opened.format == "PNG" and picture.mode == "L" and isinstance(clear := picture.info.get("transparency"), int):
+        picture.info["transparency"] = clear * GRAY_STEPS.get(content[PNG_BITS] if content else 8, 1)
     if opened.format == "JPEG2000" and (profile := jpeg2000_profile(content)):
         picture.info[PROFILE] = profile
     colors = to_srgb(picture)
@@ -266,7 +273,7 @@ class PictureFiles(PictureContents):
         if not self.names[row]:
             raise UserError(f"Item {row} of {self.folder} has no picture. Select items that have one.")
         try:
-            return (self.folder / self.names[row]).read_bytes()
+            return read_bytes(self.folder / self.names[row])
         except OSError as error:
             raise self._unreadable(row, error) from error
 
