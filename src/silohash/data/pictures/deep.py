@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFile, TiffImagePlugin
 
-from silohash.data.pictures.formats import BITS, PLANES, adapted_pillow, load, open_picture
+from silohash.data.pictures.formats import BITS, EXTRA, PLANES, adapted_pillow, load, open_picture
 from silohash.data.pictures.profiles import PROFILE
 
 Samples: TypeAlias = npt.NDArray[Any]
@@ -39,7 +39,7 @@ CEILINGS = (255, 1_023, 4_095, 16_383, LARGEST, 2**24 - 1, 2**32 - 1)
 BLOCK_SAMPLES = 1 << 20
 """Number of samples that are converted at a time, so that a large picture does not take many times its memory."""
 
-SAMPLE_FORMAT, SMIN, SMAX, PHOTOMETRIC, SAMPLES, NODATA, EXTRA = 339, 340, 341, 262, 277, 42113, 338
+SAMPLE_FORMAT, SMIN, SMAX, PHOTOMETRIC, SAMPLES, NODATA = 339, 340, 341, 262, 277, 42113
 """Tags of TIFF files."""
 
 AS_IN_GRAY, PER_PLANE = {256, 257, 259, 266, 278, 317, 322, 323}, {273, 279, 324, 325}

@@ -95,7 +95,7 @@ OTHERS = {
 }
 """The patterns with which files of other kinds begin."""
 
-BITS, PLANES = 258, 284
+BITS, PLANES, EXTRA = 258, 284, 338
 """Tags of TIFF files."""
 
 _ADAPTING = threading.RLock()
@@ -126,6 +126,8 @@ _TIFF_KINDS = {
     for extra in (0, 1, 2)
 }
 """The kinds of gray TIFF files that `silohash.data.pictures.deep` can read. Pillow knows only some of them."""
+
+_OPEN_INFO = _TIFF_KINDS | TiffImagePlugin.OPEN_INFO
 
 
 class TooManyPixelsError(ValueError):
@@ -210,7 +212,7 @@ def adapted_pillow(limit: int | None = None) -> Iterator[None]:
         warnings.simplefilter("ignore")  # what matters is raised as an error
         before = Image.MAX_IMAGE_PIXELS, TiffImagePlugin.OPEN_INFO
         Image.MAX_IMAGE_PIXELS = None if limit is None else limit // 2  # it only warns up to twice its limit
-        TiffImagePlugin.OPEN_INFO = _TIFF_KINDS | before[1]
+        TiffImagePlugin.OPEN_INFO = _OPEN_INFO
         try:
             yield
         finally:
@@ -220,8 +222,9 @@ def adapted_pillow(limit: int | None = None) -> Iterator[None]:
 def load(opened: Image.Image) -> None:
     """Decode the pixels of an opened picture. Only one that Pillow would warn of has to wait for others."""
     if isinstance(opened, TiffImagePlugin.TiffImageFile):
-        if opened.tag_v2.get(PLANES) == 2 and opened.tag_v2.get(BITS, ()) in {(8, 8), (16, 16)}:
-            raise ValueError("it is a TIFF file whose gray and opacity are stored in separate planes")
+        tags = opened.tag_v2
+        if tags.get(PLANES) == 2 and (tags.get(BITS) in {(8, 8), (16, 16)} or tags.get(EXTRA, (0,))[0] == 1):
+            raise ValueError("it is a TIFF file whose opacity is stored in a plane of its own; save it without planes")
         opened.tile = [tile._replace(args=_native(tile)) for tile in opened.tile]
     usual = DEFAULT_MAX_PIXELS // 2
     if opened.width * opened.height <= min(usual, Image.MAX_IMAGE_PIXELS or usual):

@@ -33,6 +33,9 @@ RULE = "silohash rule"
 PERCENTILES_USED = "no value range"
 """A note on a picture whose range of values was taken from its own percentiles."""
 
+ORIENTATION = 0x0112
+"""Tag of EXIF data."""
+
 SUBFILE_TYPE = 254
 """Tag of TIFF files whose lowest bit marks a page as a reduced form of another."""
 
@@ -142,7 +145,8 @@ def to_rgb(opened: Image.Image, content: bytes = b"", *, notes: list[str] | None
         if found.declared is None and notes is not None:
             notes.append(PERCENTILES_USED)
     with suppress(Exception):  # damaged EXIF data must not cost the whole picture
-        picture = ImageOps.exif_transpose(picture)
+        if picture.getexif().get(ORIENTATION, 1) != 1:  # exif_transpose would copy a picture that is upright
+            picture = ImageOps.exif_transpose(picture)
     if picture.mode == "La":
         picture = picture.convert("LA")
     if opened.format == "PNG" and picture.mode == "L" and isinstance(clear := picture.info.get("transparency"), int):
