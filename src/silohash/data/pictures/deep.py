@@ -234,17 +234,17 @@ def _deep_color(opened: Image.Image, content: bytes) -> Deep | None:
 
 def _opaque(samples: Samples, declared: Range | None) -> float:
     """Return the opacity that hides what is below. It has as many bits as the colors if it does not need more."""
-    most = declared[1] if declared else ceiling(float(samples[..., :-1].max()), fractions=False)
+    most = max(1.0, declared[1]) if declared else ceiling(float(samples[..., :-1].max()), fractions=False)
     return most if samples[..., -1].max() <= most else LARGEST
 
 
 def _samples(opened: Image.Image, content: bytes) -> Samples | None:
     """Return all samples of 16 bits of a PNG or TIFF file, ``(height, width, n)``; None if it has 8 bits per sample."""
-    tiff = opened.format == "TIFF" and _first(getattr(opened, "tag_v2", {}).get(BITS)) == 16
-    if not content or not (tiff or (opened.format == "PNG" and content[PNG_BITS] == 16)):
+    tags: Any = getattr(opened, "tag_v2", {})
+    if not content or (content[PNG_BITS] if opened.format == "PNG" else _first(tags.get(BITS))) != 16:
         return None
-    if isinstance(opened, TiffImagePlugin.TiffImageFile) and opened.tag_v2.get(PLANES) == 2:
-        return np.stack([_plane(opened, content, number) for number in range(len(opened.getbands()))], axis=-1)
+    if tags.get(PLANES) == 2:
+        return np.stack([_plane(tags, content, number) for number in range(len(opened.getbands()))], axis=-1)
     page = opened.tell()
     samples = _gray_and_opacity(content, page) if opened.mode == "RGBA" else None
     if samples is not None:
@@ -294,12 +294,11 @@ def _bytes_of(content: bytes, page: int, *, last: bool) -> npt.NDArray[np.uint8]
     return np.asarray(opened)
 
 
-def _plane(opened: TiffImagePlugin.TiffImageFile, content: bytes, number: int) -> Samples:
+def _plane(tags: TiffImagePlugin.ImageFileDirectory_v2, content: bytes, number: int) -> Samples:
     """Return the samples of one of the planes of a TIFF file, which is read as a gray file, ``(height, width)``.
 
     Pillow keeps only the first byte of each sample of separate planes.
     """
-    tags = opened.tag_v2
     gray: dict[int, tuple[int, ...]] = {BITS: (16,), PHOTOMETRIC: (1,), SAMPLES: (1,)}
     for tag in tags.keys() & AS_IN_GRAY:
         gray[tag] = (tags[tag],)

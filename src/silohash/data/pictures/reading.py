@@ -144,15 +144,8 @@ def to_rgb(opened: Image.Image, content: bytes = b"", *, notes: list[str] | None
         picture.info |= {name: value for name, value in opened.info.items() if name in APPLIED_LATER}
         if found.declared is None and notes is not None:
             notes.append(PERCENTILES_USED)
-    with suppress(Exception):  # damaged EXIF data must not cost the whole picture
-        if picture.getexif().get(ORIENTATION, 1) != 1:  # exif_transpose would copy a picture that is upright
-            picture = ImageOps.exif_transpose(picture)
-    if picture.mode == "La":
-        picture = picture.convert("LA")
-    if opened.format == "PNG" and picture.mode == "L" and isinstance(clear := picture.info.get("transparency"), int):
-        picture.info["transparency"] = clear * GRAY_STEPS.get(content[PNG_BITS] if content else 8, 1)
-    if opened.format == "JPEG2000" and (profile := jpeg2000_profile(content)):
-        picture.info[PROFILE] = profile
+    picture = _upright(picture)
+    _complete(picture, opened.format, content)
     colors = to_srgb(picture)
     depends |= colors is not picture
     if colors.has_transparency_data:
@@ -163,6 +156,23 @@ def to_rgb(opened: Image.Image, content: bytes = b"", *, notes: list[str] | None
     if depends:
         result.info[RULE] = PICTURE_RULE
     return result
+
+
+def _upright(picture: Image.Image) -> Image.Image:
+    """Return a picture turned as its EXIF data says, in a mode that Pillow can convert."""
+    with suppress(Exception):  # damaged EXIF data must not cost the whole picture
+        if picture.getexif().get(ORIENTATION, 1) != 1:  # exif_transpose would copy a picture that is upright
+            picture = ImageOps.exif_transpose(picture)
+    return picture.convert("LA") if picture.mode == "La" else picture
+
+
+def _complete(picture: Image.Image, form: str | None, content: bytes) -> None:
+    """Add to a picture what Pillow does not read from its file, and correct what it reads wrongly."""
+    clear = picture.info.get("transparency")
+    if form == "PNG" and picture.mode == "L" and content and isinstance(clear, int):
+        picture.info["transparency"] = clear * GRAY_STEPS.get(content[PNG_BITS], 1)
+    if form == "JPEG2000" and (profile := jpeg2000_profile(content)):
+        picture.info[PROFILE] = profile
 
 
 class PictureContents(ABC):
