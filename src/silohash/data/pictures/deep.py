@@ -184,8 +184,11 @@ def _largest(bits: int, form: str, values: Samples) -> float:
     most = (1 << bits) - 1
     if form == "JPEG2000":
         return float(most << 16 - bits)  # Pillow moves the bits to the top
-    below = values.dtype.kind == "u" and values.max() <= most and (values & (LARGEST >> bits)).any()
-    return float(most if form == "TIFF" or below else LARGEST)  # in PNG they belong at the top, but often are not
+    if form == "TIFF":
+        return float(most)
+    below = values[values <= most]  # in PNG the bits belong at the top, but often are not: then the lower ones are used
+    usual = np.percentile(values, PERCENTILES[1], method="higher") <= most
+    return float(most if usual and (below & (LARGEST >> bits)).any() else LARGEST)
 
 
 def _significant_bits(opened: Image.Image, content: bytes) -> int:

@@ -142,6 +142,13 @@ def test_bits_that_are_declared_are_used() -> None:
     half = RAMP // 32  # up to 2,047 of 4,095
     assert close(gray(png(half, (b"sBIT", b"\x0c"))), EXPECTED / 2, 1)
     assert close(gray(png(RAMP // 2 // 16 * 16, (b"sBIT", b"\x0c"))), EXPECTED / 2, 1)
+    dark, outlier = RAMP // 64 * 16, half.copy()
+    outlier[0, :5] = 4096, 65_535, 5000, 40_000, 16
+    assert close(gray(png(outlier, (b"sBIT", b"\x0c")))[1:], EXPECTED[1:] / 2, 1), "outliers do not change the others"
+    assert gray(png(dark // 16, (b"sBIT", b"\x0c")))[1:].max() == 64
+    dark[:] = dark // 16 // 8 * 16
+    dark[0, :5] = 65_535
+    assert gray(png(dark, (b"sBIT", b"\x0c")))[1:].max() == 8, "stars do not change a dark sky"
     assert gray(png(half, (b"sBIT", b"\x10"))).max() == 8, "all 16 bits count, so it is a dark picture"
     assert notes_of(png(half, (b"sBIT", b"\x0c"))) == []
 
