@@ -180,6 +180,17 @@ def write_json(path: Path, content: Any, *, private: bool = False) -> None:  # n
     write_bytes(path, f"{json.dumps(content, indent=1, sort_keys=True)}\n".encode(), private=private)
 
 
+def read_bytes(path: Path) -> bytes:
+    """Return the content of a file that a user names. A pipe or a device, which may never end, is not read.
+
+    Raises:
+        OSError: if it is not a regular file, or cannot be read.
+    """
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return path.read_bytes()
+
+
 def read_json(path: Path, form: type[T], *, remedy: str = AGAIN, missing: str = INTERRUPTED) -> T:
     """Read a JSON file that has a form.
 

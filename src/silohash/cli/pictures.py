@@ -80,10 +80,11 @@ def _kitty_chunks(content: str) -> Iterator[str]:
 def picture_of(hit: Hit) -> Image.Image | None:
     """Return the picture of a hit: its file on this machine, otherwise its preview; None if neither can be decoded."""
     if hit.path is not None:
+        from silohash.base.files import read_bytes
         from silohash.data.pictures.reading import decode
 
         try:
-            return decode(hit.path.read_bytes(), at_least_pixels=SHOWN_PIXELS)
+            return decode(read_bytes(hit.path), at_least_pixels=SHOWN_PIXELS)
         except (OSError, ValueError):
             pass
     try:

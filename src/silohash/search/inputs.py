@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.arrays import as_array, given
-from silohash.base.files import npy_in, read_npy
+from silohash.base.files import npy_in, read_bytes, read_npy
 from silohash.base.forms import MALFORMED, damaged, detail
 from silohash.base.types import MODALITIES, TARGETS, Modality, Target, UserError
 
@@ -118,11 +118,12 @@ def _read_image(image: ImageLike) -> Value:
     from silohash.data.pictures.reading import decode
 
     try:
-        return decode(Path(image).read_bytes())
+        return decode(read_bytes(Path(image)))
     except FileNotFoundError as error:
         raise UserError(f'The file "{image}" does not exist. Check its path.') from error
     except (OSError, ValueError) as error:
-        raise UserError(f'"{image}" cannot be read as an image ({error}). Give a PNG or JPEG file.') from error
+        reason = (error.strerror if isinstance(error, OSError) else "") or error
+        raise UserError(f'"{image}" cannot be read as an image ({reason}). Give a PNG or JPEG file.') from error
 
 
 def _from_pillow(image: object) -> Value:

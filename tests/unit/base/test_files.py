@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from silohash.base import files
+from silohash.base.files import read_bytes
 from silohash.base.forms import MALFORMED
 from silohash.base.types import Arrays, UserError
 
@@ -647,3 +648,14 @@ def test_a_folder_is_written_to_if_it_is_empty_or_has_a_mark(tmp_path: Path) -> 
     files.check_own_folder(tmp_path, "export.json", "other")
     with pytest.raises(UserError, match=r"may not be written \(Not a directory\)"):
         files.check_own_folder(tmp_path / "a.txt", "export.json")
+
+
+def test_only_regular_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"content")
+    (tmp_path / "link").symlink_to("a")
+    assert read_bytes(tmp_path / "link") == b"content"
+    for path in (Path("/dev/null"), tmp_path):
+        with pytest.raises(OSError, match="is not a regular file"):
+            read_bytes(path)
+    with pytest.raises(FileNotFoundError):
+        read_bytes(tmp_path / "nothing")

@@ -72,6 +72,7 @@ def test_files_that_are_refused(tmp_path):
     for given, says in (
         ({"image": tmp_path / "none.png"}, 'none.png" does not exist'),
         ({"image": broken}, "cannot be read as an image"),
+        ({"image": "/dev/null"}, r"cannot be read as an image \(it is not a regular file\)"),
         ({"vector": tmp_path / "none.npy"}, 'none.npy" does not exist'),
         ({"vector": broken}, r"broken\.png is damaged or has another format .*numpy\.save"),
     ):

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from silohash.base.files import digest_bytes, write_json
+from silohash.base.files import digest_bytes, read_bytes, write_json
 from silohash.base.stamps import PICTURES, read_table, table_path
 from silohash.base.types import UserError
 from silohash.data.links import Boundary
@@ -105,7 +105,7 @@ def _stamp(folder: Path, name: str, boundary: Boundary | None) -> tuple[str, lis
 def _verdict(path: Path) -> Verdict:
     notes: list[str] = []
     try:
-        content = path.read_bytes()
+        content = read_bytes(path)
         reduced = format_of(content) is not TIFF  # a reduced page would not show that the first one is damaged
         decode(content, at_least_pixels=DECODED_PIXELS if reduced else 0, notes=notes)
     except OSError as error:

@@ -9,6 +9,7 @@ in color, so that hues are kept. An unsigned picture of 16 bits that spreads ove
 
 from __future__ import annotations
 
+import struct
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFile, TiffImagePlugin
 
-from silohash.data.pictures.formats import adapted_pillow, load, open_picture
+from silohash.data.pictures.formats import BITS, EXTRA, PLANES, adapted_pillow, load, open_picture
 from silohash.data.pictures.profiles import PROFILE
 
 Samples: TypeAlias = npt.NDArray[Any]
@@ -38,8 +39,11 @@ CEILINGS = (255, 1_023, 4_095, 16_383, LARGEST, 2**24 - 1, 2**32 - 1)
 BLOCK_SAMPLES = 1 << 20
 """Number of samples that are converted at a time, so that a large picture does not take many times its memory."""
 
-SAMPLE_FORMAT, SMIN, SMAX, PHOTOMETRIC, BITS, NODATA, PLANES, EXTRA = 339, 340, 341, 262, 258, 42113, 284, 338
+SAMPLE_FORMAT, SMIN, SMAX, PHOTOMETRIC, SAMPLES, NODATA = 339, 340, 341, 262, 277, 42113
 """Tags of TIFF files."""
+
+AS_IN_GRAY, PER_PLANE = {256, 257, 259, 266, 278, 317, 322, 323}, {273, 279, 324, 325}
+"""Tags of TIFF files with separate planes that describe each of them, and that list the places of their parts."""
 
 PNG_BITS = 24
 """Place of the number of bits per sample in a PNG file."""
@@ -53,7 +57,7 @@ class Deep:
     """The samples of a picture and what its file declares of them.
 
     Attributes:
-        values: ``(height, width)`` or ``(height, width, 3)``, of any type of numbers.
+        values: ``(height, width)``, or ``(height, width, n)`` with 3 values of RGB or 4 of CMYK, of any type of numbers.
         opacity: ``(height, width)`` uint8; 0 where there is no data, None if the picture is opaque.
         declared: the values of black and white, or None if the file does not declare them.
         white_is_zero: whether low values are bright.
@@ -65,13 +69,15 @@ class Deep:
     white_is_zero: bool = False
 
     def shown(self) -> Image.Image:
-        """Return the picture with 8 bits per channel, in mode ``L``, ``LA``, ``RGB`` or ``RGBA``."""
+        """Return the picture with 8 bits per channel, in mode ``L``, ``LA``, ``RGB``, ``RGBA`` or ``CMYK``."""
         visible = self.values if self.opacity is None else self.values[self.opacity > 0]
         low, high = self.declared or window(visible, color=self.values.ndim == 3)
         pixels = _scaled(self.values, low, high)
         if self.white_is_zero:
             pixels = 255 - pixels
         picture = Image.fromarray(pixels)
+        if picture.mode == "RGBA":
+            picture = Image.frombytes("CMYK", picture.size, picture.tobytes())
         if self.opacity is not None:
             picture.putalpha(Image.fromarray(self.opacity))
         return picture
@@ -126,18 +132,16 @@ def deep(opened: Image.Image, content: bytes = b"") -> Deep | None:
         ValueError: if Pillow cannot decode samples of its kind.
     """
     tags = getattr(opened, "tag_v2", {})
-    sample = _first(tags.get(SAMPLE_FORMAT)) or 1
+    sample, white_is_zero = _first(tags.get(SAMPLE_FORMAT)) or 1, _first(tags.get(PHOTOMETRIC)) == 0
     if opened.mode == "L" and sample == 2:
-        values = np.asarray(opened).view(np.int8)
+        values: Samples = np.asarray(opened).view(np.int8)
+    elif opened.mode == "L" and NODATA in tags:
+        values = np.asarray(opened) ^ np.uint8(255 * white_is_zero)  # Pillow has inverted 8 bits
     elif opened.mode in {"I", "F"} or opened.mode.startswith("I;16"):
         values = _typed(np.asarray(opened), int(sample), int(_first(tags.get(BITS)) or 0))
     else:
         return _deep_color(opened, content)
-    opacity = None
-    absent = _absent(opened, tags, values)
-    if absent is not None:
-        opacity = np.where(absent, 0, 255).astype(np.uint8)
-    return Deep(values, opacity, _declared(opened, content, values), _first(tags.get(PHOTOMETRIC)) == 0)
+    return Deep(values, _presence(opened, values), _declared(opened, content, values), white_is_zero)
 
 
 def _typed(values: Samples, sample: int, bits: int) -> Samples:
@@ -148,15 +152,16 @@ def _typed(values: Samples, sample: int, bits: int) -> Samples:
     return values.view(np.float16) if sample == 3 and bits == 16 else values
 
 
-def _absent(opened: Image.Image, tags: Any, values: Samples) -> npt.NDArray[np.bool_] | None:  # noqa: ANN401  a mapping
-    """Return where a gray picture has no data: its transparent gray, or the value that GDAL declares."""
-    clear = opened.info.get("transparency")
+def _presence(opened: Image.Image, values: Samples) -> npt.NDArray[np.uint8] | None:
+    """Return the opacity of a picture with a transparent gray or color, or with the value that GDAL declares for no data."""
+    clear, tags = opened.info.get("transparency"), getattr(opened, "tag_v2", {})
     with suppress(TypeError, ValueError, OverflowError):
         if clear is None:
             clear = float(str(tags[NODATA]).strip("\0 ")) if NODATA in tags else None
         if clear is not None:
-            absent = np.isnan(values) if np.isnan(clear) else np.equal(values, clear)
-            return absent if absent.any() else None
+            absent = np.equal(values, clear) | (np.isnan(values) & np.isnan(clear))
+            absent = absent.all(axis=-1) if values.ndim == 3 else absent
+            return np.where(absent, 0, 255).astype(np.uint8) if absent.any() else None
     return None
 
 
@@ -166,6 +171,8 @@ def _declared(opened: Image.Image, content: bytes, values: Samples) -> Range | N
     low, high = float(_first(tags.get(SMIN)) or 0), _first(tags.get(SMAX))
     if high is not None and low < high and np.isfinite([low, high]).all():
         return low, float(high)
+    if values.dtype == np.uint8:
+        return 0.0, 255.0
     bits = _significant_bits(opened, content)
     if bits:
         return 0.0, _largest(bits, str(opened.format), values)
@@ -177,8 +184,11 @@ def _largest(bits: int, form: str, values: Samples) -> float:
     most = (1 << bits) - 1
     if form == "JPEG2000":
         return float(most << 16 - bits)  # Pillow moves the bits to the top
-    below = values.dtype.kind == "u" and values.max() <= most and (values & (LARGEST >> bits)).any()
-    return float(most if form == "TIFF" or below else LARGEST)  # in PNG they belong at the top, but often are not
+    if form == "TIFF":
+        return float(most)
+    below = values[values <= most]  # in PNG the bits belong at the top, but often are not: then the lower ones are used
+    usual = np.percentile(values, PERCENTILES[1], method="higher") <= most
+    return float(most if usual and (below & (LARGEST >> bits)).any() else LARGEST)
 
 
 def _significant_bits(opened: Image.Image, content: bytes) -> int:
@@ -201,7 +211,7 @@ def _jpeg2000_bits(content: bytes) -> int:
 
 
 def _deep_color(opened: Image.Image, content: bytes) -> Deep | None:
-    """Return the samples of a picture in color, or in gray with opacity, of 16 bits per sample."""
+    """Return the samples of 16 bits of a picture in color, or in gray with opacity."""
     if opened.format == "JPEG2000" and (bits := _jpeg2000_bits(content)) > 8:
         raise ValueError(
             f"it is a JPEG 2000 file in color with {bits} bits per channel, whose white Pillow decodes as black; save it as "
@@ -210,22 +220,34 @@ def _deep_color(opened: Image.Image, content: bytes) -> Deep | None:
     samples = _samples(opened, content)
     if samples is None:
         return None
-    values, opacity, clear = samples, None, opened.info.get("transparency")
-    if samples.shape[-1] in {2, 4}:
-        values, opacity = samples[..., :-1], np.rint(samples[..., -1] / 257).astype(np.uint8)
-    elif isinstance(clear, tuple):
-        absent = np.equal(values, np.array(clear, np.uint16)).all(axis=-1)
-        opacity = np.where(absent, 0, 255).astype(np.uint8)
+    values = samples[..., :-1] if samples.shape[-1] in {2, 4} and opened.mode != "CMYK" else samples
+    opacity = _presence(opened, values)
     values = np.ascontiguousarray(values[..., 0] if values.shape[-1] == 1 else values)
     inverted = values.ndim == 2 and _first(getattr(opened, "tag_v2", {}).get(PHOTOMETRIC)) == 0
-    return Deep(values, opacity, _declared(opened, content, values), inverted)
+    declared = _declared(opened, content, values)
+    if values.size < samples.size:
+        opaque = _opaque(samples, declared)
+        opacity = _scaled(samples[..., -1], 0, opaque)
+        if _first(getattr(opened, "tag_v2", {}).get(EXTRA)) == 1:  # the values have been multiplied by the opacity
+            shares = np.maximum(samples[..., -1] / np.float32(opaque), 1 / LARGEST)
+            shares = shares if values.ndim == 2 else shares[..., None]
+            values = np.minimum(values / shares, LARGEST).astype(np.uint16)
+    return Deep(values, opacity, declared, inverted)
+
+
+def _opaque(samples: Samples, declared: Range | None) -> float:
+    """Return the opacity that hides what is below. It has as many bits as the colors if it does not need more."""
+    most = max(1.0, declared[1]) if declared else ceiling(float(samples[..., :-1].max()), fractions=False)
+    return most if samples[..., -1].max() <= most else LARGEST
 
 
 def _samples(opened: Image.Image, content: bytes) -> Samples | None:
     """Return all samples of 16 bits of a PNG or TIFF file, ``(height, width, n)``; None if it has 8 bits per sample."""
-    tiff = opened.format == "TIFF" and _first(getattr(opened, "tag_v2", {}).get(BITS)) == 16
-    if not content or not (tiff or (opened.format == "PNG" and content[PNG_BITS] == 16)):
+    tags: Any = getattr(opened, "tag_v2", {})
+    if not content or (content[PNG_BITS] if opened.format == "PNG" else _first(tags.get(BITS))) != 16:
         return None
+    if tags.get(PLANES) == 2:
+        return np.stack([_plane(tags, content, number) for number in range(len(opened.getbands()))], axis=-1)
     page = opened.tell()
     samples = _gray_and_opacity(content, page) if opened.mode == "RGBA" else None
     if samples is not None:
@@ -241,8 +263,6 @@ def _gray_and_opacity(content: bytes, page: int) -> npt.NDArray[np.uint16] | Non
     if isinstance(opened, TiffImagePlugin.TiffImageFile):
         if opened.tag_v2.get(BITS) != (16, 16):
             return None
-        if opened.tag_v2.get(PLANES) == 2:
-            raise ValueError("it is a TIFF file whose gray and opacity are stored in separate planes")
         stored = "<" if opened.tag_v2.prefix == b"II" else ">"
         order = "=" if opened.tile[0].codec_name == "libtiff" else stored
     elif [_raw_mode(tile) for tile in opened.tile] != ["LA;16B"]:
@@ -265,9 +285,7 @@ def _bytes_of(content: bytes, page: int, *, last: bool) -> npt.NDArray[np.uint8]
     tiles = []
     for tile in opened.tile:
         raw, rest = _raw_mode(tile), tile.args[1:] if isinstance(tile.args, tuple) else None
-        if raw in {"R", "G", "B", "A"} and isinstance(opened, TiffImagePlugin.TiffImageFile):
-            raw += ";16B" if opened.tag_v2.prefix == b"MM" else ";16L"  # Pillow takes separate planes as 8 bits
-        if not raw.startswith(("RGB;16", "RGBA;16", "RGBX;16", "R;16", "G;16", "B;16", "A;16")):
+        if not raw.startswith(("RGB;16", "RGBA;16", "RGBX;16", "CMYK;16")):
             return None
         order = raw[-1] if raw[-1] != "N" else "L" if sys.byteorder == "little" else "B"
         raw = raw[:-1] + (order if not last else {"L": "B", "B": "L"}[order])
@@ -277,6 +295,32 @@ def _bytes_of(content: bytes, page: int, *, last: bool) -> npt.NDArray[np.uint8]
     opened.tile = tiles
     load(opened)
     return np.asarray(opened)
+
+
+def _plane(tags: TiffImagePlugin.ImageFileDirectory_v2, content: bytes, number: int) -> Samples:
+    """Return the samples of one of the planes of a TIFF file, which is read as a gray file, ``(height, width)``.
+
+    Pillow keeps only the first byte of each sample of separate planes.
+    """
+    gray: dict[int, tuple[int, ...]] = {BITS: (16,), PHOTOMETRIC: (1,), SAMPLES: (1,)}
+    for tag in tags.keys() & AS_IN_GRAY:
+        gray[tag] = (tags[tag],)
+    for tag in tags.keys() & PER_PLANE:
+        length = len(tags[tag]) // tags[SAMPLES]
+        gray[tag] = tags[tag][number * length : (number + 1) * length]
+    order = "<" if tags.prefix == b"II" else ">"
+    start = len(content) + len(content) % 2
+    entries, after = struct.pack(f"{order}H", len(gray)), start + 12 * len(gray) + 6
+    data = b""
+    for tag, values in sorted(gray.items()):
+        packed = struct.pack(f"{order}{len(values)}L", *values)
+        if len(values) > 1:
+            packed, data = struct.pack(f"{order}L", after + len(data)), data + packed
+        entries += struct.pack(f"{order}HHL", tag, 4, len(values)) + packed
+    head = tags.prefix + struct.pack(f"{order}HL", 42, start)
+    plane = open_picture(b"".join((head, content[8:].ljust(start - 8, b"\0"), entries, bytes(4), data)))
+    load(plane)
+    return np.asarray(plane).astype(np.uint16, copy=False)
 
 
 def _opened_at(content: bytes, page: int) -> ImageFile.ImageFile:

@@ -95,6 +95,9 @@ OTHERS = {
 }
 """The patterns with which files of other kinds begin."""
 
+BITS, PLANES, EXTRA = 258, 284, 338
+"""Tags of TIFF files."""
+
 _ADAPTING = threading.RLock()
 """Held while variables of Pillow's modules are replaced."""
 
@@ -123,6 +126,8 @@ _TIFF_KINDS = {
     for extra in (0, 1, 2)
 }
 """The kinds of gray TIFF files that `silohash.data.pictures.deep` can read. Pillow knows only some of them."""
+
+_OPEN_INFO = _TIFF_KINDS | TiffImagePlugin.OPEN_INFO
 
 
 class TooManyPixelsError(ValueError):
@@ -207,7 +212,7 @@ def adapted_pillow(limit: int | None = None) -> Iterator[None]:
         warnings.simplefilter("ignore")  # what matters is raised as an error
         before = Image.MAX_IMAGE_PIXELS, TiffImagePlugin.OPEN_INFO
         Image.MAX_IMAGE_PIXELS = None if limit is None else limit // 2  # it only warns up to twice its limit
-        TiffImagePlugin.OPEN_INFO = _TIFF_KINDS | before[1]
+        TiffImagePlugin.OPEN_INFO = _OPEN_INFO
         try:
             yield
         finally:
@@ -217,6 +222,9 @@ def adapted_pillow(limit: int | None = None) -> Iterator[None]:
 def load(opened: Image.Image) -> None:
     """Decode the pixels of an opened picture. Only one that Pillow would warn of has to wait for others."""
     if isinstance(opened, TiffImagePlugin.TiffImageFile):
+        tags = opened.tag_v2
+        if tags.get(PLANES) == 2 and (tags.get(BITS) in {(8, 8), (16, 16)} or tags.get(EXTRA, (0,))[0] == 1):
+            raise ValueError("it is a TIFF file whose opacity is stored in a plane of its own; save it without planes")
         opened.tile = [tile._replace(args=_native(tile)) for tile in opened.tile]
     usual = DEFAULT_MAX_PIXELS // 2
     if opened.width * opened.height <= min(usual, Image.MAX_IMAGE_PIXELS or usual):
@@ -245,7 +253,9 @@ def _register_heic() -> None:
 
 def _other(content: bytes) -> str:
     """Return why a file that is not of a known format cannot be read."""
+    if not content:
+        return "it is empty"
     kind = next(
         (name for name, start in OTHERS.items() if re.match(start, content[:2048], re.DOTALL | re.IGNORECASE)), ""
     )
-    return f"it is {kind}, not {NAMES}" if kind else "it is not a picture of a known format"
+    return f"it is {kind}, not {NAMES}" if kind else f"it is not a picture of a known format ({NAMES})"

@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFile, ImageOps, Jpeg2KImagePlugin, TiffImagePlugin
 
-from silohash.base.files import digest_arrays, digest_bytes, digest_json, read_npy
+from silohash.base.files import digest_arrays, digest_bytes, digest_json, read_bytes, read_npy
 from silohash.base.forms import reading
 from silohash.base.stamps import PICTURE_RULE, file_digests
 from silohash.base.types import Rows, UserError
-from silohash.data.pictures.deep import APPLIED_LATER, deep
+from silohash.data.pictures.deep import APPLIED_LATER, PNG_BITS, deep
 from silohash.data.pictures.formats import adapted_pillow, load, open_picture
 from silohash.data.pictures.profiles import PROFILE, jpeg2000_profile, to_srgb
 
@@ -33,8 +33,14 @@ RULE = "silohash rule"
 PERCENTILES_USED = "no value range"
 """A note on a picture whose range of values was taken from its own percentiles."""
 
+ORIENTATION = 0x0112
+"""Tag of EXIF data."""
+
 SUBFILE_TYPE = 254
 """Tag of TIFF files whose lowest bit marks a page as a reduced form of another."""
+
+GRAY_STEPS = {2: 85, 4: 17}
+"""Steps between the grays of a PNG file by its bits per sample. Pillow applies them to the pixels only."""
 
 LOCAL_HEADER = "<26xHH"
 """Header of a file in a zip archive. Its last two numbers are the lengths of the name and the extra field that follow."""
@@ -138,10 +144,8 @@ def to_rgb(opened: Image.Image, content: bytes = b"", *, notes: list[str] | None
         picture.info |= {name: value for name, value in opened.info.items() if name in APPLIED_LATER}
         if found.declared is None and notes is not None:
             notes.append(PERCENTILES_USED)
-    with suppress(Exception):  # damaged EXIF data must not cost the whole picture
-        picture = ImageOps.exif_transpose(picture)
-    if opened.format == "JPEG2000" and (profile := jpeg2000_profile(content)):
-        picture.info[PROFILE] = profile
+    picture = _upright(picture)
+    _complete(picture, opened.format, content)
     colors = to_srgb(picture)
     depends |= colors is not picture
     if colors.has_transparency_data:
@@ -152,6 +156,23 @@ def to_rgb(opened: Image.Image, content: bytes = b"", *, notes: list[str] | None
     if depends:
         result.info[RULE] = PICTURE_RULE
     return result
+
+
+def _upright(picture: Image.Image) -> Image.Image:
+    """Return a picture turned as its EXIF data says, in a mode that Pillow can convert."""
+    with suppress(Exception):  # damaged EXIF data must not cost the whole picture
+        if picture.getexif().get(ORIENTATION, 1) != 1:  # exif_transpose would copy a picture that is upright
+            picture = ImageOps.exif_transpose(picture)
+    return picture.convert("LA") if picture.mode == "La" else picture
+
+
+def _complete(picture: Image.Image, form: str | None, content: bytes) -> None:
+    """Add to a picture what Pillow does not read from its file, and correct what it reads wrongly."""
+    clear = picture.info.get("transparency")
+    if form == "PNG" and picture.mode == "L" and content and isinstance(clear, int):
+        picture.info["transparency"] = clear * GRAY_STEPS.get(content[PNG_BITS], 1)
+    if form == "JPEG2000" and (profile := jpeg2000_profile(content)):
+        picture.info[PROFILE] = profile
 
 
 class PictureContents(ABC):
@@ -274,7 +295,7 @@ class PictureFiles(PictureContents):
         if not self.files[row]:
             raise UserError(f"Item {row} of {self.folder} has no picture. Select items that have one.")
         try:
-            return (self.folder / self.files[row]).read_bytes()
+            return read_bytes(self.folder / self.files[row])
         except OSError as error:
             raise self._unreadable(row, error) from error
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import urllib.error
 import urllib.request
 from http.client import HTTPException, IncompleteRead
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from silohash.base.files import read_bytes
 from silohash.base.types import UserError
 
 TIMEOUT_SECONDS = 60.0
@@ -33,6 +35,18 @@ def checked_address(url: str, what: str, example: str) -> str:
     if not valid:
         raise UserError(f'"{url}" is not the address of {what}. Use one such as {example}.')
     return url.rstrip("/")
+
+
+def read_file(path: Path) -> bytes:
+    """Return the content of a file that a user names.
+
+    Raises:
+        UserError: if it cannot be read.
+    """
+    try:
+        return read_bytes(path)
+    except OSError as error:
+        raise UserError(f'"{path}" cannot be read ({error.strerror}). Check the path.') from error
 
 
 def authorization(token: str) -> dict[str, str]:

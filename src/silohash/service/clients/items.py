@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 from urllib.request import Request
 
 from silohash.base.types import UserError
-from silohash.service.clients.calls import TIMEOUT_SECONDS, answer_to, authorization, checked_address
+from silohash.service.clients.calls import TIMEOUT_SECONDS, answer_to, authorization, checked_address, read_file
 
 
 class Items:
@@ -66,7 +66,7 @@ class Items:
         Raises:
             UserError: if the silo refuses the item or cannot be reached.
         """
-        content = picture if isinstance(picture, bytes) or picture is None else _read(Path(picture))
+        content = picture if isinstance(picture, bytes) or picture is None else read_file(Path(picture))
         fields = [("text", text.encode()), *(("labels", label.encode()) for label in labels)]
         boundary = secrets.token_hex(16)
         body = b"".join(
@@ -124,10 +124,3 @@ class Items:
 
 def _path(name: str) -> str:
     return f"/v1/items/{quote(name, safe='')}"
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f'"{path}" cannot be read ({error.strerror}). Check the path.') from error

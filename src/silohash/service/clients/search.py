@@ -18,7 +18,7 @@ from silohash.base.types import UserError
 from silohash.features.truncation import Unread
 from silohash.search.hits import Hits
 from silohash.search.inputs import VectorLike
-from silohash.service.clients.calls import TIMEOUT_SECONDS, answer_to, authorization, checked_address
+from silohash.service.clients.calls import TIMEOUT_SECONDS, answer_to, authorization, checked_address, read_file
 
 API = "/api/v1"
 
@@ -86,7 +86,7 @@ class Client:
         if vector is not None:
             return _hits(self._call("/search/vector", {**query, "of": vector_modality}, vector=_npy(vector)))
         if image is not None:
-            content = image if isinstance(image, bytes) else _read(Path(image))
+            content = image if isinstance(image, bytes) else read_file(Path(image))
             return _hits(self._call("/search/picture", {**query, "drawing": drawing}, picture=content))
         return _hits(self._call("/search", {"text": text, **query}))
 
@@ -172,17 +172,10 @@ def _written(value: object) -> object:
     return value if isinstance(value, list | tuple) else str(value)
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f'"{path}" cannot be read ({error.strerror}). Check the path.') from error
-
-
 def _npy(vector: VectorLike) -> bytes:
     """Return the content of the ``.npy`` file of a vector."""
     if isinstance(vector, str | Path):
-        return _read(Path(vector))
+        return read_file(Path(vector))
     stream = io.BytesIO()
     np.save(stream, np.asarray(vector), allow_pickle=False)
     return stream.getvalue()

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from stat import S_ISREG
 from typing import NamedTuple
 
 from silohash.base.files import digest_json, read_json
@@ -216,6 +217,9 @@ class FolderScanner:
             except OSError as error:  # it may be there, so an earlier version is kept
                 scan.problems[name] = f'the picture "{picture}" cannot be read ({error.strerror})'
                 scan.waiting.add(name)
+                return
+            if not S_ISREG(stat.st_mode):
+                scan.problems[name] = f'the picture "{picture}" is not a file'
                 return
             if not _is_settled(stat, now):
                 scan.waiting.add(name)

@@ -142,6 +142,13 @@ def test_bits_that_are_declared_are_used() -> None:
     half = RAMP // 32  # up to 2,047 of 4,095
     assert close(gray(png(half, (b"sBIT", b"\x0c"))), EXPECTED / 2, 1)
     assert close(gray(png(RAMP // 2 // 16 * 16, (b"sBIT", b"\x0c"))), EXPECTED / 2, 1)
+    dark, outlier = RAMP // 64 * 16, half.copy()
+    outlier[0, :5] = 4096, 65_535, 5000, 40_000, 16
+    assert close(gray(png(outlier, (b"sBIT", b"\x0c")))[1:], EXPECTED[1:] / 2, 1), "outliers do not change the others"
+    assert gray(png(dark // 16, (b"sBIT", b"\x0c")))[1:].max() == 64
+    dark[:] = dark // 16 // 8 * 16
+    dark[0, :5] = 65_535
+    assert gray(png(dark, (b"sBIT", b"\x0c")))[1:].max() == 8, "stars do not change a dark sky"
     assert gray(png(half, (b"sBIT", b"\x10"))).max() == 8, "all 16 bits count, so it is a dark picture"
     assert notes_of(png(half, (b"sBIT", b"\x0c"))) == []
 
@@ -180,6 +187,25 @@ def test_where_there_is_no_data_the_paper_is_white(values: np.ndarray, nodata: s
     assert notes_of(tiff(values, {42113: ("s", "none")})) == [PERCENTILES_USED]
 
 
+@pytest.mark.parametrize("inverted", [False, True])
+def test_where_there_is_no_data_at_8_bits(inverted: bool) -> None:
+    values = (RAMP // 512).astype(np.uint8)
+    values[:9] = 200
+    content = tiff(values, {42113: ("s", "200")}, inverted=inverted)
+    found = gray(content)
+    assert (found[:9] == 255).all()
+    assert np.array_equal(found[9:], 255 - values[9:] if inverted else values[9:])
+    assert notes_of(content) == []
+
+
+def test_where_no_channel_has_data() -> None:
+    three = THREE.copy()
+    three[:9], three[9, 0] = 7, (7, 7, 8)
+    found = colors(tiff(three.astype(np.uint16), {42113: ("s", "7")}))
+    assert (found[:9] == 255).all()
+    assert close(found[9:], three[9:] / 257, 1)
+
+
 def test_a_missing_value_that_the_type_cannot_hold_is_nowhere() -> None:
     values = RAMP.astype(np.uint16)
     values[3, 3] = 65_536 - 9999
@@ -213,12 +239,16 @@ FOUR = np.concatenate([THREE, np.full((64, 64, 1), 65_535)], axis=-1)
 
 
 @pytest.mark.parametrize("order", "<>")
-@pytest.mark.parametrize("options", [{}, {"deflated": True}, {"planes": True}])
+@pytest.mark.parametrize("options", [{}, {"deflated": True}, {"planes": True}, {"planes": True, "deflated": True}])
 def test_colors_of_16_bits(order: str, options: dict[str, bool]) -> None:
     for values in (THREE, FOUR):
         assert close(colors(tiff(values.astype(np.uint16), order=order, **options)), THREE / 257, 1)
-    if options != {"planes": True, "deflated": True}:
-        assert close(colors(tiff((THREE // 16).astype(np.uint16), order=order, **options)), THREE / 257, 3)
+        assert close(colors(tiff((values // 16).astype(np.uint16), order=order, **options)), THREE / 257, 3)
+    inks = np.concatenate([THREE, RAMP.T[..., None] // 4], axis=-1)
+    paper = (65_535 - inks[..., :3]) / 257 * (65_535 - inks[..., 3:]) / 65_535
+    for values in (inks, inks // 16):
+        content = tiff(values.astype(np.uint16), {262: ("H", 5), 338: ("H", ())}, order=order, **options)
+        assert close(colors(content), paper, 4)
 
 
 def test_colors_of_16_bits_in_png() -> None:
@@ -237,6 +267,39 @@ def test_hues_are_kept() -> None:
     assert colors(png(patch))[0, 0].tolist() == [156, 78, 39]
     dim = colors(png(patch // 16))[0, 0]
     assert close(dim / dim.max(), np.array([1, 0.5, 0.25]), 0.01)
+
+
+def test_the_opacity_has_as_many_bits_as_the_colors() -> None:
+    twelve = np.stack([RAMP // 16, np.where(RAMP // 6_000 == 5, 0, 4095)], axis=-1)
+    for content in (
+        png(twelve, (b"sBIT", b"\x0c\x0c")),
+        png(twelve),
+        *(tiff(twelve.astype(np.uint16), order=order) for order in "<>"),
+    ):
+        found = gray(content)
+        assert (found[RAMP // 6_000 == 5] == 255).all()
+        assert close(found[RAMP // 6_000 != 5], EXPECTED[RAMP // 6_000 != 5], 3)
+    assert (gray(png(np.stack([RAMP, RAMP * 0 + 4095], axis=-1))) >= 239).all(), "it is nearly transparent"
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_colors_that_were_multiplied_by_the_opacity(order: str) -> None:
+    half = np.stack([RAMP // 2, np.full_like(RAMP, 32_768)], axis=-1).astype(np.uint16)
+    content = tiff(half, {338: ("H", 1), 340: ("H", 0), 341: ("H", 65_535)}, order=order)
+    assert close(gray(content), EXPECTED / 2 + 127.5)
+    three = np.concatenate([THREE // 2, half[..., 1:]], axis=-1).astype(np.uint16)
+    for deflated in (False, True):
+        with pytest.raises(ValueError, match="opacity is stored in a plane of its own"):
+            decode(tiff(three, {338: ("H", 1)}, order=order, planes=True, deflated=deflated))
+    assert close(gray(tiff((half // 257).astype(np.uint8), {338: ("H", 1)}, order=order)), EXPECTED / 2 + 127.5, 3)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint16])
+@pytest.mark.parametrize("deflated", [False, True])
+def test_gray_and_opacity_in_separate_planes_are_refused(kind: type[np.integer], deflated: bool) -> None:
+    content = tiff(np.stack([RAMP, RAMP], axis=-1).astype(kind), planes=True, deflated=deflated)
+    with pytest.raises(ValueError, match="opacity is stored in a plane of its own"):
+        decode(content)
 
 
 def test_gray_with_opacity_in_white_is_zero() -> None:

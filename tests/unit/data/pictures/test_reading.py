@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import struct
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +26,7 @@ from silohash.data.pictures.reading import (
     read_array,
     to_rgb,
 )
+from tests.unit.data.pictures.pngs import chunk
 
 
 def written(picture: Image.Image, kind: str = "PNG", **options: object) -> bytes:
@@ -157,6 +160,18 @@ def corner(content: bytes) -> tuple[int, ...]:
     return picture.getpixel((0, 0))
 
 
+@pytest.mark.parametrize("bits", [1, 2, 4])
+def test_a_transparent_gray_of_few_bits(bits):
+    most = (1 << bits) - 1
+    header = struct.pack(">IIBBBBB", 8 // bits, 1, bits, 0, 0, 0, 0)
+    line = b"\0" + bytes([most << (8 - bits)])  # one white pixel, then black ones
+    parts = (b"IHDR", header), (b"tRNS", b"\0\0"), (b"IDAT", zlib.compress(line)), (b"IEND", b"")
+    content = b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*part) for part in parts)
+    assert (np.asarray(decode(content)) == 255).all()
+    clear = content.replace(chunk(b"tRNS", b"\0\0"), chunk(b"tRNS", bytes([0, most])))
+    assert np.asarray(decode(clear))[0, :, 0].tolist() == [255] + [0] * (8 // bits - 1)
+
+
 def test_transparency_lies_on_white_paper():
     assert corner(written(Image.new("RGBA", (3, 3), (255, 0, 0, 0)))) == (255, 255, 255)
     assert corner(written(Image.new("RGBA", (3, 3), (255, 0, 0, 255)))) == (255, 0, 0)
@@ -218,7 +233,7 @@ def test_why_a_file_cannot_be_decoded(monkeypatch):
     content = written(Image.fromarray(noise), "BMP")
     with pytest.raises(ValueError, match=r"^image file is truncated"):
         decode(content[:-100])
-    with pytest.raises(ValueError, match=r"^it is not a picture of a known format$"):
+    with pytest.raises(ValueError, match=r"^it is not a picture of a known format \(PNG, JPEG.* or HEIC\)$"):
         decode(b"words")
 
     def fail(*_, **__):

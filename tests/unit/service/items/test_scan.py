@@ -32,6 +32,16 @@ def test_pictures_without_metadata_are_items(folder: Path) -> None:
     assert "does not end like that of a PNG, JPEG, WebP, GIF, BMP, TIFF" in scan.problems["notes.txt"]
 
 
+def test_a_pipe_is_not_a_picture(folder: Path) -> None:
+    os.mkfifo(folder / "a.png")
+    assert FolderScanner(folder).scan(later()).problems == {"a.png": 'the picture "a.png" is not a file'}
+    (folder / "b.png").mkdir()
+    (folder / "metadata.csv").write_text("file_name,text\nb.png,words\n")
+    scan = FolderScanner(folder).scan(later())
+    assert not scan.items
+    assert 'the picture "b.png" is not a file' in scan.problems.values()
+
+
 def test_a_file_that_has_just_changed_waits(folder: Path) -> None:
     (folder / "a.png").write_bytes(b"content")
     changed = (folder / "a.png").stat().st_ctime

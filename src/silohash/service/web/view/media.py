@@ -10,7 +10,7 @@ from threading import Lock
 
 from PIL import Image
 
-from silohash.base.files import digest_json
+from silohash.base.files import digest_json, read_bytes
 from silohash.base.types import UserError
 from silohash.data.pictures.reading import decode
 
@@ -47,7 +47,7 @@ class Media:
                 if key in self._known:
                     self._known.move_to_end(key)
                     return self._known[key]
-            found = encoded(decode(path.read_bytes(), at_least_pixels=pixels), pixels)
+            found = encoded(decode(read_bytes(path), at_least_pixels=pixels), pixels)
         except (OSError, ValueError) as error:
             raise UserError(f"The picture cannot be read ({error}). Its silo must restore the file.") from error
         self._remember(key, found)
