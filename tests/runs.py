@@ -206,7 +206,7 @@ def silohash(*arguments: object) -> Said:
     """Runs a command of the command line in this process."""
     from silohash.cli import main
 
-    out, err = io.StringIO(), io.StringIO()
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     with (
         mock.patch.object(sys, "argv", ["silohash", *map(str, arguments)]),
         mock.patch.object(typer.main, "get_command", commands),
@@ -219,7 +219,7 @@ def silohash(*arguments: object) -> Said:
             code = 0
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
-    return Said(code, out.getvalue(), err.getvalue())
+    return Said(code, *(stream.buffer.getvalue().decode() for stream in (out, err)))
 
 
 def prepared(

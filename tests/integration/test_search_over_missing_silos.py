@@ -153,7 +153,7 @@ def test_hostile_text_of_a_silo_is_shown_as_it_is_spelled(tmp_path: Path) -> Non
 def test_hostile_labels_are_shown_as_they_are_spelled_in_reports_cards_and_tables(tmp_path: Path) -> None:
     archive = write_archive(tmp_path / "archive", count=60, text="words")
     table = archive / "metadata.csv"
-    label, shown = "par\x1b[2Jrot\u202e\u2066", "par⟨U+001B⟩[2Jrot⟨U+202E⟩⟨U+2066⟩"
+    label, shown = "par\x1b[2J\u202e\u2066rot", "par⟨U+001B⟩[2J⟨U+202E⟩⟨U+2066⟩rot"
     table.write_text(table.read_text(encoding="utf-8").replace("parrot", label), encoding="utf-8")
     config = write_config(
         tmp_path / "run.toml", archive, federated={"rounds": 1, "local_epochs": 1}, local={"bits": 16}

@@ -176,7 +176,7 @@ def _named(archive: Archive, column: str, row: int) -> str:
     """Return an item's id, with its file if a picture in a file has changed."""
     pictures = getattr(archive, column)
     name = str(archive.ids[row])
-    file = pictures.names[row] if isinstance(pictures, PictureFiles) else ""
+    file = pictures.files[row] if isinstance(pictures, PictureFiles) else ""
     return f"{name}: {pictures.folder / file}" if file and file != name else name
 
 

@@ -232,8 +232,8 @@ def payload_of(archive: Archive, row: int, fields: Collection[str] = FIELDS) -> 
     """Return an item's payload as JSON, with its caption, labels and picture file as far as ``fields`` lists them."""
     payload: dict[str, object] = {"caption": display_text(archive, row), "labels": archive.labels_of(row)}
     files = _picture_files(archive)
-    if files is not None and files.names[row]:
-        payload["file"] = files.names[row]
+    if files is not None and files.files[row]:
+        payload["file"] = files.files[row]
     return json.dumps({name: value for name, value in payload.items() if name in fields}, ensure_ascii=False)
 
 

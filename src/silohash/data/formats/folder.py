@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 
@@ -88,6 +89,16 @@ class _Folder:
     allowed: tuple[str, ...] | None
     follow_links: bool
     keep_shared_queries: bool
+
+    @cached_property
+    def copies(self) -> dict[str, str]:
+        """Picture files with the content of another one, each with the first of them."""
+        return copies({file: self.verdicts[file].digest for file in set(self.files) if file in self.verdicts})
+
+    @cached_property
+    def pictures(self) -> list[str]:
+        """One file per row, by which rows of the same picture are told."""
+        return [self.copies.get(file, file) for file in self.files]
 
 
 def read_folder(
@@ -309,8 +320,6 @@ def _rows_of(values: Features | Regions, kept: Sequence[int]) -> Features | Regi
 
 
 def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
-    copied = copies({file: folder.verdicts[file].digest for file in set(folder.files) if file in folder.verdicts})
-    folder = replace(folder, files=[copied.get(file, file) for file in folder.files])
     has_image, has_text = folder.has["image"], folder.has["text"]
     image, text = folder.given.get("image"), folder.given.get("text")
     words, cut = as_texts([row.values.get("text", "") for row in folder.rows])
@@ -321,7 +330,7 @@ def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
     counts = ((~has_image).sum(), (~has_text).sum(), cut, left_out)
     warnings = (
         *_warnings(folder),
-        *describe_copies(copied),
+        *describe_copies(folder.copies),
         *_repeated_pictures(folder, splits, shared),
         *doubts_about_labels(names),
     )
@@ -358,7 +367,7 @@ def _card(folder: _Folder, counts: Sequence[int], warnings: Sequence[str], skipp
 def _pictures(folder: _Folder) -> PictureFiles:
     known = folder.verdicts
     digests = None if "image" in folder.given else [known[file].digest if file else "" for file in folder.files]
-    return PictureFiles(folder.path, folder.files, digests)
+    return PictureFiles(folder.path, folder.files, digests, folder.pictures)
 
 
 def _has_splits(folder: _Folder) -> bool:
@@ -382,7 +391,7 @@ def _picture_names(folder: _Folder) -> list[str]:
     """Return a name per row that the rows of one picture share; empty for a row without a picture."""
     if isinstance(values := _image_values(folder), Regions):
         return [str(picture) for picture in values.pictures.tolist()]
-    names = folder.files if any(folder.files) else [row.values.get(PICTURE, "") for row in folder.rows]
+    names = folder.pictures if any(folder.pictures) else [row.values.get(PICTURE, "") for row in folder.rows]
     return [name if name.isascii() else canonical_path(name) for name in names]
 
 
@@ -484,7 +493,7 @@ def _shared_pictures(folder: _Folder) -> dict[str, npt.NDArray[np.str_]]:
     values = _image_values(folder)
     if isinstance(values, Regions):
         return {PICTURE: values.pictures.astype(np.str_)}
-    return {PICTURE: np.array(folder.files, dtype=np.str_)} if values is not None and shares(folder.files) else {}
+    return {PICTURE: np.array(folder.pictures, dtype=np.str_)} if values is not None and shares(folder.pictures) else {}
 
 
 def _names(rows: Sequence[MetadataRow]) -> list[str]:

@@ -238,24 +238,32 @@ class PictureFiles(PictureContents):
     """Pictures in the files of one folder, decoded on access.
 
     Args:
-        folder: the folder that the names are relative to.
-        names: one file name per item; empty if the item does not have one.
+        folder: the folder that the files are relative to.
+        files: one file per item; empty if the item does not have one.
         digests: one digest per file; computed from the files where it is None.
+        names: one name per item, by which items of the same picture are told; the files where it is None.
     """
 
-    def __init__(self, folder: Path, names: Sequence[str], digests: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        files: Sequence[str],
+        digests: Sequence[str] | None = None,
+        names: Sequence[str] | None = None,
+    ) -> None:
         self.folder = folder
-        self.names = tuple(names)
+        self.files = tuple(files)
+        self.names = self.files if names is None else tuple(names)
         self._digests = digests
 
     def __len__(self) -> int:
         """Return the number of items."""
-        return len(self.names)
+        return len(self.files)
 
     def taken(self, rows: Rows) -> PictureFiles:
         """Return the pictures of some rows."""
         known = None if self._digests is None else [self._digests[row] for row in rows]
-        return PictureFiles(self.folder, [self.names[row] for row in rows], known)
+        return PictureFiles(self.folder, [self.files[row] for row in rows], known, [self.names[row] for row in rows])
 
     def content(self, row: int) -> bytes:
         """Return the bytes of one picture's file.
@@ -263,10 +271,10 @@ class PictureFiles(PictureContents):
         Raises:
             UserError: if there is none, or its file can no longer be read.
         """
-        if not self.names[row]:
+        if not self.files[row]:
             raise UserError(f"Item {row} of {self.folder} has no picture. Select items that have one.")
         try:
-            return (self.folder / self.names[row]).read_bytes()
+            return (self.folder / self.files[row]).read_bytes()
         except OSError as error:
             raise self._unreadable(row, error) from error
 
@@ -277,7 +285,7 @@ class PictureFiles(PictureContents):
 
     def _unreadable(self, row: int, error: Exception) -> UserError:
         return UserError(
-            f"{self.folder / self.names[row]} can no longer be read ({error}). Restore the file, or open the archive "
+            f"{self.folder / self.files[row]} can no longer be read ({error}). Restore the file, or open the archive "
             "again without it."
         )
 
@@ -285,8 +293,8 @@ class PictureFiles(PictureContents):
         """Return a digest of the content of all files."""
         if self._digests is not None:
             return digest_json(list(self._digests))
-        of_name = {"": "", **file_digests(self.folder, sorted(set(self.names) - {""}))}
-        return digest_json([of_name[name] for name in self.names])
+        of_name = {"": "", **file_digests(self.folder, sorted(set(self.files) - {""}))}
+        return digest_json([of_name[name] for name in self.files])
 
 
 def read_array(path: Path, key: str = "", *, mapped: bool = False) -> np.ndarray:

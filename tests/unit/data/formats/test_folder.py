@@ -360,6 +360,15 @@ def test_a_picture_and_its_copies_stay_in_one_split(tmp_path, how):
     assert bool(named) == (how != "spelling")
 
 
+def test_a_copy_is_shown_as_its_own_file(tmp_path):
+    (row,) = pictures(tmp_path, 1)
+    shutil.copy(tmp_path / row["file_name"], tmp_path / "copy.png")
+    write_csv(tmp_path, [row, row | {"file_name": "copy.png"}])
+    found = read_folder(tmp_path).image
+    assert found.files == (row["file_name"], "copy.png")
+    assert found.names[0] == found.names[1]
+
+
 def test_queries_whose_picture_is_in_the_database_are_left_out(tmp_path):
     rows = pictures(tmp_path, 5)
     shutil.copy(tmp_path / "pictures" / "0.png", tmp_path / "copy.png")

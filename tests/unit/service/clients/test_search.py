@@ -77,7 +77,7 @@ def test_errors_are_explained(url: str, tmp_path: Path) -> None:
         client.search("a", silos=["east"])
     with pytest.raises(UserError, match="does not have an item"):
         client.item("north", "nothing")
-    with pytest.raises(UserError, match="PNG, JPEG, WebP"):
+    with pytest.raises(UserError, match="Send a PNG or JPEG file"):
         client.search(image=b"not a picture")
     with pytest.raises(UserError, match="cannot be read"):
         client.search(image=tmp_path / "nothing.png")
