@@ -29,7 +29,7 @@ TOOL = "a tool of developers, which no command of silohash imports"
 PACKAGES = {
     "argon2-cffi": Row(NOTHING, "federation"),
     "cryptography": Row(NOTHING, "flare"),
-    "dp-accounting": Row(NOTHING, "privacy"),
+    "dp-accounting": Row(NOTHING, "exchange"),
     "editables": Row(TOOL),
     "faiss-cpu": Row(NOTHING, "searches"),
     "fastapi": Row(
@@ -95,7 +95,7 @@ PACKAGES = {
     "scipy": Row("downloads example data on request only", "training"),
     "sqlalchemy": Row(NOTHING, "study"),
     "starlette": Row(NOTHING, "page"),
-    "tenseal": Row(NOTHING, "encryption"),
+    "tenseal": Row(NOTHING, "exchange"),
     "tensorboard": Row("event files in the run, whose names hold the host's name", "training"),
     "threadpoolctl": Row(NOTHING, "training"),
     "tokenizers": Row(NOTHING, "networks"),

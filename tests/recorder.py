@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -38,6 +38,19 @@ MADE = {"mkdir": 0, "mkdirat": 0, "rename": 1, "renameat": 1, "renameat2": 1, "l
 """System calls that create a path, and which of their paths it is."""
 STRACE = ("strace", "-D", "-f", "-q", "--seccomp-bpf", "-y", "-s", "0", "-e", "signal=none",
           "-e", f"trace={','.join((*NETWORK, *OPENED, *MADE))}")  # fmt: skip
+COMMANDS = """
+import json, sys
+from silohash.cli import main
+ended = []
+for arguments in json.loads(sys.argv[1]):
+    sys.argv[1:] = arguments
+    try:
+        main()
+    except SystemExit as end:
+        ended.append(end.code or 0)
+sys.exit(",".join(map(str, ended)) if any(ended) else 0)
+"""
+"""Runs commands of silohash, and ends with their exit codes as its message unless all are 0."""
 RESOLVER = "io.systemd.Resolve"
 """Name of the Unix socket through which systemd looks names up."""
 DNS = 53
@@ -129,6 +142,12 @@ class Recorder:
         """Run a command of silohash, check its exit code, and return its standard output."""
         done = self.run("-m", "silohash.cli", *arguments, given=given)
         assert done.returncode == code, done.stderr
+        return done.stdout
+
+    def commands(self, *commands: Sequence[object]) -> str:
+        """Run commands of silohash in one process, which imports packages once, and return their standard output."""
+        done = self.run("-c", COMMANDS, json.dumps([[str(word) for word in words] for words in commands]))
+        assert done.returncode == 0, done.stderr
         return done.stdout
 
     @contextmanager

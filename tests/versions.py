@@ -29,6 +29,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 APART = {"flower", "dev"}
 """Extras that are not installed: one needs an environment of its own, and of the other only some packages are needed."""
 TOOLS = {
+    "hatchling",
     "httpx2",
     "hypothesis",
     "ir-measures",

@@ -132,16 +132,18 @@ def test_search_by_a_heic_picture(watched: Recorder, run: Path) -> None:
 
 
 def test_commands_on_a_finished_run(watched: Recorder, run: Path) -> None:
+    (watched.work / "table").mkdir()
+    write_table(Table.from_pylist([{"id": "a", "text": "red"}]), watched.work / "table" / "metadata.parquet")
     with watched.scenario("commands"):
-        watched.silohash("export", run, "--onnx")
-        watched.silohash("encode", run, "shapes", "--modality", "image", "--out", "codes.npz")
-        watched.silohash("evaluate", run)
-        watched.silohash("report", run)
-        watched.silohash("data", "check", "shapes")
-        (watched.work / "table").mkdir()
-        write_table(Table.from_pylist([{"id": "a", "text": "red"}]), watched.work / "table" / "metadata.parquet")
-        watched.silohash("data", "check", "table")
-        watched.silohash("doctor")
+        watched.commands(
+            ("export", run, "--onnx"),
+            ("encode", run, "shapes", "--modality", "image", "--out", "codes.npz"),
+            ("evaluate", run),
+            ("report", run),
+            ("data", "check", "shapes"),
+            ("data", "check", "table"),
+            ("doctor",),
+        )
 
 
 def test_search_page(watched: Recorder, run: Path) -> None:
@@ -182,7 +184,7 @@ def test_silo_with_an_items_folder_and_hub(watched: Recorder, run: Path, monkeyp
 
 def test_study_with_workers_and_tuning(watched: Recorder) -> None:
     pytest.importorskip("optuna")
-    tune = {"trials": 2, "of": ["method"], "parameters": {"train.learning_rate": {"low": 1e-3, "high": 1e-1}}}
+    tune = {"trials": 1, "of": ["method"], "parameters": {"train.learning_rate": {"low": 1e-3, "high": 1e-1}}}
     archive = write_archive(watched.work / "vectors", count=60)
     value = tiny_study(archive, tune=tune, seeds=[0])
     text = "".join(f"{name} = {toml_value(item)}\n" for name, item in value.items())
@@ -213,8 +215,7 @@ def test_index_servers(watched: Recorder, run: Path, monkeypatch: pytest.MonkeyP
     copy = shutil.copytree(run, watched.work / engine)
     with {"pgvector": servers.postgres, "milvus": servers.milvus}[engine]() as url, watched.scenario(engine):
         monkeypatch.setenv(f"SILOHASH_{engine.upper()}_URL", url)
-        watched.silohash("index", "move", copy, "--to", engine)
-        assert "red" in watched.silohash("search", copy, "red square")
+        assert "red" in watched.commands(("index", "move", copy, "--to", engine), ("search", copy, "red square"))
 
 
 def test_published_networks(watched: Recorder) -> None:
@@ -227,10 +228,13 @@ def test_published_networks(watched: Recorder) -> None:
         partition={"silos": 2}, federated={"rounds": 1, "local_epochs": 1}, evaluate={"validation": 0.0},
     )  # fmt: skip
     with watched.scenario("networks"):
-        watched.silohash("train", "clip.toml", "--out", "refused", "--set", "features.text.model=nobody/clip", code=2)
-        watched.silohash("train", "clip.toml", "--out", "published")
-        watched.silohash("search", "published", "two parrots")
-        watched.silohash("export", "published", "--onnx")
+        refused = ("train", "clip.toml", "--out", "refused", "--set", "features.text.model=nobody/clip")
+        watched.silohash(*refused, code=2)
+        watched.commands(
+            ("train", "clip.toml", "--out", "published"),
+            ("search", "published", "two parrots"),
+            ("export", "published", "--onnx"),
+        )
     assert {path.name for path in watched.home.glob(".cache/silohash/*")} > {"vectors", "onnx", "files"}
 
 
@@ -245,24 +249,20 @@ def test_matlab_files_and_networks_that_the_older_exporter_does_not_know(
     assert name != "matlab" or list(watched.home.glob(".cache/silohash/matfiles/*.json"))
 
 
-@pytest.mark.parametrize(
-    ("name", "module", "settings"),
-    [
-        ("encryption", "tenseal", "ckks"),
-        ("privacy", "dp_accounting", {"unit": "silo", "repeatable": True}),
-    ],
-)
-def test_encrypted_and_private_training(watched: Recorder, name: str, module: str, settings: object) -> None:
-    pytest.importorskip(module)
-    archive = write_archive(watched.work / f"for-{name}", count=36)
-    config = write_config(
-        watched.work / f"{name}.toml", archive, exchange={name: settings}, local={"name": "csq"},
-        federated={"rounds": 1, "local_epochs": 1}, evaluate={"validation": 0.0},
-        features={m: {"standardize": False, "equal_lengths": True} for m in ("image", "text")},
-    )  # fmt: skip
-    with watched.scenario(name):
-        watched.silohash("train", config, "--out", name)
-    assert len(Run.open(watched.work / name).rounds()) == 1
+def test_encrypted_and_private_training(watched: Recorder) -> None:
+    pytest.importorskip("tenseal")
+    pytest.importorskip("dp_accounting")
+    archive = write_archive(watched.work / "vectors-to-hide", count=36)
+    settings: dict[str, object] = {"encryption": "ckks", "privacy": {"unit": "silo", "repeatable": True}}
+    for name, value in settings.items():
+        write_config(
+            watched.work / f"{name}.toml", archive, exchange={name: value}, local={"name": "csq"},
+            federated={"rounds": 1, "local_epochs": 1}, evaluate={"validation": 0.0},
+            features={m: {"standardize": False, "equal_lengths": True} for m in ("image", "text")},
+        )  # fmt: skip
+    with watched.scenario("exchange"):
+        watched.commands(*(("train", f"{name}.toml", "--out", name) for name in settings))
+    assert [len(Run.open(watched.work / name).rounds()) for name in settings] == [1, 1]
 
 
 @needs_offline

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -28,7 +28,7 @@ from silohash.cli import (
     study,
     train,
 )
-from silohash.cli.console import print_status, replace_unencodable
+from silohash.cli.console import prepare_output, print_status
 from silohash.cli.help import Commands
 
 USER_ERROR = 2
@@ -87,36 +87,38 @@ def main() -> None:
 
     If the reader of the output has closed it, as ``head`` does, exit with 1 and without a message.
     """
-    replace_unencodable()
+    prepare_output()
     try:
         try:
             app()
         finally:
-            if sys.stdout is not None:
-                sys.stdout.flush()  # errors of a full disk appear here instead of in the interpreter's own exit
+            sys.stdout.flush()  # errors of a full disk appear here instead of in the interpreter's own exit
     except UserError as error:
-        print_status("\n  ".join(f"silohash: {error}".split("\n")))
-        sys.exit(USER_ERROR)
+        _fail("\n  ".join(f"silohash: {error}".split("\n")))
     except ModuleNotFoundError as error:
         package = missing_package(error)
         if package is None:
             raise
-        print_status(f"silohash: {sentence(package, 'This command')}")
-        sys.exit(USER_ERROR)
+        _fail(f"silohash: {sentence(package, 'This command')}")
     except KeyboardInterrupt:
-        print_status(INTERRUPTION)
-        sys.exit(INTERRUPTED)
+        _fail(INTERRUPTION, INTERRUPTED)
     except SystemExit as end:
         if end.code == INTERRUPTED:  # typer exits by itself after Ctrl-C and prints nothing
-            print_status(INTERRUPTION)
+            _fail(INTERRUPTION, INTERRUPTED)
         raise
     except BrokenPipeError:
         _discard_output()
         sys.exit(CLOSED_OUTPUT)
     except OSError as error:
         _discard_output()
-        print_status(f"silohash: {_explained(error)}")
-        sys.exit(USER_ERROR)
+        _fail(f"silohash: {_explained(error)}")
+
+
+def _fail(message: str, code: int = USER_ERROR) -> NoReturn:
+    """Exit with a code and a message, which is lost if standard error cannot be written either."""
+    with suppress(OSError):
+        print_status(message)
+    sys.exit(code)
 
 
 def _discard_output() -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import typer
@@ -26,16 +28,17 @@ MOST_CELLS = 10_000
 """Upper limit on the width of a table where there is no terminal."""
 
 
-def replace_unencodable() -> None:
-    """Print a question mark for each character that the encoding of an output does not have, instead of failing."""
+def prepare_output() -> None:
+    """Print a question mark for each character that the encoding of an output does not have, and nothing to a closed one."""
+    sys.stdout = sys.stdout or Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  open until the end
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and not _is_unicode(stream):
             stream.reconfigure(errors="replace")
 
 
-def _is_unicode(stream: TextIO | None) -> bool:
+def _is_unicode(stream: TextIO) -> bool:
     """Return whether the encoding of an output has all characters."""
-    return stream is None or (stream.encoding or "utf").lower().startswith("utf")
+    return (stream.encoding or "utf").lower().startswith("utf")
 
 
 def print_status(text: str) -> None:

@@ -88,13 +88,16 @@ def encode(
     from silohash.api.data import load_archive
     from silohash.api.runs import open_run
     from silohash.data.catalogue import link_options
+    from silohash.features.truncation import truncation_remark
+    from silohash.run.folder import Run
 
     found = open_run(run)
     with spinner("Encoding"):
         items = found.archive if archive is None else load_archive(archive, **link_options(follow_links=follow_links))
         codes = found.encode(items, modality, model=model)
         write_codes(codes, out)
-    for remark in items.card.remarks():
+    cut = truncation_remark(items, Run.open(run).model.featurisers) if codes.modality == "text" else ""
+    for remark in filter(None, (*items.card.remarks(), cut)):
         print_status(remark)
     without = len(items) - len(codes)
     if as_json:

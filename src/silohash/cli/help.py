@@ -47,8 +47,8 @@ class Command(TyperCommand):
             return super().parse_args(ctx, args)
         except Exception as raised:
             error: Any = raised  # its class has moved too
-            if type(error).__name__ == "NoSuchOption" and any(map(_is_argument, self.params)):
-                ctx.fail(f"{error.format_message()}. {_dash_remedy(ctx.command_path, given, error.option_name)}")
+            if any(map(_is_argument, self.params)) and (taken := _taken_for_option(error, given)):
+                ctx.fail(f"{error.format_message().removesuffix('.')}. {_dash_remedy(ctx.command_path, taken)}")
             raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401  as above
@@ -116,14 +116,22 @@ def _with_range_in_words(text: str) -> str:
     return re.sub(r"\bx>=(\d+)", r"at least \1", re.sub(r"(\d+)<=x<=(\d+)", r"\1 to \2", text))
 
 
-def _dash_remedy(command: str, args: list[str], option: str) -> str:
+def _taken_for_option(error: Any, args: list[str]) -> str:  # noqa: ANN401  as above
+    """Return the argument that was probably not meant as an option, or an empty string."""
+    if type(error).__name__ == "NoSuchOption":
+        option: str = error.option_name
+        return next((arg for arg in args if arg.startswith("-") and option.lstrip("-") in arg), option)
+    options = getattr(getattr(error, "param", None), "opts", ())
+    return next((arg for arg in args if arg[:2] in options and " " in arg), "")
+
+
+def _dash_remedy(command: str, taken: str) -> str:
     """Return how to give an argument that begins with a dash, and was taken for an option.
 
     Example:
-        >>> _dash_remedy("silohash search", ["RUN", "-5 degrees"], "-5")
+        >>> _dash_remedy("silohash search", "-5 degrees")
         'An argument that begins with a dash must follow --, after all options: silohash search … -- "-5 degrees"'
     """
-    taken = next((arg for arg in args if arg.startswith("-") and option.lstrip("-") in arg), option)
     return f'An argument that begins with a dash must follow --, after all options: {command} … -- "{visible(taken)}"'
 
 

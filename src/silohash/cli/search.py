@@ -379,7 +379,6 @@ def print_paths(hits: Hits, *, end: str) -> None:
             f"None of the {len(hits):,} hits has a picture file on this machine. Leave out --files to see the hits."
         )
     for path in paths:
-        typer.echo(visible(str(path)) if sys.stdout.isatty() else os.fsencode(path), nl=False)
-        typer.echo(end, nl=False)
+        typer.echo(visible(str(path)) + end if sys.stdout.isatty() else os.fsencode(path) + end.encode(), nl=False)
     if len(paths) < len(hits):
         print_status(f"{len(hits) - len(paths):,} of {len(hits):,} hits do not have a picture file on this machine.")

@@ -62,7 +62,7 @@ class WordPieces:
         found = self._opened.encode_batch(list(texts))
         ends = [max((end for _, end in encoding.offsets), default=0) for encoding in found]
         return [
-            text[end:].strip() if encoding.overflowing else ""
+            (text[end:] or text[-1:]).strip() if encoding.overflowing else ""  # the last character can be read in part
             for text, end, encoding in zip(texts, ends, found, strict=True)
         ]
 

@@ -124,7 +124,7 @@ class Hit:
     found_by: tuple[Modality, ...] = ()
     caption: str = ""
     labels: tuple[str, ...] = ()
-    preview_url: str | None = None
+    preview_url: str | None = field(default=None, repr=False)
     path: Path | None = None
 
     @property

@@ -297,6 +297,14 @@ def test_a_reader_that_has_gone_ends_a_command_quietly(arguments: tuple[str, ...
     assert (ended.returncode, ended.stderr) == (1, b"")
 
 
+@pytest.mark.whole_run
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_message_that_cannot_be_written_keeps_the_exit_code() -> None:
+    with Path("/dev/full").open("wb") as full:
+        command = [sys.executable, "-c", PIPED, "search", "no-run", "x"]
+        assert subprocess.run(command, stdout=subprocess.PIPE, stderr=full, timeout=300).returncode == 2
+
+
 def test_errors_of_the_system_name_the_file(tmp_path: Path) -> None:
     said = silohash("train", tmp_path / ("x" * 300), "--out", tmp_path / "out")
     assert (said.code, said.out) == (2, "")
@@ -339,7 +347,7 @@ def test_a_console_that_is_neither_utf8_nor_ascii(tmp_path: Path) -> None:
     assert b"Traceback" not in missing.stderr
 
 
-@pytest.mark.parametrize("text", ["-5 degrees", "-disc", "- 5", "--disc"])
+@pytest.mark.parametrize("text", ["-5 degrees", "-disc", "- 5", "--disc", "-key west"])
 def test_a_query_that_begins_with_a_dash(text: str) -> None:
     said = silohash("search", "run", text)
     assert said.code == 2

@@ -34,7 +34,7 @@ def test_encodings_without_all_characters(encoding: str, monkeypatch: pytest.Mon
     written = {name: io.TextIOWrapper(io.BytesIO(), encoding) for name in ("stdout", "stderr")}
     for name, stream in written.items():
         monkeypatch.setattr(sys, name, stream)
-    console.replace_unencodable()
+    console.prepare_output()
     console.print_result("a \U0001f600 b")
     console.print_status("c \U0001f600 d")
     console.print_json({"text": "na\u00efve \U0001f600"})
@@ -56,8 +56,16 @@ def test_encodings_without_all_characters(encoding: str, monkeypatch: pytest.Mon
 def test_unicode_outputs_keep_all_characters(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), "utf-8")
     monkeypatch.setattr(sys, "stdout", stream)
-    console.replace_unencodable()
+    console.prepare_output()
     assert stream.errors == "strict"
+
+
+def test_a_closed_output_takes_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    console.prepare_output()
+    with sys.stdout:
+        console.print_result("nobody reads it")
+        assert not sys.stdout.isatty()
 
 
 def test_spinner_is_a_plain_line_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 pytest.importorskip("transformers")
 
+import tokenizers
+
 from silohash.base.types import UserError
 from silohash.features.word_pieces import LONGEST, PADDING, WordPieces, read_word_pieces
 from tests import backbones
@@ -52,6 +54,13 @@ def test_the_end_that_is_not_read_is_returned_as_it_was_written(folder: Path) ->
     texts = ["red Blue  tree, Violin", "red blue", "", "two ÄÖ 😀 parrots"]
     assert read_word_pieces(folder, 4).unread(texts) == ["tree, Violin", "", "", "😀 parrots"]
     assert read_word_pieces(folder).unread([]) == []
+
+
+def test_a_character_that_is_read_in_part_is_named() -> None:
+    letters = tokenizers.Tokenizer(tokenizers.models.BPE({piece: n for n, piece in enumerate("aðŁĲ¶")}, []))
+    letters.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    cut = WordPieces(letters.to_str(), 3, 0)
+    assert cut.unread(["a\U0001f436", "aa", "aaa   "]) == ["\U0001f436", "", ""]
 
 
 def test_the_limit_of_the_model_counts(folder: Path) -> None:

@@ -65,6 +65,7 @@ def test_hits_are_objects():
     assert (first.id, first.silo, first.distance_bits, first.rank) == ("a", "north", 1, None)
     assert (first.caption, first.labels, first.preview_url) == ("two parrots", ("bird", "red"), PREVIEW)
     assert first.preview.size == (6, 4)
+    assert PREVIEW not in repr(first)
     assert (second.caption, second.labels, second.preview) == ("", (), None)
     assert third.labels == (), "a text is not a list of labels"
 

@@ -28,7 +28,7 @@ SLIPS: Mapping[str, tuple[str, ...]] = {
 """Names that other tools use for the known columns, in lowercase and without ``_``, ``-``, ``.`` and spaces."""
 
 WITHOUT_A_NAME = " (without a name)"
-PANDAS_UNNAMED = re.compile(r"Unnamed: \d+(_level_\d+)?")
+PANDAS_UNNAMED = re.compile(r"Unnamed: \d+(_level_\d+)?|__index_level_\d+__")
 """The names that pandas gives to columns without one."""
 
 CLOSEST = 0.8
@@ -77,7 +77,7 @@ def describe_slips(columns: Iterable[str]) -> list[str]:
     listed = ", ".join(f'"{name}"' for name in unnamed)
     return [
         *(f'The column "{name}" is not used (did you mean "{known}"?).' for name, known in likely_slips(names).items()),
-        *([f"A column does not have a name ({listed}). Name it in the first line, or remove it."] if unnamed else []),
+        *([f"A column does not have a name ({listed}). Name it, or remove it."] if unnamed else []),
     ]
 
 

@@ -70,6 +70,9 @@ def read_metadata(folder: Path, *, follow_links: bool = False) -> tuple[Path, li
     check_link(folder, path.name, follow_links=follow_links)
     readers = {".csv": _csv_rows, ".jsonl": _json_rows, ".parquet": _parquet_rows}
     try:
+        with path.open("rb") as stream:
+            if stream.read(2) in {b"\xff\xfe", b"\xfe\xff"}:
+                raise UserError(f"{path} is encoded in UTF-16. Save it as UTF-8.")
         rows = list(readers[path.suffix](path))
     except OSError as error:
         raise UserError(f"{path} cannot be read ({error.strerror or error}). Check its permissions.") from error
@@ -91,9 +94,6 @@ def _metadata_file(folder: Path) -> Path:
 
 
 def _csv_rows(path: Path) -> Iterator[MetadataRow]:
-    with path.open("rb") as stream:
-        if stream.read(2) in {b"\xff\xfe", b"\xfe\xff"}:
-            raise UserError(f"{path} is encoded in UTF-16. Save it as UTF-8.")
     csv.field_size_limit(LARGEST_FIELD_BYTES)
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
         lines = list(stream)
@@ -138,15 +138,19 @@ def _includes_rows(cell: str, count: int) -> bool:
 def _check_header(path: Path, header: list[str], problem: str) -> None:
     if problem:
         raise UserError(f"The first line of {path} cannot be read: {problem}. Correct the names of the columns.")
-    if NOT_UTF8.search("".join(header)):
+    if UNUSABLE.search("".join(header)):
         raise UserError(f"The first line of {path} is not UTF-8. Save the file as UTF-8.")
-    repeated = [name for name in header if header.count(name) > 1]
-    if repeated:
-        raise UserError(f'{path} has the column "{repeated[0]}" more than once. Rename one of them.')
+    _check_unrepeated(path, header)
     if not set(header) & set(KNOWN):
         shown = ", ".join(header)[:80]
         slips = "".join(f" {sentence}" for sentence in describe_slips(header))
         raise UserError(f"{path} begins with {shown!r} instead of the names of columns.{slips} {EXAMPLE}")
+
+
+def _check_unrepeated(path: Path, names: Sequence[str]) -> None:
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        raise UserError(f'{path} has the column "{repeated[0]}" more than once. Rename one of them.')
 
 
 def _json_rows(path: Path) -> Iterator[MetadataRow]:
@@ -155,8 +159,8 @@ def _json_rows(path: Path) -> Iterator[MetadataRow]:
             if not line.strip():
                 continue
             try:
-                values = json.loads(line)
-            except (json.JSONDecodeError, RecursionError) as error:
+                values = json.loads(line, object_pairs_hook=_unrepeated)
+            except (ValueError, RecursionError) as error:
                 yield MetadataRow(number, problem=f"is not JSON ({error})")
                 continue
             if isinstance(values, dict):
@@ -166,12 +170,26 @@ def _json_rows(path: Path) -> Iterator[MetadataRow]:
                 yield MetadataRow(number, problem=f"is not a JSON object such as {example}")
 
 
+def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object.
+
+    Raises:
+        ValueError: if it has a name twice, of whose values one would be lost.
+    """
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f'"{next(name for name in names if names.count(name) > 1)}" is there more than once')
+    return values
+
+
 def _parquet_rows(path: Path) -> Iterator[MetadataRow]:
     import pyarrow
     import pyarrow.parquet
 
     try:
         with pyarrow.parquet.ParquetFile(path) as table:
+            _check_unrepeated(path, table.schema_arrow.names)
             rows = chain.from_iterable(batch.to_pylist() for batch in table.iter_batches())
             yield from starmap(_row, enumerate(rows, start=1))
     except (pyarrow.ArrowException, OSError, ValueError) as error:

@@ -61,8 +61,7 @@ def test_columns_without_a_name_are_named() -> None:
     names = named(["", "text", "", "year"])
     assert names == ["column 1 (without a name)", "text", "column 3 (without a name)", "year"]
     assert describe_slips(names) == [
-        'A column does not have a name ("column 1 (without a name)", "column 3 (without a name)"). Name it in the first '
-        "line, or remove it."
+        'A column does not have a name ("column 1 (without a name)", "column 3 (without a name)"). Name it, or remove it.'
     ]
     [sentence] = describe_slips(["Unnamed: 0", "text", ""])
     assert sentence.startswith('A column does not have a name ("Unnamed: 0", "").')

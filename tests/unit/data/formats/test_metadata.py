@@ -65,6 +65,13 @@ def test_encodings(tmp_path):
     write_csv(tmp_path, [{"text": "schön"}], encoding="utf-16")
     with pytest.raises(UserError, match=r"UTF-16\. Save it as UTF-8"):
         read_folder(tmp_path)
+    write_csv(tmp_path, [{"text": "schön"}], encoding="utf-16-le")
+    with pytest.raises(UserError, match=r"first line of .* is not UTF-8"):
+        read_folder(tmp_path)
+    (tmp_path / "metadata.csv").unlink()
+    (tmp_path / "metadata.jsonl").write_text('{"text": "x"}\n', encoding="utf-16")
+    with pytest.raises(UserError, match=r"UTF-16\. Save it as UTF-8"):
+        read_folder(tmp_path)
 
 
 def test_semicolons_quoted_lines_and_rows_of_another_length(tmp_path):
@@ -84,6 +91,16 @@ def test_lines_of_json_that_are_none(tmp_path):
     assert [reason[:12] for reason in reasons(archive).values()] == ["is not JSON ", "is not a JSO", 'column "text']
 
 
+def test_values_of_json_that_would_be_lost(tmp_path):
+    rows = ['{"text": "x"}', '{"text": "a", "text": "b"}', f'{{"text": "a", "views": {"9" * 5000}}}']
+    (tmp_path / "metadata.jsonl").write_text("\n".join(rows))
+    archive = read_folder(tmp_path)
+    assert archive.ids.tolist() == ["row-1"]
+    repeated, large = reasons(archive).values()
+    assert repeated == 'is not JSON ("text" is there more than once)'
+    assert "4300 digits" in large
+
+
 def test_a_damaged_table_is_named(tmp_path):
     (tmp_path / "metadata.parquet").write_bytes(b"PAR1 nothing")
     with pytest.raises(UserError, match=r"metadata\.parquet is damaged"):
@@ -92,6 +109,11 @@ def test_a_damaged_table_is_named(tmp_path):
 
 def test_a_column_given_twice_is_named(tmp_path):
     (tmp_path / "metadata.csv").write_text("text,text\na,b\n")
+    with pytest.raises(UserError, match='the column "text" more than once'):
+        read_folder(tmp_path)
+    (tmp_path / "metadata.csv").unlink()
+    table = pyarrow.Table.from_arrays([pyarrow.array(["a"]), pyarrow.array(["b"])], ["text", "text"])
+    pyarrow.parquet.write_table(table, tmp_path / "metadata.parquet")
     with pytest.raises(UserError, match='the column "text" more than once'):
         read_folder(tmp_path)
 
