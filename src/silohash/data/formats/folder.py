@@ -86,7 +86,6 @@ class _Folder:
     verdicts: Mapping[str, Verdict]
     hints: Mapping[str, str]
     allowed: tuple[str, ...] | None
-    follow_links: bool
     keep_shared_queries: bool
 
 
@@ -126,7 +125,6 @@ def read_folder(
         if named is not None or file.is_file():
             check_link(path, named or file.name, follow_links=follow_links)
             given[modality] = _given(file, metadata, files, modality)
-    checked = [] if "image" in given else list(filter(None, files))
     allowed = allowed_labels(path, labels, follow_links=follow_links)
     folder = _Folder(
         path=path,
@@ -136,10 +134,9 @@ def read_folder(
         files=files,
         given=given,
         has={modality: _has(modality, rows, given) for modality, _ in options},
-        verdicts=check_pictures(path, checked, follow_links=follow_links),
+        verdicts=check_pictures(path, list(filter(None, files)), follow_links=follow_links),
         hints=dict(found.values()),
         allowed=allowed,
-        follow_links=follow_links,
         keep_shared_queries=keep_shared_queries,
     )
     kept, skipped = _usable(folder)
@@ -252,7 +249,7 @@ def row_ids(rows: Sequence[MetadataRow]) -> list[str]:
 
 def _problems(folder: _Folder, place: int, seen: Mapping[str, str]) -> Iterator[str]:
     """Yield the reasons why a row cannot be used."""
-    row, verdict = folder.rows[place], folder.verdicts.get(folder.files[place])
+    row, verdict = folder.rows[place], None if "image" in folder.given else folder.verdicts.get(folder.files[place])
     if row.problem:
         yield row.problem
     for features in folder.given.values():
@@ -309,7 +306,7 @@ def _rows_of(values: Features | Regions, kept: Sequence[int]) -> Features | Regi
 
 
 def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
-    copied = copies({file: folder.verdicts[file].digest for file in set(folder.files) if file in folder.verdicts})
+    copied = copies({file: folder.verdicts[file].digest for file in filter(None, folder.files)})
     folder = replace(folder, files=[copied.get(file, file) for file in folder.files])
     has_image, has_text = folder.has["image"], folder.has["text"]
     image, text = folder.given.get("image"), folder.given.get("text")
@@ -323,7 +320,7 @@ def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
         *_warnings(folder),
         *describe_copies(copied),
         *_repeated_pictures(folder, splits, shared),
-        *doubts_about_labels(names),
+        *doubts_about_labels(names, (row.labels for row in folder.rows)),
     )
     return Archive(
         ids=np.array(folder.ids, dtype=np.str_),
@@ -383,7 +380,7 @@ def _picture_names(folder: _Folder) -> list[str]:
     if isinstance(values := _image_values(folder), Regions):
         return [str(picture) for picture in values.pictures.tolist()]
     names = folder.files if any(folder.files) else [row.values.get(PICTURE, "") for row in folder.rows]
-    return [name if name.isascii() else canonical_path(name) for name in names]
+    return list(map(canonical_path, names))
 
 
 def _preview(folder: _Folder) -> PictureFiles | None:
@@ -394,9 +391,8 @@ def _preview(folder: _Folder) -> PictureFiles | None:
 
 def _not_shown(folder: _Folder) -> Iterator[str]:
     """Yield why pictures beside given features cannot be looked at."""
-    names = list(filter(None, folder.files)) if "image" in folder.given else []
-    verdicts = check_pictures(folder.path, names, follow_links=folder.follow_links)
-    yield from (verdict.problem for verdict in verdicts.values() if verdict.problem)
+    if "image" in folder.given:
+        yield from filter(None, (folder.verdicts[file].problem for file in filter(None, folder.files)))
 
 
 def _warnings(folder: _Folder) -> Iterator[str]:
@@ -405,8 +401,8 @@ def _warnings(folder: _Folder) -> Iterator[str]:
     yield from describe_slips(names)
     yield from _absent_modalities(folder, names)
     yield from _cut_texts(folder)
-    assumed = describe_assumptions({name: folder.verdicts[name] for name in folder.files if name in folder.verdicts})
-    yield from filter(None, [assumed])
+    if "image" not in folder.given:
+        yield from filter(None, [describe_assumptions({name: folder.verdicts[name] for name in folder.files if name})])
     several = [row.number for row in folder.rows if row.includes_rows]
     if several:
         yield (
@@ -481,10 +477,9 @@ def _columns(rows: Sequence[MetadataRow]) -> dict[str, npt.NDArray[np.str_]]:
 
 def _shared_pictures(folder: _Folder) -> dict[str, npt.NDArray[np.str_]]:
     """Return a column that names each item's picture beside given features, if items share some."""
-    values = _image_values(folder)
-    if isinstance(values, Regions):
-        return {PICTURE: values.pictures.astype(np.str_)}
-    return {PICTURE: np.array(folder.files, dtype=np.str_)} if values is not None and shares(folder.files) else {}
+    values, names = _image_values(folder), _picture_names(folder)
+    shared = isinstance(values, Regions) or (values is not None and shares(names))
+    return {PICTURE: np.array(names, dtype=np.str_)} if shared else {}
 
 
 def _names(rows: Sequence[MetadataRow]) -> list[str]:
