@@ -119,15 +119,19 @@ def _labels_of_list(value: Sequence[object] | Mapping[str, object]) -> tuple[str
         raise CellError(f"the labels {_shown(value)} are an object. {WRITE_LABELS}")
     if any(isinstance(parsed(one) if isinstance(one, str) else one, list | tuple | dict) for one in value):
         raise CellError(f"the labels {_shown(value)} are a list of lists or objects. {WRITE_LABELS}")
-    numbers = [one for one in value if isinstance(one, int | float)]
-    if len(value) > 1 and len(numbers) == len(value):
-        flags = len(set(numbers)) < len(value) and {*numbers} <= {0, 1}
-        if flags or any(one % 1 for one in numbers):
-            what = "zero or one" if flags else "score"
-            raise CellError(
-                f"the labels {_shown(value)} look like a {what} for each label. Write the names of the labels"
-            )
+    if what := _for_each_label(value):
+        raise CellError(f"the labels {_shown(value)} look like a {what} for each label. Write the names of the labels")
     return _tidied(map(text_of, value))
+
+
+def _for_each_label(value: Sequence[object]) -> str:
+    """Return what a list holds for each label instead of the names of labels, or an empty string."""
+    numbers = [one for one in value if isinstance(one, int | float)]
+    if not 1 < len(value) == len(numbers):
+        return ""
+    if {*numbers} <= {0, 1} and len({*numbers}) < len(value):
+        return "zero or one"
+    return "score" if any(one % 1 for one in numbers) else ""
 
 
 def _tidied(labels: Iterable[str]) -> tuple[str, ...]:
