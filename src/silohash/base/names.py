@@ -21,11 +21,12 @@ MOST_SHOWN = 3
 """Number of groups of similar names that a sentence shows."""
 
 _NOT_SHOWN = (
-    "\x01-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180e\u200b\u2060-\u2065\u206a-\u206f"
+    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180e\u200b\u2060-\u2065\u206a-\u206f"
     "\u3164\ufeff\uffa0\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
 )
-"""Characters that never show and do not change those around them: control characters, zero-width spaces, fillers."""
+"""Characters that never show and do not change those around them: zero-width spaces, fillers."""
 
+_CONTROLS = "\0-\x08\x0e-\x1b\x7f-\x84\x86-\x9f"
 _DIRECTION = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _JOINERS = "\u200c\u200d"
 """Joiners, which change letters of Arabic and Indic scripts, and emoji. Latin, Greek and Cyrillic letters ignore them."""
@@ -39,9 +40,8 @@ _TAGS = "(?<![\U0001f3f4\U000e0020-\U000e007f])[\U000e0000-\U000e007f]+"
 _IGNORES_JOINERS = "\0-\u05ff\u1e00-\u1fff"
 _NEVER = re.compile(f"[{_NOT_SHOWN}]+")
 _ENDS = re.compile(rf"^[\s{_NOT_SHOWN}{_DIRECTION}{_JOINERS}]+|[\s{_NOT_SHOWN}{_DIRECTION}{_JOINERS}]+$")
-_IGNORED = re.compile(
-    f"[{_DIRECTION}{_SELECTORS}]+|{_TAGS}|(?<=[{_IGNORES_JOINERS}])[{_JOINERS}]+|[{_JOINERS}]+(?=[{_IGNORES_JOINERS}])"
-)
+_IGNORED = re.compile(f"[{_CONTROLS}{_DIRECTION}{_SELECTORS}]+|{_TAGS}")
+_JOINED = re.compile(f"(?<=[{_IGNORES_JOINERS}])[{_JOINERS}]+|[{_JOINERS}]+(?=[{_IGNORES_JOINERS}])")
 _WHOLE_NUMBER = re.compile(r"([+-]?\d+)\.0+")
 
 _NUMBER = re.compile(r"([+\-\u2010-\u2015\u2212]?)(\d{1,20}(?:\.\d{1,20}|,\d{1,2})?(?:e[+-]?\d{1,3})?)")
@@ -75,8 +75,8 @@ def tidy(name: str) -> str:
         >>> tidy("\u00a0Zu\u0308rich\u200b  West ")
         'Zürich West'
     """
-    if not (name.isascii() and name.isprintable()):
-        name = _ENDS.sub("", _NEVER.sub("", unicodedata.normalize("NFC", name)))
+    if not name.isascii():
+        name = unicodedata.normalize("NFC", _ENDS.sub("", _NEVER.sub("", name)))
     return " ".join(name.split())
 
 
@@ -174,7 +174,9 @@ def describe_near(what: str, names: Iterable[str]) -> str:
 
 def _plain(name: str) -> str:
     name = tidy(name)
-    return name if name.isascii() else " ".join(unicodedata.normalize("NFC", _IGNORED.sub("", name)).split())
+    if name.isascii() and name.isprintable():
+        return name
+    return tidy(_JOINED.sub("", _IGNORED.sub("", name)))
 
 
 def _groups(names: Iterable[str], form: Callable[[str], str]) -> list[list[str]]:
