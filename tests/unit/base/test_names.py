@@ -27,6 +27,9 @@ SAME = [
     ("2", "2.0"),
     ("-12", "-12.000"),
     ("\u2764", "\u2764\ufe0f"),
+    ("\u845b", "\u845b\U000e0100"),
+    *(("boat", spelling) for spelling in ("bo\x07at", "bo\x92at", "boat\U000e0061\U000e0062", "bo\ufff9at")),
+    ("a b", "a \u200e b"),
     ("\u05e9\u05dc\u05d5\u05dd", "\u200f\u05e9\u05dc\u05d5\u05dd"),
 ]
 SIMILAR = [
@@ -40,6 +43,12 @@ SIMILAR = [
     ("ﬁsh", "fish"),
     ("２", "2"),
     ("001", "1"),
+    *(("2.5", written) for written in ("2.50", "2,5", "+2.5", "25e-1", "\u0662.\u0665")),
+    ("-1", "\u22121"),
+    ("100000", "1e5"),
+    ("True", "1"),
+    ("dogs", "dog"),
+    ("kap\u0131", "kapi"),
     ("don't", "don\u2019t"),
     ("St. Ives", "St Ives"),
     ("\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\u0645\u06cc\u062e\u0648\u0627\u0647\u0645"),
@@ -48,8 +57,11 @@ SIMILAR = [
 DIFFERENT = [
     ("12", "1-2"),
     ("1.5", "15"),
-    ("2.5", "2.50"),
     ("10", "100"),
+    ("1", "-1"),
+    ("1,000", "1"),
+    ("bus", "bu"),
+    ("12345678901234567890", "12345678901234567891"),
     ("\u0915\u093f", "\u0915\u0941"),
     ("C++", "C"),
     ("\U0001f3f4\U000e0067\U000e0065", "\U0001f3f4\U000e0067\U000e0073"),
@@ -95,6 +107,7 @@ def test_a_stored_name_looks_as_it_was_typed():
 
 def test_paths():
     assert canonical_path(".\\market\\stall.png") == canonical_path("market//x/../stall.png") == "market/stall.png"
+    assert canonical_path("a/1.png/") == "a/1.png"
     assert canonical_path("a /e\u0301.png") == "a/\u00e9.png"
     assert canonical_path("1/2.0") == "1/2.0"
     assert canonical_path("a\\..\\..\\b") == "../b"

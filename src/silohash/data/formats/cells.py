@@ -37,14 +37,14 @@ _PICTURE_TEXT = re.compile(
 )
 """How pictures look in a table of text: the bytes as Python shows them, a data URL, Base64, or a picture object."""
 
-_ARRAY = re.compile(r"array\((\[.*\])(?:,\s*dtype=[\w.<>'\"]+)?\)", re.DOTALL)
+_CALL = re.compile(r"(?:array|frozenset|list|set|tuple)\(((?:[\[({].*[\])}])?)(?:,\s*dtype=[\w.<>'\"]+)?\)", re.DOTALL)
 _QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
 _SPACED = re.compile(rf"\[\s*({_QUOTED}(?:\s+{_QUOTED})+)\s*\]", re.DOTALL)
 _SPACED_NUMBERS = re.compile(r"\[\s*[-+]?\d+\.?\d*(?:\s+[-+]?\d+\.?\d*)*\s*\]")
 _SCALAR = re.compile(r"\bnp\.\w+\(([^()]*)\)")
 _TUPLE_OR_SET = re.compile(r"""[({]\s*['"]""")
 _BYTES = re.compile(r"""b(['"]).*\1""", re.DOTALL)
-_LISTS = ("[", "(", "{", "array(", "c(", "b'", 'b"')
+_LISTS = ("[", "(", "{", "array(", "frozenset(", "list(", "set(", "tuple(", "c(", "b'", 'b"')
 """How cells begin that are not plain text."""
 
 _UNREADABLE = re.compile(r"""(?:\[.*\]|\{.*\}|c\(.*\))""", re.DOTALL)
@@ -63,8 +63,10 @@ def parsed(cell: str) -> object:
         (['a dog', 'two'], ['a', 'b'], '[sic]')
     """
     cell = cell.strip()
-    if array := _ARRAY.fullmatch(cell):
-        cell = array[1]
+    if call := _CALL.fullmatch(cell):
+        cell = call[1] or "[]"
+    if cell in {"()", "{}"}:
+        return []
     if "np." in cell:
         cell = _SCALAR.sub(r"\1", cell)
     is_list = cell.startswith("[") and cell.endswith("]")
@@ -115,25 +117,32 @@ def _labels_of_text(cell: str) -> tuple[str, ...]:
 def _labels_of_list(value: Sequence[object] | Mapping[str, object]) -> tuple[str, ...]:
     if isinstance(value, Mapping):
         raise CellError(f"the labels {_shown(value)} are an object. {WRITE_LABELS}")
-    if any(isinstance(one, list | tuple | dict) for one in value):
+    if any(isinstance(parsed(one) if isinstance(one, str) else one, list | tuple | dict) for one in value):
         raise CellError(f"the labels {_shown(value)} are a list of lists or objects. {WRITE_LABELS}")
-    numbers = [one for one in value if isinstance(one, int | float)]
-    if len(value) > max(2, len(set(numbers))) and len(numbers) == len(value) and {*numbers} <= {0, 1}:
-        raise CellError(
-            f"the labels {_shown(value)} look like a zero or one for each label. Write the names of the labels"
-        )
+    if what := _for_each_label(value):
+        raise CellError(f"the labels {_shown(value)} look like a {what} for each label. Write the names of the labels")
     return _tidied(map(text_of, value))
+
+
+def _for_each_label(value: Sequence[object]) -> str:
+    """Return what a list holds for each label instead of the names of labels, or an empty string."""
+    numbers = [one for one in value if isinstance(one, int | float)]
+    if not 1 < len(value) == len(numbers):
+        return ""
+    if {*numbers} <= {0, 1} and len({*numbers}) < len(value):
+        return "zero or one"
+    return "score" if any(one % 1 for one in numbers) else ""
 
 
 def _tidied(labels: Iterable[str]) -> tuple[str, ...]:
     """Return labels without empty and repeated ones.
 
     Raises:
-        CellError: if one is on several lines.
+        CellError: if a line break or a tab within one may separate several.
     """
     labels = [label.strip() for label in labels]
-    if broken := next((label for label in labels if "\n" in label or "\r" in label), ""):
-        raise CellError(f"the label {_shown(broken)} has a line break. {WRITE_LABELS}")
+    if broken := next((label for label in labels if "\t" in label or len(label.splitlines()) > 1), ""):
+        raise CellError(f"the label {_shown(broken)} has a line break or a tab. {WRITE_LABELS}")
     return tuple(dict.fromkeys(map(sys.intern, filter(None, map(tidy, labels)))))
 
 
@@ -154,8 +163,10 @@ def cell_of(name: str, value: object) -> str:
 def _list_in_text(name: str, cell: str) -> object:
     """Return the list that a cell shows, or the cell itself. A text such as "[1]" is not a list."""
     value = parsed(cell)
-    has_numbers = isinstance(value, list) and not all(isinstance(one, str | bytes) for one in value)
-    return cell if name == "text" and has_numbers else value
+    is_text = (
+        name == "text" and value and isinstance(value, list) and all(isinstance(one, int | float) for one in value)
+    )
+    return cell if is_text else value
 
 
 def _only_value(name: str, value: object) -> object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from silohash.base.names import describe_near, similar, tidy
 from silohash.base.visible import visible
@@ -23,8 +23,16 @@ NOTHING = frozenset({"", "nan", "none", "null", "nil", "n/a", "#n/a", "na", "<na
 """How programs and people write that there is no value, in lowercase."""
 
 LONGEST_NOTHING = max(map(len, NOTHING)) + len("['']")
-SEPARATOR = re.compile(r"[,;/|\uff0c\u3001\uff1b\uff5c\u00a6\u061b\u060c&+]|\\\\")
+SEPARATOR = re.compile(r"[,;/|\uff0c\u3001\uff1b\uff5c\u00a6\u061b\u060c&+ ]|\\\\")
 """Characters that may separate labels within one."""
+
+CERTAIN = frozenset(";|\uff1b\uff5c\u00a6\u061b")
+"""Those that names do not contain otherwise."""
+
+LIST = re.compile(r"""\[\s*['"].*\]""", re.DOTALL)
+"""A text that looks like a list of texts."""
+
+FLAGS = ({"0", "1"}, {"False", "True"})
 
 
 def stands_for_nothing(value: str) -> bool:
@@ -43,16 +51,27 @@ def quoted(values: Sequence[str]) -> str:
     return listed([f'"{visible(value)}"' for value in values])
 
 
-def doubts_about_labels(names: Collection[str]) -> Iterator[str]:
-    """Yield a sentence per kind of labels that are probably not meant."""
+def doubts_about_labels(names: Collection[str], of_item: Iterable[Sequence[str]] = ()) -> Iterator[str]:
+    """Yield a sentence per kind of labels that are probably not meant.
+
+    Args:
+        names: the different labels.
+        of_item: the labels of each item.
+    """
     if near := describe_near("labels", names):
         yield near
-    for separator, joined in joined_labels(names).items():
+    nothing = list(filter(stands_for_nothing, names))
+    for separator, joined in joined_labels([name for name in names if name not in nothing]).items():
         yield (
-            f'These labels contain "{separator}", and parts of them occur several times: {quoted(joined)}. {WRITE_LABELS} '
-            "if they are several labels each."
+            f'These labels contain "{separator}" and may be several labels each: {quoted(joined)}. {WRITE_LABELS} '
+            "if they are."
         )
-    if nothing := list(filter(stands_for_nothing, names)):
+    if set(names) in FLAGS and any(len(labels) > 1 for labels in of_item):
+        yield (
+            f"All labels are {' or '.join(sorted(names))}, and some items have both. Write the names of the labels if these "
+            "are values for each label."
+        )
+    if nothing:
         yield (
             f"These labels look like missing values, but count as labels: {quoted(nothing)}. Leave the cells empty if the "
             "items have no labels."
@@ -60,12 +79,14 @@ def doubts_about_labels(names: Collection[str]) -> Iterator[str]:
 
 
 def doubts_about_texts(texts: Mapping[int, str]) -> Iterator[str]:
-    """Yield a sentence if texts, by the numbers of their rows, stand for none."""
+    """Yield a sentence if texts, by the numbers of their rows, stand for none, or are lists that cannot be read."""
     if nothing := [number for number, text in texts.items() if stands_for_nothing(text)]:
         yield (
             f"The texts of some rows look like missing values, but count as texts: row {listed(nothing)}. Leave the cells "
             "empty if the items have no text."
         )
+    if lists := [number for number, text in texts.items() if LIST.fullmatch(text)]:
+        yield f"The texts of some rows look like lists that cannot be read: row {listed(lists)}. Write one row per text."
 
 
 def doubts_about_values(column: str, values: Sequence[str]) -> Iterator[str]:
@@ -85,7 +106,7 @@ def doubts_about_values(column: str, values: Sequence[str]) -> Iterator[str]:
 def joined_labels(names: Collection[str]) -> dict[str, list[str]]:
     """Return the labels that are probably several, by the character between them.
 
-    A part of such a label is a label by itself, or a part of another one.
+    A part of such a label is a label by itself, or a part of another one. Between spaces, all parts are labels.
 
     Example:
         >>> joined_labels(["bird", "bird; tree", "rock, paper", "sea"])
@@ -99,7 +120,23 @@ def joined_labels(names: Collection[str]) -> dict[str, list[str]]:
     found = {}
     for separator, of_name in parts.items():
         uses = whole + Counter(part for split in of_name.values() for part in dict.fromkeys(split))
-        joined = [name for name, split in of_name.items() if len(split) > 1 and any(uses[part] > 1 for part in split)]
+        joined = [name for name, split in of_name.items() if _may_be_several(separator, split, whole, uses)]
         if joined:
             found[separator] = joined
     return found
+
+
+def _may_be_several(separator: str, parts: Sequence[str], whole: Mapping[str, int], uses: Mapping[str, int]) -> bool:
+    """Return whether the parts of a label may be labels.
+
+    Args:
+        separator: the character between the parts.
+        parts: the parts.
+        whole: how many labels look like a part.
+        uses: the same, including the parts of labels.
+    """
+    if separator == " ":
+        known = all(part in whole for part in parts)
+    else:
+        known = separator in CERTAIN or any(uses[part] > 1 for part in parts)
+    return known and len(parts) > 1

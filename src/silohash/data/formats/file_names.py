@@ -10,12 +10,14 @@ from __future__ import annotations
 import html
 import os
 import posixpath
+import re
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote
+from urllib.parse import unquote_plus
 
 from silohash.base.names import canonical_path, similar
 from silohash.base.visible import visible
@@ -32,6 +34,15 @@ MOST_ASKED = 1000
 MOST_SUGGESTED = 3
 CODE_PAGES = ("cp437", "cp1252", "latin-1")
 """Encodings in which names of other encodings are often read by mistake."""
+
+_ESCAPE = re.compile(r"(?:#U|\\u)([0-9a-fA-F]{4})|(?:#L|\\U00)([0-9a-fA-F]{6})")
+"""A character as archive programs write those that a file system does not have."""
+
+_FORBIDDEN = re.compile(r'[<>:"|?*]')
+"""Characters that Windows does not allow in names, which programs replace by others."""
+
+_COPY = re.compile(r"\s*(?:\(\d+\)|- Copy)(?=\.\w+$|$)")
+"""How the names of downloaded or copied files end."""
 
 
 class FoundName(NamedTuple):
@@ -145,10 +156,12 @@ def _coarser(name: str) -> Iterator[str]:
 
 
 def _readings(name: str) -> Iterator[str]:
-    """Yield a name as it is, and as it was before it was put into an address or a page, or read in a wrong encoding."""
+    """Yield a name as it is, and as it was before programs put it into an address or a page, copied it or misread it."""
     yield name
-    yield unquote(name)
+    yield unquote_plus(name)
     yield html.unescape(name)
+    yield _ESCAPE.sub(lambda found: chr(min(int(found[1] or found[2], 16), sys.maxunicode)), name)
+    yield _COPY.sub("", _FORBIDDEN.sub("_", name))
     if name.isascii():
         return
     for page in CODE_PAGES:

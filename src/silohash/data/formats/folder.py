@@ -87,13 +87,12 @@ class _Folder:
     verdicts: Mapping[str, Verdict]
     hints: Mapping[str, str]
     allowed: tuple[str, ...] | None
-    follow_links: bool
     keep_shared_queries: bool
 
     @cached_property
     def copies(self) -> dict[str, str]:
         """Picture files with the content of another one, each with the first of them."""
-        return copies({file: self.verdicts[file].digest for file in set(self.files) if file in self.verdicts})
+        return copies({file: self.verdicts[file].digest for file in filter(None, self.files)})
 
     @cached_property
     def pictures(self) -> list[str]:
@@ -137,7 +136,6 @@ def read_folder(
         if named is not None or file.is_file():
             check_link(path, named or file.name, follow_links=follow_links)
             given[modality] = _given(file, metadata, files, modality)
-    checked = [] if "image" in given else list(filter(None, files))
     allowed = allowed_labels(path, labels, follow_links=follow_links)
     folder = _Folder(
         path=path,
@@ -147,10 +145,9 @@ def read_folder(
         files=files,
         given=given,
         has={modality: _has(modality, rows, given) for modality, _ in options},
-        verdicts=check_pictures(path, checked, follow_links=follow_links),
+        verdicts=check_pictures(path, list(filter(None, files)), follow_links=follow_links),
         hints=dict(found.values()),
         allowed=allowed,
-        follow_links=follow_links,
         keep_shared_queries=keep_shared_queries,
     )
     kept, skipped = _usable(folder)
@@ -263,7 +260,7 @@ def row_ids(rows: Sequence[MetadataRow]) -> list[str]:
 
 def _problems(folder: _Folder, place: int, seen: Mapping[str, str]) -> Iterator[str]:
     """Yield the reasons why a row cannot be used."""
-    row, verdict = folder.rows[place], folder.verdicts.get(folder.files[place])
+    row, verdict = folder.rows[place], None if "image" in folder.given else folder.verdicts.get(folder.files[place])
     if row.problem:
         yield row.problem
     for features in folder.given.values():
@@ -332,7 +329,7 @@ def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
         *_warnings(folder),
         *describe_copies(folder.copies),
         *_repeated_pictures(folder, splits, shared),
-        *doubts_about_labels(names),
+        *doubts_about_labels(names, (row.labels for row in folder.rows)),
     )
     return Archive(
         ids=np.array(folder.ids, dtype=np.str_),
@@ -342,7 +339,8 @@ def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
         label_names=names,
         splits=splits,
         card=_card(folder, counts, warnings, skipped),
-        columns=_columns(folder.rows) | ({} if preview else _shared_pictures(folder)),
+        columns={name: as_texts([row.values.get(name, "") for row in folder.rows])[0] for name in _further(folder.rows)}
+        | ({} if preview else _shared_pictures(folder)),
         has_image=has_image,
         has_text=has_text,
         captions=words if text else None,
@@ -392,7 +390,7 @@ def _picture_names(folder: _Folder) -> list[str]:
     if isinstance(values := _image_values(folder), Regions):
         return [str(picture) for picture in values.pictures.tolist()]
     names = folder.pictures if any(folder.pictures) else [row.values.get(PICTURE, "") for row in folder.rows]
-    return [name if name.isascii() else canonical_path(name) for name in names]
+    return list(map(canonical_path, names))
 
 
 def _preview(folder: _Folder) -> PictureFiles | None:
@@ -403,9 +401,8 @@ def _preview(folder: _Folder) -> PictureFiles | None:
 
 def _not_shown(folder: _Folder) -> Iterator[str]:
     """Yield why pictures beside given features cannot be looked at."""
-    names = list(filter(None, folder.files)) if "image" in folder.given else []
-    verdicts = check_pictures(folder.path, names, follow_links=folder.follow_links)
-    yield from (verdict.problem for verdict in verdicts.values() if verdict.problem)
+    if "image" in folder.given:
+        yield from filter(None, (folder.verdicts[file].problem for file in filter(None, folder.files)))
 
 
 def _warnings(folder: _Folder) -> Iterator[str]:
@@ -414,8 +411,8 @@ def _warnings(folder: _Folder) -> Iterator[str]:
     yield from describe_slips(names)
     yield from _absent_modalities(folder, names)
     yield from _cut_texts(folder)
-    assumed = describe_assumptions({name: folder.verdicts[name] for name in folder.files if name in folder.verdicts})
-    yield from filter(None, [assumed])
+    if "image" not in folder.given:
+        yield from filter(None, [describe_assumptions({name: folder.verdicts[name] for name in folder.files if name})])
     several = [row.number for row in folder.rows if row.includes_rows]
     if several:
         yield (
@@ -484,16 +481,11 @@ def _labels(folder: _Folder) -> tuple[npt.NDArray[np.uint8] | None, tuple[str, .
     return multi_hot(of_item, names), names
 
 
-def _columns(rows: Sequence[MetadataRow]) -> dict[str, npt.NDArray[np.str_]]:
-    return {name: as_texts([row.values.get(name, "") for row in rows])[0] for name in _further(rows)}
-
-
 def _shared_pictures(folder: _Folder) -> dict[str, npt.NDArray[np.str_]]:
     """Return a column that names each item's picture beside given features, if items share some."""
-    values = _image_values(folder)
-    if isinstance(values, Regions):
-        return {PICTURE: values.pictures.astype(np.str_)}
-    return {PICTURE: np.array(folder.pictures, dtype=np.str_)} if values is not None and shares(folder.pictures) else {}
+    values, names = _image_values(folder), _picture_names(folder)
+    shared = isinstance(values, Regions) or (values is not None and shares(names))
+    return {PICTURE: np.array(names, dtype=np.str_)} if shared else {}
 
 
 def _names(rows: Sequence[MetadataRow]) -> list[str]:

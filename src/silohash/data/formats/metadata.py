@@ -164,7 +164,7 @@ def _json_rows(path: Path) -> Iterator[MetadataRow]:
                 yield MetadataRow(number, problem=f"is not JSON ({error})")
                 continue
             if isinstance(values, dict):
-                yield _row(number, values)
+                yield _named_row(number, values)
             else:
                 example = '{"file_name": "1.jpg", "text": "a parrot"}'
                 yield MetadataRow(number, problem=f"is not a JSON object such as {example}")
@@ -191,9 +191,18 @@ def _parquet_rows(path: Path) -> Iterator[MetadataRow]:
         with pyarrow.parquet.ParquetFile(path) as table:
             _check_unrepeated(path, table.schema_arrow.names)
             rows = chain.from_iterable(batch.to_pylist() for batch in table.iter_batches())
-            yield from starmap(_row, enumerate(rows, start=1))
+            yield from starmap(_named_row, enumerate(rows, start=1))
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         raise UserError(f"{path} is damaged or not a parquet file ({str(error)[:200]}). Write it again.") from error
+
+
+def _named_row(number: int, values: dict[str, Any]) -> MetadataRow:
+    """Return the row of a table in which names of columns may be written in several ways."""
+    if (names := [tidy(name) for name in values]) == list(values):
+        return _row(number, values)
+    if repeated := next((name for name in names if names.count(name) > 1), ""):
+        return MetadataRow(number, problem=f'has the column "{repeated}" more than once')
+    return _row(number, dict(zip(names, values.values(), strict=True)))
 
 
 def _row(number: int, values: dict[str, Any], *, includes_rows: bool = False) -> MetadataRow:

@@ -14,6 +14,7 @@ from silohash.base.names import canonical, describe_near, one_spelling, tidy
 from silohash.base.registry import suggestion
 from silohash.base.types import Rows, UserError
 from silohash.data.archive import Archive
+from silohash.data.formats.doubts import stands_for_nothing
 
 REST = "*"
 """In ``groups``: every value that no silo names."""
@@ -53,7 +54,7 @@ def silos_of_values(
 
 
 def remark_on_values(archive: Archive, column: object) -> str:
-    """Return a sentence if values of the column of a partition only look similar and the archive's card does not say so.
+    """Return sentences if values of the column of a partition are missing, or only look similar without the card saying so.
 
     Args:
         archive: the items.
@@ -61,8 +62,13 @@ def remark_on_values(archive: Archive, column: object) -> str:
     """
     if column not in archive.columns:
         return ""
-    near = describe_near(f'values of column "{column}"', values_of(archive.columns[str(column)])[0])
-    return "" if near in archive.card.warnings else near
+    what, (values, _, sizes) = f'values of column "{column}"', values_of(archive.columns[str(column)])
+    near = "" if any(what in warning for warning in archive.card.warnings) else describe_near(what, values)
+    without = sum(
+        size for value, size in zip(values, sizes.tolist(), strict=True) if not value or stands_for_nothing(value)
+    )
+    missing = f'Some items ({without:,}) have no value in column "{column}" and are one group.' if without else ""
+    return " ".join(filter(None, [near, missing]))
 
 
 def values_of(column: npt.NDArray[np.str_]) -> tuple[list[str], Rows, Rows]:

@@ -24,6 +24,8 @@ from silohash.data.formats.cells import CellError, cell_of, holds_picture, label
         "['a dog' 'two']",
         "['a dog'\n 'two']",
         "array(['a dog', 'two'], dtype=object)",
+        "list(['a dog', 'two'])",
+        "frozenset({'a dog', 'two'})",
         "array(['a dog', 'two'], dtype='<U5')",
         "[np.str_('a dog'), np.str_('two')]",
         "[b'a dog', b'two']",
@@ -38,8 +40,7 @@ def test_labels_in_every_notation(cell):
 @pytest.mark.parametrize(
     ("cell", "labels"),
     [
-        ("[]", ()),
-        ("", ()),
+        *((empty, ()) for empty in ("[]", "()", "{}", "set()", "frozenset()", "array([], dtype=object)", "")),
         (None, ()),
         (float("nan"), ()),
         ("[1, 2]", ("1", "2")),
@@ -73,10 +74,15 @@ def test_labels(cell, labels):
         ({"a": 1}, "are an object"),
         ([["a"], ["b"]], "are a list of lists or objects"),
         ([{"name": "a"}], "are a list of lists or objects"),
+        (["['a', 'b']"], "are a list of lists or objects"),
         ([0, 1, 0], "look like a zero or one for each label"),
+        ([1, 1], "look like a zero or one for each label"),
+        ([0.1, 0.9], "look like a score for each label"),
         ("[0. 1. 0. 0.]", "look like a zero or one for each label"),
         ([True, False, False], "look like a zero or one for each label"),
-        ("bird\ntree", "has a line break"),
+        ("bird\ntree", "has a line break or a tab"),
+        ("bird\ttree", "has a line break or a tab"),
+        (["bird\u2028tree"], "has a line break or a tab"),
     ],
 )
 def test_labels_that_are_refused_with_the_remedy(cell, reason):
@@ -93,7 +99,7 @@ def test_a_list_of_one_value_is_the_value_and_of_several_is_refused(column):
     for cell in ('["a dog", "another"]', "['a' 'b']", ["a", "b"]):
         with pytest.raises(CellError, match=rf'column "{column}" holds a list of 2 values, \[.*\. Write one '):
             cell_of(column, cell)
-    for cell in ({"en": "a dog"}, [["a", "b"]]):
+    for cell in ({"en": "a dog"}, [["a", "b"]], "[['a', 'b']]", '[{"en": "a dog"}]'):
         with pytest.raises(CellError, match="holds an object"):
             cell_of(column, cell)
 

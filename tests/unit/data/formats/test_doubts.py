@@ -25,7 +25,10 @@ from silohash.data.formats.doubts import (
         (["Bird; Tree", "bird"], {";": ["Bird; Tree"]}),
         (["red & white", "red"], {"&": ["red & white"]}),
         (["x/y", "x"], {"/": ["x/y"]}),
-        (["London, UK", "AC/DC", "rock; paper", "sea"], {}),
+        (["London, UK", "AC/DC", "rock, paper", "sea"], {}),
+        (["rock; paper", "a b"], {";": ["rock; paper"]}),
+        (["0 1 5", "0", "1", "5"], {" ": ["0 1 5"]}),
+        (["sea lion", "sea"], {}),
         (["C++", "C", "a,"], {}),
     ],
 )
@@ -37,11 +40,20 @@ def test_doubts_are_sentences():
     assert list(doubts_about_labels(["bird", "tree"])) == []
     assert list(doubts_about_labels(["Sea", "sea", "sea; sky", "N/A"])) == [
         'These labels look similar but are different: "Sea" and "sea". Write them the same way if they mean the same.',
-        'These labels contain ";", and parts of them occur several times: "sea; sky". Write labels as bird|tree, or as a '
-        'list such as ["bird", "tree"] if they are several labels each.',
+        'These labels contain ";" and may be several labels each: "sea; sky". Write labels as bird|tree, or as a list such '
+        'as ["bird", "tree"] if they are.',
         'These labels look like missing values, but count as labels: "N/A". Leave the cells empty if the items have no '
         "labels.",
     ]
+
+
+def test_zeros_and_ones_that_may_be_values_for_each_label():
+    assert list(doubts_about_labels(["0", "1"], [("0",), ("1",)])) == []
+    for names in (["0", "1"], ["False", "True"]):
+        assert list(doubts_about_labels(names, [names])) == [
+            f"All labels are {' or '.join(names)}, and some items have both. Write the names of the labels if these are "
+            "values for each label."
+        ]
 
 
 def test_texts_that_stand_for_none():
@@ -49,6 +61,10 @@ def test_texts_that_stand_for_none():
     assert list(doubts_about_texts({2: "nan", 3: "None", 4: "x"})) == [
         "The texts of some rows look like missing values, but count as texts: row 2, 3. Leave the cells empty if the items "
         "have no text."
+    ]
+    unreadable = {2: "['a', nan]", 3: "['a' ... 'z']", 4: "[Untitled]", 5: '("Hello", she said)', 6: "(a dog)"}
+    assert list(doubts_about_texts(unreadable)) == [
+        "The texts of some rows look like lists that cannot be read: row 2, 3. Write one row per text."
     ]
 
 

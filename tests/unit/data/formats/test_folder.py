@@ -396,6 +396,31 @@ def test_equal_features_in_query_and_database_are_warned_of(tmp_path):
     assert any('queries (1) equal those of an item of the database: "row-3"' in one for one in archive.card.warnings)
 
 
+@pytest.mark.parametrize("column", ["file_name", "picture"])
+def test_rows_of_given_features_belong_to_one_picture_however_it_is_written(tmp_path, column):
+    spellings = ("x/{}.png", "x\\{}.png", "./x//{}.png\u200b")
+    rows = [{column: spelling.format(number), "text": "x"} for number in range(20) for spelling in spellings]
+    write_csv(tmp_path, rows)
+    np.save(tmp_path / "image.npy", np.random.default_rng(0).normal(size=(60, 4)))
+    archive = read_folder(tmp_path)
+    of_picture = np.arange(60) // 3
+    assert set(of_picture[archive.split("query")]).isdisjoint(of_picture[archive.split("database")])
+    assert picture_numbers(archive).tolist() == picture_numbers(archive)[of_picture * 3].tolist()
+    assert len(set(picture_numbers(archive).tolist())) == 20
+
+
+def test_copies_beside_given_features_are_one_picture(tmp_path):
+    rows = pictures(tmp_path, 3)
+    shutil.copy(tmp_path / "pictures" / "0.png", tmp_path / "pictures" / "2.png")
+    write_csv(tmp_path, [row | {"split": part} for row, part in zip(rows, ("train", "query", "query"), strict=True)])
+    np.save(tmp_path / "image.npy", np.eye(3))
+    archive = read_folder(tmp_path)
+    assert archive.split("query").tolist() == [1]
+    assert any(warning.startswith("1 picture file is a copy") for warning in archive.card.warnings)
+    (tmp_path / "pictures" / "0.png").write_bytes(b"damaged")
+    assert len(read_folder(tmp_path)) == 3
+
+
 def test_columns_of_embedded_pictures_are_warned_of(tmp_path):
     (tmp_path / "metadata.jsonl").write_text('{"text": "x", "image": "data:image/png;base64,iVBOR"}\n')
     assert any('The column "image" holds pictures themselves' in one for one in read_folder(tmp_path).card.warnings)

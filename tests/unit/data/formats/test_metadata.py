@@ -10,6 +10,7 @@ import pytest
 
 from silohash.base.types import UserError
 from silohash.data.formats.folder import read_folder
+from silohash.data.formats.metadata import read_metadata
 from tests.unit.data.formats.user_folders import draw, reasons, write_csv
 
 pytestmark = pytest.mark.usefixtures("private_cache")
@@ -82,6 +83,14 @@ def test_semicolons_quoted_lines_and_rows_of_another_length(tmp_path):
         5: "has 1 field and the header has 2",
         6: "has 3 fields and the header has 2",
     }
+
+
+def test_names_of_columns_that_look_the_same(tmp_path):
+    rows = [{"file_name ": "a.png", "\ufefftext": "x"}, {"text": "x", "text\u200b": "y"}]
+    (tmp_path / "metadata.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    first, second = read_metadata(tmp_path)[1]
+    assert first.values == {"file_name": "a.png", "text": "x"}
+    assert second.problem == 'has the column "text" more than once'
 
 
 def test_lines_of_json_that_are_none(tmp_path):

@@ -39,10 +39,10 @@ def test_values_that_two_systems_typed_are_one_silo():
         silos_of_values(archive, "place", {"one": ["2"], "two": ["2.0", "*"]}, None)
     assert remark_on_values(archive, "place") == (
         'These values of column "place" look similar but are different: "Bern" and "bern". Write them the same way if they '
-        "mean the same."
+        'mean the same. Some items (1) have no value in column "place" and are one group.'
     )
     said = replace(archive, card=replace(archive.card, warnings=(remark_on_values(archive, "place"),)))
-    assert remark_on_values(said, "place") == ""
+    assert remark_on_values(said, "place") == remark_on_values(of_places("a", "nan"), "place")
     assert remark_on_values(archive, None) == remark_on_values(of_places("a", "b"), "place") == ""
 
 
