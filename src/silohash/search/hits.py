@@ -13,6 +13,7 @@ import numpy.typing as npt
 from silohash.base.types import Modality, Target, UserError
 from silohash.index.preview import preview_content
 from silohash.index.source import find_file
+from silohash.search.table import as_html, as_text
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -205,14 +206,10 @@ class Hits:
 
     def __repr__(self) -> str:
         """Return the hits as an aligned table."""
-        from silohash.search.table import as_text
-
         return as_text(self)
 
     def _repr_html_(self) -> str:
         """Return the hits as an HTML table with previews, for notebooks."""
-        from silohash.search.table import as_html
-
         return as_html(self)
 
     @property

@@ -9,10 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from silohash.base.visible import visible
 from silohash.search.columns import aligned
-from silohash.search.hits import Hit, Hits
+
+if TYPE_CHECKING:
+    from silohash.search.hits import Hit, Hits
 
 TABLE_CELLS = 80
 """Width of a table, in cells of a terminal."""
