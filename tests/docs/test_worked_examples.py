@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -74,6 +77,35 @@ def test_both_methods_pass_the_contract_tests_of_the_page() -> None:
     assert {str(check).partition("-")[0] for check in checks} == {"contrast", "dcmh"}
     for check in checks:
         namespace["test_contract"](check)
+
+
+@pytest.mark.whole_run
+def test_both_methods_fit_into_the_tree_where_the_page_puts_them(tmp_path: Path) -> None:
+    """A file, a line in the table of names and a test file each: the layout and the contract then hold in a copy."""
+    text, root = PAGE.read_text(encoding="utf-8"), PAGE.parents[2]
+    for folder in ("src", "tests"):
+        shutil.copytree(root / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(root / "pyproject.toml", tmp_path)
+    sources = BLOCK.findall(text)
+    places = re.findall(r"Save it as `(src/silohash/(methods/\w+)/[\w/]+\.py)`", text)
+    lines = re.findall(r'`("\w+":\s+"silohash\.methods\.[\w.]+:\w+")`', text)
+    assert len(places) == len(lines) == 2
+    for (file, family), line, source in zip(places, lines, sources, strict=False):
+        (tmp_path / file).write_text(source, encoding="utf-8")
+        table = tmp_path / "src" / "silohash" / family / "__init__.py"
+        table.write_text(table.read_text(encoding="utf-8").replace("table={", f"table={{{line},", 1), encoding="utf-8")
+        mirrored = Path(file.replace("src/silohash", "tests/unit"))
+        (tmp_path / mirrored).with_name(f"test_{mirrored.name}").touch()
+    checks = ["tests/contract/test_local_methods.py", "tests/contract/test_federated_methods.py"]
+    chosen = "learns and (contrast or near) or every_module or upwards or detour or promises"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:xdist", *checks, "tests/unit/test_layout.py", "-k", chosen],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path / "src")}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None
+    assert int(passed[1]) >= 10
 
 
 def config(**federated: Any) -> ResolvedConfig:
