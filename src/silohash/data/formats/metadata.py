@@ -71,7 +71,7 @@ def read_metadata(folder: Path, *, follow_links: bool = False) -> tuple[Path, li
     readers = {".csv": _csv_rows, ".jsonl": _json_rows, ".parquet": _parquet_rows}
     try:
         with path.open("rb") as stream:
-            if stream.read(2) in {b"\xff\xfe", b"\xfe\xff"}:
+            if path.suffix != ".parquet" and stream.read(2) in {b"\xff\xfe", b"\xfe\xff"}:
                 raise UserError(f"{path} is encoded in UTF-16. Save it as UTF-8.")
         rows = list(readers[path.suffix](path))
     except OSError as error:
