@@ -78,7 +78,7 @@ def clustered_codes(count: int, bits: int, purpose: str) -> Words:
     generator = numpy_generator(0, purpose)
     weights = 1 / np.arange(1, 257)
     center = generator.choice(256, count, p=weights / weights.sum())
-    codes = random_codes(256, bits, "centres")[center]
+    codes = random_codes(256, bits, "centers")[center]
     flips = np.zeros_like(codes)
     for place, binary_digit in enumerate("101000"):
         noise = random_codes(count, bits, f"{purpose} noise {place}")

@@ -3,7 +3,7 @@
     python benchmarks/label_leak.py [--smoke] [DATA]
 
 The paper hashes queries and database items with their true labels, and judges the results by the same labels. A query that
-is pure noise then still finds the right items. Without its labels, its figure falls towards that of random codes. It stays
+is pure noise then still finds the right items. Without its labels, its figure falls toward that of random codes. It stays
 above where one label is much more frequent than the others, because noise is then taken for an item with this label. The
 script trains DLFFH with each input of its label networks on all training items of an archive, coco18 by default, and prints
 the figures side by side. On coco18, the three trainings take about two minutes on one core.
@@ -90,13 +90,13 @@ def codes(
 ) -> Words:
     """Return the codes of items on a side of the search, with other vectors than their own if ``values`` has any."""
     encoder = run.model.encoder(run_by="torch")
-    given = vectors(archive, encoder.featurisers[modality], rows) if values is None else values
+    given = vectors(archive, encoder.featurizers[modality], rows) if values is None else values
     return encoder.codes_of(given, modality, archive.ids[rows], encoder.labels_for(side, archive, rows)).words
 
 
 def noise_like(run: Run, modality: Modality, rows: Rows) -> npt.NDArray[np.float32]:
     """Return vectors whose columns are those of the items in a random order each, so that they tell nothing of an item."""
-    given = vectors(run.archive, run.model.encoder(run_by="torch").featurisers[modality], rows).astype(np.float32)
+    given = vectors(run.archive, run.model.encoder(run_by="torch").featurizers[modality], rows).astype(np.float32)
     generator = seeds.numpy_generator(run.config.seed, f"noise/{modality}")
     return np.asarray(generator.permuted(given, axis=0))
 

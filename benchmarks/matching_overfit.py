@@ -37,7 +37,7 @@ from silohash.models.specs import ModelSpec, TowerSpec  # noqa: E402
 from silohash.run.config.load import load_resolved  # noqa: E402
 from silohash.run.folder import archive_of  # noqa: E402
 from silohash.run.model.scores import RECALL_SUM  # noqa: E402
-from silohash.training.experiment import unfitted_featurisers  # noqa: E402
+from silohash.training.experiment import unfitted_featurizers  # noqa: E402
 
 CONFIG = {
     "data": {"name": "flickr8k-1k", "options": {"image": "regions"}},
@@ -86,7 +86,7 @@ def read() -> tuple[Items, Items]:
     archive = archive_of(resolved.config)
     numbers, rows = picture_numbers(archive), archive.split("train")
     parts: list[dict[str, Tensor]] = [{}, {}]
-    for modality, unfitted in unfitted_featurisers(archive, resolved).items():
+    for modality, unfitted in unfitted_featurizers(archive, resolved).items():
         fitted = unfitted.fitted(unfitted.statistics(archive.values(modality), rows))
         for part, of in zip(parts, (rows, archive.split("query")), strict=True):
             part[modality] = torch.from_numpy(np.array(vectors(archive, fitted, of, archive.has(modality)[of])))

@@ -61,7 +61,7 @@ def first_stage(run: Run) -> None:
     pictures = np.sort(np.unique(picture_numbers(archive), return_index=True)[1])
     scores = ArchiveScores(run.model, archive).of_model("t2i", "global", queries, pictures)
     words, items = (
-        pack(encoder.outputs(encoder.featurisers[modality].transform(archive.values(modality), rows), modality))
+        pack(encoder.outputs(encoder.featurizers[modality].transform(archive.values(modality), rows), modality))
         for modality, rows in (("text", queries), ("image", pictures))
     )
     measures = [Measure.parse(f"R@{cutoff}[by=scores]") for cutoff in CUTOFFS]

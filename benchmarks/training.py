@@ -97,7 +97,7 @@ def coco18_or_drawn(config: RunConfig) -> Archive:
         | np.eye(18, dtype=np.uint8)[np.arange(count) % 18],
         label_names=tuple(f"label {c}" for c in range(18)),
         splits={"query": np.arange(1_000), "database": np.arange(1_000, count), "train": np.arange(1_000, count)},
-        card=ArchiveCard(name="drawn", source="", licence=""),
+        card=ArchiveCard(name="drawn", source="", license=""),
     )
 
 

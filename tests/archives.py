@@ -37,10 +37,10 @@ class DrawnPictures:
         return hasher.hexdigest()
 
 
-def drawn_pictures(count: int, *, side: int = 20, seed: int = 0, colour: bool = True) -> DrawnPictures:
+def drawn_pictures(count: int, *, side: int = 20, seed: int = 0, color: bool = True) -> DrawnPictures:
     """Returns pictures of noise."""
     generator = np.random.default_rng(seed)
-    shape = (count, side, side + 4, 3) if colour else (count, side, side + 4)
+    shape = (count, side, side + 4, 3) if color else (count, side, side + 4)
     return DrawnPictures(list(generator.integers(0, 256, shape, dtype=np.uint8)))
 
 
@@ -71,7 +71,7 @@ def made_up_archive(
     seed: int = 0,
     image: str | None = "features",
     text: str | None = "strings",
-    labelled: bool = True,
+    labeled: bool = True,
 ) -> Archive:
     """Returns an archive with a column ``place`` of five values of unequal size.
 
@@ -85,7 +85,7 @@ def made_up_archive(
     words = [
         " ".join([NOUNS[c % len(NOUNS)] for c in np.flatnonzero(row)] + [f"item {i}"]) for i, row in enumerate(labels)
     ]
-    places = np.array(["north", "south", "east/west", "centre", "sea"])
+    places = np.array(["north", "south", "east/west", "center", "sea"])
     return Archive(
         ids=np.array([f"item-{number}" for number in range(count)]),
         image={
@@ -94,8 +94,8 @@ def made_up_archive(
             None: None,
         }[image],
         text={"strings": np.array(words), "features": features[:, :7].astype(np.float32), None: None}[text],
-        labels=labels if labelled else None,
-        label_names=tuple(f"label {c}" for c in range(classes)) if labelled else (),
+        labels=labels if labeled else None,
+        label_names=tuple(f"label {c}" for c in range(classes)) if labeled else (),
         splits=made_up_splits(count),
         card=ArchiveCard("made-up", "drawn at random", "none"),
         columns={"place": places[generator.choice(5, count, p=[0.4, 0.3, 0.15, 0.1, 0.05])]},

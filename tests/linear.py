@@ -60,9 +60,9 @@ def given(modality: Modality) -> GivenFeatures:
 
 def encoder_of(shift: float = 0.0, modalities: Sequence[Modality] = MODALITIES) -> Encoder:
     model = Adapted(Linear().train(), Shifted(), {"shift": np.full(BITS, shift, np.float32)})
-    featurisers = {name: given(name) for name in modalities}
-    towers = TorchTowers(model, featurisers, torch.device("cpu"))
-    return Encoder(towers, featurisers, bits=BITS, digest="abc")
+    featurizers = {name: given(name) for name in modalities}
+    towers = TorchTowers(model, featurizers, torch.device("cpu"))
+    return Encoder(towers, featurizers, bits=BITS, digest="abc")
 
 
 def archive(rows: int = 5) -> Archive:
@@ -71,7 +71,7 @@ def archive(rows: int = 5) -> Archive:
     return Archive(
         ids=np.array([f"item-{row}" for row in range(rows)]), image=values[0], text=values[1], labels=None, label_names=(),
         splits={"query": everything[:1], "database": everything[1:], "train": everything[1:]},
-        card=ArchiveCard(name="toy", source="this test", licence="CC0"),
+        card=ArchiveCard(name="toy", source="this test", license="CC0"),
     )  # fmt: skip
 
 

@@ -61,7 +61,7 @@ def views_of(labels: np.ndarray, width: int = WIDTH, *, seed: int, noise: float 
 
 def write_archive(
     folder: Path, *, count: int = 120, single: bool = False, image: str | None = "given", text: str | None = "given",
-    seed: int = 0, labelled: bool = True, places: int = 3,
+    seed: int = 0, labeled: bool = True, places: int = 3,
 ) -> Path:  # fmt: skip
     """Writes a folder that the folder reader understands; a sixth asks, the rest is database and trained on.
 
@@ -69,7 +69,7 @@ def write_archive(
         image: ``"given"`` for ``image.npy``, or None.
         text: ``"given"`` for ``text.npy`` with captions beside, ``"words"`` for strings, or None.
         single: whether every item has one label only.
-        labelled: whether the labels, which decide the content, are written too.
+        labeled: whether the labels, which decide the content, are written too.
         places: number of values of the column ``place``.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ def write_archive(
             {
                 "id": f"item-{number:03d}",
                 "text": f"{words} number {number}" if text else "",
-                "labels": "|".join(WORDS[column] for column in np.flatnonzero(row)) if labelled else "",
+                "labels": "|".join(WORDS[column] for column in np.flatnonzero(row)) if labeled else "",
                 "split": "query" if number % 6 == 0 else "train",
                 "place": f"place-{number % places}",
             }

@@ -42,11 +42,11 @@ class AnswerAfterRead:
         return content
 
 
-def made_up_codes(count: int, bits: int, seed: int, *, centres: int = 4, flipped: float = 0.1) -> np.ndarray:
+def made_up_codes(count: int, bits: int, seed: int, *, centers: int = 4, flipped: float = 0.1) -> np.ndarray:
     """Returns ``(count, W)`` words in few clusters, so that distances tie."""
     generator = np.random.default_rng(seed)
-    middle = np.random.default_rng(0).choice([-1, 1], (centres, bits))
-    signs = middle[generator.integers(centres, size=count)]
+    middle = np.random.default_rng(0).choice([-1, 1], (centers, bits))
+    signs = middle[generator.integers(centers, size=count)]
     return pack(np.where(generator.random((count, bits)) < flipped, -signs, signs))
 
 

@@ -198,8 +198,8 @@ def test_silos_with_one_item_or_without_a_label(tmp_path: Path) -> None:
     lines = (own / "metadata.csv").read_text().splitlines()
     rows = [dict(zip(lines[0].split(","), line.split(","), strict=True)) for line in lines[1:]]
     for number, row in enumerate(rows):
-        row["place"] = "tiny" if number == 7 else "unlabelled" if number % 6 == 1 else "large"
-        row["labels"] = "" if row["place"] == "unlabelled" else row["labels"]
+        row["place"] = "tiny" if number == 7 else "unlabeled" if number % 6 == 1 else "large"
+        row["labels"] = "" if row["place"] == "unlabeled" else row["labels"]
     write_metadata(own, rows)
     column = ("--set", "partition.kind=column", "--set", "partition.column=place", "--set", "partition.minimum=1")
     said = train_with(tmp_path, own, *column, "--json")

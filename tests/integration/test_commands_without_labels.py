@@ -22,7 +22,7 @@ def said(*arguments: object) -> str:
 
 @pytest.mark.whole_run
 def test_every_command_works_without_labels(tmp_path: Path) -> None:
-    archive = write_archive(tmp_path / "archive", count=60, labelled=False, text="words")
+    archive = write_archive(tmp_path / "archive", count=60, labeled=False, text="words")
     settings = {"local": {"name": "ucch"}, "federated": {"rounds": 2, "local_epochs": 1}}
     config = write_config(tmp_path / "run.toml", archive, **settings)
     run, other = tmp_path / "run", tmp_path / "other"
@@ -56,7 +56,7 @@ def test_every_command_works_without_labels(tmp_path: Path) -> None:
 
 @pytest.mark.whole_run
 def test_a_study_without_labels_shows_recall_of_pairs(tmp_path: Path) -> None:
-    archive = write_archive(tmp_path / "archive", count=60, labelled=False)
+    archive = write_archive(tmp_path / "archive", count=60, labeled=False)
     config = write_config(tmp_path / "run.toml", archive, local={"name": "cmfh"}, federated={"rounds": 2})
     methods = [{"name": name, "set": {"federated.name": name}} for name in ("fedavg", "local")]
     study = {"base": {"recipe": str(config)}, "axis": [{"name": "method", "choice": methods}]}

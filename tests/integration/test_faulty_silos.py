@@ -105,7 +105,7 @@ class Faulty(InProcess):
             yield result
 
 
-def relabelled(inputs: Prepared, faulty: int, labels: Labels) -> Prepared:
+def relabeled(inputs: Prepared, faulty: int, labels: Labels) -> Prepared:
     """Return the inputs with wrong labels in the first silos."""
     changed, size = inputs.arrays["labels"].copy(), TRAIN + HELD_BACK
     for silo in range(faulty):
@@ -139,7 +139,7 @@ def trained(
         federated={"rounds": ROUNDS, **({"robust": {"rule": rule}} if rule else {})},
     )  # fmt: skip
     inputs = inputs if even else unequal(inputs)
-    believed = relabelled(inputs, faulty, fault.labels) if fault.labels else inputs
+    believed = relabeled(inputs, faulty, fault.labels) if fault.labels else inputs
     worker, listener, federated = Worker(believed, torch.device("cpu")), Records(), inputs.resolved.federated
     settings = RoundSettings(rounds=ROUNDS, silos=[name for name, _, _ in inputs.silos])
     state = run_rounds(

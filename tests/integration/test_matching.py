@@ -69,9 +69,9 @@ def test_a_text_finds_the_pictures_with_the_highest_scores(folder: Path) -> None
     archive, network = run.archive, run.model.trained.network()
     rows = archive.split("database")
     assert set(hits) == set(archive.ids[rows].tolist())
-    featurisers = run.model.featurisers
-    regions = torch.from_numpy(vectors(archive, featurisers["image"], rows))
-    words = torch.from_numpy(featurisers["text"].encode_one(text))
+    featurizers = run.model.featurizers
+    regions = torch.from_numpy(vectors(archive, featurizers["image"], rows))
+    words = torch.from_numpy(featurizers["text"].encode_one(text))
     exact = scores_of(network, nodes_of(network, regions, "image"), nodes_of(network, words, "text"))[:, 0]
     for name, score in zip(archive.ids[rows].tolist(), exact.tolist(), strict=True):
         assert hits[name] == pytest.approx(score, abs=5e-3)

@@ -20,13 +20,13 @@ from tests.runs import silohash, write_metadata
 SHAPES = ("circle", "square")
 
 
-def draw(path: Path, colour: str, shape: str, seed: int) -> None:
-    """Draws a shape of a colour somewhere on grey noise."""
+def draw(path: Path, color: str, shape: str, seed: int) -> None:
+    """Draws a shape of a color somewhere on gray noise."""
     generator = np.random.default_rng(seed)
     picture = Image.fromarray(generator.integers(90, 130, (40, 40, 3), dtype=np.uint8))
     x, y = (int(value) for value in generator.integers(0, 12, 2))
     pen = ImageDraw.Draw(picture)
-    (pen.ellipse if shape == "circle" else pen.rectangle)([x, y, x + 26, y + 26], fill=COLORS[colour])
+    (pen.ellipse if shape == "circle" else pen.rectangle)([x, y, x + 26, y + 26], fill=COLORS[color])
     picture.save(path)
 
 
@@ -36,10 +36,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "pictures" / "files").mkdir(parents=True)
     rows = []
     for number in range(20):
-        colour, shape = list(COLORS)[number % 4], SHAPES[(number // 4) % 2]
+        color, shape = list(COLORS)[number % 4], SHAPES[(number // 4) % 2]
         name = f"files/{number}.png"
-        draw(folder / "pictures" / name, colour, shape, number)
-        rows.append({"file_name": name, "text": f"one {colour} {shape}", "labels": f"{colour}|{shape}"})
+        draw(folder / "pictures" / name, color, shape, number)
+        rows.append({"file_name": name, "text": f"one {color} {shape}", "labels": f"{color}|{shape}"})
     write_metadata(folder / "pictures", rows)
     config = small_config("pictures", rounds=15, local_epochs=6)
     (folder / "run.toml").write_text(config, encoding="utf-8")

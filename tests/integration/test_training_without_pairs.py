@@ -32,4 +32,4 @@ def test_every_local_method_trains_in_silos_of_all_kinds(tmp_path: Path, local: 
     assert [silo.items for silo in records[0].silos if silo.silo in unpaired] == [
         2 * trained[name] for name in unpaired
     ]
-    assert set(run.model.featurisers) == {"image", "text"}
+    assert set(run.model.featurizers) == {"image", "text"}

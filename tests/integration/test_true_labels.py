@@ -48,7 +48,7 @@ def test_each_side_has_the_labels_that_the_method_declares(trained: dict[str, Ru
     encoder, codes = run.model.encoder(), RunCodes(run, rows)
     labels = run.archive.labels[rows]
     for modality in MODALITIES:
-        given = vectors(run.archive, encoder.featurisers[modality], rows)
+        given = vectors(run.archive, encoder.featurizers[modality], rows)
         for side in ("query", "database"):
             shown = labels if side in SIDES[kind] else None
             expected = encoder.codes_of(given, modality, run.archive.ids[rows], shown)

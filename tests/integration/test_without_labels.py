@@ -20,8 +20,8 @@ WITH_CODES = [
 def test_models_are_bitwise_equal_without_labels(tmp_path: Path, local: str, federated: str) -> None:
     settings = {"local": {"name": local}, "federated": {"name": federated, "rounds": 2}, "evaluate": {"validation": 0}}
     runs = []
-    for name, labelled in (("with", True), ("without", False)):
-        archive = write_archive(tmp_path / "archive", count=60, labelled=labelled)
+    for name, labeled in (("with", True), ("without", False)):
+        archive = write_archive(tmp_path / "archive", count=60, labeled=labeled)
         runs.append(train(archive, tmp_path / name, **settings))
-        assert (runs[-1].archive.labels is None) == (not labelled)
+        assert (runs[-1].archive.labels is None) == (not labeled)
     assert same_files(runs[0].model_folder, runs[1].model_folder)

@@ -16,7 +16,7 @@ item  promise                                        tests
 6     FedCAFE: L_P, weights, order of clusters, no   TestFedCAFE; U class_loss, likelihood_is_finite, enhancement;
       memory                                         U whole_labels, weights_follow_the_clusters
 7     FedBi-GNNs' starts average to the global one   U mixed_starts
-8     PLFedCMH's mixing moves towards the silo       U mixing_moves_towards; U in_sequence
+8     PLFedCMH's mixing moves toward the silo       U mixing_moves_towards; U in_sequence
 9     equal prototypes stay what they are            U merged_prototypes; U are_the_mean_of_the_silos_means
 10    a silo with one class, without text, fewer     C trains_with_a_silo_that_lacks (12 items in batches of 16; one of six
       items than a batch or than classes             classes)

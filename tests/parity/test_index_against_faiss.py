@@ -11,8 +11,8 @@ from silohash.index.faiss import FaissIndex  # noqa: E402  needs faiss
 
 def clustered(count, bits, seed):
     generator = np.random.default_rng(seed)
-    centres = np.where(np.random.default_rng(9).random((12, bits)) < 0.5, -1, 1)
-    return centres[generator.integers(0, 12, count)] * np.where(generator.random((count, bits)) < 0.08, -1, 1)
+    centers = np.where(np.random.default_rng(9).random((12, bits)) < 0.5, -1, 1)
+    return centers[generator.integers(0, 12, count)] * np.where(generator.random((count, bits)) < 0.08, -1, 1)
 
 
 @pytest.mark.parametrize("bits", [16, 24, 32, 48, 64, 128, 256])

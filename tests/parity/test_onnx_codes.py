@@ -74,9 +74,9 @@ def model_of(
     for name in resolved.federated.encode_extras:
         random = GENERATOR.normal(size=server.extras[name].shape)
         extras[name] = (random / np.linalg.norm(random, axis=-1, keepdims=True)).astype(server.extras[name].dtype)
-    featuriser = given("image") if image.kind == "mlp" else pixels(image.shape)
+    featurizer = given("image") if image.kind == "mlp" else pixels(image.shape)
     return TrainedModel(
-        resolved, spec, {"image": featuriser, "text": given("text")}, {GLOBAL: Weights(params, extras)}, 0
+        resolved, spec, {"image": featurizer, "text": given("text")}, {GLOBAL: Weights(params, extras)}, 0
     )
 
 
@@ -86,8 +86,8 @@ TRAINED_BY_STEPS = [name for name in WITH_CODES if not issubclass(LOCAL_METHODS.
 
 def items(model: TrainedModel, modality: Modality) -> np.ndarray:
     """Return vectors of random items, and last one that consists of zeros."""
-    shape = (ITEMS, *model.featurisers[modality].shape)
-    if isinstance(model.featurisers[modality], PixelFeatures):
+    shape = (ITEMS, *model.featurizers[modality].shape)
+    if isinstance(model.featurizers[modality], PixelFeatures):
         return GENERATOR.integers(0, 256, shape).astype(np.uint8)
     values = GENERATOR.normal(size=shape).astype(np.float32)
     values[-1] = 0
@@ -95,7 +95,7 @@ def items(model: TrainedModel, modality: Modality) -> np.ndarray:
 
 
 def check(model: TrainedModel) -> None:
-    samples: dict[Modality, np.ndarray] = {modality: items(model, modality) for modality in model.featurisers}
+    samples: dict[Modality, np.ndarray] = {modality: items(model, modality) for modality in model.featurizers}
     files = onnx_files(model, samples)
     assert files.reason == ""
     towers = OnnxTowers(lambda modality: files.contents[onnx_file(modality, 0)])
@@ -144,7 +144,7 @@ def test_outputs_of_exactly_zero_are_set_bits_in_both() -> None:
     model = model_of("dcmh", {"name": "fedavg"}, TOWERS["mlp"], 16)
     zero = {name: np.zeros_like(array) for name, array in model.weights[GLOBAL].params.items()}
     model = replace(model, weights={GLOBAL: Weights(zero, {})})
-    samples: dict[Modality, np.ndarray] = {modality: items(model, modality) for modality in model.featurisers}
+    samples: dict[Modality, np.ndarray] = {modality: items(model, modality) for modality in model.featurizers}
     files = onnx_files(model, samples)
     towers = OnnxTowers(lambda modality: files.contents[onnx_file(modality, 0)])
     for modality, values in samples.items():

@@ -44,7 +44,7 @@ def test_wheel_holds_every_file_of_the_source(wheel: zipfile.ZipFile) -> None:
     assert any(name.startswith("silohash/") and name.endswith(".html") for name in held), "the report's template"
 
 
-def test_wheel_states_licence_version_and_command(wheel: zipfile.ZipFile) -> None:
+def test_wheel_states_license_version_and_command(wheel: zipfile.ZipFile) -> None:
     names = {name.partition(".dist-info/")[2]: name for name in wheel.namelist() if ".dist-info/" in name}
     assert wheel.read(names["licenses/LICENSE"]) == (REPOSITORY / "LICENSE").read_bytes()
     about = Parser().parsestr(wheel.read(names["METADATA"]).decode())

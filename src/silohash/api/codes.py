@@ -44,13 +44,13 @@ class Score:
     """Hold one measure of how well codes retrieve.
 
     Attributes:
-        measure: name of the measure, such as ``mAP@all``.
-        value: mean over queries. Items at the same distance count with the mean over all their orders.
-        best: the value if every tie were resolved in favor of relevant items; NaN for measures without ties.
-        worst: the value if every tie were resolved against them.
-        prior: share of relevant items, which is the mAP of random codes.
-        queries: number of queries that count.
-        queries_without_relevant: number of queries without a relevant item.
+        measure: Name of the measure, such as ``mAP@all``.
+        value: Mean over queries. Items at the same distance count with the mean over all their orders.
+        best: The value if every tie were resolved in favor of relevant items; NaN for measures without ties.
+        worst: The value if every tie were resolved against them.
+        prior: Share of relevant items, which is the mAP of random codes.
+        queries: Number of queries that count.
+        queries_without_relevant: Number of queries without a relevant item.
         per_query: ``(Q,)`` float64 value of each query.
     """
 
@@ -95,20 +95,20 @@ def evaluate_codes(
     ======  ========================================================================================================
 
     Args:
-        queries: codes of the queries.
-        database: codes of the items that are searched.
-        query_labels: labels of the queries.
-        database_labels: labels of the items.
-        query_ids: ids of the queries, whose rankings leave out all items with the same id; by default those of `Codes`.
-        database_ids: ids of the items.
-        measures: names of measures, such as ``mAP@all``, ``mAP@50`` or ``P@10``, or one name.
-        bits: number of bits per code, for packed bytes with the same order of bits on both sides.
+        queries: Codes of the queries.
+        database: Codes of the items that are searched.
+        query_labels: Labels of the queries.
+        database_labels: Labels of the items.
+        query_ids: Ids of the queries, whose rankings leave out all items with the same id; by default those of `Codes`.
+        database_ids: Ids of the items.
+        measures: Names of measures, such as ``mAP@all``, ``mAP@50`` or ``P@10``, or one name.
+        bits: Number of bits per code, for packed bytes with the same order of bits on both sides.
 
     Returns:
         The scores by name of the measure. A `PlausibilityWarning` says if they mean little, as with equal codes.
 
     Raises:
-        UserError: if a form is ambiguous, codes, labels and ids do not fit together, or there is no such measure.
+        UserError: If a form is ambiguous, codes, labels and ids do not fit together, or there is no such measure.
 
     Example:
         >>> codes = [[1] * 8, [-1] * 8]
@@ -150,7 +150,7 @@ def _measures_by_labels(names: str | Sequence[str]) -> list[Measure]:
     """Return the measures with these names.
 
     Raises:
-        UserError: if a measure is unknown, or does not judge by labels.
+        UserError: If a measure is unknown, or does not judge by labels.
     """
     from silohash.evaluate.measures import Measure
 
@@ -179,19 +179,19 @@ def nearest(
     """Find the nearest codes of each query by Hamming distance, exactly.
 
     Args:
-        queries: codes of the queries, in one of the forms that `evaluate_codes` lists.
-        database: codes of the items that are searched, in the same form.
-        k: number of items per query.
-        allowed: rows of the database that may be returned, or a boolean mask over its rows; None for all rows.
+        queries: Codes of the queries, in one of the forms that `evaluate_codes` lists.
+        database: Codes of the items that are searched, in the same form.
+        k: Number of items per query.
+        allowed: Rows of the database that may be returned, or a boolean mask over its rows; None for all rows.
         engine: "flat" for the built-in scan, or "faiss".
-        threads: number of threads that divide the queries among them ("flat" only).
-        bits: number of bits per code. Packed bytes need it; both sides must have the same order of bits in a byte.
+        threads: Number of threads that divide the queries among them ("flat" only).
+        bits: Number of bits per code. Packed bytes need it; both sides must have the same order of bits in a byte.
 
     Returns:
         Neighbors whose keys are rows of the database, ordered by (distance, row).
 
     Raises:
-        UserError: if the form of the codes is ambiguous, they are not comparable, or the engine is not installed.
+        UserError: If the form of the codes is ambiguous, they are not comparable, or the engine is not installed.
 
     Warns:
         PlausibilityWarning: if all codes of a side are equal.
@@ -228,7 +228,7 @@ def _check_rows(
     """Check that codes, labels and ids of each side describe the same items.
 
     Raises:
-        UserError: if their numbers differ, or pandas objects name different rows.
+        UserError: If their numbers differ, or pandas objects name different rows.
     """
     for side, of_side, names in zip(sides, labels, ids, strict=True):
         _check_length(of_side, len(side))
@@ -247,7 +247,7 @@ def _allowed_rows(allowed: Given, count: int) -> npt.NDArray[Any]:
     """Return rows of the database, or a mask over them, after checking which of the two they are.
 
     Raises:
-        UserError: if they are neither, or could be both.
+        UserError: If they are neither, or could be both.
     """
     forms = f"Give rows of the database, or one bool per item ({count})."
     rows = as_array(allowed, forms) if len(allowed) else np.zeros(0, np.int64)

@@ -42,12 +42,12 @@ def packed_codes(queries: Codes | Given, database: Codes | Given, bits: int | No
     """Return the packed codes of both sides, ``(Q, W)`` and ``(N, W)``, and the code length.
 
     Args:
-        queries: codes of the queries.
-        database: codes of the items.
-        bits: the code length, which packed bytes need. It is checked for codes in another form.
+        queries: Codes of the queries.
+        database: Codes of the items.
+        bits: The code length, which packed bytes need. It is checked for codes in another form.
 
     Raises:
-        UserError: if the form is ambiguous or differs between the sides, or the codes cannot be compared.
+        UserError: If the form is ambiguous or differs between the sides, or the codes cannot be compared.
     """
     length = None if bits is None else whole("bits", bits, BITS_LOWEST)
     sides = _tables(queries, database)
@@ -69,7 +69,7 @@ def _tables(queries: Codes | Given, database: Codes | Given) -> list[Codes | Tab
     """Return both sides as `Codes` or as tables of numbers whose columns are joined.
 
     Raises:
-        UserError: if they come from different models, or a side is not a table of numbers.
+        UserError: If they come from different models, or a side is not a table of numbers.
     """
     if isinstance(queries, Codes) and isinstance(database, Codes):
         if queries.model_digest != database.model_digest:
@@ -119,7 +119,7 @@ def _common_length(sides: list[Codes | Table], bits: int | None) -> int:
     """Return the number of bits of both sides.
 
     Raises:
-        UserError: if they differ from each other or from ``bits``.
+        UserError: If they differ from each other or from ``bits``.
     """
     first, second = (side.bits if isinstance(side, Codes) else side.shape[1] for side in sides)
     if bits is not None and not first == second == bits:
@@ -137,7 +137,7 @@ def _form(values: Codes | Table, side: str) -> Form:
     """Return the form of one side.
 
     Raises:
-        UserError: if a value is NaN or infinite.
+        UserError: If a value is NaN or infinite.
     """
     if isinstance(values, Codes):
         return "Codes"
@@ -189,7 +189,7 @@ def _are_signed(sides: list[Codes | Table]) -> bool:
     """Return whether 0 is a set bit, as among outputs, and not a clear one.
 
     Raises:
-        UserError: if the form of a side is not certain, or both sides together do not tell.
+        UserError: If the form of a side is not certain, or both sides together do not tell.
     """
     queries, database = (_form(values, side) for values, side in zip(sides, ("queries", "database"), strict=True))
     forms = {queries, database}

@@ -30,7 +30,7 @@ def own_items(query_ids: Given | None, database_ids: Given | None) -> Rows | Non
     """Return the rows of the items with each query's id, ``(Q, m)`` filled up with -1; None without ids.
 
     Raises:
-        UserError: if only one side has ids, or those of one side are texts and those of the other are numbers.
+        UserError: If only one side has ids, or those of one side are texts and those of the other are numbers.
     """
     if query_ids is None and database_ids is None:
         return None
@@ -55,7 +55,7 @@ def read_ids(given: Given) -> list[Name]:
     """Return ids, one per item.
 
     Raises:
-        UserError: if they are not one text or whole number per item.
+        UserError: If they are not one text or whole number per item.
     """
     values = given.values
     if isinstance(values, np.ndarray):

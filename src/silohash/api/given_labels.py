@@ -57,7 +57,7 @@ def multi_hot(queries: Given, database: Given) -> tuple[MultiHot, MultiHot]:
     Classes that only one side has are left out if the labels are names or numbers.
 
     Raises:
-        UserError: if the form is ambiguous or differs between the sides, or a value does not belong to it.
+        UserError: If the form is ambiguous or differs between the sides, or a value does not belong to it.
     """
     tables = [_table(side) for side in (queries, database)]
     if tables[0] is not None and tables[1] is not None:
@@ -83,7 +83,7 @@ def _table(labels: Given) -> Table | None:
     """Return labels that are rows of numbers of one length, ``(items, columns)``; None for another form.
 
     Raises:
-        UserError: if an array has more than two dimensions, or values that cannot be labels.
+        UserError: If an array has more than two dimensions, or values that cannot be labels.
     """
     values = labels.values
     if isinstance(values, list):
@@ -108,7 +108,7 @@ def _has(values: Table, what: str) -> MultiHot:
     """Return which labels items have.
 
     Raises:
-        UserError: if the values are not all 0 and 1, or all -1 and +1.
+        UserError: If the values are not all 0 and 1, or all -1 and +1.
     """
     has, has_not, minus = values == 1, values == 0, values == -1
     if not (has | has_not).all() and not (has | minus).all():
@@ -127,7 +127,7 @@ def _named(labels: Given, rows: Table | None) -> _Named:
     """Return the names or class numbers of all items.
 
     Raises:
-        UserError: if labels are not of such a form.
+        UserError: If labels are not of such a form.
     """
     values = labels.values
     if rows is not None and rows.shape[1] > 1 and (rows is values or (np.abs(rows) <= 1).all()):
@@ -151,7 +151,7 @@ def _names_of_item(item: Any, what: str, *, of_one_length: bool) -> list[Name]: 
     """Return an item's labels.
 
     Raises:
-        UserError: if it is not a label or a list of different labels, or a class number is below 0.
+        UserError: If it is not a label or a list of different labels, or a class number is below 0.
     """
     several = isinstance(item, list | tuple | set | frozenset | np.ndarray)
     parts = list(item) if several else [item]
@@ -178,7 +178,7 @@ def _joined(queries: _Named, database: _Named) -> tuple[MultiHot, MultiHot]:
     """Return names as tables over the classes that occur on both sides.
 
     Raises:
-        UserError: if some names are texts and others numbers, a text is likely to hold several names, or a number to mark
+        UserError: If some names are texts and others numbers, a text is likely to hold several names, or a number to mark
             a missing class.
     """
     asked, held = set(queries.names), set(database.names)

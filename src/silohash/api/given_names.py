@@ -29,11 +29,11 @@ def name_of(what: str, value: Any) -> Name:  # noqa: ANN401  an element of any t
     r"""Return a text or a whole number that names something. Texts are in the form in which names are compared.
 
     Args:
-        what: what the names are, in the plural, for error messages.
-        value: a str, or an integer or float that is a whole number.
+        what: What the names are, in the plural, for error messages.
+        value: A str, or an integer or float that is a whole number.
 
     Raises:
-        UserError: if the value is another one, such as a boolean or the text of a missing value.
+        UserError: If the value is another one, such as a boolean or the text of a missing value.
 
     Example:
         >>> name_of("labels", " cafe\u0301"), name_of("labels", 2.0)
@@ -56,7 +56,7 @@ def check_exact(what: str, values: npt.NDArray[Any]) -> None:
     """Check that floats are small enough for their type to hold every whole number up to the largest.
 
     Raises:
-        UserError: if different numbers can have become the same.
+        UserError: If different numbers can have become the same.
     """
     if values.dtype.kind == "f":
         largest = np.abs(values[np.isfinite(values)]).max(initial=0)
@@ -70,7 +70,7 @@ def check_kinds(what: str, *names: Iterable[Name]) -> None:
     """Check that all names are texts, or all are numbers, because the text "1" and the number 1 are different names.
 
     Raises:
-        UserError: if there are both.
+        UserError: If there are both.
     """
     if len(set(map(type, chain.from_iterable(names)))) < 2:
         return

@@ -20,7 +20,7 @@ def list_methods(kind: Literal["local", "federated"] | None = None) -> list[Meth
             both.
 
     Raises:
-        UserError: if ``kind`` is unknown, or an installed package adds a method that cannot be described.
+        UserError: If ``kind`` is unknown, or an installed package adds a method that cannot be described.
 
     Example:
         >>> [card.key for card in list_methods("federated")][:2]

@@ -41,7 +41,7 @@ def open_run(folder: str | Path) -> TrainedRun:
     """Open the folder of a trained run.
 
     Raises:
-        UserError: if the folder does not hold a run.
+        UserError: If the folder does not hold a run.
     """
     return TrainedRun(folder)
 
@@ -59,17 +59,17 @@ def train(
     """Train a run in a new folder.
 
     Args:
-        config: path of a TOML file, or the same tables as a mapping, such as ``{"data": {"name": "glyphs"}}``. Whatever is
+        config: Path of a TOML file, or the same tables as a mapping, such as ``{"data": {"name": "glyphs"}}``. Whatever is
             left out takes its default.
-        folder: folder of the run. It must not hold a run yet.
-        overrides: settings that replace those of the config, such as ``"federated.rounds=5"``.
-        report: whether to evaluate the run and write its report, as `silohash train` does.
-        index: whether to build the index of every silo, as `silohash train` does.
-        observers: objects that are notified of each round.
-        notify: called with a line for each row of the archive that is skipped, and for each silo that is indexed.
+        folder: Folder of the run. It must not hold a run yet.
+        overrides: Settings that replace those of the config, such as ``"federated.rounds=5"``.
+        report: Whether to evaluate the run and write its report, as `silohash train` does.
+        index: Whether to build the index of every silo, as `silohash train` does.
+        observers: Objects that are notified of each round.
+        notify: Called with a line for each row of the archive that is skipped, and for each silo that is indexed.
 
     Raises:
-        UserError: if the config or the data must be corrected first, the folder holds other files, or another process
+        UserError: If the config or the data must be corrected first, the folder holds other files, or another process
             writes to it.
     """
     require("torch", "Training")
@@ -97,7 +97,7 @@ class TrainedRun:
     """Encode, index, search and evaluate with the model of a run.
 
     Attributes:
-        folder: folder of the run.
+        folder: Folder of the run.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -154,12 +154,12 @@ class TrainedRun:
         """Return the codes of the items of an archive. Few models need labels for this (`dlffh` with `db-labels`).
 
         Args:
-            archive: an archive, its name, or the path of its folder; None for the archive of the run.
+            archive: An archive, its name, or the path of its folder; None for the archive of the run.
             modality: "image" or "text". It can be left out if only one of them can be encoded.
-            model: name of the silo whose model encodes, if silos use different models.
+            model: Name of the silo whose model encodes, if silos use different models.
 
         Raises:
-            UserError: if the modality or the model is ambiguous, or an item cannot be encoded.
+            UserError: If the modality or the model is ambiguous, or an item cannot be encoded.
         """
         from silohash.run.added_archive import check_labels
         from silohash.run.model.codes_file import encode_archive, only_modality
@@ -187,18 +187,18 @@ class TrainedRun:
         releases are stored.
 
         Args:
-            archive: an archive, its name, or the path of its folder; None for the silos of the run.
-            name: name of the additional silo; None for the name of the archive.
-            model: name of the silo whose model encodes the archive, if silos use different models.
-            all_items: index the query items too.
-            follow_links: whether links in the archive's folder may lead out of it.
-            notify: called with one line per silo, per skipped row of the archive, and with a sentence on held-out items.
+            archive: An archive, its name, or the path of its folder; None for the silos of the run.
+            name: Name of the additional silo; None for the name of the archive.
+            model: Name of the silo whose model encodes the archive, if silos use different models.
+            all_items: Index the query items too.
+            follow_links: Whether links in the archive's folder may lead out of it.
+            notify: Called with one line per silo, per skipped row of the archive, and with a sentence on held-out items.
 
         Returns:
             The number of items per silo.
 
         Raises:
-            UserError: if a policy is not valid, another archive is indexed under the same name, the model is ambiguous, or
+            UserError: If a policy is not valid, another archive is indexed under the same name, the model is ambiguous, or
                 an item cannot be encoded.
         """
         from silohash.run.indexing import index_run
@@ -218,13 +218,13 @@ class TrainedRun:
         Indexing the run again adds them again, unless they are removed from the archive too.
 
         Args:
-            ids: ids of the items, or one id.
+            ids: Ids of the items, or one id.
 
         Returns:
             The removed ids of each silo that held any of them.
 
         Raises:
-            UserError: if the run is not indexed, or no index holds any of the ids.
+            UserError: If the run is not indexed, or no index holds any of the ids.
         """
         names = several(ids)
         removed = remove_items(self._run.index_folder, names)
@@ -255,21 +255,21 @@ class TrainedRun:
         """Search all silos for a text, an image or a vector, and merge their answers.
 
         Args:
-            text: the text to search for.
-            image: the image to search for: a path, a Pillow image, or uint8 pixels.
-            vector: the feature vector to search for, if the run was trained on given features: numbers, or the path of a
+            text: The text to search for.
+            image: The image to search for: a path, a Pillow image, or uint8 pixels.
+            vector: The feature vector to search for, if the run was trained on given features: numbers, or the path of a
                 ``.npy`` file.
-            vector_modality: whether the vector describes an "image" or a "text".
-            find: what to find: "item" for items by the nearer of their picture code and their text code, "image" for
+            vector_modality: Whether the vector describes an "image" or a "text".
+            find: What to find: "item" for items by the nearer of their picture code and their text code, "image" for
                 pictures alone, or "text" for texts alone. An item with one code is found by that one.
-            k: number of hits.
-            offset: number of nearest items to skip, for the pages after the first.
-            radius_bits: maximum distance of a hit, in bits; None for no limit.
-            label: if set, only items with this label are searched.
-            candidates: number of pictures or texts that a silo finds by their codes and then scores, if the model scores
+            k: Number of hits.
+            offset: Number of nearest items to skip, for the pages after the first.
+            radius_bits: Maximum distance of a hit, in bits; None for no limit.
+            label: If set, only items with this label are searched.
+            candidates: Number of pictures or texts that a silo finds by their codes and then scores, if the model scores
                 pairs.
-            previews: whether hits carry the small pictures that silos release.
-            engine: index engine in memory, "flat" or "faiss"; None for the engine that ``RUN/index.toml`` chooses.
+            previews: Whether hits carry the small pictures that silos release.
+            engine: Index engine in memory, "flat" or "faiss"; None for the engine that ``RUN/index.toml`` chooses.
 
         Returns:
             The hits, which print as a table and show their previews in a notebook. A silo that cannot be searched, because
@@ -277,7 +277,7 @@ class TrainedRun:
             silo answered, this is not an error: there are no hits, and ``answered`` is False.
 
         Raises:
-            UserError: if the run is not indexed, the input cannot be read or encoded, or no training text held any word of
+            UserError: If the run is not indexed, the input cannot be read or encoded, or no training text held any word of
                 the text.
         """
         check_filters(label, k=k, offset=offset, radius_bits=radius_bits, candidates=candidates)
@@ -306,15 +306,15 @@ class TrainedRun:
         """Measure the run on the queries of its archive.
 
         Args:
-            measures: names of measures, such as ``mAP@all``, or one name; None for those of the config.
-            evaluations: whose model encodes whose items, such as "GG" or "XS"; None for those of the config.
-            tasks: such as "i2t" or "t2item" (`silohash.base.types.TASKS`); None for those of the config.
+            measures: Names of measures, such as ``mAP@all``, or one name; None for those of the config.
+            evaluations: Whose model encodes whose items, such as "GG" or "XS"; None for those of the config.
+            tasks: Such as "i2t" or "t2item" (`silohash.base.types.TASKS`); None for those of the config.
 
         Returns:
             One row per evaluation, task and measure.
 
         Raises:
-            UserError: if the run does not have a model, or its archive lacks labels or queries.
+            UserError: If the run does not have a model, or its archive lacks labels or queries.
         """
         from silohash.measure.evaluation import evaluate_run
 

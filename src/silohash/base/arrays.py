@@ -31,10 +31,10 @@ class Given:
     """Hold what a user gave, apart from its form.
 
     Attributes:
-        what: what it is, in the plural, for error messages.
-        values: the values, in rows.
-        columns: the names of the columns of a data frame, otherwise empty.
-        index: the index of a pandas object, which names its rows, otherwise None.
+        what: What it is, in the plural, for error messages.
+        values: The values, in rows.
+        columns: The names of the columns of a data frame, otherwise empty.
+        index: The index of a pandas object, which names its rows, otherwise None.
     """
 
     what: str
@@ -50,11 +50,11 @@ def given(what: str, value: Any) -> Given:  # noqa: ANN401  an object of any lib
     """Return what a user gave as an array or a list.
 
     Args:
-        what: what it is, in the plural, for error messages.
-        value: an array, tensor, sparse matrix, data frame, series, list or tuple. Lists can hold such objects.
+        what: What it is, in the plural, for error messages.
+        value: An array, tensor, sparse matrix, data frame, series, list or tuple. Lists can hold such objects.
 
     Raises:
-        UserError: if the value is of another type, does not have rows, or has masked values.
+        UserError: If the value is of another type, does not have rows, or has masked values.
 
     Example:
         >>> given("labels", ((1, 0), (0, 1))).values
@@ -147,11 +147,11 @@ def as_array(values: Given, forms: str) -> npt.NDArray[Any]:
     """Return values as an array of booleans, integers or floats.
 
     Args:
-        values: the values.
-        forms: the sentence that says which forms are accepted.
+        values: The values.
+        forms: The sentence that says which forms are accepted.
 
     Raises:
-        UserError: if rows differ in length, or values are anything but real numbers.
+        UserError: If rows differ in length, or values are anything but real numbers.
     """
     found = values.values
     if isinstance(found, list):
@@ -170,7 +170,7 @@ def table(values: Given, forms: str) -> npt.NDArray[Any]:
     """Return rows of numbers as a table, ``(items, columns)`` of booleans, integers or floats.
 
     Raises:
-        UserError: if they are not a table; see `as_array`.
+        UserError: If they are not a table; see `as_array`.
     """
     found = as_array(values, forms)
     if found.ndim != 2:
@@ -188,7 +188,7 @@ def same_columns(first: Given, second: Given) -> npt.NDArray[np.int64] | None:
     """Return the order of the second data frame's columns that gives them the names of the first; None if it is the same.
 
     Raises:
-        UserError: if both are data frames, and their columns have different names.
+        UserError: If both are data frames, and their columns have different names.
     """
     mine, theirs = first.columns, second.columns
     if min(len(mine), len(theirs)) < 2 or mine == theirs:
@@ -207,7 +207,7 @@ def check_same_rows(*parts: Given | None) -> None:
     """Check that pandas objects that describe the same items have the same index, because they are joined by position.
 
     Raises:
-        UserError: if two of them have different indexes.
+        UserError: If two of them have different indexes.
     """
     named = [part for part in parts if part is not None and part.index is not None]
     for first, other in pairwise(named):
@@ -222,7 +222,7 @@ def whole(name: str, value: object, lowest: int) -> int:
     """Return a whole number.
 
     Raises:
-        UserError: if the value is not a whole number, or is below ``lowest``.
+        UserError: If the value is not a whole number, or is below ``lowest``.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < lowest:
         raise UserError(f"{name} is {visible(repr(value))[:LONGEST_DETAIL]}. Use a whole number of at least {lowest}.")
@@ -234,7 +234,7 @@ def enough_memory() -> Iterator[None]:
     """Translate the failure to allocate memory.
 
     Raises:
-        UserError: if there is not enough memory.
+        UserError: If there is not enough memory.
     """
     try:
         yield

@@ -97,8 +97,8 @@ def remove_leftovers(folder: Path, *, alone: bool = False) -> None:
     content.
 
     Args:
-        folder: the folder. Its subfolders are not searched.
-        alone: whether no other machine can be writing to the folder, because its lock is held. Otherwise only parts
+        folder: The folder. Its subfolders are not searched.
+        alone: Whether no other machine can be writing to the folder, because its lock is held. Otherwise only parts
             written on this machine are removed.
     """
     found = [(path, match) for path in _entries(folder) if (match := PART.fullmatch(path.name))]
@@ -184,7 +184,7 @@ def read_bytes(path: Path) -> bytes:
     """Return the content of a file that a user names. A pipe or a device, which may never end, is not read.
 
     Raises:
-        OSError: if it is not a regular file, or cannot be read.
+        OSError: If it is not a regular file, or cannot be read.
     """
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))
@@ -195,10 +195,10 @@ def read_json(path: Path, form: type[T], *, remedy: str = AGAIN, missing: str = 
     """Read a JSON file that has a form.
 
     Args:
-        path: the file.
-        form: the expected type: a dataclass, a pydantic model, or a type such as ``dict[str, str]``.
-        remedy: what to do if the file is damaged.
-        missing: what to do if the file does not exist.
+        path: The file.
+        form: The expected type: a dataclass, a pydantic model, or a type such as ``dict[str, str]``.
+        remedy: What to do if the file is damaged.
+        missing: What to do if the file does not exist.
 
     Raises:
         UserError: If the file is missing or not readable, is not JSON, or does not have the form.
@@ -237,10 +237,10 @@ def read_npy(path: Path, *, mapped: bool = False, remedy: str = AGAIN, missing: 
     The length that the header states is compared with the length of the file before anything is allocated.
 
     Args:
-        path: the file.
-        mapped: map the file into memory instead of reading it.
-        remedy: what to do if the file is damaged.
-        missing: what to do if the file does not exist.
+        path: The file.
+        mapped: Map the file into memory instead of reading it.
+        remedy: What to do if the file is damaged.
+        missing: What to do if the file does not exist.
 
     Raises:
         UserError: If the file is missing or not readable, is not an ``.npy`` file, is shorter than its header states, or
@@ -386,11 +386,11 @@ def check_replaceable(path: Path, *marks: bytes) -> None:
     """Check that a file may be written: it does not exist, or an earlier call of silohash wrote it.
 
     Args:
-        path: the file.
-        marks: texts of which a file that silohash writes there has at least one in its first or last 64 KiB.
+        path: The file.
+        marks: Texts of which a file that silohash writes there has at least one in its first or last 64 KiB.
 
     Raises:
-        UserError: if the file exists and is not recognized.
+        UserError: If the file exists and is not recognized.
     """
     if not path.is_file() or not path.stat().st_size:
         return
@@ -416,11 +416,11 @@ def check_own_folder(folder: Path, *marks: str) -> None:
     """Check that files may be written to a folder: it is missing or empty, or an earlier call of silohash wrote to it.
 
     Args:
-        folder: the folder.
-        marks: names of which a folder that silohash wrote has at least one.
+        folder: The folder.
+        marks: Names of which a folder that silohash wrote has at least one.
 
     Raises:
-        UserError: if the folder holds other files.
+        UserError: If the folder holds other files.
     """
     with explaining_disk_errors(folder):
         names = {path.name for path in folder.iterdir()} if folder.exists() else set()

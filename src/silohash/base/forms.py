@@ -55,12 +55,12 @@ def reading(path: Path, *, remedy: str = AGAIN, missing: str = INTERRUPTED) -> I
     """Translate any error of reading a file into a sentence that names the file.
 
     Args:
-        path: the file.
-        remedy: what to do if the file is damaged.
-        missing: what to do if the file does not exist.
+        path: The file.
+        remedy: What to do if the file is damaged.
+        missing: What to do if the file does not exist.
 
     Raises:
-        UserError: if the file is missing, may not be read, is a folder, or does not have the expected form.
+        UserError: If the file is missing, may not be read, is a folder, or does not have the expected form.
     """
     try:
         if path.is_dir():
@@ -106,7 +106,7 @@ def of_json(content: bytes | str, form: type[T]) -> T:
     """Return a JSON document that has a form. Numbers are not taken from strings, nor truth values from numbers.
 
     Raises:
-        pydantic.ValidationError: if the document is not JSON, or does not have the form.
+        pydantic.ValidationError: If the document is not JSON, or does not have the form.
     """
     document: T = _adapter(cast(Hashable, form)).validate_json(content, strict=True)
     return document
@@ -116,7 +116,7 @@ def of_value(value: object, form: type[T]) -> T:
     """Return a value, such as a parsed TOML file, that has a form.
 
     Raises:
-        pydantic.ValidationError: if it does not have the form.
+        pydantic.ValidationError: If it does not have the form.
     """
     found: T = _adapter(cast(Hashable, form)).validate_python(value)
     return found

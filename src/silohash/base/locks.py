@@ -64,17 +64,17 @@ def locked(
     nothing else was written to it.
 
     Args:
-        folder: created if it does not exist.
-        remedy: the last sentence of the message if another process holds the lock.
-        wait_seconds: how long to wait for the other process.
-        notify: called with one line before waiting.
-        temporary: whether the folder exists for the lock alone, and is removed even if another process created it.
+        folder: Created if it does not exist.
+        remedy: The last sentence of the message if another process holds the lock.
+        wait_seconds: How long to wait for the other process.
+        notify: Called with one line before waiting.
+        temporary: Whether the folder exists for the lock alone, and is removed even if another process created it.
 
     Yields:
         Whether the lock was taken now, rather than held by this thread before.
 
     Raises:
-        UserError: if another process still holds the lock, with the process, its host, its command and the time at
+        UserError: If another process still holds the lock, with the process, its host, its command and the time at
             which it took the lock; or if the folder may not be written.
     """
     place = folder.resolve()
@@ -98,11 +98,11 @@ def locked_run(folder: Path, wait_seconds: float = 0.0) -> Iterator[None]:
     """Hold the lock of a run while the block runs, and first remove what killed processes left in its folder.
 
     Args:
-        folder: the folder of the run.
-        wait_seconds: how long to wait for another process.
+        folder: The folder of the run.
+        wait_seconds: How long to wait for another process.
 
     Raises:
-        UserError: if another process still holds the lock, or the folder may not be written.
+        UserError: If another process still holds the lock, or the folder may not be written.
     """
     remedy = "Wait until it has finished, or use another folder."
     with locked(folder, remedy, wait_seconds=wait_seconds) as taken:
@@ -117,7 +117,7 @@ def _taken(folder: Path, remedy: str, wait_seconds: float, notify: Notify) -> Fi
     """Return the lock of a folder, which this process now holds.
 
     Raises:
-        UserError: if another process still holds it.
+        UserError: If another process still holds it.
     """
     from filelock import FileLock, Timeout
 

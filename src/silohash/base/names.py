@@ -131,7 +131,7 @@ def one_spelling(names: Mapping[str, int]) -> dict[str, str]:
     It is the most frequent one, and the first of them if several are. A name with one spelling is not in the result.
 
     Args:
-        names: the number of uses of each spelling, in the order of their first use.
+        names: The number of uses of each spelling, in the order of their first use.
 
     Example:
         >>> one_spelling({"2": 1, "3": 1, "2.0": 5})
@@ -161,8 +161,8 @@ def describe_near(what: str, names: Iterable[str]) -> str:
     """Return a sentence that shows near-duplicates among names, or an empty string if there are none.
 
     Args:
-        what: what they are the names of, in the plural, with the place: "labels".
-        names: the names.
+        what: What they are the names of, in the plural, with the place: "labels".
+        names: The names.
     """
     groups = near_duplicates(names)
     if not groups:

@@ -49,11 +49,11 @@ def require(package: str, task: str) -> None:
     """Check that an optional package is installed.
 
     Args:
-        package: a package of `EXTRAS`.
-        task: what needs the package, at the beginning of a sentence, for example ``Training``.
+        package: A package of `EXTRAS`.
+        task: What needs the package, at the beginning of a sentence, for example ``Training``.
 
     Raises:
-        UserError: if the package is missing.
+        UserError: If the package is missing.
     """
     if not installed(package):
         raise UserError(sentence(package, task))

@@ -29,9 +29,9 @@ def connect(path: Path, *, mode: str = "rw", immutable: bool = False) -> sqlite3
     """Open a connection with manual transactions.
 
     Args:
-        path: the file.
+        path: The file.
         mode: SQLite's mode: "rw", "rwc" to create the file, or "ro".
-        immutable: whether the file is read as if it never changes, without locks and without files beside it.
+        immutable: Whether the file is read as if it never changes, without locks and without files beside it.
     """
     place = f"{path.resolve().as_uri()}?mode={mode}{'&immutable=1' if immutable else ''}"
     return sqlite3.connect(place, uri=True, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False)
@@ -58,7 +58,7 @@ def explaining_database_errors(path: Path) -> Iterator[None]:
     """Translate SQLite errors into messages that say what to do.
 
     Raises:
-        UserError: in place of a database error.
+        UserError: In place of a database error.
     """
     try:
         yield

@@ -31,11 +31,11 @@ class Stamp(NamedTuple):
     """What is remembered of a file.
 
     Attributes:
-        size: in bytes.
-        time: of the last modification, in nanoseconds.
-        digest: of its content; empty if it could not be read.
-        problem: why a picture file cannot be used, or an empty string.
-        note: what was assumed of a picture file, or an empty string.
+        size: In bytes.
+        time: Of the last modification, in nanoseconds.
+        digest: Of its content; empty if it could not be read.
+        problem: Why a picture file cannot be used, or an empty string.
+        note: What was assumed of a picture file, or an empty string.
     """
 
     size: int
@@ -71,11 +71,11 @@ def file_digests(folder: Path, names: Sequence[str]) -> dict[str, str]:
     """Return the digest of each file's content. A file is read unless its size and time are as they were last time.
 
     Args:
-        folder: the folder that the names are relative to.
-        names: names of files.
+        folder: The folder that the names are relative to.
+        names: Names of files.
 
     Raises:
-        OSError: if a file cannot be read.
+        OSError: If a file cannot be read.
     """
     before = read_table(FILES, folder)
     digests: dict[str, str] = {}
@@ -99,11 +99,11 @@ def remember(folder: Path, digests: Mapping[str, str]) -> None:
     """Remember the digests of files that this process has just written, so that even their first reader need not read them.
 
     Args:
-        folder: the folder that the names are relative to.
-        digests: digests of the contents that were written, by the names of the files.
+        folder: The folder that the names are relative to.
+        digests: Digests of the contents that were written, by the names of the files.
 
     Raises:
-        OSError: if a file does not exist.
+        OSError: If a file does not exist.
     """
     stats = {name: (folder / name).stat() for name in digests}
     fresh = {name: Stamp(stat.st_size, stat.st_mtime_ns, digests[name]) for name, stat in stats.items()}

@@ -20,7 +20,7 @@ def html_environment(package: str) -> jinja2.Environment:
     """Return the environment of the HTML templates in the folder ``templates`` of a package, which compiles each once.
 
     Args:
-        package: name of the package, such as ``silohash.report``.
+        package: Name of the package, such as ``silohash.report``.
     """
     return jinja2.Environment(
         loader=jinja2.PackageLoader(package),

@@ -125,7 +125,7 @@ def _opened(config: Path) -> Accounts:
     """Return the accounts beside the config of a hub.
 
     Raises:
-        UserError: if the config does not exist, or the file of accounts cannot be used.
+        UserError: If the config does not exist, or the file of accounts cannot be used.
     """
     from silohash.service.accounts.store import FILE, Accounts
 

@@ -226,7 +226,7 @@ def _check_dataset(key: str, root: str, layout: str, protocol: str, *, quiet: bo
         The findings for JSON. ``items`` is None if files are missing.
 
     Raises:
-        UserError: if files are missing, unless quiet.
+        UserError: If files are missing, unless quiet.
     """
     from silohash.cli.data_files import describe_files, files_as_json
     from silohash.data.benchmarks.dataset import files_of, first_complete, inspect
@@ -338,7 +338,7 @@ def card(archive: Named, protocol: Protocol = None) -> None:
         return
     _refuse(archive, protocol=protocol)
     found = named_or_folder(archive).card
-    facts = {"source": found.source, "license": found.licence, "protocol": found.protocol, "digest": found.digest}
+    facts = {"source": found.source, "license": found.license, "protocol": found.protocol, "digest": found.digest}
     for name, value in {"name": found.name, **facts, **found.notes}.items():
         print_result(visible(f"{name}: {value}"))
 
@@ -347,7 +347,7 @@ def _dataset_card(key: str, protocol: str | None) -> None:
     from silohash.data.benchmarks.table import DATASETS
 
     dataset = DATASETS[key]
-    facts = {"name": key, "title": dataset.title, "source": dataset.source, "license": dataset.licence}
+    facts = {"name": key, "title": dataset.title, "source": dataset.source, "license": dataset.license}
     if protocol is not None:
         chosen = dataset.protocol(protocol).protocol
         facts |= {"protocol": protocol, "of": chosen.source, "about": chosen.about, **chosen.rules()}

@@ -93,7 +93,7 @@ def check_page(port: int) -> None:
     """Check that the search page can be opened on this machine, before minutes are spent on training.
 
     Raises:
-        UserError: if a package is not installed, or the port cannot be used.
+        UserError: If a package is not installed, or the port cannot be used.
     """
     from silohash.service.listening import listening_socket
 
@@ -115,7 +115,7 @@ def recipe(name: str) -> Path:
     """Return the path of a recipe, in a checkout or in an installed package.
 
     Raises:
-        UserError: if the recipe does not exist.
+        UserError: If the recipe does not exist.
     """
     candidates = [Path(__file__).parents[1] / "recipes" / name, Path(__file__).parents[3] / "recipes" / name]
     for path in candidates:

@@ -96,7 +96,7 @@ def encode(
         items = found.archive if archive is None else load_archive(archive, **link_options(follow_links=follow_links))
         codes = found.encode(items, modality, model=model)
         write_codes(codes, out)
-    cut = truncation_remark(items, Run.open(run).model.featurisers) if codes.modality == "text" else ""
+    cut = truncation_remark(items, Run.open(run).model.featurizers) if codes.modality == "text" else ""
     for remark in filter(None, (*items.card.remarks(), cut)):
         print_status(remark)
     without = len(items) - len(codes)

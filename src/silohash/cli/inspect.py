@@ -129,7 +129,7 @@ def described(kind: str, name: str) -> dict[str, Any]:
     Both are None if the method cannot be imported, for example without torch. ``not_imported`` then has the reason.
 
     Raises:
-        UserError: if entries of this kind have no cards, the method does not exist, or its card cannot be read.
+        UserError: If entries of this kind have no cards, the method does not exist, or its card cannot be read.
     """
     if kind not in WITH_CARDS:
         other = f" For an archive, run: silohash data card {name}" if kind == "data" else f' Leave out "{name}".'

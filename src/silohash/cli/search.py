@@ -172,7 +172,7 @@ def _check_engine(to: str, url_env: str | None, url_file: Path | None, *, approx
     """Check the options of `move`, so that messages name options instead of the keys of ``index.toml``.
 
     Raises:
-        UserError: if the engine does not exist, or options do not fit together.
+        UserError: If the engine does not exist, or options do not fit together.
     """
     from silohash.index.engines import ALL_ENGINES, IN_MEMORY
 
@@ -330,8 +330,8 @@ def print_hits(hits: Hits, *, show: bool = False) -> None:
     """Print the hits on standard output, and notes on what is left out on standard error.
 
     Args:
-        hits: the hits.
-        show: show the picture of each hit, if the terminal can show pictures.
+        hits: The hits.
+        show: Show the picture of each hit, if the terminal can show pictures.
     """
     from silohash.search.table import as_fields
 
@@ -370,7 +370,7 @@ def print_paths(hits: Hits, *, end: str) -> None:
     """Print the paths of the hits' pictures on standard output, and how many hits do not have one on standard error.
 
     Raises:
-        UserError: if there are hits, and none of them has a picture on this machine.
+        UserError: If there are hits, and none of them has a picture on this machine.
     """
     paths = [hit.path for hit in hits if hit.path is not None]
     print_notes(hits)

@@ -93,7 +93,7 @@ def require_page() -> None:
     """Check that the search page can be served: the operating system, and the packages.
 
     Raises:
-        UserError: if it cannot.
+        UserError: If it cannot.
     """
     _refuse_windows("serve")
     for package in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):

@@ -110,7 +110,7 @@ def _folders(files: Sequence[Path], out: Path | None) -> list[Path]:
     """Return the folder of each study.
 
     Raises:
-        UserError: if two studies would share a folder.
+        UserError: If two studies would share a folder.
     """
     if out is not None and len(files) == 1:
         return [out]

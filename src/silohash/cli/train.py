@@ -201,12 +201,12 @@ def train_on(
     """Train a run with silos on other machines, and fetch its model.
 
     Args:
-        kit: the kit that starts runs.
-        resolved: the config with its methods.
-        folder: the folder of the run.
-        silos: names of the silos; all connected ones if empty.
-        limits: the deadline of a round in seconds, its quorum, and the number of silos that must be there at the start.
-        tensorboard: whether to write curves.
+        kit: The kit that starts runs.
+        resolved: The config with its methods.
+        folder: The folder of the run.
+        silos: Names of the silos; all connected ones if empty.
+        limits: The deadline of a round in seconds, its quorum, and the number of silos that must be there at the start.
+        tensorboard: Whether to write curves.
     """
     require("nvflare", "Training on other machines")
     from silohash.run.folder import Run
@@ -278,14 +278,14 @@ def _example_query(run: Run) -> str:
         return '"…"'
     if "image" in given:
         return "--image FILE"
-    return "--vector FILE.npy" if "image" in run.model.featurisers else "--vector FILE.npy --vector-of text"
+    return "--vector FILE.npy" if "image" in run.model.featurizers else "--vector FILE.npy --vector-of text"
 
 
 def seed_numbers(text: str) -> list[int]:
     """Return the seeds in a text such as ``0,1,2``.
 
     Raises:
-        UserError: if one is not a whole number of at least 0, or is repeated.
+        UserError: If one is not a whole number of at least 0, or is repeated.
     """
     try:
         numbers = [int(part) for part in text.split(",") if part.strip()]

@@ -71,7 +71,7 @@ def multi_hot(labels: Sequence[Iterable[str]], names: Sequence[str]) -> npt.NDAr
     """Return the labels of N items as an ``(N, C)`` table of zeros and ones, one column per name.
 
     Raises:
-        KeyError: if a label is not among the names.
+        KeyError: If a label is not among the names.
     """
     column = {name: place for place, name in enumerate(names)}
     table = np.zeros((len(labels), len(names)), np.uint8)
@@ -85,19 +85,19 @@ class ArchiveCard:
     """Provenance of an archive.
 
     Attributes:
-        name: short name, as in ``[data] name``.
-        source: who collected the data, with a link.
-        licence: licence as its owner states it.
-        protocol: name of the splits and of the relevance rule.
-        digest: digest of ids, labels, splits and content.
-        skipped: one sentence per row that was left out, with file, row and reason.
-        warnings: one sentence per finding that a user is likely to want to correct, such as a misspelled column.
-        notes: further facts by name, as ``relevant``: which items are relevant to each other.
+        name: Short name, as in ``[data] name``.
+        source: Who collected the data, with a link.
+        license: License as its owner states it.
+        protocol: Name of the splits and of the relevance rule.
+        digest: Digest of ids, labels, splits and content.
+        skipped: One sentence per row that was left out, with file, row and reason.
+        warnings: One sentence per finding that a user is likely to want to correct, such as a misspelled column.
+        notes: Further facts by name, as ``relevant``: which items are relevant to each other.
     """
 
     name: str
     source: str
-    licence: str
+    license: str
     protocol: str = "default"
     digest: str = ""
     skipped: Sequence[str] = field(default=(), repr=False)
@@ -115,21 +115,21 @@ class Archive:
 
     Attributes:
         ids: ``(N,)`` strings, all different.
-        image: pictures, or ``(N, D)`` given features, or regions of pictures, or None.
+        image: Pictures, or ``(N, D)`` given features, or regions of pictures, or None.
         text: ``(N,)`` strings, or ``(N, V)`` given features, or None.
         labels: ``(N, C)`` uint8 multi-hot, or None.
         label_names: C names.
-        splits: sorted rows of ``query``, ``database`` and ``train``. Usually ``train`` is a part of ``database``.
-        card: provenance.
-        columns: further columns to partition by or to show, ``(N,)`` strings each.
+        splits: Sorted rows of ``query``, ``database`` and ``train``. Usually ``train`` is a part of ``database``.
+        card: Provenance.
+        columns: Further columns to partition by or to show, ``(N,)`` strings each.
         has_image: ``(N,)`` bool.
         has_text: ``(N,)`` bool.
         captions: ``(N,)`` strings for people to read, where ``text`` holds features.
-        preview: pictures for people to look at, where ``image`` holds features.
-        query_in_database: whether the protocol allows queries in the database. Otherwise such an archive is refused.
-        automatic_splits: whether the archive does not state splits, so that `silohash.data.splits.default_splits` made
+        preview: Pictures for people to look at, where ``image`` holds features.
+        query_in_database: Whether the protocol allows queries in the database. Otherwise such an archive is refused.
+        automatic_splits: Whether the archive does not state splits, so that `silohash.data.splits.default_splits` made
             them.
-        folder: the folder that the archive was read from; None if it has a name or was made in memory.
+        folder: The folder that the archive was read from; None if it has a name or was made in memory.
     """
 
     ids: npt.NDArray[np.str_]
@@ -152,7 +152,7 @@ class Archive:
         """Check that the columns and splits fit together.
 
         Raises:
-            UserError: if lengths differ, an id occurs twice, a split holds rows that do not exist, or a query is in the
+            UserError: If lengths differ, an id occurs twice, a split holds rows that do not exist, or a query is in the
                 database.
         """
         for name, column in (("has_image", self.image), ("has_text", self.text)):
@@ -217,7 +217,7 @@ class Archive:
         """Return the rows of a split.
 
         Raises:
-            UserError: if the archive has no such split.
+            UserError: If the archive has no such split.
         """
         if name not in self.splits:
             raise UserError(f'Archive "{self.card.name}" has no split "{name}"; it has: {", ".join(self.splits)}.')
@@ -265,7 +265,7 @@ class Archive:
         """Return the same items with this modality only. Both can still be shown to people.
 
         Raises:
-            UserError: if no item has it.
+            UserError: If no item has it.
         """
         if not self.has(modality).any():
             article = "an" if modality == "image" else "a"

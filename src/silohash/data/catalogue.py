@@ -46,13 +46,13 @@ def open_archive(name: str | None, path: Path | None = None, *, options: Mapping
     """Open an archive by its name, or a user's folder by its path.
 
     Args:
-        name: one of `ARCHIVES`, or None.
-        path: a folder with ``metadata.csv``, ``.jsonl`` or ``.parquet``, or one that silohash wrote (with
+        name: One of `ARCHIVES`, or None.
+        path: A folder with ``metadata.csv``, ``.jsonl`` or ``.parquet``, or one that silohash wrote (with
             ``manifest.json``), or None.
-        options: the archive's own options, as ``{"faces": 1}`` for ``glyphs``.
+        options: The archive's own options, as ``{"faces": 1}`` for ``glyphs``.
 
     Raises:
-        UserError: if both or neither of name and path are given, the name or an option is unknown, or the archive cannot
+        UserError: If both or neither of name and path are given, the name or an option is unknown, or the archive cannot
             be read.
     """
     if (name is None) == (path is None):
@@ -76,7 +76,7 @@ def named_or_folder(archive: str, options: Mapping[str, object] | None = None) -
     """Open the archive of that name, or the folder at that path.
 
     Raises:
-        UserError: if there is neither, or it has no such option.
+        UserError: If there is neither, or it has no such option.
     """
     if archive in ARCHIVES:
         return open_archive(archive, options=options)

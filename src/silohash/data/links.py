@@ -14,7 +14,7 @@ class Boundary:
     """Tell which files of a folder really lie in it. The folder itself may be a link.
 
     Args:
-        folder: the folder.
+        folder: The folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -26,7 +26,7 @@ class Boundary:
         """Return whether no link on the way to a file leads out of the folder.
 
         Args:
-            name: the file, relative to the folder.
+            name: The file, relative to the folder.
         """
         path = os.path.join(self._folder, name)  # noqa: PTH118  called once per picture
         if os.path.islink(path):  # noqa: PTH114
@@ -44,12 +44,12 @@ def check_link(folder: Path, name: str, *, follow_links: bool) -> None:
     """Check that a file of a folder does not lead out of it by a link, unless that is permitted.
 
     Args:
-        folder: the folder.
-        name: the file, relative to the folder. A path that states itself that it lies elsewhere is not a link.
-        follow_links: whether such links are permitted.
+        folder: The folder.
+        name: The file, relative to the folder. A path that states itself that it lies elsewhere is not a link.
+        follow_links: Whether such links are permitted.
 
     Raises:
-        UserError: if the file leads out of the folder.
+        UserError: If the file leads out of the folder.
     """
     stated = Path(name).is_absolute() or Path(os.path.normpath(name)).parts[:1] == (os.pardir,)
     if not follow_links and not stated and not Boundary(folder).contains(name):

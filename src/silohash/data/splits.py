@@ -19,7 +19,7 @@ def splits_of(parts: Sequence[str] | npt.NDArray[np.str_], *, search_training: b
 
     Args:
         parts: ``query``, ``database`` or ``train`` for each item; an item with another word is in no split.
-        search_training: whether items to train on are in the database as well.
+        search_training: Whether items to train on are in the database as well.
     """
     part = np.asarray(parts, dtype=np.str_)
     database = ("database", "train") if search_training else ("database",)
@@ -37,7 +37,7 @@ def default_splits(keys: Sequence[str], whole: npt.NDArray[np.bool_] | None = No
     that no picture with five captions is both query and database.
 
     Args:
-        keys: one key per item: the name of its picture, or its id.
+        keys: One key per item: the name of its picture, or its id.
         whole: ``(N,)`` bool, items with both modalities. Other items become queries only if these are too few.
 
     Returns:
@@ -63,9 +63,9 @@ def fold_splits(keys: Sequence[str], fold: int, folds: int) -> dict[str, Rows]:
     Which fold an item is in depends on the set of keys, not on their order. Items with the same key stay together.
 
     Args:
-        keys: one key per item: the name of its picture, or its id.
-        fold: the fold of the queries, from 0.
-        folds: number of folds. Their numbers of keys differ by at most 1.
+        keys: One key per item: the name of its picture, or its id.
+        fold: The fold of the queries, from 0.
+        folds: Number of folds. Their numbers of keys differ by at most 1.
 
     Returns:
         Rows of ``query``, ``database`` and ``train``.

@@ -74,9 +74,9 @@ def average_precision_at(counts: Histogram, cutoff: int, denominator: Denominato
     """Return the average precision of the first ``cutoff`` items.
 
     Args:
-        counts: items at each distance.
-        cutoff: k, at least 1.
-        denominator: divisor of the sum of precisions. ``retrieved``: the number of relevant items among the first k;
+        counts: Items at each distance.
+        cutoff: ``K``, at least 1.
+        denominator: Divisor of the sum of precisions. ``retrieved``: the number of relevant items among the first k;
             ``min``: min(k, R); ``all``: R. ``first-k-relevant`` does not cut at k: it takes the first min(k, R) relevant
             items at any position and divides by their number.
     """
@@ -198,9 +198,9 @@ def ndcg(counts: Histogram, cutoff: int | None, gain: Gain) -> TieValues:
     """Return the normalized discounted cumulative gain of the first ``cutoff`` items (None: of all).
 
     Args:
-        counts: items at each distance, graded.
-        cutoff: k, or None.
-        gain: gain of an item that shares s labels: ``linear`` s, ``exponential`` 2^s - 1.
+        counts: Items at each distance, graded.
+        cutoff: ``K``, or None.
+        gain: Gain of an item that shares s labels: ``linear`` s, ``exponential`` 2^s - 1.
     """
     groups, worth = counts.groups(cutoff), gains_of(counts.counts.shape[2], gain)
     discount = discount_sums(counts.database)

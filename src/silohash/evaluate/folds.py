@@ -26,7 +26,7 @@ def evaluate_in_folds(
     See `evaluate_all` for the arguments. A measure with ``folds`` has one value per query, among the items of its part.
 
     Raises:
-        UserError: if there are fewer pictures than folds, or `evaluate_all` refuses the arguments.
+        UserError: If there are fewer pictures than folds, or `evaluate_all` refuses the arguments.
     """
     found: dict[Measure, PerQuery] = {}
     for count in sorted({measure.folds for measure in measures}):

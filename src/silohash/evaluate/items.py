@@ -120,13 +120,13 @@ def item_histogram(
 
     Args:
         query_words: ``(Q, W)`` packed codes of an unsigned type.
-        items: the codes of the database.
-        relevance: which items are relevant to which query.
-        bits: length of the codes.
-        graded: count items by their number of shared labels, instead of relevant or not.
+        items: The codes of the database.
+        relevance: Which items are relevant to which query.
+        bits: Length of the codes.
+        graded: Count items by their number of shared labels, instead of relevant or not.
 
     Raises:
-        UserError: if codes and relevance do not fit together.
+        UserError: If codes and relevance do not fit together.
     """
     queries, words, held = to_words(query_words, bits), items.words(bits), np.stack(items.held)
     for side in words:
@@ -153,8 +153,8 @@ def _correct(counts: Counts, relevance: Relevance | Pairs, nearest: Callable[[Ro
 
     Args:
         counts: ``(Q, bits + 1, levels)``, changed in place.
-        relevance: which items are relevant, and which are left out.
-        nearest: returns the distance of each pair of a query and an item.
+        relevance: Which items are relevant, and which are left out.
+        nearest: Returns the distance of each pair of a query and an item.
     """
     _, distances, levels = counts.shape
     cells = counts.reshape(-1)
@@ -176,9 +176,9 @@ def item_gains(
 
     Args:
         query_words: ``(Q, W)`` packed codes of an unsigned type.
-        items: the codes of the database.
-        relevance: which items are relevant to which query.
-        bits: length of the codes.
+        items: The codes of the database.
+        relevance: Which items are relevant to which query.
+        bits: Length of the codes.
         rows: ``(B,)`` rows of the queries.
 
     Returns:

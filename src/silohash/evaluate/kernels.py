@@ -240,7 +240,7 @@ def count_bytes(
         query_labels: ``(Q, most)`` int64, labels of each query, padded with -1.
         level: -1: the byte is the distance, plus 128 for an item that shares a label (at most 128 bits);
             otherwise the byte is the distance of items that share exactly ``level`` labels, and 0 for the others.
-        graded: whether shared labels are counted; otherwise the level is 1 for one or more.
+        graded: Whether shared labels are counted; otherwise the level is 1 for one or more.
         values: ``(v,)`` int64, the bytes that can occur, ascending.
         counts: ``(Q, 258)`` int64, incremented: counts of the bytes, and of two groups of items whose bytes wrongly state a
             distance of 0. With a level, these are items of another level and items at a distance of 256. Without, they
@@ -328,7 +328,7 @@ def order_gains(
     Args:
         query_words: ``(B, W)`` uint64.
         database_words: ``(N, W)`` uint64.
-        bits: length of the codes.
+        bits: Length of the codes.
         gains: ``(B, N)`` uint16 in the order of the database.
         out: ``(B, N)`` uint16, overwritten.
     """

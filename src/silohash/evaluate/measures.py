@@ -139,14 +139,14 @@ class Measure:
 
     Attributes:
         name: ``mAP``, ``P``, ``R``, ``nDCG``, ``Success``, ``MedR`` or ``RSum``.
-        cutoff: number of items that count; None for all, or if there is a radius.
-        radius_bits: largest distance of items that count, in place of a cutoff; only for P and R.
-        denominator: divisor of mAP with a cutoff.
-        gain: gain of an item in nDCG.
-        by: what makes an item relevant.
-        folds: number of parts of the pictures that are searched by themselves; only by pairs.
-        ties: order of items at equal distance.
-        empty: treatment of queries without relevant items.
+        cutoff: Number of items that count; None for all, or if there is a radius.
+        radius_bits: Largest distance of items that count, in place of a cutoff; only for P and R.
+        denominator: Divisor of mAP with a cutoff.
+        gain: Gain of an item in nDCG.
+        by: What makes an item relevant.
+        folds: Number of parts of the pictures that are searched by themselves; only by pairs.
+        ties: Order of items at equal distance.
+        empty: Treatment of queries without relevant items.
 
     Example:
         >>> str(Measure.parse("mAP@50[ties=index, denominator=retrieved]"))
@@ -220,7 +220,7 @@ class Measure:
         """Return the measure of a name such as ``mAP@50[denominator=min]``.
 
         Raises:
-            UserError: if the measure, the cutoff or an option does not exist; suggests the nearest.
+            UserError: If the measure, the cutoff or an option does not exist; suggests the nearest.
         """
         match = _FORM.fullmatch(text.strip())
         if match is None or (match["cutoff"] is None and match["name"].lower() not in map(str.lower, _WITHOUT_CUTOFF)):
@@ -298,10 +298,10 @@ class PerQuery:
         best: ``(Q,)`` highest value over all orders of ties; NaN for a measure without ties.
         worst: ``(Q,)`` lowest value over all orders of ties.
         counted: ``(Q,)`` bool, which queries enter the mean.
-        queries_without_relevant: number of queries without a relevant item.
-        prior: share of relevant items over the counted queries, which is the mAP of random codes. By pairs, the value of
+        queries_without_relevant: Number of queries without a relevant item.
+        prior: Share of relevant items over the counted queries, which is the mAP of random codes. By pairs, the value of
             the measure for random codes.
-        are_ranks: whether the values are ranks, which have a median in place of a mean.
+        are_ranks: Whether the values are ranks, which have a median in place of a mean.
     """
 
     value: Values
@@ -374,15 +374,15 @@ def evaluate_all(
     """Compute several measures of one retrieval task. The codes are compared once.
 
     Args:
-        measures: the measures.
+        measures: The measures.
         query_words: ``(Q, W)`` packed codes of an unsigned type. They have no effect if there are scores.
         database: ``(N, W)`` packed codes, or the codes of items with several sides, or the scores of queries with items.
-        relevance: which items are relevant to which query.
-        bits: length of the codes; 0 if there are scores.
-        threads: number of threads; None for as many as the process may use.
+        relevance: Which items are relevant to which query.
+        bits: Length of the codes; 0 if there are scores.
+        threads: Number of threads; None for as many as the process may use.
 
     Raises:
-        UserError: if codes and relevance do not fit together, or a radius exceeds the code length.
+        UserError: If codes and relevance do not fit together, or a radius exceeds the code length.
     """
     graded = isinstance(relevance, Relevance) and any(measure.name == "nDCG" for measure in measures)
     counts = counts_by_distance(query_words, database, relevance, bits, graded=graded, threads=threads)

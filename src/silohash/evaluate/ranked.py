@@ -16,8 +16,8 @@ def average_precision(gains: Gains, cutoff: int | None, denominator: Denominator
 
     Args:
         gains: ``(Q, N)`` uint16, relevance of each query's items in ranked order; above 0 is relevant.
-        cutoff: k, or None for all items.
-        denominator: the convention. Without a cutoff all are equal.
+        cutoff: ``K``, or None for all items.
+        denominator: The convention. Without a cutoff all are equal.
 
     Returns:
         ``(Q,)`` float64.

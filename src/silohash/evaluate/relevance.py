@@ -19,13 +19,13 @@ def to_words(packed: npt.NDArray[np.generic], bits: int) -> Words:
 
     Args:
         packed: ``(N, W)`` of an unsigned type, little-endian bit order, zero beyond `bits`.
-        bits: length of the codes.
+        bits: Length of the codes.
 
     Returns:
         ``(N, ceil(bits / 64))`` uint64.
 
     Raises:
-        UserError: if the array is not of that form.
+        UserError: If the array is not of that form.
     """
     if packed.ndim != 2 or packed.dtype.kind != "u":
         raise UserError(f"Codes must be a table of unsigned words, not {packed.dtype} of shape {packed.shape}.")
@@ -60,7 +60,7 @@ class Relevance:
     Attributes:
         query_labels: ``(Q, C)`` uint8 multi-hot.
         database_labels: ``(N, C)`` uint8 multi-hot.
-        ignore: label columns that do not count.
+        ignore: Label columns that do not count.
         left_out: ``(Q,)`` int64, the item that each query's ranking leaves out (its own), -1 for none; or ``(Q, m)`` for
             several items, filled up with -1; or None.
 
@@ -143,7 +143,7 @@ class Relevance:
         """Return the pairs of a query and an item that its ranking leaves out.
 
         Args:
-            query_rows: the queries, whose positions in this array are returned; None for all.
+            query_rows: The queries, whose positions in this array are returned; None for all.
         """
         if self.left_out is None:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -169,7 +169,7 @@ class Relevance:
         """Return an upper bound on the number of labels that a query shares with an item.
 
         Raises:
-            UserError: if it exceeds 255.
+            UserError: If it exceeds 255.
         """
         most = int(
             min(
@@ -196,8 +196,8 @@ class Pairs:
     """Relevance by pairs, such as a picture and its captions.
 
     Attributes:
-        queries: the number of queries.
-        items: the number of items in the database.
+        queries: The number of queries.
+        items: The number of items in the database.
         query_rows: ``(p,)`` int64, the query of each pair.
         database_rows: ``(p,)`` int64, the item of each pair.
     """

@@ -62,12 +62,12 @@ def score_histogram(scores: Scores, relevance: Relevance | Pairs, *, graded: boo
     """Count the items before, at and after each score of a relevant item; see the module.
 
     Args:
-        scores: the scores.
-        relevance: which items are relevant to which query.
-        graded: count items by their number of shared labels, instead of relevant or not.
+        scores: The scores.
+        relevance: Which items are relevant to which query.
+        graded: Count items by their number of shared labels, instead of relevant or not.
 
     Raises:
-        UserError: if scores and relevance do not fit together.
+        UserError: If scores and relevance do not fit together.
     """
     _check(scores, relevance)
     levels = 1 + (relevance.most_shared() if graded and isinstance(relevance, Relevance) else 1)
@@ -100,8 +100,8 @@ def score_gains(scores: Scores, relevance: Relevance | Pairs, rows: Rows) -> npt
     """Return the relevance of the items to some queries in the order of their scores, with ties in the database's order.
 
     Args:
-        scores: the scores.
-        relevance: which items are relevant to which query.
+        scores: The scores.
+        relevance: Which items are relevant to which query.
         rows: ``(B,)`` rows of the queries.
 
     Returns:

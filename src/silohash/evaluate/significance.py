@@ -30,16 +30,16 @@ def bootstrap_interval(
 
     Args:
         values: ``(Q,)`` value of each query.
-        seed: seed of the run; equal seeds and values give equal intervals.
-        level: share of resampled means within the interval.
-        resamples: number of resamples of the queries.
-        median: return the interval of the median in place of the mean.
+        seed: Seed of the run; equal seeds and values give equal intervals.
+        level: Share of resampled means within the interval.
+        resamples: Number of resamples of the queries.
+        median: Return the interval of the median in place of the mean.
 
     Returns:
         (low, high); NaN for fewer than `FEWEST_QUERIES`.
 
     Raises:
-        UserError: if the level is not between 0 and 1.
+        UserError: If the level is not between 0 and 1.
     """
     if not 0 < level < 1:
         raise UserError(f"The level of an interval is {level}; it must lie between 0 and 1, as 0.95.")
@@ -60,14 +60,14 @@ def paired_bootstrap(first: npt.ArrayLike, second: npt.ArrayLike, seed: int, *, 
     Args:
         first: ``(Q,)`` value of each query under one method.
         second: ``(Q,)`` value of each query under the other.
-        seed: seed of the run.
-        resamples: number of resamples of the queries.
+        seed: Seed of the run.
+        resamples: Number of resamples of the queries.
 
     Returns:
         The p-value; 1 for fewer than `FEWEST_QUERIES`.
 
     Raises:
-        UserError: if the two differ in their number of queries, or have none.
+        UserError: If the two differ in their number of queries, or have none.
     """
     one, other = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if one.shape != other.shape or not one.size:
@@ -88,7 +88,7 @@ def seed_interval(values: npt.ArrayLike, *, level: float = 0.95) -> tuple[float,
 
     Args:
         values: ``(n,)`` one value per run.
-        level: coverage of the interval for normally distributed values.
+        level: Coverage of the interval for normally distributed values.
 
     Returns:
         (low, high); NaN for fewer than two runs. If all values are equal, both are that value.

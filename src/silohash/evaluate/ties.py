@@ -78,7 +78,7 @@ class Histogram:
         """Return the histogram over the items of both.
 
         Raises:
-            UserError: if they differ in the number of queries or bits.
+            UserError: If they differ in the number of queries or bits.
         """
         if self.counts.shape[:2] != other.counts.shape[:2]:
             mine, theirs = self.counts.shape, other.counts.shape
@@ -148,13 +148,13 @@ def histogram(
     Args:
         query_words: ``(Q, W)`` packed codes of an unsigned type.
         database_words: ``(N, W)`` packed codes.
-        relevance: which items are relevant to which query.
-        bits: length of the codes.
-        graded: count items by their number of shared labels, instead of relevant or not.
-        threads: number of threads; None for as many as the process may use.
+        relevance: Which items are relevant to which query.
+        bits: Length of the codes.
+        graded: Count items by their number of shared labels, instead of relevant or not.
+        threads: Number of threads; None for as many as the process may use.
 
     Raises:
-        UserError: if codes and relevance do not fit together.
+        UserError: If codes and relevance do not fit together.
     """
     queries, database = to_words(query_words, bits), to_words(database_words, bits)
     check_sizes(queries, database, relevance)
@@ -180,7 +180,7 @@ def check_sizes(queries: Words, database: Words, relevance: Relevance | Pairs) -
     """Check that codes and relevance have the same numbers of queries and items.
 
     Raises:
-        UserError: if the numbers differ or are 0.
+        UserError: If the numbers differ or are 0.
     """
     if (len(queries), len(database)) != (relevance.queries, relevance.items):
         raise UserError(
@@ -263,8 +263,8 @@ def ranked_gains(
     Args:
         query_words: ``(Q, W)`` uint64 as `to_words` returns them.
         database_words: ``(N, W)`` uint64.
-        relevance: which items are relevant to which query.
-        bits: length of the codes.
+        relevance: Which items are relevant to which query.
+        bits: Length of the codes.
         rows: ``(B,)`` rows of the queries. The result takes 2 B N bytes.
 
     Returns:

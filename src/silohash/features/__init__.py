@@ -14,9 +14,9 @@ from silohash.base.registry import Registry, suggestion
 from silohash.base.types import Arrays, Modality, UserError
 from silohash.data.archive import Column, is_features
 from silohash.data.regions import Regions
-from silohash.features.base import Featuriser
+from silohash.features.base import Featurizer
 
-FEATURISERS = Registry(
+FEATURIZERS = Registry(
     "featurizer",
     "silohash.features",
     {
@@ -32,7 +32,7 @@ FEATURISERS = Registry(
         "huggingface": "silohash.features.network:NetworkFeatures",
     },
 )
-"""All kinds of featurizers. A class implements `Featuriser` and the class method ``make``.
+"""All kinds of featurizers. A class implements `Featurizer` and the class method ``make``.
 
 Its attribute ``options`` maps the names of its options to their defaults. A class that several kinds share has a method
 ``options_of(kind)`` instead.
@@ -44,7 +44,7 @@ VECTOR_KINDS = frozenset({"given", "regions"})
 AUTO = "auto"
 
 
-def featuriser(modality: Modality, column: Column | None, options: Mapping[str, object]) -> Featuriser:
+def featurizer(modality: Modality, column: Column | None, options: Mapping[str, object]) -> Featurizer:
     """Return an unfitted featurizer for one modality of an archive.
 
     Args:
@@ -60,7 +60,7 @@ def featuriser(modality: Modality, column: Column | None, options: Mapping[str, 
     if column is None:
         raise UserError(f"This archive has no {modality} column, so {modality} features cannot be computed.")
     kind = _kind(str(options.get("kind", AUTO)), column)
-    chosen = FEATURISERS.resolve(kind)
+    chosen = FEATURIZERS.resolve(kind)
     known = chosen.options_of(kind) if hasattr(chosen, "options_of") else chosen.options
     for name in options:
         if name != "kind" and name not in known:
@@ -69,17 +69,17 @@ def featuriser(modality: Modality, column: Column | None, options: Mapping[str, 
                 f"{', '.join(known) or 'none'}."
             )
     given = {name: value for name, value in options.items() if name != "kind"}
-    created: Featuriser = chosen.make(kind, modality, column, {**known, **given})
+    created: Featurizer = chosen.make(kind, modality, column, {**known, **given})
     return created
 
 
-def save(fitted: Featuriser, path: Path) -> None:
+def save(fitted: Featurizer, path: Path) -> None:
     """Write a featurizer's state to one safetensors file."""
     arrays, about = fitted.state()
     write_arrays(path, arrays, about)
 
 
-def load(path: Path) -> Featuriser:
+def load(path: Path) -> Featurizer:
     """Return the featurizer that `save` wrote. Its outputs are bitwise equal to those of the saved one.
 
     Raises:
@@ -90,16 +90,16 @@ def load(path: Path) -> Featuriser:
         return restored(arrays, about)
 
 
-def restored(arrays: Arrays, about: Mapping[str, Any]) -> Featuriser:
-    """Return the featurizer whose `Featuriser.state` is given."""
-    found: Featuriser = FEATURISERS.resolve(str(about["kind"])).from_state(arrays, about)
+def restored(arrays: Arrays, about: Mapping[str, Any]) -> Featurizer:
+    """Return the featurizer whose `Featurizer.state` is given."""
+    found: Featurizer = FEATURIZERS.resolve(str(about["kind"])).from_state(arrays, about)
     return found
 
 
 def _kind(requested: str, column: Column) -> str:
     if requested == AUTO:
         return _default_kind(column)
-    names = [AUTO, *FEATURISERS.names()]
+    names = [AUTO, *FEATURIZERS.names()]
     if requested not in names:
         raise UserError(
             f'[features] unknown kind "{requested}"{suggestion(requested, names)}. Available: {", ".join(names)}.'

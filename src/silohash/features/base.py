@@ -32,7 +32,7 @@ SETS = frozenset({"word_digests"})
 """Statistics that are sorted sets of numbers. The sets of silos are united, all other statistics are added."""
 
 
-class Featuriser(Protocol):
+class Featurizer(Protocol):
     """Turns a column of an archive, or one query, into the input of a tower."""
 
     @property
@@ -54,7 +54,7 @@ class Featuriser(Protocol):
         """Return sums over the rows. `add_statistics` turns those of disjoint sets of rows into those of their union."""
         ...
 
-    def fitted(self, summed: Arrays) -> Featuriser:
+    def fitted(self, summed: Arrays) -> Featurizer:
         """Return a featurizer fitted on the added sums of all silos."""
         ...
 
@@ -75,7 +75,7 @@ class Featuriser(Protocol):
         ...
 
     @classmethod
-    def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> Featuriser:
+    def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> Featurizer:
         """Return the featurizer with a given state. Its outputs are bitwise equal to those of the original."""
         ...
 

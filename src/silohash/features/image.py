@@ -231,11 +231,11 @@ def check_rule(picture: Image.Image, rule: int) -> Image.Image:
     """Return a picture if its pixels are the same under the rule by which a model's pictures were decoded.
 
     Args:
-        picture: a decoded picture.
-        rule: the version of that rule.
+        picture: A decoded picture.
+        rule: The version of that rule.
 
     Raises:
-        UserError: if they are not.
+        UserError: If they are not.
     """
     if picture.info.get(RULE, rule) != rule:
         raise UserError(

@@ -42,13 +42,13 @@ class NetworkRecord:
     """What the cache records about a network.
 
     Attributes:
-        key: the network's key, see `silohash.features.network.Network`.
-        name: the name in messages.
-        width: the length of a vector.
-        graph: digest of the ONNX file, which names the file of weights.
-        weights: digest of the file of weights.
-        preparation: the preprocessing of pictures, or None for texts.
-        pieces: the tokenizer, or None for pictures. Every text is padded to ``pieces.most`` word pieces.
+        key: The network's key, see `silohash.features.network.Network`.
+        name: The name in messages.
+        width: The length of a vector.
+        graph: Digest of the ONNX file, which names the file of weights.
+        weights: Digest of the file of weights.
+        preparation: The preprocessing of pictures, or None for texts.
+        pieces: The tokenizer, or None for pictures. Every text is padded to ``pieces.most`` word pieces.
     """
 
     key: str
@@ -105,7 +105,7 @@ class OnnxNetwork:
         """Return ``inputs``: ``(n, 3, h, w)`` uint8 pixels, or ``(n, L)`` int32 ids of word pieces.
 
         Raises:
-            UserError: if a value is of the other modality, or the package tokenizers is missing.
+            UserError: If a value is of the other modality, or the package tokenizers is missing.
         """
         if self.record.preparation is not None:
             return {"inputs": np.stack([self.record.preparation.draw(query_picture(value)) for value in values])}
@@ -122,7 +122,7 @@ class OnnxNetwork:
         Another thread opens the network while the values are prepared. For one query, these two take most of the time.
 
         Raises:
-            UserError: if a file of the network is damaged, or as in `prepare`.
+            UserError: If a file of the network is damaged, or as in `prepare`.
         """
         import_module("onnxruntime")  # not in the thread, which would have to wait for the interpreter
         with ThreadPoolExecutor(1) as thread:
@@ -149,7 +149,7 @@ def cached_network(key: str) -> OnnxNetwork | None:
     """Return the network with a key, or None if the cache does not hold all of its files.
 
     Raises:
-        UserError: if its record is damaged, or is that of another network.
+        UserError: If its record is damaged, or is that of another network.
     """
     about = _folder() / f"{key}.json"
     if not about.is_file():
@@ -164,12 +164,12 @@ def store_network(record: NetworkRecord, graph: bytes, weights: bytes) -> None:
     """Write a network to the cache.
 
     Args:
-        record: what the cache records about the network.
-        graph: the ONNX file.
-        weights: the file of weights. The ONNX file calls it `weights_name`.
+        record: What the cache records about the network.
+        graph: The ONNX file.
+        weights: The file of weights. The ONNX file calls it `weights_name`.
 
     Raises:
-        UserError: if the cache cannot be written.
+        UserError: If the cache cannot be written.
     """
     for name, content in zip(record.digests, (graph, weights), strict=True):
         write_bytes(_folder() / name, content)

@@ -18,9 +18,9 @@ def open_session(source: bytes | Path, *, few_items: bool = False) -> Any:  # no
     """Return a session of onnxruntime on the CPU. It uses as many threads as ``OMP_NUM_THREADS`` says.
 
     Args:
-        source: an ONNX file, or its content. Weights that lie in a file beside it are mapped, and are not read before they
+        source: An ONNX file, or its content. Weights that lie in a file beside it are mapped, and are not read before they
             are used.
-        few_items: start fast instead of running fast. The graph is not optimized and the weights are not rearranged,
+        few_items: Start fast instead of running fast. The graph is not optimized and the weights are not rearranged,
             which takes longer than a large network needs for one item.
     """
     import onnxruntime

@@ -10,7 +10,7 @@ import numpy as np
 
 from silohash.base.types import Modality
 from silohash.data.archive import Archive, is_features
-from silohash.features.base import Featuriser, Value, blocks
+from silohash.features.base import Featurizer, Value, blocks
 
 BLOCK_ROWS = 4_096
 MOST_SHOWN = 120
@@ -53,12 +53,12 @@ class _Reader(Protocol):
         ...
 
 
-def truncation_remark(archive: Archive, featurisers: Mapping[Modality, Featuriser]) -> str:
+def truncation_remark(archive: Archive, featurizers: Mapping[Modality, Featurizer]) -> str:
     """Return a sentence on the texts whose end the model does not read, or an empty string if it reads all of them."""
     texts = archive.text
     if not isinstance(texts, np.ndarray) or is_features(texts):
         return ""
-    reader = _reader_of(featurisers.get("text"))
+    reader = _reader_of(featurizers.get("text"))
     if reader is None:
         return ""
     rows = np.flatnonzero(archive.has_text)
@@ -72,20 +72,20 @@ def truncation_remark(archive: Archive, featurisers: Mapping[Modality, Featurise
     )
 
 
-def unread_end(featuriser: Featuriser | None, value: Value) -> Unread | None:
+def unread_end(featurizer: Featurizer | None, value: Value) -> Unread | None:
     """Return the end of a query that the model does not read, or None if it reads all of the query.
 
     Raises:
-        UserError: As `Featuriser.encode_one`, if the query cannot be encoded either.
+        UserError: As `Featurizer.encode_one`, if the query cannot be encoded either.
     """
-    reader = _reader_of(featuriser) if isinstance(value, str) else None
+    reader = _reader_of(featurizer) if isinstance(value, str) else None
     if reader is None:
         return None
     [end] = reader.unread([str(value)])
     return Unread(end, reader.most, reader.unit) if end else None
 
 
-def _reader_of(featuriser: Featuriser | None) -> _Reader | None:
+def _reader_of(featurizer: Featurizer | None) -> _Reader | None:
     """Return what reads the texts of a featurizer, or None if it reads all of a text."""
-    reader = getattr(featuriser, "pieces", featuriser)
+    reader = getattr(featurizer, "pieces", featurizer)
     return reader if isinstance(reader, _Reader) else None

@@ -47,7 +47,7 @@ class WordPieces:
         """Return the ids of the pieces, ``(n, width)`` int32, padded with `PADDING`.
 
         Args:
-            texts: n texts.
+            texts: ``(N,)`` texts.
             width: Number of columns. The default is the number of pieces of the longest text.
         """
         pieces = [encoding.ids for encoding in self._opened.encode_batch(list(texts))]

@@ -33,12 +33,12 @@ class IndexManifest:
     """Describe the contents of an index.
 
     Attributes:
-        model_digest: digest of the model that computed the codes.
-        bits: code length.
-        modality: the modality that was encoded.
-        count: number of live items.
-        format_version: version of the file format. Any other than ``FORMAT_VERSION`` is refused.
-        silo: name of the silo that holds the items.
+        model_digest: Digest of the model that computed the codes.
+        bits: Code length.
+        modality: The modality that was encoded.
+        count: Number of live items.
+        format_version: Version of the file format. Any other than ``FORMAT_VERSION`` is refused.
+        silo: Name of the silo that holds the items.
     """
 
     model_digest: str
@@ -69,7 +69,7 @@ class IndexManifest:
         """Create a manifest from the result of `to_json`.
 
         Raises:
-            UserError: if a field is missing or unknown, or the format has another version.
+            UserError: If a field is missing or unknown, or the format has another version.
         """
         try:
             return cls(**value)
@@ -80,7 +80,7 @@ class IndexManifest:
         """Check that the index belongs to a silo and holds codes of a modality.
 
         Raises:
-            UserError: if it was built for another silo or modality.
+            UserError: If it was built for another silo or modality.
         """
         if self.silo != silo:
             raise UserError(f'The index was built for the silo "{self.silo}", not for "{silo}". Index "{silo}" again.')
@@ -94,7 +94,7 @@ class IndexManifest:
         """Check that codes can be compared with those in the index.
 
         Raises:
-            UserError: if the codes come from a different model or have a different length.
+            UserError: If the codes come from a different model or have a different length.
         """
         if bits != self.bits:
             raise UserError(
@@ -197,7 +197,7 @@ def check_keys(keys: Keys, count: int) -> Keys:
     """Return the keys of ``count`` codes as int64.
 
     Raises:
-        UserError: if a key is negative or repeated, or the number of keys is not ``count``.
+        UserError: If a key is negative or repeated, or the number of keys is not ``count``.
     """
     given = np.asarray(keys, np.int64)
     if given.shape != (count,):
@@ -216,7 +216,7 @@ def check_k(k: int) -> None:
     """Check that at least one neighbor is requested.
 
     Raises:
-        UserError: if ``k`` is less than 1.
+        UserError: If ``k`` is less than 1.
     """
     if k < 1:
         raise UserError(f"k = {k} does not request any neighbor. Use k of at least 1.")
@@ -226,7 +226,7 @@ def check_radius(radius_bits: int) -> None:
     """Check that the radius is not negative.
 
     Raises:
-        UserError: if it is.
+        UserError: If it is.
     """
     if radius_bits < 0:
         raise UserError(f"A radius of {radius_bits} bits is negative. Use a radius of at least 0 bits.")
@@ -236,7 +236,7 @@ def positions(ordered: Keys, keys: Keys) -> tuple[npt.NDArray[np.int64], npt.NDA
     """Look up keys in a sorted array.
 
     Args:
-        ordered: different keys in ascending order.
+        ordered: Different keys in ascending order.
         keys: ``(n,)`` keys to look up.
 
     Returns:
@@ -269,7 +269,7 @@ def allowed_keys(allowed: Allowed, live: Keys) -> Keys:
     """Return the live keys that pass a filter, in ascending order.
 
     Raises:
-        UserError: if a mask does not have one element per live key.
+        UserError: If a mask does not have one element per live key.
     """
     given = np.asarray(allowed)
     if given.dtype == np.bool_:
@@ -286,7 +286,7 @@ def chosen_keys(allowed: Allowed, index: Index) -> Keys | None:
     """Return the keys of a filter for an index that need not check whether they exist; None if all items pass.
 
     Raises:
-        UserError: if a mask does not have one element per item.
+        UserError: If a mask does not have one element per item.
     """
     given = np.asarray(allowed)
     if given.dtype != np.bool_:
@@ -300,8 +300,8 @@ def merged_answers(answers: Sequence[tuple[Keys, npt.NDArray[np.int32], int]], k
     """Return the answers to several queries as one result.
 
     Args:
-        answers: for each query, at most k keys and distances in order, and the number of ties left out.
-        k: number of requested items.
+        answers: For each query, at most k keys and distances in order, and the number of ties left out.
+        k: Number of requested items.
     """
     shape = (len(answers), k)
     merged = Neighbors(np.full(shape, -1, np.int64), np.full(shape, -1, np.int32), np.zeros(len(answers), np.int64))

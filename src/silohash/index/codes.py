@@ -34,7 +34,7 @@ def word_type(bits: int) -> np.dtype[Any]:
     """Return the little-endian word type for codes of ``bits`` bits.
 
     Raises:
-        UserError: if ``bits`` is not between 8 and 256.
+        UserError: If ``bits`` is not between 8 and 256.
 
     Example:
         >>> word_type(12), word_type(24), word_type(128)
@@ -68,7 +68,7 @@ def pack(values: npt.ArrayLike) -> Words:
         ``(N, W)`` words.
 
     Raises:
-        UserError: if a value is NaN, or the number of columns is not a supported code length.
+        UserError: If a value is NaN, or the number of columns is not a supported code length.
 
     Example:
         >>> pack([[1.0, -1.0, 0.0, -2.0, -1.0, -1.0, -1.0, 3.0]])
@@ -92,7 +92,7 @@ def pack_bits(values: npt.NDArray[np.bool_]) -> Words:
     """Pack bits, ``(N, bits)`` bool, into ``(N, W)`` words.
 
     Raises:
-        UserError: if the number of columns is not a supported code length.
+        UserError: If the number of columns is not a supported code length.
     """
     bits = values.shape[1]
     return from_bytes(np.packbits(values, axis=1, bitorder="little"), bits)
@@ -103,7 +103,7 @@ def unpack(words: Words, bits: int) -> npt.NDArray[np.int8]:
 
     Args:
         words: ``(N, W)`` packed codes.
-        bits: code length.
+        bits: Code length.
 
     Returns:
         ``(N, bits)`` int8, each -1 or +1.
@@ -120,7 +120,7 @@ def check_words(words: Words, bits: int) -> Words:
     """Return the words as a contiguous ``(N, W)`` array, after checking that they fit the code length.
 
     Raises:
-        UserError: if the shape or type does not fit ``bits``, or bits beyond the code length are set.
+        UserError: If the shape or type does not fit ``bits``, or bits beyond the code length are set.
     """
     kind, width = word_type(bits), word_count(bits)
     given = np.asarray(words)
@@ -155,10 +155,10 @@ class Codes:
 
     Attributes:
         words: ``(N, W)`` packed codes.
-        bits: code length.
+        bits: Code length.
         ids: ``(N,)`` item ids.
-        modality: the modality that was encoded.
-        model_digest: digest of the model. Only codes with the same digest can be compared.
+        modality: The modality that was encoded.
+        model_digest: Digest of the model. Only codes with the same digest can be compared.
     """
 
     words: Words
@@ -192,7 +192,7 @@ class Codes:
         """Return the codes of the given rows.
 
         Raises:
-            UserError: if a row does not exist.
+            UserError: If a row does not exist.
         """
         try:
             words, ids = self.words[rows], self.ids[rows]

@@ -61,10 +61,10 @@ class Head:
     """Hold the single row that describes the file.
 
     Attributes:
-        manifest: the manifest shown to users.
-        next_key: the key of the next item.
-        entries: number of entries in the log.
-        named: whether items have explicit ids. If False, an item's id is its key. None before the first item.
+        manifest: The manifest shown to users.
+        next_key: The key of the next item.
+        entries: Number of entries in the log.
+        named: Whether items have explicit ids. If False, an item's id is its key. None before the first item.
     """
 
     manifest: IndexManifest
@@ -80,7 +80,7 @@ class Changes(NamedTuple):
         keys: ``(n,)`` added keys in ascending order. Some of them may have been removed again.
         packed: ``(n, bytes)`` their codes.
         removed: ``(m,)`` removed keys.
-        total: number of items after the changes.
+        total: Number of items after the changes.
     """
 
     keys: Keys
@@ -96,7 +96,7 @@ class Database:
         """Open the file.
 
         Raises:
-            UserError: if it is missing, damaged, not an index, or in another version of the format.
+            UserError: If it is missing, damaged, not an index, or in another version of the format.
         """
         if not path.is_file():
             raise UserError(f"The index {path} does not exist. Build it first.")
@@ -119,7 +119,7 @@ class Database:
         SQLite needs to write beside a file in write-ahead mode, even to read it.
 
         Raises:
-            UserError: if there are changes beside the file that SQLite cannot read without writing.
+            UserError: If there are changes beside the file that SQLite cannot read without writing.
         """
         self._connections += 1
         try:
@@ -211,7 +211,7 @@ class Database:
 
         Args:
             keys: ``(n,)`` keys.
-            packed: the codes, or None.
+            packed: The codes, or None.
             digests: ``(n,)`` digests of the added items; None if they are not stored.
         """
         entry = self.head.entries + 1
@@ -253,7 +253,7 @@ class Database:
         """Yield the live keys in ascending order with their codes ``(n, bytes)``.
 
         Raises:
-            UserError: if an entry or an item is missing.
+            UserError: If an entry or an item is missing.
         """
         removed, width = self.removed(), byte_count(self.head.manifest.bits)
         count = entries = 0
@@ -331,7 +331,7 @@ def create_file(path: Path, manifest: IndexManifest) -> None:
     """Create an empty index file, completely or not at all.
 
     Raises:
-        UserError: if the file exists or cannot be written.
+        UserError: If the file exists or cannot be written.
     """
     if path.exists():
         raise UserError(f"The file {path} already exists. Open it, or remove it first.")

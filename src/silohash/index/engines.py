@@ -73,11 +73,11 @@ class IndexConfig(BaseModel):
         """Return the choice that some values describe.
 
         Args:
-            values: the values by the names of their keys.
-            place: where they come from, for a message.
+            values: The values by the names of their keys.
+            place: Where they come from, for a message.
 
         Raises:
-            UserError: if a key is unknown, or a value is not allowed.
+            UserError: If a key is unknown, or a value is not allowed.
         """
         try:
             return cls.model_validate(values)
@@ -96,7 +96,7 @@ class IndexConfig(BaseModel):
         """Return the URL of the server.
 
         Raises:
-            UserError: if it is not set, or its file cannot be read.
+            UserError: If it is not set, or its file cannot be read.
         """
         if self.url_file is not None:
             url = read_text(self.url_file, remedy="Write the URL of the server to it.").strip()
@@ -115,7 +115,7 @@ class IndexConfig(BaseModel):
         """Check that the packages of the engine are installed.
 
         Raises:
-            UserError: if one is missing.
+            UserError: If one is missing.
         """
         if not self.in_memory:
             require(PACKAGES[self.engine], f"The index engine {self.engine}")
@@ -127,10 +127,10 @@ def read_index_config(folder: Path) -> IndexConfig:
     """Return the choice for the silos of a run; the engine "flat" without a file.
 
     Args:
-        folder: the folder of the run.
+        folder: The folder of the run.
 
     Raises:
-        UserError: if the file is not valid.
+        UserError: If the file is not valid.
     """
     path = folder / CONFIG
     if not path.exists():
@@ -151,7 +151,7 @@ def time_limit(seconds: float | None) -> Iterator[None]:
     """Limit the time that the searches on servers in a block take together, in place of any limit around it.
 
     Args:
-        seconds: time from now; None for no limit.
+        seconds: Time from now; None for no limit.
     """
     token = _END.set(math.inf if seconds is None else time.monotonic() + seconds)
     try:
@@ -164,7 +164,7 @@ def seconds_left(most: float) -> float:
     """Return the time that a search on a server may take: at most ``most`` seconds.
 
     Raises:
-        UserError: if the limit around it has passed, see `time_limit`.
+        UserError: If the limit around it has passed, see `time_limit`.
     """
     left = min(most, _END.get() - time.monotonic())
     if left <= 0:
@@ -177,12 +177,12 @@ def explaining_server_errors(engine: str, url: str, *kinds: type[Exception]) -> 
     """Translate errors of a server into a message without the secrets of its URL.
 
     Args:
-        engine: name of the engine.
+        engine: Name of the engine.
         url: URL of the server.
-        kinds: the types of errors to translate.
+        kinds: The types of errors to translate.
 
     Raises:
-        UserError: in place of such an error.
+        UserError: In place of such an error.
     """
     try:
         yield

@@ -53,12 +53,12 @@ class FlatIndex:
         """Create an empty index.
 
         Args:
-            bits: code length, from 8 to 256.
-            capacity: number of items to reserve memory for, which avoids copies while items are added.
-            threads: number of threads among which the queries of a batch are divided.
+            bits: Code length, from 8 to 256.
+            capacity: Number of items to reserve memory for, which avoids copies while items are added.
+            threads: Number of threads among which the queries of a batch are divided.
 
         Raises:
-            UserError: if ``bits`` or ``threads`` is out of range.
+            UserError: If ``bits`` or ``threads`` is out of range.
         """
         word_type(bits)
         if threads < 1:
@@ -98,7 +98,7 @@ class FlatIndex:
         """Return the codes under live keys, ``(n, W)``.
 
         Raises:
-            UserError: if a key does not exist.
+            UserError: If a key does not exist.
         """
         slots, there = self._find(np.asarray(keys, np.int64))
         if not there.all():
@@ -113,7 +113,7 @@ class FlatIndex:
             words: ``(n, W)`` packed codes.
 
         Raises:
-            UserError: if keys or words do not have this form.
+            UserError: If keys or words do not have this form.
         """
         packed = to_bytes(words, self.bits)
         given = check_keys(keys, len(packed))
@@ -149,11 +149,11 @@ class FlatIndex:
 
         Args:
             words: ``(Q, W)`` packed codes.
-            k: number of items per query, at least 1. Results are filled up with -1 if there are fewer items.
-            allowed: an optional filter: the keys that may be returned, or a boolean mask over ``keys``.
+            k: Number of items per query, at least 1. Results are filled up with -1 if there are fewer items.
+            allowed: An optional filter: the keys that may be returned, or a boolean mask over ``keys``.
 
         Raises:
-            UserError: if the codes have a different length, or k is less than 1.
+            UserError: If the codes have a different length, or k is less than 1.
         """
         check_k(k)
         queries = np.ascontiguousarray(to_bytes(words, self.bits))
@@ -191,8 +191,8 @@ class FlatIndex:
 
         Args:
             words: ``(Q, W)`` packed codes.
-            radius_bits: the largest distance, at least 0.
-            allowed: an optional filter, as in `search`.
+            radius_bits: The largest distance, at least 0.
+            allowed: An optional filter, as in `search`.
 
         Returns:
             One result per query. Its arrays have the shape ``(1, hits)``.
@@ -219,8 +219,8 @@ class FlatIndex:
 
         Args:
             words: ``(1, W)`` packed code.
-            k: number of items, at least 1.
-            allowed: an optional filter, as in `search`.
+            k: Number of items, at least 1.
+            allowed: An optional filter, as in `search`.
 
         Returns:
             ``(n,)`` keys in ascending order, and ``(n,)`` int32 distances.

@@ -67,7 +67,7 @@ class KeptRows:
         """Return the id and the payload of each item.
 
         Raises:
-            KeyError: if an item is not kept.
+            KeyError: If an item is not kept.
         """
         places = self._places(keys)
         names: list[str] = []
@@ -83,7 +83,7 @@ class KeptRows:
         """Return the positions of keys among all keys.
 
         Raises:
-            KeyError: if an item is not kept.
+            KeyError: If an item is not kept.
         """
         if self._is_gapless:
             for key in keys:
@@ -109,9 +109,9 @@ class KeptRows:
         """Return the rows after a change of the index; None if they take more than ``most_bytes``.
 
         Args:
-            rows: the key, id and payload of each item whose key is higher than `last_key`, in the order of the keys.
-            live: the keys of the items that exist, in ascending order. The rows of others are forgotten.
-            most_bytes: limit on the memory.
+            rows: The key, id and payload of each item whose key is higher than `last_key`, in the order of the keys.
+            live: The keys of the items that exist, in ascending order. The rows of others are forgotten.
+            most_bytes: Limit on the memory.
         """
         parts = [part.among(live) for part in self._parts]
         used, more = sum(part.memory_bytes for part in parts), iter(rows)
@@ -129,8 +129,8 @@ class _Part(NamedTuple):
     Attributes:
         keys: ``(n,)`` keys in ascending order.
         bounds: ``(n, 3)`` uint32: where the id of each item and its payload begin in ``content``, and where it ends.
-        content: the ids and payloads, as UTF-8, one after the other.
-        labels: maps each label to the keys of the items with it.
+        content: The ids and payloads, as UTF-8, one after the other.
+        labels: Maps each label to the keys of the items with it.
     """
 
     keys: Keys
@@ -216,7 +216,7 @@ class ItemRows:
         """Insert the ids and payloads of new items.
 
         Raises:
-            UserError: if an id exists already.
+            UserError: If an id exists already.
         """
         texts: Sequence[str | None] = [None] * len(names) if payloads is None else payloads
         rows = (
@@ -252,7 +252,7 @@ class ItemRows:
         a row are looked up in the log.
 
         Raises:
-            UserError: if an item does not exist, or a row is damaged.
+            UserError: If an item does not exist, or a row is damaged.
         """
         query = "SELECT key, id, payload, checksum FROM items WHERE key IN (SELECT value FROM json_each(?))"
         found: dict[int, tuple[str, str | None]] = {}
@@ -272,7 +272,7 @@ class ItemRows:
         """Return the payloads of at most ``most`` items that have one, in the order of their keys.
 
         Raises:
-            UserError: if a row is damaged.
+            UserError: If a row is damaged.
         """
         query = "SELECT key, id, payload, checksum FROM items WHERE payload IS NOT NULL ORDER BY key LIMIT ?"
         found = []
@@ -285,7 +285,7 @@ class ItemRows:
         """Return the previews of items by id. Items without a preview are left out.
 
         Raises:
-            UserError: if a row is damaged.
+            UserError: If a row is damaged.
         """
         if not self._database.has_table("previews"):
             return {}
@@ -303,7 +303,7 @@ class ItemRows:
         """Return the keys of the items with each label, in ascending order.
 
         Raises:
-            UserError: if a row is damaged.
+            UserError: If a row is damaged.
         """
         found: dict[str, list[int]] = {}
         for key, _, text in self.after(-1):
@@ -315,7 +315,7 @@ class ItemRows:
         """Yield the key, id and payload of each item with a higher key, in the order of the keys.
 
         Raises:
-            UserError: if a row is damaged.
+            UserError: If a row is damaged.
         """
         query = "SELECT key, id, payload, checksum FROM items WHERE key > ? ORDER BY key"
         for row, name, text, checksum in self._database.connection.execute(query, (key,)):
@@ -336,11 +336,11 @@ class ItemRows:
         """Return the keys of existing items with these ids.
 
         Args:
-            ids: the ids of items that are being added.
-            next_key: the first key of the current call. An id with this key or a higher one was given twice.
+            ids: The ids of items that are being added.
+            next_key: The first key of the current call. An id with this key or a higher one was given twice.
 
         Raises:
-            UserError: if an id was given twice.
+            UserError: If an id was given twice.
         """
         rows = self._keys_by_id(ids)
         if any(key >= next_key for key in rows.values()):
@@ -365,7 +365,7 @@ def check_items(
     """Check the ids, payloads and previews of ``count`` new items.
 
     Raises:
-        UserError: if their number is not ``count``, an id is not valid text, or a payload is not a JSON object.
+        UserError: If their number is not ``count``, an id is not valid text, or a payload is not a JSON object.
     """
     for what, given in (("ids", ids), ("payloads", payloads), ("previews", previews)):
         if given is not None and len(given) != count:

@@ -44,8 +44,8 @@ def aligned_empty(shape: tuple[int, ...], kind: npt.DTypeLike) -> npt.NDArray[An
     """Return a new array for codes or distances, with the alignment that the scan prefers. Its values are arbitrary.
 
     Args:
-        shape: shape of the array.
-        kind: dtype of the array.
+        shape: Shape of the array.
+        kind: Dtype of the array.
     """
     wanted = np.dtype(kind)
     size = math.prod(shape) * wanted.itemsize
@@ -229,9 +229,9 @@ def nearest(blocks: Blocks, count: int, queries: Blocks, k: int, alive: Alive, d
 
     Args:
         blocks: ``(blocks, bytes, BLOCK_CODES)``, with padding at the end of the last block.
-        count: number of codes in the blocks.
+        count: Number of codes in the blocks.
         queries: ``(Q, bytes)``.
-        k: number of codes per query, at least 1 and at most ``count``.
+        k: Number of codes per query, at least 1 and at most ``count``.
         alive: ``(count,)`` uint8, with 0 for codes to skip; or None to scan all codes.
         distances: ``(BLOCK_CODES,)`` work array; uint16 if a distance can exceed 255, otherwise uint8.
 
@@ -265,9 +265,9 @@ def nearest_with_ties(blocks: Blocks, count: int, query: Blocks, k: int, alive: 
 
     Args:
         blocks: ``(blocks, bytes, BLOCK_CODES)``, with padding at the end of the last block.
-        count: number of codes in the blocks.
+        count: Number of codes in the blocks.
         query: ``(1, bytes)``.
-        k: number of codes, at least 1 and at most ``count``.
+        k: Number of codes, at least 1 and at most ``count``.
         alive: ``(count,)`` uint8, with 0 for codes to skip; or None to scan all codes.
         distances: ``(BLOCK_CODES,)`` work array, as in `nearest`.
 

@@ -38,7 +38,7 @@ def read_listing(folder: Path) -> Listing | None:
     """Return the list of silos of an index folder; None if there is none.
 
     Raises:
-        UserError: if the list is damaged, or has another version.
+        UserError: If the list is damaged, or has another version.
     """
     path = folder / LISTING
     if not path.exists():
@@ -56,14 +56,14 @@ def note_indexed(folder: Path, silo: str, modalities: Iterable[Modality], all_si
     """Enter a silo into the list, after its index was built.
 
     Args:
-        folder: the index folder of a run.
-        silo: name of the silo.
-        modalities: the modalities that were indexed. A silo without items to index has none.
-        all_silos: names of the silos that a complete index of the run holds. Those that are not in the list are entered as
+        folder: The index folder of a run.
+        silo: Name of the silo.
+        modalities: The modalities that were indexed. A silo without items to index has none.
+        all_silos: Names of the silos that a complete index of the run holds. Those that are not in the list are entered as
             not indexed.
 
     Raises:
-        UserError: if the list is damaged or cannot be written.
+        UserError: If the list is damaged or cannot be written.
     """
     known: Listing = {**dict.fromkeys(all_silos), **(read_listing(folder) or {}), silo: tuple(modalities)}
     write_json(folder / LISTING, _Stored(format_version=FORMAT_VERSION, silos=known).model_dump(mode="json"))

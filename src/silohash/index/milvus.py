@@ -73,13 +73,13 @@ class MilvusIndex:
 
         Args:
             url: URL of the server, such as ``https://user:password@host:19530/database``.
-            collection: name of the collection.
-            bits: code length.
-            approximate: whether the server builds an IVF index, which makes searches faster and inexact.
-            create: create the collection if it does not exist.
+            collection: Name of the collection.
+            bits: Code length.
+            approximate: Whether the server builds an IVF index, which makes searches faster and inexact.
+            create: Create the collection if it does not exist.
 
         Raises:
-            UserError: if the server cannot be reached, or does not have the collection.
+            UserError: If the server cannot be reached, or does not have the collection.
         """
         word_type(bits)
         self.bits = bits
@@ -332,7 +332,7 @@ def drop_collection(url: str, collection: str) -> None:
     """Remove a collection from a server if it exists.
 
     Raises:
-        UserError: if the server cannot be reached.
+        UserError: If the server cannot be reached.
     """
     with explaining_server_errors("Milvus", url, *ERRORS):
         client = _client(url)
@@ -350,7 +350,7 @@ def connection_of(url: str) -> dict[str, str]:
     """Return the parts of a URL that the client takes.
 
     Raises:
-        UserError: if the URL cannot be read.
+        UserError: If the URL cannot be read.
 
     Example:
         >>> connection_of("https://me:geheim@host:19530/silos")

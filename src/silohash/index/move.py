@@ -32,10 +32,10 @@ class Moved:
     """An index that was moved.
 
     Attributes:
-        silo: name of the silo.
-        modality: modality of the codes.
-        count: number of items.
-        digest: digest of their keys and codes, which is the same in the index file and in the new engine.
+        silo: Name of the silo.
+        modality: Modality of the codes.
+        count: Number of items.
+        digest: Digest of their keys and codes, which is the same in the index file and in the new engine.
     """
 
     silo: str
@@ -50,15 +50,15 @@ def move_indexes(folder: Path, config: IndexConfig, notify: Notify = lambda text
     If the move is interrupted, repeat it: what was copied is kept.
 
     Args:
-        folder: the folder of the run.
-        config: the new engine.
-        notify: called with a line per index, and for each copy that could not be removed from its server.
+        folder: The folder of the run.
+        config: The new engine.
+        notify: Called with a line per index, and for each copy that could not be removed from its server.
 
     Returns:
         The moved indexes, in the order of the silos' names.
 
     Raises:
-        UserError: if the run is not indexed, the server cannot be used, a copy differs from its index file, or another
+        UserError: If the run is not indexed, the server cannot be used, a copy differs from its index file, or another
             process writes to the run.
     """
     config.check_installed()
@@ -84,11 +84,11 @@ def follow_indexes(folder: Path, notify: Notify = lambda text: None) -> None:
     """Bring the copies on a server up to date after the indexes of a run have changed. Does nothing for engines in memory.
 
     Args:
-        folder: the folder of the run.
-        notify: called for each copy that could not be removed from its server.
+        folder: The folder of the run.
+        notify: Called for each copy that could not be removed from its server.
 
     Raises:
-        UserError: if the server cannot be used. A later search or a repeated move brings the copies up to date.
+        UserError: If the server cannot be used. A later search or a repeated move brings the copies up to date.
     """
     config = read_index_config(folder)
     if not config.in_memory:

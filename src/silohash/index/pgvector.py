@@ -71,13 +71,13 @@ class PgvectorIndex:
 
         Args:
             url: URL of the database, such as ``postgresql://user@host/database``.
-            table: name of the table.
-            bits: code length.
-            approximate: whether `finish` builds an HNSW index, which makes searches faster and inexact.
-            create: create the table if it does not exist.
+            table: Name of the table.
+            bits: Code length.
+            approximate: Whether `finish` builds an HNSW index, which makes searches faster and inexact.
+            create: Create the table if it does not exist.
 
         Raises:
-            UserError: if the server cannot be reached, or does not have the table or the extension.
+            UserError: If the server cannot be reached, or does not have the table or the extension.
         """
         word_type(bits)
         self.bits = bits
@@ -203,7 +203,7 @@ class PgvectorIndex:
         """Check that the table exists and has the code length of the index.
 
         Raises:
-            UserError: if it does not.
+            UserError: If it does not.
         """
         found = connection.execute(
             "SELECT atttypmod FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attname = 'code'", [self._name]
@@ -223,7 +223,7 @@ class PgvectorIndex:
         """Yield a connection that no other thread uses, in which each statement is a transaction of its own.
 
         Args:
-            seconds: time limit of the block; None for no limit.
+            seconds: Time limit of the block; None for no limit.
         """
         with explaining_server_errors("pgvector", self._url, psycopg.Error):
             connection = self._taken(seconds)
@@ -323,7 +323,7 @@ def drop_table(url: str, table: str) -> None:
     """Remove a table from a server if it exists.
 
     Raises:
-        UserError: if the server cannot be reached.
+        UserError: If the server cannot be reached.
     """
     with (
         explaining_server_errors("pgvector", url, psycopg.Error),
@@ -359,7 +359,7 @@ def _limit(connection: psycopg.Connection[Any], seconds: float | None) -> None:
     """Let the server end each further statement after a time; None for no limit.
 
     Raises:
-        psycopg.Error: if the connection does not work.
+        psycopg.Error: If the connection does not work.
     """
     milliseconds = 0 if seconds is None else math.ceil(1000 * seconds)
     with _freed_after(connection, CONNECT_SECONDS if seconds is None else min(CONNECT_SECONDS, seconds)):
@@ -371,11 +371,11 @@ def _freed_after(connection: psycopg.Connection[Any], seconds: float | None) -> 
     """Close the connection under the thread of a block if the block takes too long, because the server does not answer.
 
     Args:
-        connection: the connection that the block uses.
-        seconds: time limit, beyond which the server has `GRACE_SECONDS`; None for no limit.
+        connection: The connection that the block uses.
+        seconds: Time limit, beyond which the server has `GRACE_SECONDS`; None for no limit.
 
     Raises:
-        psycopg.OperationalError: if the block took too long.
+        psycopg.OperationalError: If the block took too long.
     """
     if seconds is None:
         yield

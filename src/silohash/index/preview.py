@@ -37,7 +37,7 @@ def make_preview(picture: Image.Image) -> bytes:
     JPEG files, because these are smaller.
 
     Args:
-        picture: a picture in mode ``L`` or ``RGB``. It is not changed.
+        picture: A picture in mode ``L`` or ``RGB``. It is not changed.
 
     Returns:
         The content of a PNG or JPEG file whose sides are at most `PREVIEW_PIXELS` long.
@@ -67,7 +67,7 @@ def preview_url(content: bytes) -> str:
     r"""Return a preview as a data URL, the form in which it travels with a hit and is shown by a browser.
 
     Raises:
-        ValueError: if the content is neither a PNG nor a JPEG file.
+        ValueError: If the content is neither a PNG nor a JPEG file.
 
     Example:
         >>> preview_url(b"\xff\xd8\xff")
@@ -83,7 +83,7 @@ def preview_size(url: str) -> tuple[int, int] | None:
     """Return the width and height of a preview in pixels, if it is a PNG file. They are read from its header alone.
 
     Args:
-        url: the preview as a data URL.
+        url: The preview as a data URL.
     """
     start = "data:image/png;base64,"
     if not url.startswith(start):

@@ -58,8 +58,8 @@ class Copy(BaseModel):
     """The record of a copy.
 
     Attributes:
-        collection: name of the table or collection on the server.
-        approximate: whether the server has an approximate index.
+        collection: Name of the table or collection on the server.
+        approximate: Whether the server has an approximate index.
         version: `Store.version` of the index file whose items the copy holds; None until all of them were copied.
     """
 
@@ -89,13 +89,13 @@ def connect(config: IndexConfig, collection: str, bits: int, *, create: bool = F
     """Return the index of a collection.
 
     Args:
-        config: a choice of a server.
-        collection: name of the table or collection.
-        bits: code length.
-        create: create the collection if it does not exist.
+        config: A choice of a server.
+        collection: Name of the table or collection.
+        bits: Code length.
+        create: Create the collection if it does not exist.
 
     Raises:
-        UserError: if the packages of the engine are not installed, the server cannot be reached, or the collection does not
+        UserError: If the packages of the engine are not installed, the server cannot be reached, or the collection does not
             exist.
     """
     config.check_installed()
@@ -112,7 +112,7 @@ def drop_copy(config: IndexConfig, collection: str) -> None:
     """Remove a collection from its server if it exists.
 
     Raises:
-        UserError: if the packages of the engine are not installed, or the server cannot be used.
+        UserError: If the packages of the engine are not installed, or the server cannot be used.
     """
     config.check_installed()
     if config.engine == "pgvector":
@@ -132,7 +132,7 @@ def open_copy(store: Store, config: IndexConfig) -> ServerIndex:
     each search.
 
     Raises:
-        UserError: if the index was not moved to the server, or the server cannot be used.
+        UserError: If the index was not moved to the server, or the server cannot be used.
     """
     copy = read_copy(store.path, config)
     if copy is None or copy.version is None or copy.approximate != config.approximate:
@@ -161,7 +161,7 @@ def copy_codes(store: Store, config: IndexConfig) -> tuple[int, str]:
         The number of items, and the digest of their keys and codes.
 
     Raises:
-        UserError: if the server cannot be used, or holds other codes than the store after they were copied again.
+        UserError: If the server cannot be used, or holds other codes than the store after they were copied again.
     """
     with locked(store.path.parent, wait_seconds=WAIT_SECONDS):
         for _ in range(2):
@@ -194,8 +194,8 @@ def digest_of(parts: Iterable[tuple[Keys, Words]], bits: int) -> tuple[int, str]
     """Return the number of codes, and a digest of their keys and codes, which does not depend on the size of the parts.
 
     Args:
-        parts: keys in ascending order, with their codes.
-        bits: code length.
+        parts: Keys in ascending order, with their codes.
+        bits: Code length.
     """
     count, keys_digest, codes_digest = 0, hashlib.sha256(), hashlib.sha256()
     for keys, words in parts:
@@ -219,7 +219,7 @@ def read_copy(path: Path, config: IndexConfig) -> Copy | None:
     """Return the record of the copy of an index file, or None if there is none.
 
     Raises:
-        UserError: if the record is damaged.
+        UserError: If the record is damaged.
     """
     place = copy_path(path, config.engine)
     return read_json(place, Copy, remedy=MOVE_AGAIN) if place.exists() else None
@@ -229,7 +229,7 @@ def created_copies(folder: Path) -> tuple[Created, ...]:
     """Return the copies that were created for the silos of an index folder, and were not removed since.
 
     Raises:
-        UserError: if the list is damaged.
+        UserError: If the list is damaged.
     """
     path = folder / COLLECTIONS
     return read_json(path, _Listed, remedy=MOVE_AGAIN).collections if path.exists() else ()

@@ -68,7 +68,7 @@ class SmallIndex:
         """Return the codes under live keys, ``(n, W)``.
 
         Raises:
-            UserError: if a key does not exist.
+            UserError: If a key does not exist.
         """
         places, there = positions(self._keys, keys)
         if not there.all():
@@ -79,7 +79,7 @@ class SmallIndex:
         """Add codes under keys. An existing key gets the new code.
 
         Raises:
-            UserError: if keys or words do not have the form that `FlatIndex.add` describes.
+            UserError: If keys or words do not have the form that `FlatIndex.add` describes.
         """
         checked = check_words(words, self.bits)
         given = check_keys(keys, len(checked))

@@ -17,8 +17,8 @@ class PictureSource:
     """The folder that the file names of a silo's items are relative to.
 
     Attributes:
-        folder: absolute path of the folder when the items were indexed.
-        within: the folder relative to the run's ``data.path``, which may be moved with the run; None if it is elsewhere.
+        folder: Absolute path of the folder when the items were indexed.
+        within: The folder relative to the run's ``data.path``, which may be moved with the run; None if it is elsewhere.
     """
 
     folder: Path
@@ -29,8 +29,8 @@ class PictureSource:
         """Return the source for a folder.
 
         Args:
-            folder: the folder of the picture files.
-            data_path: the run's ``data.path``, if the items belong to the run's archive; otherwise None.
+            folder: The folder of the picture files.
+            data_path: The run's ``data.path``, if the items belong to the run's archive; otherwise None.
         """
         absolute = folder.resolve()
         if data_path is None or not absolute.is_relative_to(data_path.resolve()):
@@ -46,7 +46,7 @@ class PictureSource:
         """Return the source of a silo's index, or None if it was indexed without picture files.
 
         Raises:
-            UserError: if the file is damaged.
+            UserError: If the file is damaged.
         """
         path = index_folder / SOURCE
         return read_json(path, PictureSource, remedy=INDEX_AGAIN) if path.exists() else None
@@ -62,8 +62,8 @@ def find_file(folders: tuple[Path, ...], name: object) -> Path | None:
     """Return the path of a picture file that exists in one of some folders, or None.
 
     Args:
-        folders: folders on this machine.
-        name: file name relative to the folders, as a silo released it. A name that leads out of the folders is ignored.
+        folders: Folders on this machine.
+        name: File name relative to the folders, as a silo released it. A name that leads out of the folders is ignored.
     """
     if not isinstance(name, str) or not name or "\0" in name:
         return None

@@ -56,7 +56,7 @@ class Store:
         """Create an empty index file and open it.
 
         Raises:
-            UserError: if the file exists or cannot be written.
+            UserError: If the file exists or cannot be written.
         """
         create_file(path, manifest)
         return cls(path)
@@ -66,7 +66,7 @@ class Store:
         """Open an index file.
 
         Raises:
-            UserError: if it is missing, damaged, not an index, or in a newer format.
+            UserError: If it is missing, damaged, not an index, or in a newer format.
         """
         return cls(path)
 
@@ -109,7 +109,7 @@ class Store:
         """Add codes, after checking that they come from the model of the index. See `add`.
 
         Raises:
-            UserError: if the model, the code length or the modality differs, or as in `add`.
+            UserError: If the model, the code length or the modality differs, or as in `add`.
         """
         self.manifest.check(codes.model_digest, codes.bits)
         if codes.modality != self.manifest.modality:
@@ -129,17 +129,17 @@ class Store:
         """Add items. An item with an existing id replaces the old item and gets a new key.
 
         Args:
-            ids: one unique string per item. If None, the key of an item is its id, which must then hold for all items of
+            ids: One unique string per item. If None, the key of an item is its id, which must then hold for all items of
                 the index.
             words: ``(n, W)`` packed codes.
-            payloads: one JSON object per item, as text: what the silo may show of the item.
-            previews: the content of one small picture file per item, or None for items without a picture.
+            payloads: One JSON object per item, as text: what the silo may show of the item.
+            previews: The content of one small picture file per item, or None for items without a picture.
 
         Returns:
             ``(n,)`` int64 keys of the items.
 
         Raises:
-            UserError: if lengths differ, an id is given twice, a payload is not a JSON object, or the disk is full.
+            UserError: If lengths differ, an id is given twice, a payload is not a JSON object, or the disk is full.
         """
         packed = to_bytes(words, self.manifest.bits)
         check_items(len(packed), ids, payloads, previews)
@@ -179,11 +179,11 @@ class Store:
 
         Args:
             engine: "flat", "faiss", or a choice with settings.
-            small_items: number of items up to which the flat engine is a `SmallIndex`; `SMALL_ITEMS` if None. The compiled
+            small_items: Number of items up to which the flat engine is a `SmallIndex`; `SMALL_ITEMS` if None. The compiled
                 scan is faster if many queries follow.
 
         Raises:
-            UserError: if the file is damaged, the engine is unknown or not installed, or the server cannot be used.
+            UserError: If the file is damaged, the engine is unknown or not installed, or the server cannot be used.
         """
         if isinstance(engine, IndexConfig):
             if not engine.in_memory:
@@ -217,7 +217,7 @@ class Store:
         """Return the codes of items, ``(n, W)``. The whole log is read.
 
         Raises:
-            UserError: if an item does not exist.
+            UserError: If an item does not exist.
         """
         with self._database.reading():
             keys = self._rows.find(ids)
@@ -233,7 +233,7 @@ class Store:
         """Yield the live keys in ascending order with their codes. Use the store for nothing else meanwhile.
 
         Raises:
-            UserError: if the file is damaged.
+            UserError: If the file is damaged.
         """
         with self._database.reading():
             for keys, packed in self._database.live():
@@ -248,7 +248,7 @@ class Store:
         """Return the ids of items.
 
         Raises:
-            UserError: if a key does not exist.
+            UserError: If a key does not exist.
         """
         with self._database.reading():
             return [name for name, _ in self._rows.read(keys.tolist())]
@@ -257,7 +257,7 @@ class Store:
         """Return what the silo stores to show of items: one mapping per item, empty if nothing is stored.
 
         Raises:
-            UserError: if a key does not exist.
+            UserError: If a key does not exist.
         """
         with self._database.reading():
             return [json.loads(text) if text else {} for _, text in self._rows.read(keys.tolist())]
@@ -268,15 +268,15 @@ class Store:
         """Return the ids, payloads and labels of all items in memory.
 
         Args:
-            live: the keys of the items, in ascending order.
-            former: the rows as they were before a change of this file. The rows of new items only are then read.
-            most_bytes: limit on the memory.
+            live: The keys of the items, in ascending order.
+            former: The rows as they were before a change of this file. The rows of new items only are then read.
+            most_bytes: Limit on the memory.
 
         Returns:
             The rows; None if they do not fit, or if the items do not have ids of their own and thus no rows.
 
         Raises:
-            UserError: if a row is damaged.
+            UserError: If a row is damaged.
         """
         with self._database.reading():
             if not self._database.head.named:
@@ -288,7 +288,7 @@ class Store:
         """Return the id and the payload of items, in one read.
 
         Raises:
-            UserError: if a key does not exist.
+            UserError: If a key does not exist.
         """
         if self._database.head.named:
             with self._database.explained():
@@ -364,11 +364,11 @@ def empty_index(engine: MemoryEngine, manifest: IndexManifest, *, threads: int =
 
     Args:
         engine: "flat" or "faiss".
-        manifest: code length and number of items.
-        threads: number of threads that divide the queries of a batch among them (flat engine only).
+        manifest: Code length and number of items.
+        threads: Number of threads that divide the queries of a batch among them (flat engine only).
 
     Raises:
-        UserError: if the engine is unknown or not installed.
+        UserError: If the engine is unknown or not installed.
     """
     if installed_engine(engine) == "flat":
         from silohash.index.flat import FlatIndex
@@ -383,7 +383,7 @@ def installed_engine(engine: MemoryEngine) -> MemoryEngine:
     """Return the engine to use: the given one, or "faiss" in place of "flat" if numba is not installed.
 
     Raises:
-        UserError: if the engine is unknown or not installed.
+        UserError: If the engine is unknown or not installed.
     """
     if engine not in ENGINES:
         raise UserError(f'There is no index engine "{engine}"; choose one of: {", ".join(ENGINES)}.')

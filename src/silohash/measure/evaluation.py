@@ -101,7 +101,7 @@ class Curve:
     Attributes:
         precision: ``(bits + 1,)`` float64, NaN where no item is within the radius.
         recall: ``(bits + 1,)`` float64.
-        prior: share of relevant pairs among all pairs of a query and an item.
+        prior: Share of relevant pairs among all pairs of a query and an item.
     """
 
     task: Task
@@ -120,12 +120,12 @@ class Figures:
     """The figures of a run.
 
     Attributes:
-        rows: one result per evaluation, task and measure.
-        curves: one curve per task.
+        rows: One result per evaluation, task and measure.
+        curves: One curve per task.
         per_query: (evaluation, task, measure) -> ``(Q,)`` float64 with one value per item of the archive's split
             "query", in its order. NaN marks an item that was not counted. Only the evaluations in `SAME_QUERIES` have
             values per query.
-        queries: digest of the ids of these items. The values of two runs can be compared if it is equal.
+        queries: Digest of the ids of these items. The values of two runs can be compared if it is equal.
     """
 
     rows: list[ResultRow]
@@ -147,12 +147,12 @@ def evaluate_run(run: Run, *, ensemble: Sequence[Run] = (), **instead: Sequence[
     """Compute the figures of a run.
 
     Args:
-        run: a trained run.
-        ensemble: further runs on the same archive. The scores of all are averaged.
+        run: A trained run.
+        ensemble: Further runs on the same archive. The scores of all are averaged.
         instead: ``measures``, ``evaluations``, ``tasks`` or ``ignore_labels`` to use instead of the config's.
 
     Raises:
-        UserError: if the run does not have a model, or its archive lacks what the measures need: labels or pairs, queries
+        UserError: If the run does not have a model, or its archive lacks what the measures need: labels or pairs, queries
             and a database; or if the runs of an ensemble do not score the same items.
     """
     given = {name: tuple(value) for name, value in instead.items() if value}
@@ -166,12 +166,12 @@ class Evaluator:
     """Encode a run's queries and database items, and compute the figures.
 
     Attributes:
-        run: the run.
-        settings: what is measured.
-        rules: the rules by which the measures judge, at least one.
-        database_codes: the codes of the items that are searched.
-        holdings: which silo holds which items.
-        scores: the scores of pairs, if the model has them; otherwise None.
+        run: The run.
+        settings: What is measured.
+        rules: The rules by which the measures judge, at least one.
+        database_codes: The codes of the items that are searched.
+        holdings: Which silo holds which items.
+        scores: The scores of pairs, if the model has them; otherwise None.
     """
 
     def __init__(self, run: Run, settings: EvaluateConfig, ensemble: Sequence[Run] = ()) -> None:
@@ -234,7 +234,7 @@ class Evaluator:
     @property
     def modalities(self) -> tuple[Modality, ...]:
         """The modalities that the model encodes."""
-        return tuple(self.run.model.featurisers)
+        return tuple(self.run.model.featurizers)
 
     @property
     def personal(self) -> list[str]:
@@ -369,7 +369,7 @@ def _scores_of(run: Run, ensemble: Sequence[Run]) -> ArchiveScores | EnsembleSco
     """Return the scores of a run's items, averaged over an ensemble, or None if its model has codes only.
 
     Raises:
-        UserError: if a run of an ensemble has codes only, personal models or other items.
+        UserError: If a run of an ensemble has codes only, personal models or other items.
     """
     runs = [run, *ensemble]
     for member in runs if ensemble else ():

@@ -37,7 +37,7 @@ class Rule(Protocol):
     """Which items of an archive are queries, which are searched, and which are relevant.
 
     Attributes:
-        by: what makes an item relevant.
+        by: What makes an item relevant.
         queries: ``(Q,)`` archive rows of the queries.
         database: ``(N,)`` archive rows of the items that are searched.
     """
@@ -75,7 +75,7 @@ class LabelRule:
     """Relevance by labels that are not ignored.
 
     Raises:
-        UserError: if the archive lacks labels, queries or database items.
+        UserError: If the archive lacks labels, queries or database items.
     """
 
     by: By = "labels"
@@ -123,7 +123,7 @@ class PairRule:
     A picture with several texts is one query, and is searched once.
 
     Raises:
-        UserError: if no query has a picture and a text, or the config does not name a task across modalities.
+        UserError: If no query has a picture and a text, or the config does not name a task across modalities.
     """
 
     by: By = "pairs"
@@ -179,7 +179,7 @@ def rules_of(archive: Archive, settings: EvaluateConfig) -> list[Rule]:
     """Return the rules by which a run's measures judge, labels first.
 
     Raises:
-        UserError: if the archive or the settings lack what a rule needs.
+        UserError: If the archive or the settings lack what a rule needs.
     """
     kinds = {measure.by for measure in measures_of(archive, settings)}
     rules: list[Rule] = [LabelRule(archive, settings)] if "labels" in kinds else []
@@ -219,7 +219,7 @@ def check_measures(archive: Archive, names: Sequence[str]) -> None:
     """Check measures that a user names for an archive, in place of those of the config.
 
     Raises:
-        UserError: if one of them needs labels, and the archive does not have any.
+        UserError: If one of them needs labels, and the archive does not have any.
     """
     for measure in map(Measure.parse, names):
         if measure.by == "labels" and archive.labels is None:
@@ -236,7 +236,7 @@ def check_settings(archive: Archive, modalities: Sequence[Modality], settings: E
     `unmeasured`).
 
     Raises:
-        UserError: if the archive lacks a label in ``ignore_labels``, or database items, if no query or no database item
+        UserError: If the archive lacks a label in ``ignore_labels``, or database items, if no query or no database item
             remains without these labels, or if the model cannot perform any task.
     """
     ignored_labels(archive, settings)
@@ -277,7 +277,7 @@ def measurable_tasks(tasks: Sequence[Task], modalities: Sequence[Modality]) -> l
     """Return the tasks whose modalities the model encodes.
 
     Raises:
-        UserError: if the model cannot perform any of the tasks.
+        UserError: If the model cannot perform any of the tasks.
     """
     found = [task for task in tasks if {query_modality(task), *database_modalities(task)} <= set(modalities)]
     if not found:
@@ -292,12 +292,12 @@ def counted_items(archive: Archive, labels: npt.NDArray[np.uint8], ignored: Sequ
     """Return the rows of the queries and of the database items that figures count.
 
     Args:
-        archive: the archive.
+        archive: The archive.
         labels: ``(N, C)`` its labels.
-        ignored: columns of labels that do not count. Items without any other label are left out.
+        ignored: Columns of labels that do not count. Items without any other label are left out.
 
     Raises:
-        UserError: if there are none.
+        UserError: If there are none.
     """
     counted = np.full(len(archive), fill_value=True)
     if ignored:
@@ -316,7 +316,7 @@ def labels_of(archive: Archive) -> npt.NDArray[np.uint8]:
     """Return the labels of an archive, ``(N, C)``.
 
     Raises:
-        UserError: if it does not have labels.
+        UserError: If it does not have labels.
     """
     return archive.required_labels(
         'so it is unknown which items are relevant to a query. Add a column "labels" to its metadata.'
@@ -327,7 +327,7 @@ def ignored_labels(archive: Archive, settings: EvaluateConfig) -> tuple[int, ...
     """Return the columns of the labels in ``ignore_labels``.
 
     Raises:
-        UserError: if the archive does not have one of the labels.
+        UserError: If the archive does not have one of the labels.
     """
     places = {canonical(name): place for place, name in enumerate(archive.label_names)}
     for name in settings.ignore_labels:

@@ -34,7 +34,7 @@ def read_per_query(path: Path) -> tuple[Mapping[Key, npt.NDArray[np.float64]], s
         ids.
 
     Raises:
-        UserError: if the file is missing or damaged.
+        UserError: If the file is missing or damaged.
     """
     arrays, about = read_arrays(path, remedy=MEASURE_AGAIN, missing='Run "silohash evaluate" on the run first.')
     found: dict[Key, npt.NDArray[np.float64]] = {}

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from silohash.base.registry import suggestion
 from silohash.base.types import Arrays, Modality, UserError
-from silohash.features.base import Featuriser
+from silohash.features.base import Featurizer
 from silohash.features.image import PixelFeatures
 from silohash.models.specs import TowerSpec
 
@@ -28,7 +28,7 @@ BACKBONES: Mapping[str, str] = {
 }
 """Each kind of published network is a module with three functions:
 
-``settings(modality, featuriser, **options)`` reads the user's files and returns a JSON value from which the network can be
+``settings(modality, featurizer, **options)`` reads the user's files and returns a JSON value from which the network can be
 built. Its keyword-only parameters are the kind's options in ``[model]``. The value has an entry ``width``, and for images
 ``factor`` and ``offset``, which map pixels from 0 to 255 to the network's input scale (one number per channel).
 
@@ -81,12 +81,12 @@ class PublishedTower(nn.Module):
         return features
 
 
-def network_settings(modality: Modality, featuriser: Featuriser, options: Mapping[str, Any]) -> dict[str, Any]:
+def network_settings(modality: Modality, featurizer: Featurizer, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a tower that fine-tunes a published network, as a JSON value.
 
     Args:
         modality: The modality.
-        featuriser: The fitted featurizer of the tower's inputs.
+        featurizer: The fitted featurizer of the tower's inputs.
         options: The table ``[model] image`` or ``text``, with ``backbone``, ``freeze`` and the options of the kind.
 
     Raises:
@@ -109,12 +109,12 @@ def network_settings(modality: Modality, featuriser: Featuriser, options: Mappin
                 f"{', '.join(known)}."
             )
     specific = {name: value for name, value in options.items() if name not in COMMON_OPTIONS}
-    settings: dict[str, Any] = _kind(kind).settings(modality, featuriser, **specific)
+    settings: dict[str, Any] = _kind(kind).settings(modality, featurizer, **specific)
     settings |= {"kind": kind, "freeze": options.get("freeze", False)}
-    if isinstance(featuriser, PixelFeatures):  # undo the standardization, then apply the network's scaling
+    if isinstance(featurizer, PixelFeatures):  # undo the standardization, then apply the network's scaling
         factor, offset = np.array(settings["factor"]), np.array(settings["offset"])
-        settings["offset"] = (featuriser.mean * factor + offset).tolist()
-        settings["factor"] = (featuriser.deviation * factor).tolist()
+        settings["offset"] = (featurizer.mean * factor + offset).tolist()
+        settings["factor"] = (featurizer.deviation * factor).tolist()
     return settings
 
 

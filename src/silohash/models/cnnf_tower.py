@@ -8,14 +8,14 @@ from typing import Any
 
 from silohash.base.files import digest_file
 from silohash.base.types import Arrays, Modality, UserError
-from silohash.features.base import Featuriser
+from silohash.features.base import Featurizer
 from silohash.features.image import PixelFeatures
 from silohash.models.cnnf import CNNF, SIDE_PIXELS, WIDTH, Normalization, Orientation, load_cnnf, weights_file
 
 
 def settings(
     modality: Modality,
-    featuriser: Featuriser,
+    featurizer: Featurizer,
     *,
     weights: str = "",
     lrn: Normalization = "matconvnet",
@@ -25,7 +25,7 @@ def settings(
 
     Args:
         modality: Must be ``image``.
-        featuriser: ``pixels`` in color, 224 per side.
+        featurizer: ``pixels`` in color, 224 per side.
         weights: The user's ``imagenet-vgg-f.mat``.
         lrn: The normalization, see `silohash.models.cnnf.local_response`.
         orientation: ``normal``, or ``legacy-port`` for pictures whose width and height are swapped.
@@ -35,7 +35,7 @@ def settings(
     """
     if modality != "image":
         raise UserError(f'[model.{modality}] the backbone "cnnf" supports pictures only. Choose another backbone.')
-    if not isinstance(featuriser, PixelFeatures) or featuriser.shape != (3, SIDE_PIXELS, SIDE_PIXELS):
+    if not isinstance(featurizer, PixelFeatures) or featurizer.shape != (3, SIDE_PIXELS, SIDE_PIXELS):
         raise UserError(
             f"[model.image] CNN-F needs color pictures of {SIDE_PIXELS} pixels per side. Set features.image = {{ "
             f'kind = "pixels", channels = 3, size = {SIDE_PIXELS} }}.'

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from silohash.base.types import Arrays, Modality, UserError
-from silohash.features.base import Featuriser
+from silohash.features.base import Featurizer
 from silohash.features.image import PixelFeatures
 from silohash.features.model_folder import find_model, folder_digest, sentence_rule
 from silohash.features.preprocess import read_preparation
@@ -19,13 +19,13 @@ from silohash.models.huggingface import Backbone, Pooling, read_backbone
 
 
 def settings(
-    modality: Modality, featuriser: Featuriser, *, model: str = "", pooling: Pooling = "auto", download: bool = False
+    modality: Modality, featurizer: Featurizer, *, model: str = "", pooling: Pooling = "auto", download: bool = False
 ) -> dict[str, Any]:
     """Return the structure of a backbone and the folder of its weights.
 
     Args:
         modality: The modality.
-        featuriser: ``pixels`` in color, of the model's input size; or ``tokens`` of the same model.
+        featurizer: ``pixels`` in color, of the model's input size; or ``tokens`` of the same model.
         model: The folder, or the name of a model in the local cache of Hugging Face.
         pooling: As for frozen backbones.
         download: Whether a model that is not in the cache may be downloaded.
@@ -40,7 +40,7 @@ def settings(
     folder = find_model(model, f"model.{modality}", download=download)
     made: dict[str, Any] = {"source": str(folder.resolve()), "digest": folder_digest(folder, modality)}
     if modality == "image":
-        if not isinstance(featuriser, PixelFeatures) or featuriser.channels != 3:
+        if not isinstance(featurizer, PixelFeatures) or featurizer.channels != 3:
             raise UserError(
                 '[model.image] a backbone needs color pictures. Set features.image = { kind = "pixels", channels = 3, '
                 "size = ... }."
@@ -48,18 +48,18 @@ def settings(
         factor, offset = read_preparation(folder).affine()
         made |= {"factor": factor.reshape(-1).tolist(), "offset": offset.reshape(-1).tolist()}
         made |= {"padding": 0, "unit_length": False}
-        sample, how = torch.zeros(1, *featuriser.shape), pooling
+        sample, how = torch.zeros(1, *featurizer.shape), pooling
     else:
         if (
-            not isinstance(featuriser, TokenFeatures)
-            or featuriser.pieces.tokenizer != read_word_pieces(folder).tokenizer
+            not isinstance(featurizer, TokenFeatures)
+            or featurizer.pieces.tokenizer != read_word_pieces(folder).tokenizer
         ):
             raise UserError(
                 '[model.text] a backbone needs the word pieces of its tokenizer. Set features.text = { kind = "tokens", '
                 f'model = "{model}" }}.'
             )
         rule = sentence_rule(folder) if pooling == "auto" else None
-        made |= {"padding": featuriser.pieces.padding, "unit_length": rule is not None and rule.unit_length}
+        made |= {"padding": featurizer.pieces.padding, "unit_length": rule is not None and rule.unit_length}
         sample, how = torch.zeros(1, 3, dtype=torch.int32), rule.pooling if rule else pooling
     backbone, width = read_backbone(
         folder, sample, modality, how, unit_length=made["unit_length"], padding=made["padding"]

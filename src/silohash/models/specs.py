@@ -20,13 +20,13 @@ class TowerSpec:
         kind: ``mlp`` for vectors, ``conv`` for images of at most 64 pixels, ``network`` for a published network,
             ``linear`` for a hash layer on the inputs, ``kernel`` for one on similarities to anchors, ``tokens`` for the
             vectors of an item and of its tokens, ``regions`` and ``words`` for the nodes of matching methods.
-        shape: shape of one input: ``(D,)``, ``(c, h, w)``, ``(L,)`` for word pieces or words, ``(1 + T, D)`` for an item
+        shape: Shape of one input: ``(D,)``, ``(c, h, w)``, ``(L,)`` for word pieces or words, ``(1 + T, D)`` for an item
             and its tokens, or ``(R, D + 4)`` for regions with their boxes.
-        hidden: width of the feature layer, before the hash layer.
-        dropout: dropout probability on the feature layer during training.
-        scale: factor on the inputs, so that sparse unit-length texts and standardized features start with the same
+        hidden: Width of the feature layer, before the hash layer.
+        dropout: Dropout probability on the feature layer during training.
+        scale: Factor on the inputs, so that sparse unit-length texts and standardized features start with the same
             norm.
-        settings: what a published network is built from, as a JSON value (`silohash.models.backbones`); for ``words``
+        settings: What a published network is built from, as a JSON value (`silohash.models.backbones`); for ``words``
             their number.
     """
 
@@ -41,7 +41,7 @@ class TowerSpec:
         """Check the numbers, which can come from a damaged file.
 
         Raises:
-            ValueError: if a size is not positive, the dropout is not a probability below 1, or the scale is not finite.
+            ValueError: If a size is not positive, the dropout is not a probability below 1, or the scale is not finite.
         """
         if self.hidden < 1 or min(self.shape, default=1) < 1:
             raise ValueError(f"hidden is {self.hidden} and shape is {self.shape}, and sizes are at least 1")
@@ -56,10 +56,10 @@ class ModelSpec:
     """What a model must fit.
 
     Attributes:
-        towers: one tower per modality.
-        classes: the number of labels.
-        class_head: whether the towers also predict the labels.
-        coarse_classes: the number of labels of a coarser level; 0 if the local method uses none.
+        towers: One tower per modality.
+        classes: The number of labels.
+        class_head: Whether the towers also predict the labels.
+        coarse_classes: The number of labels of a coarser level; 0 if the local method uses none.
     """
 
     towers: Mapping[Modality, TowerSpec]

@@ -167,9 +167,9 @@ class Adapted(nn.Module):
     """A model whose outputs pass through a federated method's `adapt_outputs`.
 
     Args:
-        model: the towers.
-        method: adapts the outputs.
-        extras: what the server sends beside the parameters.
+        model: The towers.
+        method: Adapts the outputs.
+        extras: What the server sends beside the parameters.
     """
 
     def __init__(self, model: nn.Module, method: OutputAdapter, extras: ReadArrays) -> None:
@@ -218,7 +218,7 @@ def batch_of(
 
     Args:
         values: ``(B, *shape)``.
-        modality: the modality of the vectors.
+        modality: The modality of the vectors.
         pixels: ``pixel_mean`` and ``pixel_deviation`` (`silohash.features.vectors`), or empty.
         labels: ``(B, C)`` multi-hot, or None. Few models use them (`silohash.methods.local.base.label_sides`).
     """

@@ -18,7 +18,7 @@ from silohash.base.templates import visible_value
 from silohash.base.types import MODALITIES, MethodCard, Modality
 from silohash.base.visible import markdown as markdown_of
 from silohash.data.partitions.lacking import LACKING
-from silohash.features.base import SETS, Featuriser
+from silohash.features.base import SETS, Featurizer
 from silohash.measure.measurable import unmeasured
 from silohash.report.content import MethodRun
 from silohash.report.gather import facts, method_run, warnings
@@ -39,7 +39,7 @@ def write_card(run: Run) -> None:
     """Write the card of a trained and measured run.
 
     Raises:
-        UserError: if the run does not have a model or figures yet, or the file cannot be written.
+        UserError: If the run does not have a model or figures yet, or the file cannot be written.
     """
     write_text(run.card_path, card_text(run))
 
@@ -48,7 +48,7 @@ def card_text(run: Run) -> str:
     """Return the card as Markdown.
 
     Raises:
-        UserError: if the run does not have a model or figures yet.
+        UserError: If the run does not have a model or figures yet.
     """
     source = files("silohash.report").joinpath("templates/card.md").read_text(encoding="utf-8")
     environment = jinja2.Environment(  # noqa: S701  Markdown does not need escaping
@@ -66,7 +66,7 @@ def card_text(run: Run) -> str:
         title=f"{run.name}: {run.config.local.name} codes of {known['bits']} bits",
         summary=summary(run),
         commands=commands(run),
-        inputs={modality: input_words(featuriser) for modality, featuriser in saved.featurisers.items()},
+        inputs={modality: input_words(featurizer) for modality, featurizer in saved.featurizers.items()},
         labels_at_query=labels_at_query(measured),
         data=data_facts(run, known),
         cards=measured.cards,
@@ -85,7 +85,7 @@ def card_text(run: Run) -> str:
 
 def summary(run: Run) -> str:
     """Return what the model is, in one sentence."""
-    modalities = [m for m in MODALITIES if m in run.model.featurisers]
+    modalities = [m for m in MODALITIES if m in run.model.featurizers]
     towers = (
         "Networks that encode pictures and texts"
         if len(modalities) == 2
@@ -103,27 +103,27 @@ def summary(run: Run) -> str:
 
 def commands(run: Run) -> list[str]:
     """Return the commands that use the model, in the form that its inputs need."""
-    folder, featurisers = shlex.quote(run.name), run.model.featurisers
+    folder, featurizers = shlex.quote(run.name), run.model.featurizers
     lines = [f"silohash index {folder}"]
-    for modality, featuriser in featurisers.items():
-        if featuriser.kind == "given":
+    for modality, featurizer in featurizers.items():
+        if featurizer.kind == "given":
             lines.append(f"silohash search {folder} --vector FILE.npy --vector-of {modality}")
         else:
             lines.append(f"silohash search {folder} " + ('"WORDS"' if modality == "text" else "--image FILE"))
     model = " --model SILO" if run.model.personalized else ""
-    lines.append(f"silohash encode {folder} ARCHIVE --modality {next(iter(featurisers))} --out codes.npz{model}")
+    lines.append(f"silohash encode {folder} ARCHIVE --modality {next(iter(featurizers))} --out codes.npz{model}")
     return [*lines, f"silohash export {folder} --onnx{model}"]
 
 
-def input_words(featuriser: Featuriser) -> str:
+def input_words(featurizer: Featurizer) -> str:
     """Return what the featurizer takes, with its settings: words, nonzero numbers and enabled switches."""
-    about = plain_settings(featuriser)
+    about = plain_settings(featurizer)
     shown = {n: v for n, v in about.items() if n not in {"kind", "modality"} and v and isinstance(v, str | int | float)}
     settings = ", ".join(name if value is True else f"{name} {value}" for name, value in shown.items())
     what = (
         "vectors, made in the same way as those of the archive"
-        if featuriser.kind == "given"
-        else f'kind "{featuriser.kind}"'
+        if featurizer.kind == "given"
+        else f'kind "{featurizer.kind}"'
     )
     return f"{what} ({settings})" if settings else what
 
@@ -152,10 +152,10 @@ def data_facts(run: Run, known: Mapping[str, str]) -> dict[str, str]:
 def what_left(run: Run, cards: Sequence[MethodCard]) -> list[str]:
     """Return what the silos sent: per method, for the features, and the number of bytes."""
     lines = [f"{card.key}: {', '.join(card.sends)}" for card in cards if card.sends]
-    shared = {} if run.config.exchange.privacy else run.model.featurisers
-    for modality, featuriser in shared.items():
+    shared = {} if run.config.exchange.privacy else run.model.featurizers
+    for modality, featurizer in shared.items():
         column = run.archive.values(modality)
-        sums = {} if column is None else featuriser.statistics(column, np.zeros(0, np.int64))
+        sums = {} if column is None else featurizer.statistics(column, np.zeros(0, np.int64))
         added = [name for name in sums if name not in SETS]
         if added:
             lines.append(f"{modality} features, before training, as sums over the items of a silo: {', '.join(added)}")
@@ -196,12 +196,12 @@ def privacy_lines(run: Run) -> list[str]:
 
 def limits(run: Run, measured: MethodRun) -> list[str]:
     """Return the limits of the model: what was not measured, what went wrong, and which inputs it cannot take."""
-    featurisers = run.model.featurisers
+    featurizers = run.model.featurizers
     lines = [
         "The figures hold for the queries of this archive under its protocol. Nothing else was measured.",
-        *(f"The model cannot encode {WORDS[modality]}." for modality in MODALITIES if modality not in featurisers),
+        *(f"The model cannot encode {WORDS[modality]}." for modality in MODALITIES if modality not in featurizers),
     ]
-    if "text" in featurisers:
+    if "text" in featurizers:
         lines.append("The languages of the texts are not recorded, and no other texts were tried.")
     if run.model.personalized:
         lines.append(

@@ -32,11 +32,11 @@ class ExampleItem:
     """One item of the archive, as an example search shows it.
 
     Attributes:
-        item_id: the item's id.
-        silo: the name of the silo that holds the item.
-        text: the item's text, possibly shortened; empty if it has none.
-        picture: a thumbnail as a ``data:`` URI; empty if the item does not have a picture.
-        labels: the names of the item's labels.
+        item_id: The item's id.
+        silo: The name of the silo that holds the item.
+        text: The item's text, possibly shortened; empty if it has none.
+        picture: A thumbnail as a ``data:`` URI; empty if the item does not have a picture.
+        labels: The names of the item's labels.
     """
 
     item_id: str
@@ -51,10 +51,10 @@ class ExampleHit:
     """One result of an example search.
 
     Attributes:
-        item: the item that was found.
+        item: The item that was found.
         distance_bits: Hamming distance between its code and the query's code.
-        rank: rank within its own silo, where silos deploy different models; None where distances give the order.
-        relevant: whether the item is relevant to the query (`Examples.relevant`); None if this is unknown.
+        rank: Rank within its own silo, where silos deploy different models; None where distances give the order.
+        relevant: Whether the item is relevant to the query (`Examples.relevant`); None if this is unknown.
     """
 
     item: ExampleItem
@@ -68,10 +68,10 @@ class ExampleSearch:
     """One query and the first results over all silos.
 
     Attributes:
-        task: direction of the search, for example ``t2i``.
-        query: the item that served as the query.
-        hits: the results, nearest first.
-        ties_at_cut: number of further items at the same distance (or rank) as the last result.
+        task: Direction of the search, for example ``t2i``.
+        query: The item that served as the query.
+        hits: The results, nearest first.
+        ties_at_cut: Number of further items at the same distance (or rank) as the last result.
     """
 
     task: Task
@@ -85,9 +85,9 @@ class Examples:
     """The example searches of one run.
 
     Attributes:
-        drawn: how the queries were chosen, as one sentence.
-        relevant: what is searched and which results are relevant, as sentences.
-        searches: the searches, grouped by task.
+        drawn: How the queries were chosen, as one sentence.
+        relevant: What is searched and which results are relevant, as sentences.
+        searches: The searches, grouped by task.
     """
 
     drawn: str = ""
@@ -111,14 +111,14 @@ class SiloSummary:
     """One silo of a run.
 
     Attributes:
-        name: the silo's name.
-        items: number of items of all splits.
-        train: number of training items.
-        lacks: what was withheld from the silo: pictures, texts or pairs; empty if it lacks nothing.
-        drift: total variation distance, from 0 to 1, between the silo's label distribution and that of all silos;
+        name: The silo's name.
+        items: Number of items of all splits.
+        train: Number of training items.
+        lacks: What was withheld from the silo: pictures, texts or pairs; empty if it lacks nothing.
+        drift: Total variation distance, from 0 to 1, between the silo's label distribution and that of all silos;
             None without labels.
-        rejected: number of rounds in which the silo's update was rejected.
-        warnings: number of warnings about the silo.
+        rejected: Number of rounds in which the silo's update was rejected.
+        warnings: Number of warnings about the silo.
     """
 
     name: str
@@ -135,11 +135,11 @@ class MethodRun:
     """One run of one method.
 
     Attributes:
-        name: the run's name in tables and legends; equals `ResultRow.run` of its rows.
-        rows: the run's figures.
-        curve: loss and validation score per round.
-        radius_curves: precision and recall by radius, one curve per task.
-        cards: the cards of the local and the federated method.
+        name: The run's name in tables and legends; equals `ResultRow.run` of its rows.
+        rows: The run's figures.
+        curve: Loss and validation score per round.
+        radius_curves: Precision and recall by radius, one curve per task.
+        cards: The cards of the local and the federated method.
     """
 
     name: str
@@ -159,16 +159,16 @@ class ReportData:
     """Everything that a report shows.
 
     Attributes:
-        title: for example "glyphs, 5 silos".
-        facts: what was run, name -> value, in order: data, partition, methods, bits, seed, digest and so on.
-        runs: one run, or several runs to compare.
-        digest: digest of the configuration.
-        validation: name of the validation score, for example "mAP@all of held-back queries".
-        label_table: number of items per silo and label; None without labels.
-        examples: example searches; None if the run has none.
-        silos: one summary per silo.
-        warnings: warnings about the archive, skipped rows, rejected updates and warnings during training.
-        unmeasured: why the first run has no figures, as a sentence; empty if it has them.
+        title: For example "glyphs, 5 silos".
+        facts: What was run, name -> value, in order: data, partition, methods, bits, seed, digest and so on.
+        runs: One run, or several runs to compare.
+        digest: Digest of the configuration.
+        validation: Name of the validation score, for example "mAP@all of held-back queries".
+        label_table: Number of items per silo and label; None without labels.
+        examples: Example searches; None if the run has none.
+        silos: One summary per silo.
+        warnings: Warnings about the archive, skipped rows, rejected updates and warnings during training.
+        unmeasured: Why the first run has no figures, as a sentence; empty if it has them.
     """
 
     title: str

@@ -65,7 +65,7 @@ def draw_examples(evaluator: Evaluator) -> Examples:
     """Search the silos of a run with some of its own queries.
 
     Args:
-        evaluator: the codes and the relevance rule of an evaluated run.
+        evaluator: The codes and the relevance rule of an evaluated run.
 
     Returns:
         The searches, `SEARCHES_PER_TASK` per task. Equal runs give equal searches.
@@ -158,10 +158,10 @@ def nearest(distances: npt.NDArray[np.integer[Any]], ids: Sequence[str], silo: s
 
     Args:
         distances: ``(n,)`` distances of the silo's items in bits.
-        ids: the n items' ids.
-        silo: the silo's name.
-        k: number of hits.
-        key: the key that orders items at equal distance.
+        ids: The n items' ids.
+        silo: The silo's name.
+        k: Number of hits.
+        key: The key that orders items at equal distance.
     """
     order = np.lexsort((np.asarray(ids), tie_order([silo] * len(ids), ids, key), distances))[:k]
     counts = Counter(distances.tolist())
@@ -208,11 +208,11 @@ def released(examples: Examples, policies: Path) -> Examples:
     In a search for items, hits of a silo whose policy excludes one modality are left out.
 
     Args:
-        examples: the stored examples.
-        policies: the folder that holds a file ``SILO.toml`` for every silo with a policy.
+        examples: The stored examples.
+        policies: The folder that holds a file ``SILO.toml`` for every silo with a policy.
 
     Raises:
-        UserError: if a policy is not valid.
+        UserError: If a policy is not valid.
     """
     found = {silo: policy_of(policies, silo) for silo in examples.silos}
     return replace(examples, searches=tuple(_released_search(search, found) for search in examples.searches))
@@ -279,7 +279,7 @@ def read_examples(path: Path) -> Examples | None:
     """Read ``examples.json``; None if the run has none.
 
     Raises:
-        UserError: if the file is damaged, or a picture in it is not an embedded PNG or JPEG.
+        UserError: If the file is damaged, or a picture in it is not an embedded PNG or JPEG.
     """
     if not path.exists():
         return None

@@ -28,7 +28,7 @@ def measure_run(run: Run) -> Figures:
     figures and is written last. A run whose archive does not have queries gets files without figures.
 
     Raises:
-        UserError: if the run does not have a model, its archive lacks labels or a database, or another process writes to
+        UserError: If the run does not have a model, its archive lacks labels or a database, or another process writes to
             the run.
     """
     with run.writing():

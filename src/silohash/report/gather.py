@@ -33,12 +33,12 @@ def report_data(runs: Sequence[Run], *, title: str = "", examples: bool = True) 
     """Return the content of the report of one or several runs.
 
     Args:
-        runs: the runs; silos, labels, facts and example searches are those of the first.
-        title: the title; made from the archive and the number of silos if empty.
-        examples: include the example searches, which show items of the silos.
+        runs: The runs; silos, labels, facts and example searches are those of the first.
+        title: The title; made from the archive and the number of silos if empty.
+        examples: Include the example searches, which show items of the silos.
 
     Raises:
-        UserError: if a run has no figures yet.
+        UserError: If a run has no figures yet.
     """
     first = runs[0]
     config = first.config
@@ -91,7 +91,7 @@ def facts(run: Run) -> dict[str, str]:
         else "not measured"
         if unmeasured(run.archive)
         else "not recorded",
-        "license of the data": card.licence,
+        "license of the data": card.license,
         "partition": f"{run.partition.kind} over {len(run.partition.silos)} silos{f' ({parameters})' if parameters else ''}",
         "local method": f"{config.local.name}, preset {config.local.preset}{_given(config.local)}",
         "federated method": f"{config.federated.name}, preset {config.federated.preset}{_given(config.federated)}",

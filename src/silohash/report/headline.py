@@ -63,11 +63,11 @@ class Headline:
     """The top of a report.
 
     Attributes:
-        sentence: the result in one sentence.
-        explanation: what the measure means, and over what the sentence averages.
-        notes: how certain the comparison is, one sentence each.
-        groups: the chart, one group per search direction; empty without comparable figures.
-        measure: the measure of all bars, for example ``mAP@all``; empty without one.
+        sentence: The result in one sentence.
+        explanation: What the measure means, and over what the sentence averages.
+        notes: How certain the comparison is, one sentence each.
+        groups: The chart, one group per search direction; empty without comparable figures.
+        measure: The measure of all bars, for example ``mAP@all``; empty without one.
     """
 
     sentence: str
@@ -95,7 +95,7 @@ def headline(rows: Sequence[ResultRow]) -> Headline:
     """Return the headline of one or several runs.
 
     Args:
-        rows: the figures of all runs that may be compared.
+        rows: The figures of all runs that may be compared.
     """
     finite = [row for row in rows if math.isfinite(row.value)]
     usable = [row for row in finite if not is_rank(row.measure) and not by_scores(row.measure)]

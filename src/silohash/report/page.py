@@ -44,7 +44,7 @@ def write_report(data: ReportData, path: Path) -> None:
     """Write the page, either completely or not at all.
 
     Raises:
-        UserError: if the disk is full or the folder is not writable.
+        UserError: If the disk is full or the folder is not writable.
     """
     write_text(path, render(data))
 

@@ -23,13 +23,13 @@ def draw_partition(drift: Drift, labels: tuple[str, ...], path: Path, *, title: 
     """Write the plot of a partition to a file.
 
     Args:
-        drift: labels and sizes of the silos.
+        drift: Labels and sizes of the silos.
         labels: C names.
-        path: file name, ending in ``.svg`` or ``.png``.
-        title: for example "fashion, dirichlet over 10 silos".
+        path: File name, ending in ``.svg`` or ``.png``.
+        title: For example "fashion, dirichlet over 10 silos".
 
     Raises:
-        UserError: if the name has another ending, or the file cannot be written.
+        UserError: If the name has another ending, or the file cannot be written.
     """
     table = LabelTable(drift.silos, labels, drift.counts)
     map_inches = label_map_height(table)

@@ -39,11 +39,11 @@ class RoundCurve:
     """The loss and the validation score of a run, per round.
 
     Attributes:
-        name: the run's name in the legend.
-        rounds: round numbers, from 1.
-        losses: one loss per round; NaN where there is none.
-        validations: one validation score per round; NaN where it was not measured.
-        best_round: the round whose model was kept, or None.
+        name: The run's name in the legend.
+        rounds: Round numbers, from 1.
+        losses: One loss per round; NaN where there is none.
+        validations: One validation score per round; NaN where it was not measured.
+        best_round: The round whose model was kept, or None.
     """
 
     name: str
@@ -58,11 +58,11 @@ class RadiusCurve:
     """Precision and recall of all items within a radius, for radius 0, 1, 2, ….
 
     Attributes:
-        name: the run's name in the legend.
-        task: for example "t2i". Each task has its own panel.
+        name: The run's name in the legend.
+        task: For example "t2i". Each task has its own panel.
         precision: ``precision[r]`` of the items within r bits; NaN where no item is within.
         recall: ``recall[r]``.
-        prior: share of relevant items in the database, drawn as the level of random codes.
+        prior: Share of relevant items in the database, drawn as the level of random codes.
     """
 
     name: str
@@ -96,9 +96,9 @@ def round_curves(curves: Sequence[RoundCurve], *, measure: str = "validation", n
     """Draw the loss and the validation score over the rounds, one panel each; a ring marks the round that was kept.
 
     Args:
-        curves: one line each.
-        measure: name of the validation score.
-        names: all runs of the page, so that a run looks the same in every plot; the curves' own names if empty.
+        curves: One line each.
+        measure: Name of the validation score.
+        names: All runs of the page, so that a run looks the same in every plot; the curves' own names if empty.
 
     Returns:
         One SVG per panel. A panel is left out if no curve has a loss, or a validation score.
@@ -156,9 +156,9 @@ def label_cells(axes: Axes, table: LabelTable, *, relative: bool = False) -> Non
     """Draw the cells of the map, with the silos' names at the top and the labels at the left.
 
     Args:
-        axes: the axes to draw into.
-        table: the counts.
-        relative: give the strongest color to the largest share in the table, instead of to a share of 1.
+        axes: The axes to draw into.
+        table: The counts.
+        relative: Give the strongest color to the largest share in the table, instead of to a share of 1.
     """
     shown, turned = table.shown(), _turned(table)
     counts = table.counts[:, shown]
@@ -195,8 +195,8 @@ def precision_recall(curves: Sequence[RadiusCurve], *, names: Sequence[str] = ()
     """Draw precision against recall, one point per radius and one panel per task.
 
     Args:
-        curves: one line each.
-        names: all runs of the page, so that a run looks the same in every plot; the curves' own names if empty.
+        curves: One line each.
+        names: All runs of the page, so that a run looks the same in every plot; the curves' own names if empty.
 
     Returns:
         One SVG per task.

@@ -123,10 +123,10 @@ def page_svg(figure: Figure, title: str, salt: Sequence[str], *, css_class: str 
     """Return a figure as an SVG element for a page.
 
     Args:
-        figure: the figure.
-        title: text alternative for screen readers.
-        salt: texts that make the inner ids of this figure differ from those of others on the page.
-        css_class: class of the element.
+        figure: The figure.
+        title: Text alternative for screen readers.
+        salt: Texts that make the inner ids of this figure differ from those of others on the page.
+        css_class: Class of the element.
     """
     stream, title = io.BytesIO(), visible(title)
     matplotlib.rcParams["svg.hashsalt"] = digest_bytes("\0".join([title, *salt]).encode())
@@ -155,12 +155,12 @@ def save_figure(figure: Figure, path: Path, title: str) -> None:
     """Write a figure to a file. Equal figures give equal bytes.
 
     Args:
-        figure: the figure.
-        path: file name, ending in ``.svg`` (letters as outlines, so that it looks the same everywhere) or ``.png``.
-        title: text alternative, stored in the file.
+        figure: The figure.
+        path: File name, ending in ``.svg`` (letters as outlines, so that it looks the same everywhere) or ``.png``.
+        title: Text alternative, stored in the file.
 
     Raises:
-        UserError: if the name has another ending, or the file cannot be written.
+        UserError: If the name has another ending, or the file cannot be written.
     """
     stream, title = io.BytesIO(), visible(title)
     if path.suffix.lower() == ".svg":

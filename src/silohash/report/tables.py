@@ -55,9 +55,9 @@ def number(value: float, *, percent: bool = False, digits: int = 3) -> str:
     """Return a figure as text, or an en dash for NaN.
 
     Args:
-        value: the figure.
-        percent: print the figure times 100, with two decimals fewer.
-        digits: number of decimals.
+        value: The figure.
+        percent: Print the figure times 100, with two decimals fewer.
+        digits: Number of decimals.
 
     Example:
         >>> number(0.71234), number(0.71234, percent=True), number(float("nan"))
@@ -196,7 +196,7 @@ class Comparison:
     """Several runs side by side: one row per measure and one column per run.
 
     Attributes:
-        runs: names of the columns.
+        runs: Names of the columns.
         keys: (evaluation, task, bits, measure) of each row.
         rows: ``rows[i][j]`` is the figure of run j for key i, or None.
     """
@@ -247,7 +247,7 @@ def write_results(path: Path, rows: Sequence[ResultRow]) -> None:
     """Write ``results.csv``, either completely or not at all. Names that look like formulas are guarded (`csv_cell`).
 
     Raises:
-        UserError: if the disk is full or the folder is not writable.
+        UserError: If the disk is full or the folder is not writable.
     """
     stream = io.StringIO(newline="")
     writer = csv.writer(stream, lineterminator="\n")
@@ -260,7 +260,7 @@ def read_results(path: Path) -> list[ResultRow]:
     """Read what `write_results` wrote, every figure to the last bit.
 
     Raises:
-        UserError: if the file is missing, or a line is not a result.
+        UserError: If the file is missing, or a line is not a result.
     """
     with reading(path, remedy=MEASURE_AGAIN, missing='Run "silohash evaluate" on the run first.'):
         text = path.read_bytes().decode("utf-8")

@@ -27,7 +27,7 @@ def check_added(run: Run, archive: Archive, name: str) -> None:
     An index of the same archive is replaced: one from the same folder, or with the same digest.
 
     Raises:
-        UserError: if the name cannot be that of a silo, a silo of the run has it, or another archive was indexed under it.
+        UserError: If the name cannot be that of a silo, a silo of the run has it, or another archive was indexed under it.
     """
     _check_name(name)
     if canonical(name).casefold() in {canonical(silo).casefold() for silo in run.silo_names}:
@@ -51,7 +51,7 @@ def check_labels(run: Run, archive: Archive, encoder: Encoder) -> None:
     """Check that an archive has the labels of the run's archive, if the model encodes items with their true labels.
 
     Raises:
-        UserError: if it has others.
+        UserError: If it has others.
     """
     if encoder.label_sides and tuple(archive.label_names) != tuple(run.archive.label_names):
         raise UserError(
@@ -80,7 +80,7 @@ def note_added(folder: Path, archive: Archive) -> None:
     """Note beside an index which archive it was built from.
 
     Raises:
-        UserError: if the disk is full.
+        UserError: If the disk is full.
     """
     origin = None if archive.folder is None else str(archive.folder)
     write_json(folder / NOTE, {"digest": archive.card.digest, "folder": origin})

@@ -28,11 +28,11 @@ class RunCodes:
     """Encode some archive rows with any model of a run, once per model and modality.
 
     Args:
-        run: a trained run.
+        run: A trained run.
         rows: ``(n,)`` int64, sorted and unique archive rows. Rows without a modality are encoded from zeros.
 
     Attributes:
-        label_sides: the sides of a search whose items are encoded with their true labels, once an item was encoded.
+        label_sides: The sides of a search whose items are encoded with their true labels, once an item was encoded.
     """
 
     def __init__(self, run: Run, rows: Rows) -> None:
@@ -48,10 +48,10 @@ class RunCodes:
         """Return one model's codes of archive rows, ``(n, W)``.
 
         Args:
-            name: name of the model, "global" or that of a silo.
-            modality: the modality to encode.
+            name: Name of the model, "global" or that of a silo.
+            modality: The modality to encode.
             rows: ``(n,)``, archive rows among those of this object.
-            side: the side of the search that they are on. It matters if the model encodes items with their true labels.
+            side: The side of the search that they are on. It matters if the model encodes items with their true labels.
         """
         if (name, modality, side) not in self._encoded:
             self._encode(name, modality, side)
@@ -64,7 +64,7 @@ class RunCodes:
         with one modality has the code of that modality.
 
         Args:
-            name: name of the model, "global" or that of a silo.
+            name: Name of the model, "global" or that of a silo.
             rows: ``(n,)``, archive rows among those of this object.
             held: ``(n,)`` bool per modality, in the order of `MODALITIES`. Every item has at least one modality.
         """
@@ -93,8 +93,8 @@ class RunCodes:
     def _vectors(self) -> Mapping[Modality, npt.NDArray[np.generic]]:
         archive = self._run.archive
         return {
-            modality: vectors(archive, featuriser, self._rows, archive.has(modality)[self._rows])
-            for modality, featuriser in self._run.model.featurisers.items()
+            modality: vectors(archive, featurizer, self._rows, archive.has(modality)[self._rows])
+            for modality, featurizer in self._run.model.featurizers.items()
         }
 
 
@@ -102,11 +102,11 @@ class DatabaseCodes:
     """Return the codes of database items for each task, computed by one model or by the models that silos deploy.
 
     Args:
-        run: a trained run.
-        codes: the codes of its items.
+        run: A trained run.
+        codes: The codes of its items.
 
     Attributes:
-        holdings: which silo holds which rows.
+        holdings: Which silo holds which rows.
     """
 
     def __init__(self, run: Run, codes: RunCodes) -> None:
@@ -128,9 +128,9 @@ class DatabaseCodes:
         """Return one model's codes of rows of all silos.
 
         Args:
-            task: the task, which decides what modalities are searched.
-            name: name of the model, "global" or that of a silo.
-            rows: archive rows that some silo holds.
+            task: The task, which decides what modalities are searched.
+            name: Name of the model, "global" or that of a silo.
+            rows: Archive rows that some silo holds.
         """
         return self._encoded(task, name, rows, self.held(task, rows))
 
@@ -138,9 +138,9 @@ class DatabaseCodes:
         """Return the codes of rows of one silo, with the model that the silo deploys.
 
         Args:
-            task: the task, which decides what modalities are searched.
-            number: position of the silo in the partition.
-            rows: archive rows of items that the silo holds.
+            task: The task, which decides what modalities are searched.
+            number: Position of the silo in the partition.
+            rows: Archive rows of items that the silo holds.
         """
         held = [np.isin(rows, self.holdings.rows_of(number, modality)) for modality in database_modalities(task)]
         return self._encoded(task, self._deployed[number], rows, held)
@@ -149,8 +149,8 @@ class DatabaseCodes:
         """Return the codes that silos hold: each item is encoded by the model that its silo deploys.
 
         Args:
-            task: the task, which decides what modalities are searched.
-            rows: archive rows that some silo holds.
+            task: The task, which decides what modalities are searched.
+            rows: Archive rows that some silo holds.
         """
         held = self.held(task, rows)
         if is_unified(task):
@@ -176,7 +176,7 @@ class DatabaseCodes:
 
         Args:
             silos: ``(n,)`` positions of the items' silos in the partition; -1 for none.
-            encode: function that returns a model's codes of the items in a mask.
+            encode: Function that returns a model's codes of the items in a mask.
         """
         words: Words = np.zeros((len(silos), word_count(self._bits)), word_type(self._bits))
         for number, name in enumerate(self._deployed):

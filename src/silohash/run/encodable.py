@@ -8,31 +8,31 @@ import numpy as np
 
 from silohash.base.types import Modality, Rows
 from silohash.data.archive import Archive
-from silohash.features.base import Featuriser
+from silohash.features.base import Featurizer
 from silohash.features.text import BagOfWords
 
 NEEDED: Mapping[Modality, str] = {"image": "a picture", "text": "a text"}
 
 
-def encodable_rows(archive: Archive, featurisers: Mapping[Modality, Featuriser], rows: Rows) -> dict[Modality, Rows]:
+def encodable_rows(archive: Archive, featurizers: Mapping[Modality, Featurizer], rows: Rows) -> dict[Modality, Rows]:
     """Return the rows that get a code, per modality of the model.
 
     A text without any word that the model knows does not get a code, because its code would say nothing about it.
 
     Args:
-        archive: the archive.
-        featurisers: one fitted featurizer per modality of the model.
+        archive: The archive.
+        featurizers: One fitted featurizer per modality of the model.
         rows: ``(n,)``, the rows to choose from, each once.
     """
-    return {modality: _encodable(archive, featuriser, rows) for modality, featuriser in featurisers.items()}
+    return {modality: _encodable(archive, featurizer, rows) for modality, featurizer in featurizers.items()}
 
 
-def _encodable(archive: Archive, featuriser: Featuriser, rows: Rows) -> Rows:
-    present = rows[archive.has(featuriser.modality)[rows]]
-    column = archive.values(featuriser.modality)
-    if not isinstance(featuriser, BagOfWords) or column is None:
+def _encodable(archive: Archive, featurizer: Featurizer, rows: Rows) -> Rows:
+    present = rows[archive.has(featurizer.modality)[rows]]
+    column = archive.values(featurizer.modality)
+    if not isinstance(featurizer, BagOfWords) or column is None:
         return present
-    return present[featuriser.has_known_word(column, present)]
+    return present[featurizer.has_known_word(column, present)]
 
 
 def indexed_rows(encodable: Mapping[Modality, Rows]) -> Rows:
@@ -44,9 +44,9 @@ def left_out(archive: Archive, rows: Rows, encodable: Mapping[Modality, Rows]) -
     """Yield a sentence on the texts without a known word, and one on the items that have nothing to encode.
 
     Args:
-        archive: the archive.
-        rows: the rows of a silo.
-        encodable: what `encodable_rows` returned for them.
+        archive: The archive.
+        rows: The rows of a silo.
+        encodable: What `encodable_rows` returned for them.
     """
     unknown = np.setdiff1d(rows[archive.has_text[rows]], encodable["text"]) if "text" in encodable else rows[:0]
     if len(unknown):

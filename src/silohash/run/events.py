@@ -33,11 +33,11 @@ class SiloRecord:
     """One silo's part in a round.
 
     Attributes:
-        silo: the silo's name.
-        items: number of training items.
-        loss: mean loss of the local training; None if there is no finite loss.
-        seconds: duration of the local training.
-        rejected: the reason why the silo's update was not used; None if it was used.
+        silo: The silo's name.
+        items: Number of training items.
+        loss: Mean loss of the local training; None if there is no finite loss.
+        seconds: Duration of the local training.
+        rejected: The reason why the silo's update was not used; None if it was used.
     """
 
     silo: str
@@ -52,19 +52,19 @@ class RoundRecord:
     """One line of ``rounds.jsonl``.
 
     Attributes:
-        round: number of the round, from 0.
-        seconds: wall-clock time, including aggregation and validation.
-        loss: mean over silos, weighted by their numbers of items; None if no silo reports a finite loss.
-        terms: the same mean for each term of the loss.
-        validation: mean score on the silos' validation queries after the round; None without validation.
-        best: whether the model of the round is the best so far, by its score or because it is final; True without
+        round: Number of the round, from 0.
+        seconds: Wall-clock time, including aggregation and validation.
+        loss: Mean over silos, weighted by their numbers of items; None if no silo reports a finite loss.
+        terms: The same mean for each term of the loss.
+        validation: Mean score on the silos' validation queries after the round; None without validation.
+        best: Whether the model of the round is the best so far, by its score or because it is final; True without
             validation.
-        silos: one record per silo that took part.
-        uplink_bytes: bytes that all silos sent.
-        downlink_bytes: bytes that all silos received.
-        warnings: messages for the user.
-        validation_by: what makes an item a right answer to a validation query.
-        privacy: what all rounds so far have released; None without differential privacy.
+        silos: One record per silo that took part.
+        uplink_bytes: Bytes that all silos sent.
+        downlink_bytes: Bytes that all silos received.
+        warnings: Messages for the user.
+        validation_by: What makes an item a right answer to a validation query.
+        privacy: What all rounds so far have released; None without differential privacy.
     """
 
     round: int
@@ -86,14 +86,14 @@ class Receipt:
     """What the record of a round needs of a silo's result.
 
     Attributes:
-        silo: number of the silo, from 0.
-        items: number of training items.
-        loss: mean loss of the local training; may be NaN.
-        terms: mean of each term of the loss; may be NaN.
-        seconds: duration of the local training.
-        warnings: warnings about the training, as sentences.
-        uplink_bytes: size of the update.
-        rejected: the reason why the update is not used; None if it is used.
+        silo: Number of the silo, from 0.
+        items: Number of training items.
+        loss: Mean loss of the local training; may be NaN.
+        terms: Mean of each term of the loss; may be NaN.
+        seconds: Duration of the local training.
+        warnings: Warnings about the training, as sentences.
+        uplink_bytes: Size of the update.
+        rejected: The reason why the update is not used; None if it is used.
     """
 
     silo: int
@@ -117,11 +117,11 @@ def record_of(
     """Return the record of a round without validation, and without its time and received bytes.
 
     Args:
-        number: number of the round, from 0.
-        receipts: one receipt per silo that took part.
-        names: names of all silos.
-        before: warnings that precede those of the silos.
-        after: warnings that follow those of the silos.
+        number: Number of the round, from 0.
+        receipts: One receipt per silo that took part.
+        names: Names of all silos.
+        before: Warnings that precede those of the silos.
+        after: Warnings that follow those of the silos.
     """
     means = _term_means(receipts)
     return RoundRecord(
@@ -175,11 +175,11 @@ class RoundProgress:
     """How far the local training of a round has come.
 
     Attributes:
-        round: number of the round, from 0.
-        silos: number of silos that take part.
-        silos_done: number of silos that have finished their local training.
-        epoch: number of epochs that the present silo has finished; 0 if it is trained in a worker process.
-        epochs: number of epochs of the present silo's round; 0 if it is not known.
+        round: Number of the round, from 0.
+        silos: Number of silos that take part.
+        silos_done: Number of silos that have finished their local training.
+        epoch: Number of epochs that the present silo has finished; 0 if it is trained in a worker process.
+        epochs: Number of epochs of the present silo's round; 0 if it is not known.
     """
 
     round: int
@@ -228,7 +228,7 @@ class ProgressReporter:
     """Count the silos and epochs of the present round, and report them to the observers that follow them.
 
     Args:
-        observers: the observers of the run.
+        observers: The observers of the run.
     """
 
     def __init__(self, observers: Iterable[object] = ()) -> None:
@@ -239,9 +239,9 @@ class ProgressReporter:
         """Yield the results of a round's silos, and report each of them.
 
         Args:
-            results: one result per silo, each as soon as the silo has finished.
-            number: number of the round, from 0.
-            silos: number of results.
+            results: One result per silo, each as soon as the silo has finished.
+            number: Number of the round, from 0.
+            silos: Number of results.
         """
         self.present = RoundProgress(round=number, silos=silos)
         for done, result in enumerate(results, 1):
@@ -282,7 +282,7 @@ def read_rounds(path: Path) -> list[RoundRecord]:
     """Read ``rounds.jsonl``, without an incomplete last line, which an interrupted run can leave.
 
     Raises:
-        UserError: if any other line is damaged.
+        UserError: If any other line is damaged.
     """
     if not path.exists():
         return []
@@ -364,7 +364,7 @@ class TensorBoard:
     """Write the loss, its terms and the validation score for TensorBoard.
 
     Raises:
-        UserError: if TensorBoard is not installed.
+        UserError: If TensorBoard is not installed.
     """
 
     def __init__(self, folder: Path) -> None:

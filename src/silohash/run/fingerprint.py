@@ -22,7 +22,7 @@ from silohash.base.forms import of_value, reading
 from silohash.base.types import UserError
 from silohash.base.visible import visible
 from silohash.data.archive import Archive, Pictures
-from silohash.data.pictures.reading import GreyPictures, PackedPictures, PictureFiles
+from silohash.data.pictures.reading import GrayPictures, PackedPictures, PictureFiles
 
 VERSION = 1
 MOST_ID_BYTES = 1 << 31
@@ -48,10 +48,10 @@ class Fingerprint:
     """The content of an archive, without the archive.
 
     Attributes:
-        name: name of the archive.
-        digests: digest of each part. Two archives have equal content if these are equal.
-        ids: ids of the items, in the order of the rows.
-        items: for each of `CALLED`, ``(N,)`` checksums of the items, or nothing if they cannot be computed per item.
+        name: Name of the archive.
+        digests: Digest of each part. Two archives have equal content if these are equal.
+        ids: Ids of the items, in the order of the rows.
+        items: For each of `CALLED`, ``(N,)`` checksums of the items, or nothing if they cannot be computed per item.
     """
 
     name: str
@@ -99,7 +99,7 @@ def read_fingerprint(path: Path) -> Fingerprint:
     """Read the file that `write_fingerprint` wrote.
 
     Raises:
-        UserError: if it is missing or damaged, or has another version.
+        UserError: If it is missing or damaged, or has another version.
     """
     arrays, about = read_arrays(path)
     with reading(path, remedy=TRAIN_AGAIN):
@@ -149,9 +149,9 @@ def _changed_items(before: Fingerprint, archive: Archive, column: str, rows: npt
     """Yield a phrase that names the items whose value in a column has changed.
 
     Args:
-        before: the fingerprint.
-        archive: the archive as it is now.
-        column: one of `CALLED`.
+        before: The fingerprint.
+        archive: The archive as it is now.
+        column: One of `CALLED`.
         rows: ``(n, 2)`` rows of the items that are in both, before and now.
     """
     now = checksums_of(archive, column)
@@ -209,7 +209,7 @@ def _labels(archive: Archive) -> Iterator[bytes]:
 
 def _contents(column: Pictures | npt.NDArray[Any]) -> Iterator[bytes] | None:
     """Return the content of each item, or its digest, as bytes."""
-    if isinstance(column, GreyPictures):
+    if isinstance(column, GrayPictures):
         return map(np.ndarray.tobytes, column.pixels)
     if isinstance(column, PictureFiles):
         return (column.content_digest(row).encode() if name else b"" for row, name in enumerate(column.names))

@@ -37,11 +37,11 @@ class Run:
     """One run. The config, archive, partition and model are read once, when they are first needed.
 
     Attributes:
-        folder: the folder with ``config.toml``, ``environment.json``, ``partition.json``, ``archive.safetensors`` (the
+        folder: The folder with ``config.toml``, ``environment.json``, ``partition.json``, ``archive.safetensors`` (the
             digests of the archive), ``rounds.jsonl``, ``results.csv``, ``per_query.safetensors``, ``curves.json``,
             ``examples.json``, ``memory.json``, ``checkpoint/``, ``model/``, ``index/<silo>/``, ``onnx/`` and
             ``report.html``, each from the moment that it is written.
-        given: the resolved config; None to read it from the folder.
+        given: The resolved config; None to read it from the folder.
     """
 
     folder: Path
@@ -52,7 +52,7 @@ class Run:
         """Return the run in a folder.
 
         Raises:
-            UserError: if the folder does not hold a run.
+            UserError: If the folder does not hold a run.
         """
         run = cls(folder)
         run.check()
@@ -70,17 +70,17 @@ class Run:
         """Create a run's folder, with the files that are known before the first round.
 
         Args:
-            folder: the folder of the new run.
-            resolved: the config with its methods.
-            partition: how the archive is divided among silos.
-            environment: the content of ``environment.json``.
-            archive: the archive, whose content is recorded.
+            folder: The folder of the new run.
+            resolved: The config with its methods.
+            partition: How the archive is divided among silos.
+            environment: The content of ``environment.json``.
+            archive: The archive, whose content is recorded.
 
         Returns:
             The new run.
 
         Raises:
-            UserError: if the folder already holds a run or files of the user, or another process writes to it.
+            UserError: If the folder already holds a run or files of the user, or another process writes to it.
         """
         run = cls(folder, resolved)
         run.check_free()
@@ -175,7 +175,7 @@ class Run:
         """Check that the folder holds a run.
 
         Raises:
-            UserError: if it does not hold a run.
+            UserError: If it does not hold a run.
         """
         if self.config_path.exists():
             return
@@ -195,7 +195,7 @@ class Run:
         """Check that a run can be created in the folder without overwriting anything.
 
         Raises:
-            UserError: if the folder already holds a run, another process writes to it, or it holds files that do not
+            UserError: If the folder already holds a run, another process writes to it, or it holds files that do not
                 belong to a run.
         """
         if self.config_path.exists() and ((self.folder / PARTITION).exists() or self.model_folder.exists()):
@@ -245,7 +245,7 @@ class Run:
         """The folder of the archive; None for a named archive. The rest of the config is not checked.
 
         Raises:
-            UserError: if the config cannot be read.
+            UserError: If the config cannot be read.
         """
         if self.given is not None:
             return self.given.config.data.path
@@ -265,7 +265,7 @@ class Run:
         """The archive that the run was trained on.
 
         Raises:
-            UserError: if the archive is no longer there, or has changed since the run was trained.
+            UserError: If the archive is no longer there, or has changed since the run was trained.
         """
         from silohash.run.fingerprint import changes, read_fingerprint
 
@@ -287,7 +287,7 @@ class Run:
         """How the archive was divided among silos, without a look at the archive.
 
         Raises:
-            UserError: if the folder does not hold a run, the silos are on other machines, or the stored partition is
+            UserError: If the folder does not hold a run, the silos are on other machines, or the stored partition is
                 missing or damaged.
         """
         from silohash.data.partitions.base import read_partition
@@ -316,7 +316,7 @@ class Run:
         """How the archive is divided among silos.
 
         Raises:
-            UserError: if the archive has changed since the partition was made.
+            UserError: If the archive has changed since the partition was made.
         """
         partition = self.stored_partition
         partition.check(self.archive)
@@ -353,7 +353,7 @@ def archive_of(config: RunConfig) -> Archive:
     """Open the configured archive, or only one modality of it if the config says so.
 
     Raises:
-        UserError: if the archive cannot be read, or does not have the modality.
+        UserError: If the archive cannot be read, or does not have the modality.
     """
     return archive_of_data(config.data)
 
@@ -372,6 +372,6 @@ def runs(folders: Sequence[Path]) -> list[Run]:
     """Return the runs in the given folders.
 
     Raises:
-        UserError: if a folder does not hold a run.
+        UserError: If a folder does not hold a run.
     """
     return [Run.open(folder) for folder in folders]

@@ -43,20 +43,20 @@ def index_run(
     not state splits has no queries, so it is indexed as a whole.
 
     Args:
-        run: a trained run.
-        archive: an archive to index as an additional silo; None to index the silos of the run.
-        name: name of the additional silo; None for the name of ``archive``.
-        model: name of the silo whose model encodes ``archive``. It is required if silos deploy personal models.
-        all_items: index the queries too.
-        fields: for each silo, which of `FIELDS` are stored with the codes. A silo that is not listed stores all of
+        run: A trained run.
+        archive: An archive to index as an additional silo; None to index the silos of the run.
+        name: Name of the additional silo; None for the name of ``archive``.
+        model: Name of the silo whose model encodes ``archive``. It is required if silos deploy personal models.
+        all_items: Index the queries too.
+        fields: For each silo, which of `FIELDS` are stored with the codes. A silo that is not listed stores all of
             them. A preview is stored only once per item, in the index of its first modality.
-        notify: called with one line per silo, and with a sentence on the items that are held out.
+        notify: Called with one line per silo, and with a sentence on the items that are held out.
 
     Returns:
         The number of indexed items per silo.
 
     Raises:
-        UserError: if the run does not have a model, ``model`` is required or not allowed, the name of the archive cannot be
+        UserError: If the run does not have a model, ``model`` is required or not allowed, the name of the archive cannot be
             used (see `check_added`), it does not have an item to index, an item cannot be encoded, or another
             process writes to the run.
     """
@@ -66,7 +66,7 @@ def index_run(
         for silo, items, rows in _parts(run, archive, name, all_items=all_items):
             deployed = run.model.deployed_by(silo) if archive is None else model or run.model.shared_name()
             encoder = run.model.encoder(deployed)
-            encodable = encodable_rows(items, encoder.featurisers, rows)
+            encodable = encodable_rows(items, encoder.featurizers, rows)
             counts[silo] = len(indexed_rows(encodable))
             if archive is not None:
                 check_labels(run, archive, encoder)
@@ -93,7 +93,7 @@ def _remarks(run: Run, archive: Archive | None, *, all_items: bool) -> Iterator[
     """Yield what a user should know about the new indexes as a whole; empty sentences among them."""
     if archive is not None:
         yield doubled_sentence(run, archive)
-        yield truncation_remark(archive, run.model.featurisers)
+        yield truncation_remark(archive, run.model.featurizers)
     if not all_items:
         yield held_out_sentence(run, archive)
 
@@ -107,8 +107,8 @@ def held_out_sentence(run: Run, archive: Archive | None = None) -> str:
     """Return a sentence on the query items that indexes leave out, and how to index them; empty if there are none.
 
     Args:
-        run: the run.
-        archive: an additional archive; None for the silos of the run.
+        run: The run.
+        archive: An additional archive; None for the silos of the run.
     """
     items = run.archive if archive is None else archive
     held_out = _held_out(items) if archive is not None else _held_by_silos(run)

@@ -10,11 +10,11 @@ class PrivacyRecord:
     """What all rounds so far have released under differential privacy.
 
     Attributes:
-        unit: whether items or silos are hidden, ``record`` or ``silo``.
-        epsilon: for those who see the models of the rounds, other silos included; None if there is no guarantee.
-        epsilon_server: for the server, which sees the update of each silo; None if there is no guarantee.
-        delta: probability for which both need not hold.
-        repeatable: whether the noise can be derived from the seed. Both then show only what noise of this size would give.
+        unit: Whether items or silos are hidden, ``record`` or ``silo``.
+        epsilon: For those who see the models of the rounds, other silos included; None if there is no guarantee.
+        epsilon_server: For the server, which sees the update of each silo; None if there is no guarantee.
+        delta: Probability for which both need not hold.
+        repeatable: Whether the noise can be derived from the seed. Both then show only what noise of this size would give.
     """
 
     unit: str

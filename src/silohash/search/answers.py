@@ -53,9 +53,9 @@ class ReleasedItem:
     """Hold what a silo releases of one item.
 
     Attributes:
-        id: id of the item.
-        modalities: the modalities of which the silo has a code of the item.
-        payload: the released fields.
+        id: Id of the item.
+        modalities: The modalities of which the silo has a code of the item.
+        payload: The released fields.
     """
 
     id: str
@@ -153,12 +153,12 @@ def encode_answer(silo: str, answer: Answer, *, most_bytes: int = MOST_ANSWER_BY
     If hits have more previews than fit, only the first hits keep theirs, and ``limited_silos`` has the reason.
 
     Args:
-        silo: name of the silo.
-        answer: the answer.
-        most_bytes: limit on the number of bytes.
+        silo: Name of the silo.
+        answer: The answer.
+        most_bytes: Limit on the number of bytes.
 
     Raises:
-        WireError: if the answer does not fit, or holds text that cannot be written as UTF-8.
+        WireError: If the answer does not fit, or holds text that cannot be written as UTF-8.
     """
     if isinstance(answer, Hits) and silo in answer.missing_silos:
         return _refusal(silo, answer.missing_silos[silo], not_found=False)
@@ -175,8 +175,8 @@ def encode_refusal(silo: str, error: Exception) -> bytes:
     """Return the refusal of a silo as bytes.
 
     Args:
-        silo: name of the silo.
-        error: why the silo does not answer. The hub gets the text of a `UserError`, and only the type of other errors.
+        silo: Name of the silo.
+        error: Why the silo does not answer. The hub gets the text of a `UserError`, and only the type of other errors.
     """
     reason = (
         str(error) if isinstance(error, UserError) else f"It failed ({type(error).__name__}). Its log has the cause."
@@ -188,15 +188,15 @@ def decode_hits(content: bytes, query: Query, silo: str) -> Hits:
     """Return the hits that a silo answered.
 
     Args:
-        content: the answer.
-        query: the query that was sent.
-        silo: name of the silo to which it was sent.
+        content: The answer.
+        query: The query that was sent.
+        silo: Name of the silo to which it was sent.
 
     Returns:
         The hits, or a silent result with the reason if the silo refused the query.
 
     Raises:
-        WireError: if the bytes are not an answer of the silo to the query.
+        WireError: If the bytes are not an answer of the silo to the query.
     """
     document = _answer_of(content, silo, "hits")
     if document["kind"] == "refusal":
@@ -220,8 +220,8 @@ def decode_item(content: bytes, request: ItemRequest, silo: str) -> ReleasedItem
     """Return the item that a silo released.
 
     Raises:
-        NotFound: if the silo does not have the item.
-        WireError: if it refused, or the bytes are not its answer to the request.
+        NotFound: If the silo does not have the item.
+        WireError: If it refused, or the bytes are not its answer to the request.
     """
     document = _granted(content, silo, "released")
     if document["id"] != request.id:
@@ -243,7 +243,7 @@ def decode_status(content: bytes, silo: str) -> SiloStatus:
     """Return the summary of a silo.
 
     Raises:
-        WireError: if it refused, or the bytes are not its summary.
+        WireError: If it refused, or the bytes are not its summary.
     """
     document = _granted(content, silo, "summary")
     items = [as_item(silo, item["id"], item["modalities"], item["payload"]) for item in document["examples"]]

@@ -48,9 +48,9 @@ class Replies:
     """Hold what arrived before the deadline. Every silo of the request is in one of the two mappings.
 
     Attributes:
-        answers: maps each silo that answered to its answer.
-        reasons: maps each other silo to the reason.
-        seconds: maps each silo that answered to the time from the request until its answer arrived.
+        answers: Maps each silo that answered to its answer.
+        reasons: Maps each other silo to the reason.
+        seconds: Maps each silo that answered to the time from the request until its answer arrived.
     """
 
     answers: Mapping[str, bytes] = field(default_factory=dict)
@@ -65,9 +65,9 @@ class Bus(Protocol):
         """Send one request per silo at the same time, and wait for the answers.
 
         Args:
-            requests: maps the names of silos to requests.
-            deadline_seconds: time limit for all answers.
-            read: called with each answer as soon as it arrives, while other silos still work on theirs.
+            requests: Maps the names of silos to requests.
+            deadline_seconds: Time limit for all answers.
+            read: Called with each answer as soon as it arrives, while other silos still work on theirs.
 
         Returns:
             The answers, and the reason for each silo without an answer. Nothing is raised for such a silo.
@@ -99,10 +99,10 @@ class Response:
     """Hold the answer of a silo as bytes, and what it was made from, for the silo's log.
 
     Attributes:
-        content: the answer.
-        request: the request; None if it could not be read.
-        answer: the answer before it was encoded; None for a refusal.
-        error: why the silo refused; None if it did not.
+        content: The answer.
+        request: The request; None if it could not be read.
+        answer: The answer before it was encoded; None for a refusal.
+        error: Why the silo refused; None if it did not.
     """
 
     content: bytes
@@ -130,11 +130,11 @@ def respond(
     waiting. No error leaves this function. An unexpected one is logged, and the hub gets a refusal without its details.
 
     Args:
-        node: the silo.
-        content: the request.
-        most_bytes: limit on the number of bytes of the answer.
-        choose: returns the node that answers a request, if the silo has one per model; None if ``node`` answers all.
-        arrived: value of the monotonic clock at which the request arrived; None for now.
+        node: The silo.
+        content: The request.
+        most_bytes: Limit on the number of bytes of the answer.
+        choose: Returns the node that answers a request, if the silo has one per model; None if ``node`` answers all.
+        arrived: Value of the monotonic clock at which the request arrived; None for now.
     """
     request: Request | None = None
     try:
@@ -153,7 +153,7 @@ def _seconds_left(request: Request, arrived: float | None) -> float | None:
     """Return the time for which the sender of a request still waits; None if it is not known.
 
     Raises:
-        TimeOver: if it does not wait any more.
+        TimeOver: If it does not wait any more.
     """
     if request.seconds_left is None:
         return None
@@ -180,7 +180,7 @@ class LocalBus:
     """Connect silos of this process. Each request runs in a thread.
 
     Attributes:
-        responders: maps the names of silos to the functions that answer for them.
+        responders: Maps the names of silos to the functions that answer for them.
     """
 
     def __init__(self, responders: Mapping[str, Responder]) -> None:

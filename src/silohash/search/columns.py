@@ -33,9 +33,9 @@ def fitted_widths(natural: Sequence[int], weights: Mapping[int, float], cells: i
     """Return the widths of columns that together take at most ``cells`` cells, as far as columns may be cut.
 
     Args:
-        natural: the width that each column needs.
-        weights: the columns that may be cut. Of two such columns, one with twice the weight stays twice as wide.
-        cells: width of the terminal.
+        natural: The width that each column needs.
+        weights: The columns that may be cut. Of two such columns, one with twice the weight stays twice as wide.
+        cells: Width of the terminal.
     """
     widths = list(natural)
     while sum(widths) + GAP * (len(widths) - 1) > cells:
@@ -50,10 +50,10 @@ def aligned(rows: Sequence[Sequence[str]], *, numeric: int, weights: Mapping[int
     """Return rows of cells as aligned lines. Columns without any text are left out.
 
     Args:
-        rows: the cells of each row.
-        numeric: number of columns at the start that are right-aligned.
-        weights: the columns that may be cut, see `fitted_widths`.
-        cells: width of the terminal.
+        rows: The cells of each row.
+        numeric: Number of columns at the start that are right-aligned.
+        weights: The columns that may be cut, see `fitted_widths`.
+        cells: Width of the terminal.
     """
     natural = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     shown = [column for column, width in enumerate(natural) if width]

@@ -36,10 +36,10 @@ def gather(nodes: Sequence[Node], queries: Mapping[str, Query], deadline_seconds
     search on a server that does not answer ends soon after the deadline.
 
     Args:
-        nodes: the nodes, with unique names. Those whose attribute ``quick`` is True are queried by the calling thread, and
+        nodes: The nodes, with unique names. Those whose attribute ``quick`` is True are queried by the calling thread, and
             shared with other threads if they have more than `SHARED_CODES` codes (attribute ``codes``) together.
-        queries: the query of each node. A node without one is not queried.
-        deadline_seconds: time limit for the slowest node. After it, no further quick node is queried.
+        queries: The query of each node. A node without one is not queried.
+        deadline_seconds: Time limit for the slowest node. After it, no further quick node is queried.
 
     Returns:
         One answer per node, which is silent with the reason if the node raised an error, was late or gave an invalid answer.

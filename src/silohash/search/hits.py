@@ -32,24 +32,24 @@ class Query:
 
     Attributes:
         words: ``(W,)`` packed code.
-        bits: code length.
-        model_digest: digest of the model that computed the code. A silo answers only if its codes have the same digest.
-        target: what to find: "item" for items by the nearer of their two codes, "image" or "text" for one side alone.
-        k: number of hits.
-        offset: number of nearest items to skip, for the pages after the first.
-        radius_bits: maximum distance of a hit; None for no limit.
-        label: if set, only items with this label are searched.
-        previews: whether hits carry the small pictures that silos release.
-        nodes: the words of a text or the regions of a picture, encoded for silos of this process whose models score pairs;
+        bits: Code length.
+        model_digest: Digest of the model that computed the code. A silo answers only if its codes have the same digest.
+        target: What to find: "item" for items by the nearer of their two codes, "image" or "text" for one side alone.
+        k: Number of hits.
+        offset: Number of nearest items to skip, for the pages after the first.
+        radius_bits: Maximum distance of a hit; None for no limit.
+        label: If set, only items with this label are searched.
+        previews: Whether hits carry the small pictures that silos release.
+        nodes: The words of a text or the regions of a picture, encoded for silos of this process whose models score pairs;
             None to compare codes only. They are never sent to another machine.
-        content: the words of a text or the regions of a picture as the model's featurizer gives them, ``(1, ...)``, for
+        content: The words of a text or the regions of a picture as the model's featurizer gives them, ``(1, ...)``, for
             silos of other machines whose policies accept them. A silo computes ``nodes`` from them. None to compare codes
             only.
-        candidates: number of pictures or texts that a silo finds by their codes and then scores, at least 1.
-        tie_key: key of the order among items at the same distance. It is set by `ask`.
-        asker: name of the account or program that asks, for the limits and the audit logs of silos; empty if unknown.
-        request_id: id of the request in the logs of the hub, for the logs of silos; empty if there is none.
-        seconds_left: time for which the sender of the query waited when it was sent; None if it was not sent, or by a hub
+        candidates: Number of pictures or texts that a silo finds by their codes and then scores, at least 1.
+        tie_key: Key of the order among items at the same distance. It is set by `ask`.
+        asker: Name of the account or program that asks, for the limits and the audit logs of silos; empty if unknown.
+        request_id: Id of the request in the logs of the hub, for the logs of silos; empty if there is none.
+        seconds_left: Time for which the sender of the query waited when it was sent; None if it was not sent, or by a hub
             that does not tell.
     """
 
@@ -74,7 +74,7 @@ class Query:
         """Check the code and the numbers.
 
         Raises:
-            UserError: if there is not exactly one code, or a number is out of range.
+            UserError: If there is not exactly one code, or a number is out of range.
         """
         words = np.asarray(self.words)
         if words.ndim == 2 and len(words) == 1:
@@ -105,16 +105,16 @@ class Hit:
     """Describe one item of a result.
 
     Attributes:
-        id: id of the item within its silo.
-        silo: name of the silo that holds the item.
+        id: Id of the item within its silo.
+        silo: Name of the silo that holds the item.
         distance_bits: Hamming distance to the query.
-        score: score of the item with the query, which orders the hits; None if their distances do.
-        rank: rank of the item within its silo if silos use different models or only some of them score, otherwise None.
-        found_by: the sides whose code is at this distance: ``("image",)``, ``("text",)`` or both.
-        caption: text of the item, empty if it is not released.
-        labels: names of the item's labels, empty if they are not released.
-        preview_url: small picture of the item as a data URL; None without one.
-        path: the item's picture file on this machine; None if it is not released or does not exist here.
+        score: Score of the item with the query, which orders the hits; None if their distances do.
+        rank: Rank of the item within its silo if silos use different models or only some of them score, otherwise None.
+        found_by: The sides whose code is at this distance: ``("image",)``, ``("text",)`` or both.
+        caption: Text of the item, empty if it is not released.
+        labels: Names of the item's labels, empty if they are not released.
+        preview_url: Small picture of the item as a data URL; None without one.
+        path: The item's picture file on this machine; None if it is not released or does not exist here.
     """
 
     id: str
@@ -148,24 +148,24 @@ class Hits:
     previews.
 
     Attributes:
-        ids: ids of the items within their silos.
-        distances: distances in bits, in ascending order unless there are scores or ranks.
-        silos: name of the silo that holds each item.
-        payloads: what the silo released of each item.
-        found_by: for each item, the sides whose code is at the item's distance; empty if this is not known.
-        left_out: maps a place (a distance or a rank) to the number of items known to be at it but not among the hits, up
+        ids: Ids of the items within their silos.
+        distances: Distances in bits, in ascending order unless there are scores or ranks.
+        silos: Name of the silo that holds each item.
+        payloads: What the silo released of each item.
+        found_by: For each item, the sides whose code is at the item's distance; empty if this is not known.
+        left_out: Maps a place (a distance or a rank) to the number of items known to be at it but not among the hits, up
             to the place of the last hit.
-        missing_silos: maps a silo that did not answer to the reason.
-        limited_silos: maps a silo that released fewer items than requested to the reason.
-        model_digests: digests of the models whose codes were compared.
-        ranks: for each item, one plus the number of items of its own silo that are strictly nearer, in ascending order. If
+        missing_silos: Maps a silo that did not answer to the reason.
+        limited_silos: Maps a silo that released fewer items than requested to the reason.
+        model_digests: Digests of the models whose codes were compared.
+        ranks: For each item, one plus the number of items of its own silo that are strictly nearer, in ascending order. If
             several silos scored with the same model, the number of their items with a higher score is divided by the number
             of these silos. None if items are ordered by distance or by score.
-        scores: the score of each item, in descending order; None if silos compared codes only.
-        unknown_words: words of the query that no training text held. They do not carry weight. None if the run was
+        scores: The score of each item, in descending order; None if silos compared codes only.
+        unknown_words: Words of the query that no training text held. They do not carry weight. None if the run was
             trained by an earlier version, which cannot recognize them.
-        unread: the end of a query that is longer than the text model reads. None if all of it was read.
-        folders: folders on this machine in which the picture files of each silo may lie.
+        unread: The end of a query that is longer than the text model reads. None if all of it was read.
+        folders: Folders on this machine in which the picture files of each silo may lie.
     """
 
     ids: tuple[str, ...] = ()
@@ -250,8 +250,8 @@ class Hits:
         """Return the same result with only the hits at the given positions, in the given order.
 
         Args:
-            positions: positions of the hits to keep.
-            left_out: replaces ``left_out`` unless it is None.
+            positions: Positions of the hits to keep.
+            left_out: Replaces ``left_out`` unless it is None.
         """
         return replace(
             self,
@@ -295,9 +295,9 @@ class Shown(NamedTuple):
     """What a payload holds for people to see. Values that do not have the right form are left out.
 
     Attributes:
-        caption: text of the item, empty if it is not released.
-        labels: names of the item's labels, empty if they are not released.
-        preview_url: small picture of the item as a data URL; None without one.
+        caption: Text of the item, empty if it is not released.
+        labels: Names of the item's labels, empty if they are not released.
+        preview_url: Small picture of the item as a data URL; None without one.
     """
 
     caption: str
@@ -331,7 +331,7 @@ class Reason(str):
     """The reason for which a silo is missing from an answer: a sentence for people, and its kind for metrics.
 
     Attributes:
-        kind: kind of the reason.
+        kind: Kind of the reason.
     """
 
     __slots__ = ("kind",)

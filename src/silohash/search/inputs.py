@@ -37,13 +37,13 @@ def read_input(
     """Return the value to search for, and its modality.
 
     Args:
-        text: a text.
-        image: a picture.
-        vector: a feature vector, for runs that were trained on given features.
-        vector_modality: whether the vector describes an image or a text.
+        text: A text.
+        image: A picture.
+        vector: A feature vector, for runs that were trained on given features.
+        vector_modality: Whether the vector describes an image or a text.
 
     Raises:
-        UserError: unless exactly one of text, image and vector is given and can be read.
+        UserError: Unless exactly one of text, image and vector is given and can be read.
     """
     given = [name for name, value in (("text", text), ("image", image), ("vector", vector)) if value is not None]
     if len(given) != 1:
@@ -67,7 +67,7 @@ def check_filters(label: str | None, **numbers: int | None) -> None:
     """Check the types of a label and of numbers, None for one that is not set, for callers that do not check types.
 
     Raises:
-        UserError: if the label is not a string, or a number is not a whole number.
+        UserError: If the label is not a string, or a number is not a whole number.
     """
     if not isinstance(label, str | None):
         raise UserError(f"The label is of type {type(label).__name__}. Filter by one label, given as a str.")
@@ -90,7 +90,7 @@ def modality_named(name: str) -> Modality:
     """Return the modality with a name.
 
     Raises:
-        UserError: if there is no such modality.
+        UserError: If there is no such modality.
     """
     for modality in MODALITIES:
         if name == modality:
@@ -102,7 +102,7 @@ def target_named(name: str) -> Target:
     """Return what a search finds, by its name.
 
     Raises:
-        UserError: if there is no such target.
+        UserError: If there is no such target.
     """
     for target in TARGETS:
         if name == target:
@@ -170,7 +170,7 @@ def vector_in(content: bytes) -> np.ndarray:
     """Return the feature vector in the content of an ``.npy`` file.
 
     Raises:
-        UserError: if the content is not that of such a file with numbers.
+        UserError: If the content is not that of such a file with numbers.
     """
     try:
         found = npy_in(content)

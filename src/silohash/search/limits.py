@@ -25,10 +25,10 @@ class _Window:
 
     Attributes:
         name: "minute" or "day".
-        seconds: length of the window.
-        most: maximum number of queries per asker; None for no limit.
-        number: number of the current window since the beginning of the clock.
-        counts: number of queries per asker in the current window. Those of earlier windows are forgotten.
+        seconds: Length of the window.
+        most: Maximum number of queries per asker; None for no limit.
+        number: Number of the current window since the beginning of the clock.
+        counts: Number of queries per asker in the current window. Those of earlier windows are forgotten.
     """
 
     name: str
@@ -53,9 +53,9 @@ class Quota:
         """Set the limits.
 
         Args:
-            per_minute: maximum number of queries per asker and minute; None for no limit.
-            per_day: maximum number of queries per asker and day; None for no limit.
-            clock: returns the time in seconds.
+            per_minute: Maximum number of queries per asker and minute; None for no limit.
+            per_day: Maximum number of queries per asker and day; None for no limit.
+            clock: Returns the time in seconds.
         """
         windows = (_Window("minute", MINUTE_SECONDS, per_minute), _Window("day", DAY_SECONDS, per_day))
         self._windows = [window for window in windows if window.most is not None]
@@ -66,7 +66,7 @@ class Quota:
         """Count a query of an asker. A query that is refused does not count.
 
         Raises:
-            LimitReached: if the asker has reached a limit.
+            LimitReached: If the asker has reached a limit.
         """
         if not self._windows:
             return
@@ -97,7 +97,7 @@ class Approvals:
         """Return the ids of the approved items.
 
         Raises:
-            UserError: if the file cannot be read as UTF-8 text.
+            UserError: If the file cannot be read as UTF-8 text.
         """
         with self._lock:
             try:

@@ -37,18 +37,18 @@ def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -
     """Merge results into one. Merging is associative, and the order of the parts does not matter.
 
     Args:
-        parts: results of silos, or of hubs that merged some of them in the same way. Each must have been requested with at
+        parts: Results of silos, or of hubs that merged some of them in the same way. Each must have been requested with at
             least k hits and the same key.
-        k: number of hits to keep.
-        key: key of the order among items at the same place.
-        by_rank: whether to order by the ranks within each silo, which is required if silos use different models. If only
+        k: Number of hits to keep.
+        key: Key of the order among items at the same place.
+        by_rank: Whether to order by the ranks within each silo, which is required if silos use different models. If only
             some results have scores, ranks give the order in any case.
 
     Returns:
         The first k hits, and the number of items known to be left out at each place up to that of the last hit.
 
     Raises:
-        UserError: if results of different models, or results with ranks, are merged by distance; or the reverse.
+        UserError: If results of different models, or results with ranks, are merged by distance; or the reverse.
     """
     digests = frozenset[str]().union(*(part.model_digests for part in parts))
     if not by_rank:
@@ -84,8 +84,8 @@ class _Pool(NamedTuple):
     """The scores of the silos that scored with the same model.
 
     Attributes:
-        places: the scores with the opposite sign, in ascending order.
-        silos: number of the silos.
+        places: The scores with the opposite sign, in ascending order.
+        silos: Number of the silos.
     """
 
     places: list[float]
@@ -108,7 +108,7 @@ def _ranked(part: Hits, pools: Mapping[frozenset[str], _Pool]) -> Hits:
     A result that has ranks is returned unchanged.
 
     Raises:
-        UserError: if the result was merged from several silos by distance.
+        UserError: If the result was merged from several silos by distance.
     """
     if part.ranks is not None:
         return part
@@ -132,8 +132,8 @@ def _by_score(order: Sequence[int], parts: Sequence[Hits]) -> list[int]:
     """Return an order by rank in which the items of each pool come by their scores. Their ranks already do.
 
     Args:
-        order: positions among the hits of all parts.
-        parts: the results before they got ranks.
+        order: Positions among the hits of all parts.
+        parts: The results before they got ranks.
     """
     models = [part.model_digests for part in parts for _ in part.ids]
     scores = [score for part in parts for score in part.scores or (None,) * len(part)]
@@ -191,9 +191,9 @@ def _left_out(parts: Sequence[Hits], dropped: int, last: int | None) -> dict[int
     """Return the number of items left out at each place: those dropped here, and those that the parts left out.
 
     Args:
-        parts: the results that were merged.
-        dropped: number of hits of the parts that are at the place of the last hit and were not kept.
-        last: place of the last hit if there are as many hits as requested, otherwise None. Places beyond it are not
+        parts: The results that were merged.
+        dropped: Number of hits of the parts that are at the place of the last hit and were not kept.
+        last: Place of the last hit if there are as many hits as requested, otherwise None. Places beyond it are not
             reported, because items there may be unknown.
     """
     left_out = {last: dropped} if last is not None and dropped > 0 else {}
@@ -222,18 +222,18 @@ def ask(
     """Send a query to all silos, and merge the answers that arrive before the deadline. See `gather`.
 
     Args:
-        nodes: the silos, with unique names.
-        query: one query for all silos, or one query per silo if silos use different models. Queries of a mapping may only
+        nodes: The silos, with unique names.
+        query: One query for all silos, or one query per silo if silos use different models. Queries of a mapping may only
             differ in code and model. If they are for several models, answers are merged by rank.
-        secret: the hub's key for the order among equals. The same secret gives the same order on every page.
-        deadline_seconds: time limit for the slowest silo.
+        secret: The hub's key for the order among equals. The same secret gives the same order on every page.
+        deadline_seconds: Time limit for the slowest silo.
 
     Returns:
         The requested page of hits. A silo that raised an error, refused, was late or gave an invalid answer is listed in
         ``missing_silos`` with the reason. If all silos did, there are no hits.
 
     Raises:
-        UserError: if two nodes have the same name, or the queries of a mapping disagree.
+        UserError: If two nodes have the same name, or the queries of a mapping disagree.
     """
     names = [node.name for node in nodes]
     if len(set(names)) < len(names):

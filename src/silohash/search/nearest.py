@@ -37,8 +37,8 @@ class NearItems:
     """The nearest items of a silo, in order.
 
     Attributes:
-        distances_bits: for each item, the distance of its nearest code.
-        keys: for each side that was searched, the key of each item there; `NO_KEY` for an item that does not have a code at
+        distances_bits: For each item, the distance of its nearest code.
+        keys: For each side that was searched, the key of each item there; `NO_KEY` for an item that does not have a code at
             its distance on this side.
     """
 
@@ -71,11 +71,11 @@ def nearest_items(
     Items with the same 64-bit digest of (silo, id) on two sides are the same item.
 
     Args:
-        sides: the sides to search. An item without a code on one of them is found by its other code.
-        query: the code to search for, the label to filter by, and the key of the order among equals.
-        k: number of items.
-        radius_bits: maximum distance of an item; None for no limit.
-        step_bits: distances are rounded down to a multiple of this before items are ordered, so that neither the order nor
+        sides: The sides to search. An item without a code on one of them is found by its other code.
+        query: The code to search for, the label to filter by, and the key of the order among equals.
+        k: Number of items.
+        radius_bits: Maximum distance of an item; None for no limit.
+        step_bits: Distances are rounded down to a multiple of this before items are ordered, so that neither the order nor
             the choice of the items reveals more.
 
     Returns:
@@ -159,7 +159,7 @@ def _left_out(ordered: Distances, k: int) -> dict[int, int]:
 
     Args:
         ordered: ``(n,)`` distances of all items that were found, in ascending order.
-        k: number of items that are kept.
+        k: Number of items that are kept.
     """
     if len(ordered) <= k:
         return {}

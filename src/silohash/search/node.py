@@ -36,10 +36,10 @@ class SiloNode:
     """Answer queries for one silo.
 
     Attributes:
-        name: name of the silo.
-        policy: the limits of what the silo releases.
-        other_models: digests of further models with which the silo can be searched, by other nodes.
-        matcher: scores the silo's items; None if its model does not score pairs, or a query only has a code.
+        name: Name of the silo.
+        policy: The limits of what the silo releases.
+        other_models: Digests of further models with which the silo can be searched, by other nodes.
+        matcher: Scores the silo's items; None if its model does not score pairs, or a query only has a code.
     """
 
     other_models: tuple[str, ...] = ()
@@ -58,12 +58,12 @@ class SiloNode:
         """Load the indexes of the silo. An index that cannot be loaded is not an error until it is searched.
 
         Args:
-            name: name of the silo.
-            stores: the store of each modality that the silo holds.
-            policy: the limits of what the silo releases; the default policy if None.
-            engine: index engine, as in `Store.load`.
-            unusable: for each modality whose index exists or should exist but cannot be searched, the reason.
-            prepared: whether many queries follow, as in `Side`. Call `prepare` before the first.
+            name: Name of the silo.
+            stores: The store of each modality that the silo holds.
+            policy: The limits of what the silo releases; the default policy if None.
+            engine: Index engine, as in `Store.load`.
+            unusable: For each modality whose index exists or should exist but cannot be searched, the reason.
+            prepared: Whether many queries follow, as in `Side`. Call `prepare` before the first.
         """
         self.name = name
         self.policy = policy or Policy()
@@ -132,7 +132,7 @@ class SiloNode:
         """Digest of the model that computed the silo's codes.
 
         Raises:
-            UserError: if no index of the silo can be searched.
+            UserError: If no index of the silo can be searched.
         """
         for side in self._sides.values():
             return side.store.manifest.model_digest
@@ -152,7 +152,7 @@ class SiloNode:
         """Return the codes of a modality as they are now.
 
         Raises:
-            UserError: if the policy does not allow searching for the modality, or its index cannot be used.
+            UserError: If the policy does not allow searching for the modality, or its index cannot be used.
         """
         return self._current(modality, self._usable(modality))
 
@@ -169,7 +169,7 @@ class SiloNode:
         """Count a request of an asker.
 
         Raises:
-            UserError: if the asker has reached a limit of the policy.
+            UserError: If the asker has reached a limit of the policy.
         """
         self._quota.admit(asker)
 
@@ -177,7 +177,7 @@ class SiloNode:
         """Return whether the policy allows releasing the item with an id.
 
         Raises:
-            UserError: if the list of approved items cannot be read.
+            UserError: If the list of approved items cannot be read.
         """
         approved = self.approved_ids()
         return approved is None or name in approved
@@ -222,7 +222,7 @@ class SiloNode:
         """Return the sides to search, and the reasons why others that the silo has cannot be searched.
 
         Raises:
-            UserError: if none can be searched, or labels are filtered by and not released.
+            UserError: If none can be searched, or labels are filtered by and not released.
         """
         if query.label is not None and "labels" not in self.policy.fields:
             raise UserError("Its policy does not release labels, so a search cannot filter by them.")
@@ -310,7 +310,7 @@ class SiloNode:
             Two times None if codes are compared only, and the reason for it if the query asks for scores.
 
         Raises:
-            UserError: if the content of the query does not fit the model, or items changed meanwhile.
+            UserError: If the content of the query does not fit the model, or items changed meanwhile.
         """
         if (query.nodes is None and query.content is None) or len(sides) > 1:
             return None, None, []

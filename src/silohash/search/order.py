@@ -25,7 +25,7 @@ def keyed_order(digests: Digests, key: bytes) -> Digests:
 
     Args:
         digests: ``(n,)`` uint64, from `index.digests.item_digests`.
-        key: any bytes.
+        key: Any bytes.
 
     Returns:
         ``(n,)`` uint64. With the same key, different digests give different values.
@@ -59,8 +59,8 @@ def question_key(secret: bytes, words: Iterable[npt.NDArray[np.unsignedinteger]]
     """Return the key of one query: the same for all its pages, and different for other queries.
 
     Args:
-        secret: a secret of the hub, which makes the order unpredictable for others.
-        words: packed codes of the query, in a fixed order.
+        secret: A secret of the hub, which makes the order unpredictable for others.
+        words: Packed codes of the query, in a fixed order.
     """
     hasher = hashlib.blake2b(key=hashlib.blake2b(secret, digest_size=32).digest(), digest_size=16, person=PERSON)
     for part in words:

@@ -34,17 +34,17 @@ class Policy:
     """Set the limits of a silo. They are applied by the silo's own node, before anything leaves it.
 
     Attributes:
-        max_results: maximum number of items per query, over all its pages.
-        max_distance_bits: maximum distance of an item that is released; None for no limit.
-        fields: released fields, a subset of `FIELDS`. If empty, only ids and distances are released.
-        modalities: modalities whose index may be searched. If empty, the silo does not answer queries.
-        distance_step_bits: released distances are rounded down to a multiple of this. At 1 they are exact.
-        max_queries_per_minute: maximum number of queries per asker and minute; None for no limit.
-        max_queries_per_day: maximum number of queries per asker and day; None for no limit.
-        approve: file with the ids of the items that may be released, one per line. Others are withheld and only counted.
+        max_results: Maximum number of items per query, over all its pages.
+        max_distance_bits: Maximum distance of an item that is released; None for no limit.
+        fields: Released fields, a subset of `FIELDS`. If empty, only ids and distances are released.
+        modalities: Modalities whose index may be searched. If empty, the silo does not answer queries.
+        distance_step_bits: Released distances are rounded down to a multiple of this. At 1 they are exact.
+        max_queries_per_minute: Maximum number of queries per asker and minute; None for no limit.
+        max_queries_per_day: Maximum number of queries per asker and day; None for no limit.
+        approve: File with the ids of the items that may be released, one per line. Others are withheld and only counted.
             None releases all items. `read_policy` takes a relative path as relative to the folder of the policy.
-        audit_sync_seconds: time after which a line of the audit log is on the disk, at least 0.
-        accept_query_content: whether hubs on other machines may send the words of a text or the regions of a picture, with
+        audit_sync_seconds: Time after which a line of the audit log is on the disk, at least 0.
+        accept_query_content: Whether hubs on other machines may send the words of a text or the regions of a picture, with
             which a silo whose model scores pairs scores its items. If false, they send codes only.
     """
 
@@ -63,7 +63,7 @@ class Policy:
         """Check the limits.
 
         Raises:
-            UserError: if a number is out of range, or a name is unknown.
+            UserError: If a number is out of range, or a name is unknown.
         """
         _check_number("max_results", self.max_results, least=1)
         _check_number("distance_step_bits", self.distance_step_bits, least=1)
@@ -101,7 +101,7 @@ def read_policy(path: Path) -> Policy:
     """Read a policy from a TOML file.
 
     Raises:
-        UserError: if the file is not TOML, a key is unknown, or a value is not allowed.
+        UserError: If the file is not TOML, a key is unknown, or a value is not allowed.
     """
     values = read_toml(path, remedy="Correct the policy.")
     known = [entry.name for entry in fields(Policy)]
@@ -121,7 +121,7 @@ def policy_of(folder: Path, silo: str) -> Policy:
     """Return the policy of a silo: that of ``folder/SILO.toml``, or the default policy without such a file.
 
     Raises:
-        UserError: if the file is not valid.
+        UserError: If the file is not valid.
     """
     path = folder / f"{silo}.toml"
     return read_policy(path) if path.exists() else Policy()
@@ -131,7 +131,7 @@ def check_policy_files(folder: Path, silos: Collection[str]) -> None:
     """Check that every policy file belongs to a silo, so that a misspelled name does not leave a silo unprotected.
 
     Raises:
-        UserError: if a file is named after an unknown silo.
+        UserError: If a file is named after an unknown silo.
     """
     for path in sorted(folder.glob("*.toml")):
         if path.stem not in silos:

@@ -32,13 +32,13 @@ class Item:
     """Describe one item, as far as the policy of its silo releases it.
 
     Attributes:
-        id: id of the item within its silo.
-        silo: name of the silo.
-        modalities: the modalities of which the silo has a code of the item.
-        caption: text of the item, empty if it is not released.
-        labels: names of the item's labels, empty if they are not released.
-        preview_url: small picture of the item as a data URL; None without one.
-        path: the item's picture file on this machine; None if it is not released or does not exist here.
+        id: Id of the item within its silo.
+        silo: Name of the silo.
+        modalities: The modalities of which the silo has a code of the item.
+        caption: Text of the item, empty if it is not released.
+        labels: Names of the item's labels, empty if they are not released.
+        preview_url: Small picture of the item as a data URL; None without one.
+        path: The item's picture file on this machine; None if it is not released or does not exist here.
     """
 
     id: str
@@ -56,9 +56,9 @@ class ItemCode:
 
     Attributes:
         words: ``(W,)`` packed code.
-        bits: code length.
-        model_digest: digest of the model that computed the code.
-        modality: the modality that was encoded.
+        bits: Code length.
+        model_digest: Digest of the model that computed the code.
+        modality: The modality that was encoded.
     """
 
     words: npt.NDArray[np.unsignedinteger]
@@ -72,16 +72,16 @@ class SiloStatus:
     """Describe a silo, as far as its policy allows.
 
     Attributes:
-        name: name of the silo.
-        items: maps each modality that can be searched to the number of its codes.
-        model_digest: digest of the model that computed the codes; empty if it is not known.
-        reason: why the silo cannot be searched, or only in part; empty if it can.
-        reachable: whether the silo answers.
-        fields: the fields of an item that the silo releases.
-        labels: maps the most frequent labels of the silo's items to the number of items; empty if they are not released.
-        examples: a few items of the silo, spread over its index.
-        models: digests of all models with which the silo can be searched. There are two while it changes to a new model.
-        accepts_content: whether the silo's policy lets hubs send it the words or regions of queries.
+        name: Name of the silo.
+        items: Maps each modality that can be searched to the number of its codes.
+        model_digest: Digest of the model that computed the codes; empty if it is not known.
+        reason: Why the silo cannot be searched, or only in part; empty if it can.
+        reachable: Whether the silo answers.
+        fields: The fields of an item that the silo releases.
+        labels: Maps the most frequent labels of the silo's items to the number of items; empty if they are not released.
+        examples: A few items of the silo, spread over its index.
+        models: Digests of all models with which the silo can be searched. There are two while it changes to a new model.
+        accepts_content: Whether the silo's policy lets hubs send it the words or regions of queries.
     """
 
     name: str
@@ -100,12 +100,12 @@ def released_item(node: SiloNode, name: str) -> tuple[tuple[Modality, ...], dict
     """Return the modalities of an item, and the part of its payload that the silo releases, with its preview.
 
     Args:
-        node: the silo.
-        name: id of the item.
+        node: The silo.
+        name: Id of the item.
 
     Raises:
-        NotFound: if the silo does not have the item, or does not allow searching for it.
-        UserError: if the silo's index cannot be used.
+        NotFound: If the silo does not have the item, or does not allow searching for it.
+        UserError: If the silo's index cannot be used.
     """
     sides = {modality: side for modality, side in _sides(node).items() if node.approves(name) and side.store.has(name)}
     if not sides:
@@ -130,11 +130,11 @@ def as_item(
     """Return an item from what its silo released. Values that do not have the right form are left out.
 
     Args:
-        silo: name of the silo.
-        name: id of the item.
-        modalities: modalities of which the silo has a code of the item.
-        payload: the released fields.
-        path: the item's picture file on this machine.
+        silo: Name of the silo.
+        name: Id of the item.
+        modalities: Modalities of which the silo has a code of the item.
+        payload: The released fields.
+        path: The item's picture file on this machine.
     """
     return Item(id=name, silo=silo, modalities=modalities, path=path, **shown_of(payload)._asdict())
 
@@ -143,13 +143,13 @@ def item_code(node: SiloNode, name: str, modality: Modality | None = None) -> It
     """Return the code of an item.
 
     Args:
-        node: the silo.
-        name: id of the item.
-        modality: whose code; None for that of the picture if there is one, otherwise that of the text.
+        node: The silo.
+        name: Id of the item.
+        modality: Whose code; None for that of the picture if there is one, otherwise that of the text.
 
     Raises:
-        NotFound: if the silo does not have the code.
-        UserError: if the silo's index cannot be used.
+        NotFound: If the silo does not have the code.
+        UserError: If the silo's index cannot be used.
     """
     sides = _sides(node) if node.approves(name) else {}
     for name_of_side, side in sides.items():
@@ -197,7 +197,7 @@ def _sides(node: SiloNode) -> dict[Modality, Side]:
     """Return the sides of a silo that can be searched.
 
     Raises:
-        UserError: if there is none.
+        UserError: If there is none.
     """
     sides: dict[Modality, Side] = {}
     reasons = []

@@ -28,8 +28,8 @@ class Code:
 
     Attributes:
         words: ``(W,)`` packed code, as `silohash.index.codes.pack` returns it.
-        bits: code length.
-        model_digest: digest of the model that computed the code. Silos with codes of another model do not answer.
+        bits: Code length.
+        model_digest: Digest of the model that computed the code. Silos with codes of another model do not answer.
     """
 
     words: npt.NDArray[np.unsignedinteger]
@@ -42,8 +42,8 @@ class Vector:
     """Hold a feature vector to search for, for runs that were trained on given features.
 
     Attributes:
-        values: the numbers, ``(D,)``, or ``(R, D + 4)`` for the regions of a picture with their boxes.
-        modality: what they describe.
+        values: The numbers, ``(D,)``, or ``(R, D + 4)`` for the regions of a picture with their boxes.
+        modality: What they describe.
     """
 
     values: npt.NDArray[Any]
@@ -55,14 +55,14 @@ class SearchOptions:
     """Set what a search finds, and how much of it is returned.
 
     Attributes:
-        target: what to find: "item" for items by the nearer of their two codes, "image" or "text" for one side alone.
-        k: number of hits.
-        offset: number of nearest items to skip, for the pages after the first.
-        radius_bits: maximum distance of a hit; None for no limit.
-        label: if set, only items with this label are searched.
-        silos: names of the silos to search; None for all.
-        previews: whether hits carry the small pictures that silos release.
-        asker: name of the account or program that asks, as in `silohash.search.hits.Query`.
+        target: What to find: "item" for items by the nearer of their two codes, "image" or "text" for one side alone.
+        k: Number of hits.
+        offset: Number of nearest items to skip, for the pages after the first.
+        radius_bits: Maximum distance of a hit; None for no limit.
+        label: If set, only items with this label are searched.
+        silos: Names of the silos to search; None for all.
+        previews: Whether hits carry the small pictures that silos release.
+        asker: Name of the account or program that asks, as in `silohash.search.hits.Query`.
     """
 
     target: Target = "item"
@@ -92,10 +92,10 @@ class SearchRequest(SearchOptions):
     """Hold what to search for. Exactly one of text, picture, vector and code is given.
 
     Attributes:
-        text: words.
-        picture: a decoded and checked picture, upright, in mode ``L`` or ``RGB``.
-        vector: a feature vector.
-        code: a code.
+        text: Words.
+        picture: A decoded and checked picture, upright, in mode ``L`` or ``RGB``.
+        vector: A feature vector.
+        code: A code.
     """
 
     text: str | None = None
@@ -107,7 +107,7 @@ class SearchRequest(SearchOptions):
         """Check the request.
 
         Raises:
-            UserError: unless exactly one of text, picture, vector and code is given, or if the text is empty.
+            UserError: Unless exactly one of text, picture, vector and code is given, or if the text is empty.
         """
         values = {"a text": self.text, "a picture": self.picture, "a vector": self.vector, "a code": self.code}
         given = [name for name, value in values.items() if value is not None]
@@ -134,16 +134,16 @@ class FederationStatus:
     """Describe a federation.
 
     Attributes:
-        name: name of the federation or of its run.
-        archive: name of the archive that the model was trained on; empty if it is not known.
-        silos: one status per silo, in the order of their names.
-        bits: code length.
-        inputs: the modalities that can be searched with: texts, and pictures.
-        vectors: the modalities that can be searched with by their feature vectors.
-        local_method: key of the local method; empty if it is not known.
-        federated_method: key of the federated method; empty if it is not known.
-        rounds: the records of the training rounds; empty if there are none here.
-        chosen_round: number of the round whose model is deployed, from 0; None if it is not known.
+        name: Name of the federation or of its run.
+        archive: Name of the archive that the model was trained on; empty if it is not known.
+        silos: One status per silo, in the order of their names.
+        bits: Code length.
+        inputs: The modalities that can be searched with: texts, and pictures.
+        vectors: The modalities that can be searched with by their feature vectors.
+        local_method: Key of the local method; empty if it is not known.
+        federated_method: Key of the federated method; empty if it is not known.
+        rounds: The records of the training rounds; empty if there are none here.
+        chosen_round: Number of the round whose model is deployed, from 0; None if it is not known.
     """
 
     name: str

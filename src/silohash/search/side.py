@@ -51,16 +51,16 @@ class Side:
         """Load the index of a store.
 
         Args:
-            silo: name of the silo.
-            store: the open store.
-            engine: index engine, as in `Store.load`.
-            prepared: whether many queries follow. Loading the compiled scan then pays even for few items, and `keep_rows`
+            silo: Name of the silo.
+            store: The open store.
+            engine: Index engine, as in `Store.load`.
+            prepared: Whether many queries follow. Loading the compiled scan then pays even for few items, and `keep_rows`
                 is called.
-            former: the same side before its store changed. What it has loaded is not read again, and it can be searched
+            former: The same side before its store changed. What it has loaded is not read again, and it can be searched
                 meanwhile.
 
         Raises:
-            UserError: if the store is damaged.
+            UserError: If the store is damaged.
         """
         self.store = store
         self._stamp = store.stamp()
@@ -96,7 +96,7 @@ class Side:
         """Return the id and the payload of items, from memory if they are kept there.
 
         Raises:
-            UserError: if a key does not exist.
+            UserError: If a key does not exist.
         """
         if self._rows is not None:
             with suppress(KeyError):  # the store changed while it was loaded
@@ -118,8 +118,8 @@ class Side:
 
         Args:
             words: ``(W,)`` packed code.
-            k: number of codes.
-            label: if set, only items with this label are searched.
+            k: Number of codes.
+            label: If set, only items with this label are searched.
 
         Returns:
             ``(n,)`` keys and ``(n,)`` distances, in any order.
@@ -137,7 +137,7 @@ class Side:
         """Return the code of an item, ``(W,)``, from memory if the index keeps codes that can be read.
 
         Raises:
-            UserError: if the index does not have an item with this id.
+            UserError: If the index does not have an item with this id.
         """
         keys = self.store.keys_of([name])
         if keys[0] >= 0 and isinstance(self.index, _WithWords):
@@ -164,7 +164,7 @@ class Side:
         """Compute the digests that the store does not hold, so that no search has to.
 
         Raises:
-            UserError: if the store is damaged, or its items have changed meanwhile.
+            UserError: If the store is damaged, or its items have changed meanwhile.
         """
         if not self._all_known:
             missing = self._keys[~self._known]
@@ -182,7 +182,7 @@ class Side:
         They are counted once, and again when other items are approved.
 
         Args:
-            approved: ids of the items to count; None for all.
+            approved: Ids of the items to count; None for all.
         """
         if self._label_counts is None or self._label_counts[0] != approved:
             among = None
@@ -207,7 +207,7 @@ class Side:
         """Return a copy of the index with the changes of the store since it was loaded; None if all must be loaded again.
 
         Args:
-            small_items: number of items up to which a `SmallIndex` is searched.
+            small_items: Number of items up to which a `SmallIndex` is searched.
         """
         if not isinstance(self.index, _Copied):
             return None

@@ -44,13 +44,13 @@ def open_nodes(folder: Path, *, engine: Engine | None = None, prepared: bool = F
     answers with the reason, so that it is a missing silo of every result.
 
     Args:
-        folder: the index folder of a run. Policies are read from the folder ``policies`` beside it.
-        engine: index engine, as in `Store.load`; None for the one that ``index.toml`` beside the folder chooses.
-        prepared: whether many queries follow. All that they need is then loaded first, so that the first query is answered
+        folder: The index folder of a run. Policies are read from the folder ``policies`` beside it.
+        engine: Index engine, as in `Store.load`; None for the one that ``index.toml`` beside the folder chooses.
+        prepared: Whether many queries follow. All that they need is then loaded first, so that the first query is answered
             as fast as the next.
 
     Raises:
-        UserError: if no silo is indexed, an index has a hidden name, the list of silos is damaged, a policy is not valid,
+        UserError: If no silo is indexed, an index has a hidden name, the list of silos is damaged, a policy is not valid,
             or the engine is not installed.
     """
     engine = _checked_engine(engine, folder)
@@ -87,13 +87,13 @@ def open_node(folder: Path, silo: str, policy: Policy | None = None, *, engine: 
     """Open the index of one silo for many queries.
 
     Args:
-        folder: the index folder of a run. The indexes of other silos need not be there.
-        silo: name of the silo.
-        policy: the silo's policy; None for that of the folder ``policies`` beside the index folder.
-        engine: index engine, as in `open_nodes`.
+        folder: The index folder of a run. The indexes of other silos need not be there.
+        silo: Name of the silo.
+        policy: The silo's policy; None for that of the folder ``policies`` beside the index folder.
+        engine: Index engine, as in `open_nodes`.
 
     Raises:
-        UserError: if the silo is not indexed, the policy is not valid, or the engine is not installed.
+        UserError: If the silo is not indexed, the policy is not valid, or the engine is not installed.
     """
     engine = _checked_engine(engine, folder)
     existing = dict(_index_files(folder)).get(silo, {})
@@ -123,11 +123,11 @@ def released_fields(folder: Path, silos: Collection[str]) -> dict[str, tuple[str
     """Return the fields that the policy of each silo releases, which are the fields that its index stores.
 
     Args:
-        folder: the folder of a run.
-        silos: names of silos.
+        folder: The folder of a run.
+        silos: Names of silos.
 
     Raises:
-        UserError: if a policy is not valid.
+        UserError: If a policy is not valid.
     """
     return {silo: policy_of(folder / POLICIES, silo).fields for silo in silos}
 
@@ -163,25 +163,25 @@ def ask_run(
     ranks within each silo, and ``comparable`` is False.
 
     Args:
-        run: an indexed run.
-        value: the text, picture or vector to search for.
-        query_modality: whether the value describes a text or an image.
-        target: what to find: "item" for items by the nearer of their two codes, "image" or "text" for one side alone.
-        nodes: the open silos; None opens those of the run.
-        encoders: encoders of earlier searches by the names of their models. Those that are missing are added. None makes
+        run: An indexed run.
+        value: The text, picture or vector to search for.
+        query_modality: Whether the value describes a text or an image.
+        target: What to find: "item" for items by the nearer of their two codes, "image" or "text" for one side alone.
+        nodes: The open silos; None opens those of the run.
+        encoders: Encoders of earlier searches by the names of their models. Those that are missing are added. None makes
             new ones, which takes longer than the search.
-        options: parameters of the `Query`, such as ``k``.
+        options: Parameters of the `Query`, such as ``k``.
 
     Returns:
         The hits. A silo that cannot be searched is listed in ``missing_silos`` with the reason. If no silo answered, there
         are no hits and ``answered`` is False.
 
     Raises:
-        UserError: if the run is not indexed, the value cannot be encoded, or no training text held any word of it.
+        UserError: If the run is not indexed, the value cannot be encoded, or no training text held any word of it.
     """
     nodes = open_nodes(run.index_folder) if nodes is None else nodes
-    featuriser = run.model.featurisers.get(query_modality)
-    unknown = query_words(featuriser, value, lambda: _captions(nodes))
+    featurizer = run.model.featurizers.get(query_modality)
+    unknown = query_words(featurizer, value, lambda: _captions(nodes))
     queries, by_model, missing = dict[str, Query](), dict[str, Query](), dict[str, str]()
     known: MutableMapping[str, Encoder] = {} if encoders is None else encoders
     for node in nodes:
@@ -201,7 +201,7 @@ def ask_run(
         hits,
         missing_silos=dict(sorted({**hits.missing_silos, **missing}.items())),
         unknown_words=unknown,
-        unread=unread_end(featuriser, value),
+        unread=unread_end(featurizer, value),
         folders=picture_folders(run, nodes),
     )
 
@@ -249,14 +249,14 @@ def remove_items(folder: Path, ids: Sequence[str]) -> dict[str, list[str]]:
     """Remove items from the indexes of all silos, and release their disk space. All indexes are opened before any changes.
 
     Args:
-        folder: the index folder of a run.
-        ids: ids of the items.
+        folder: The index folder of a run.
+        ids: Ids of the items.
 
     Returns:
         The removed ids of each silo that held any of them.
 
     Raises:
-        UserError: if the run is not indexed, an index is damaged, or another process writes to the run. In these cases
+        UserError: If the run is not indexed, an index is damaged, or another process writes to the run. In these cases
             nothing is removed. If a server with copies of the codes cannot be reached, the items are removed, and the next
             search removes their codes from the server.
     """
@@ -316,7 +316,7 @@ def _expected_silos(folder: Path) -> Listing:
     """Return the silos that should have an index: those of the list or, without one, those of the partition.
 
     Raises:
-        UserError: if the list is damaged.
+        UserError: If the list is damaged.
     """
     listing = read_listing(folder)
     if listing is not None:
@@ -376,7 +376,7 @@ def _open_store(silo: str, modality: Modality, path: Path) -> Store:
     """Open an index of a silo.
 
     Raises:
-        UserError: if it is damaged, or belongs to another silo or modality.
+        UserError: If it is damaged, or belongs to another silo or modality.
     """
     store = Store.open(path)
     try:

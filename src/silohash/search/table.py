@@ -42,8 +42,8 @@ def as_lines(hits: Hits, cells: int = TABLE_CELLS) -> list[str]:
     The path of the hit's picture, if it exists on this machine, follows in a line of its own and is not cut.
 
     Args:
-        hits: the hits.
-        cells: width of the terminal.
+        hits: The hits.
+        cells: Width of the terminal.
     """
     rows = [_row(hit, rank="rank ") for hit in hits]
     lines = []
@@ -130,10 +130,10 @@ def _aligned(rows: Sequence[tuple[str, ...]], hits: Hits, *, first: int, cells: 
     """Return the rows as lines. The columns of `WEIGHTS` come last and may be cut.
 
     Args:
-        rows: the cells of each hit, and of the headings if there are any.
-        hits: the hits.
-        first: number of columns before the rank or the distance.
-        cells: width of the terminal.
+        rows: The cells of each hit, and of the headings if there are any.
+        hits: The hits.
+        first: Number of columns before the rank or the distance.
+        cells: Width of the terminal.
     """
     numeric = first + (1 if hits.comparable else 2)
     weights = {numeric + place: weight for place, weight in enumerate(WEIGHTS.values())}

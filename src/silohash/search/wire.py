@@ -158,7 +158,7 @@ def encode_request(request: Request) -> bytes:
     """Return a request as bytes, without ``seconds_left``, which is added whenever it is sent (`with_time_left`).
 
     Raises:
-        WireError: if it has too many bytes (`MOST_REQUEST_BYTES`), or text that cannot be written as UTF-8.
+        WireError: If it has too many bytes (`MOST_REQUEST_BYTES`), or text that cannot be written as UTF-8.
     """
     content, limit = as_json(_document(request), "The request"), MOST_REQUEST_BYTES - TIME_BYTES
     if len(content) > limit:
@@ -172,8 +172,8 @@ def with_time_left(content: bytes, seconds: float) -> bytes:
     Bytes that are not a JSON object are returned unchanged.
 
     Args:
-        content: the result of `encode_request`.
-        seconds: the time from now.
+        content: The result of `encode_request`.
+        seconds: The time from now.
 
     Example:
         >>> with_time_left(b'{"version":2,"kind":"status"}', 2.5)
@@ -186,7 +186,7 @@ def decode_request(content: bytes) -> Request:
     """Return the request that some bytes hold.
 
     Raises:
-        WireError: if the bytes are not a request of this version.
+        WireError: If the bytes are not a request of this version.
     """
     document = checked(content, _REQUEST, MOST_REQUEST_BYTES, "The request")
     asker, request_id = document.get("asker", ""), document.get("request_id", "")
@@ -252,7 +252,7 @@ def _content_of(document: Mapping[str, Any]) -> np.ndarray | None:
     """Return the words or regions of a query, ``(1, ...)``, or None if there are none.
 
     Raises:
-        WireError: if their bytes are not those of an array of their type and shape, or the query is for both sides of items.
+        WireError: If their bytes are not those of an array of their type and shape, or the query is for both sides of items.
     """
     content = document.get("content")
     if content is None:
@@ -277,11 +277,11 @@ def as_json(document: dict[str, Any], name: str) -> bytes:
     """Return a message of this version as bytes.
 
     Args:
-        document: the content of the message.
-        name: name of the message at the beginning of a sentence.
+        document: The content of the message.
+        name: Name of the message at the beginning of a sentence.
 
     Raises:
-        WireError: if it holds text that cannot be written as UTF-8.
+        WireError: If it holds text that cannot be written as UTF-8.
     """
     try:
         return _DOCUMENT.dump_json({"version": VERSION, **document})
@@ -293,13 +293,13 @@ def checked(content: bytes, form: TypeAdapter[T], most_bytes: int, name: str) ->
     """Return the document that some bytes hold, after checking their number, the version and the form.
 
     Args:
-        content: the bytes.
-        form: the form.
-        most_bytes: limit on the number of bytes.
-        name: name of the message at the beginning of a sentence.
+        content: The bytes.
+        form: The form.
+        most_bytes: Limit on the number of bytes.
+        name: Name of the message at the beginning of a sentence.
 
     Raises:
-        WireError: if any of them is wrong.
+        WireError: If any of them is wrong.
     """
     if len(content) > most_bytes:
         raise WireError(f"{name} has {len(content):,} bytes, and the limit is {most_bytes:,}.")
@@ -332,12 +332,12 @@ def words_of(code: str, bits: int, name: str) -> Words:
     """Return the ``(W,)`` words of a code in hexadecimal form.
 
     Args:
-        code: the result of `hexadecimal`.
-        bits: code length.
-        name: name of the message at the beginning of a sentence.
+        code: The result of `hexadecimal`.
+        bits: Code length.
+        name: Name of the message at the beginning of a sentence.
 
     Raises:
-        WireError: if the code does not have this length.
+        WireError: If the code does not have this length.
     """
     packed = np.frombuffer(bytes.fromhex(code), np.uint8)
     try:

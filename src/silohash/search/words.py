@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 
 from silohash.base.types import UserError
-from silohash.features.base import Featuriser, Value
+from silohash.features.base import Featurizer, Value
 from silohash.features.text import BagOfWords, QueryWords, no_known_word
 
 MOST_SIMILAR = 3
@@ -19,34 +19,34 @@ SIMILARITY = 0.7
 
 
 def query_words(
-    featuriser: Featuriser | None, value: Value, captions: Callable[[], Iterable[str]]
+    featurizer: Featurizer | None, value: Value, captions: Callable[[], Iterable[str]]
 ) -> tuple[str, ...] | None:
     """Return the words of a query that no training text held, which do not carry weight in the query's code.
 
     Args:
-        featuriser: the featurizer that encodes the query.
-        value: the query.
-        captions: returns captions to take words from. It is called only if no word of the query is known.
+        featurizer: The featurizer that encodes the query.
+        value: The query.
+        captions: Returns captions to take words from. It is called only if no word of the query is known.
 
     Returns:
         The unknown words. There are none for pictures and vectors, and for featurizers that split words into pieces. None
         if the run was trained by an earlier version, which did not store the words.
 
     Raises:
-        UserError: if the query is a text without any known word.
+        UserError: If the query is a text without any known word.
     """
-    if not isinstance(featuriser, BagOfWords) or not isinstance(value, str):
+    if not isinstance(featurizer, BagOfWords) or not isinstance(value, str):
         return ()
-    words = featuriser.query_words(value)
+    words = featurizer.query_words(value)
     if words.known:
         return words.unknown
-    raise UserError(f"{no_known_word(value, words)}{offer(words, known_captions(featuriser, captions()))}")
+    raise UserError(f"{no_known_word(value, words)}{offer(words, known_captions(featurizer, captions()))}")
 
 
-def known_captions(featuriser: BagOfWords, captions: Iterable[str]) -> Counter[str]:
+def known_captions(featurizer: BagOfWords, captions: Iterable[str]) -> Counter[str]:
     """Return the known words of captions, with the number of captions that hold each."""
-    counts = Counter(word for caption in captions for word in set(featuriser.rule.words(caption)))
-    return Counter({word: count for word, count in counts.items() if featuriser.knows(word)})
+    counts = Counter(word for caption in captions for word in set(featurizer.rule.words(caption)))
+    return Counter({word: count for word, count in counts.items() if featurizer.knows(word)})
 
 
 def offer(words: QueryWords, known: Counter[str]) -> str:

@@ -37,8 +37,8 @@ class AdoptingBackend:
     """Search with the model of one run, and later with that of the next. See `silohash.service.backend.Backend`.
 
     Attributes:
-        current: the backend that answers.
-        following: the backend of the next run; None if there is none, or it answers already.
+        current: The backend that answers.
+        following: The backend of the next run; None if there is none, or it answers already.
     """
 
     def __init__(self, current: HubBackend, following: HubBackend | None = None) -> None:
@@ -75,14 +75,14 @@ class AdoptingBackend:
         """Search with the next run from now on, if enough silos have its model or its time has come.
 
         Args:
-            config: the file of the hub.
-            now: the present time; None for that of the system.
+            config: The file of the hub.
+            now: The present time; None for that of the system.
 
         Returns:
             Whether the next run is used.
 
         Raises:
-            UserError: if its model cannot be read, or the change cannot be recorded.
+            UserError: If its model cannot be read, or the change cannot be recorded.
         """
         following = self.following
         if following is None or config.next_run is None:
@@ -106,11 +106,11 @@ def open_backend(config: HubConfig, make: Maker) -> AdoptingBackend:
     """Return the backend of a hub.
 
     Args:
-        config: the file of the hub.
-        make: makes the backend of a run.
+        config: The file of the hub.
+        make: Makes the backend of a run.
 
     Raises:
-        UserError: if a folder does not hold a run.
+        UserError: If a folder does not hold a run.
     """
     if config.next_run is None:
         return AdoptingBackend(make(Run.open(config.run)))
@@ -127,9 +127,9 @@ class Adoption:
         """Look for the run that a config names.
 
         Args:
-            backend: the backend of the hub.
-            config: the file of the hub.
-            make: makes the backend of a run.
+            backend: The backend of the hub.
+            config: The file of the hub.
+            make: Makes the backend of a run.
         """
         self._backend, self._config, self._make = backend, config, make
 

@@ -60,7 +60,7 @@ class Tail:
     """The last line of a log.
 
     Attributes:
-        number: number of the line, from 1; 0 for an empty log.
+        number: Number of the line, from 1; 0 for an empty log.
         digest: SHA-256 digest of the line in hexadecimal form; empty for an empty log.
     """
 
@@ -79,13 +79,13 @@ class AuditLog:
         """Open a log, which is created if it does not exist.
 
         Args:
-            path: the file. Files that have reached their maximum size are in the same folder.
-            sync_seconds: maximum time until a line is on the disk and survives a loss of power. At 0, `append` waits for
+            path: The file. Files that have reached their maximum size are in the same folder.
+            sync_seconds: Maximum time until a line is on the disk and survives a loss of power. At 0, `append` waits for
                 the disk. A line survives the end of the process at once.
-            most_bytes: size at which the next file is started.
+            most_bytes: Size at which the next file is started.
 
         Raises:
-            UserError: if the file cannot be written, or its last line is not a line of a log.
+            UserError: If the file cannot be written, or its last line is not a line of a log.
         """
         self.path = path
         self._sync_seconds, self._most_bytes = sync_seconds, most_bytes
@@ -106,7 +106,7 @@ class AuditLog:
         """Add a line with the current time.
 
         Raises:
-            UserError: if it cannot be written.
+            UserError: If it cannot be written.
         """
         try:
             if self._not_on_disk is not None:
@@ -219,7 +219,7 @@ def verify_log(path: Path) -> Tail:
     """Check every line of a log, over all its files, and return the last one.
 
     Raises:
-        UserError: if the log does not exist, or a line was changed, removed, added or truncated.
+        UserError: If the log does not exist, or a line was changed, removed, added or truncated.
     """
     files = [*_closed_files(path), *([path] if path.exists() else [])]
     if not files:
@@ -333,7 +333,7 @@ def _tail_of_log(path: Path) -> Tail:
     """Return the last line of a log.
 
     Raises:
-        UserError: if it is not a line of a log.
+        UserError: If it is not a line of a log.
     """
     for file in (path, *reversed(_closed_files(path))):
         lines = _end_of(file).splitlines() if file.exists() else []

@@ -42,8 +42,8 @@ class Backend(Protocol):
         Silos that do not answer are listed in ``missing_silos`` with the reason.
 
         Raises:
-            NotFound: if a silo in ``request.silos`` does not exist.
-            UserError: if the request cannot be encoded.
+            NotFound: If a silo in ``request.silos`` does not exist.
+            UserError: If the request cannot be encoded.
         """
         ...
 
@@ -51,14 +51,14 @@ class Backend(Protocol):
         """Return the items nearest to an item, without the item itself.
 
         Args:
-            silo: name of the silo that holds the item.
-            name: id of the item.
-            options: the options of the search.
-            by: modality whose code is searched for; by default that of the picture, if the item has one.
+            silo: Name of the silo that holds the item.
+            name: Id of the item.
+            options: The options of the search.
+            by: Modality whose code is searched for; by default that of the picture, if the item has one.
 
         Raises:
-            NotFound: if there is no such silo or item, or the item does not have the code.
-            Unavailable: if the silo does not answer.
+            NotFound: If there is no such silo or item, or the item does not have the code.
+            Unavailable: If the silo does not answer.
         """
         ...
 
@@ -66,13 +66,13 @@ class Backend(Protocol):
         """Return what a silo releases of one item.
 
         Args:
-            silo: name of the silo.
-            name: id of the item.
-            asker: name of the account or program that asks, for the limits and the audit log of the silo.
+            silo: Name of the silo.
+            name: Id of the item.
+            asker: Name of the account or program that asks, for the limits and the audit log of the silo.
 
         Raises:
-            NotFound: if there is no such silo or item.
-            Unavailable: if the silo does not answer.
+            NotFound: If there is no such silo or item.
+            Unavailable: If the silo does not answer.
         """
         ...
 
@@ -85,12 +85,12 @@ def check_silos(wanted: Collection[str] | None, known: Sequence[str]) -> None:
     """Check that the silos of a filter exist.
 
     Args:
-        wanted: names of silos; None for all.
-        known: the names of all silos.
+        wanted: Names of silos; None for all.
+        known: The names of all silos.
 
     Raises:
-        NotFound: if one does not exist.
-        UserError: if none is wanted.
+        NotFound: If one does not exist.
+        UserError: If none is wanted.
     """
     for name in wanted or ():
         if name not in known:
@@ -103,11 +103,11 @@ def without_item(hits: Hits, silo: str, name: str, *, offset: int, k: int) -> Hi
     """Return a page of hits without one item.
 
     Args:
-        hits: at least the nearest ``offset + k + 1`` hits, from the first.
-        silo: name of the item's silo.
-        name: id of the item.
-        offset: number of remaining hits to skip.
-        k: number of hits to keep.
+        hits: At least the nearest ``offset + k + 1`` hits, from the first.
+        silo: Name of the item's silo.
+        name: Id of the item.
+        offset: Number of remaining hits to skip.
+        k: Number of hits to keep.
     """
     others = [place for place, hit in enumerate(zip(hits.silos, hits.ids, strict=True)) if hit != (silo, name)]
     kept = hits.taken(others[offset : offset + k])
@@ -122,9 +122,9 @@ class _Statement:
     """What a silo stated.
 
     Attributes:
-        moment: when.
-        known: whether it answered.
-        models: digests of the models with which it scores items for others.
+        moment: When.
+        known: Whether it answered.
+        models: Digests of the models with which it scores items for others.
     """
 
     moment: float
@@ -159,8 +159,8 @@ class Acceptance:
         """Return why a silo is not sent the words or regions of a query; empty if it accepts them.
 
         Args:
-            silo: name of the silo.
-            model_digest: digest of the model of the query.
+            silo: Name of the silo.
+            model_digest: Digest of the model of the query.
         """
         statement = self._statement(silo)
         if statement is None or not statement.known:

@@ -126,12 +126,12 @@ class BusSettings(_Table):
     """How to connect to the NATS server.
 
     Attributes:
-        servers: addresses of the server, or of the servers of a cluster. ``nats://`` is unencrypted, and allowed on this
+        servers: Addresses of the server, or of the servers of a cluster. ``nats://`` is unencrypted, and allowed on this
             machine only.
-        key: file with the secret key of this member.
-        authority: certificates of the authorities to trust; None for those of the operating system.
-        certificate: this member's certificate, if the server requires one.
-        certificate_key: the private key of the certificate.
+        key: File with the secret key of this member.
+        authority: Certificates of the authorities to trust; None for those of the operating system.
+        certificate: This member's certificate, if the server requires one.
+        certificate_key: The private key of the certificate.
     """
 
     servers: Annotated[tuple[Server, ...], Field(min_length=1)]
@@ -158,10 +158,10 @@ class NatsSettings(_Table):
     """The NATS server for which a config file is written.
 
     Attributes:
-        listen: address and port on which it listens.
-        certificate: the server's certificate; None for unencrypted connections, allowed on this machine only.
-        certificate_key: the private key of the certificate.
-        authority: certificates of the authorities that signed the members' certificates. If set, members must have one.
+        listen: Address and port on which it listens.
+        certificate: The server's certificate; None for unencrypted connections, allowed on this machine only.
+        certificate_key: The private key of the certificate.
+        authority: Certificates of the authorities that signed the members' certificates. If set, members must have one.
     """
 
     listen: Annotated[str, Field(pattern=r"^[^\s\"\\]+:\d{1,5}$")] = "0.0.0.0:4222"
@@ -185,9 +185,9 @@ class ItemsSettings(_Table):
     """Where the items come from that are added while a silo runs.
 
     Attributes:
-        folder: folder of pictures with or without a metadata file. It is created if it does not exist.
-        listen: address and port of the API for programs on this machine; None for no API.
-        token: file of the token that the programs send. It is made at the first start.
+        folder: Folder of pictures with or without a metadata file. It is created if it does not exist.
+        listen: Address and port of the API for programs on this machine; None for no API.
+        token: File of the token that the programs send. It is made at the first start.
     """
 
     folder: Path
@@ -204,7 +204,7 @@ class MetricsSettings(_Table):
     """Where the metrics of a silo's process are served.
 
     Attributes:
-        listen: address and port, which only this machine can reach.
+        listen: Address and port, which only this machine can reach.
     """
 
     listen: Annotated[str, AfterValidator(_checked_listen)] = "127.0.0.1:9100"
@@ -219,17 +219,17 @@ class SiloConfig(_Table):
     """The file of a silo.
 
     Attributes:
-        silo: name of the silo.
-        federation: name of the federation.
-        run: folder of the trained run, with the silo's index.
-        bus: how to connect.
-        policy: file of the silo's policy; None for that in the folder of the run.
-        items: where further items come from; None if the silo has the items of its index only.
-        metrics: where the metrics of the process are served; None for none.
-        next_run: folder of a new run. The silo's items are encoded with its model in the background.
-        archive: folder of the archive that the index was built from; None for the one that is noted beside the index.
-        training: folder of the silo's training kit; None if the process does not train.
-        keep_old_hours: hours without a query with the old model after which the old index is removed.
+        silo: Name of the silo.
+        federation: Name of the federation.
+        run: Folder of the trained run, with the silo's index.
+        bus: How to connect.
+        policy: File of the silo's policy; None for that in the folder of the run.
+        items: Where further items come from; None if the silo has the items of its index only.
+        metrics: Where the metrics of the process are served; None for none.
+        next_run: Folder of a new run. The silo's items are encoded with its model in the background.
+        archive: Folder of the archive that the index was built from; None for the one that is noted beside the index.
+        training: Folder of the silo's training kit; None if the process does not train.
+        keep_old_hours: Hours without a query with the old model after which the old index is removed.
     """
 
     silo: Name
@@ -254,16 +254,16 @@ class HubConfig(_Table):
     """The file of a hub.
 
     Attributes:
-        federation: name of the federation.
-        run: folder of the trained run, with its model.
-        bus: how to connect.
-        silos: the public key of each silo by its name.
-        deadline_seconds: time limit for the answers of the silos to one query.
-        nats: the NATS server, if its config is written from this file.
-        hosts: names under which the API and the page are reached, besides those of this machine. They need accounts.
-        next_run: folder of a new run, whose model replaces that of ``run`` as soon as the silos have it.
-        next_share: share of the silos that must have the new model.
-        next_at: time from which the new model is used even if they do not; None for no such time.
+        federation: Name of the federation.
+        run: Folder of the trained run, with its model.
+        bus: How to connect.
+        silos: The public key of each silo by its name.
+        deadline_seconds: Time limit for the answers of the silos to one query.
+        nats: The NATS server, if its config is written from this file.
+        hosts: Names under which the API and the page are reached, besides those of this machine. They need accounts.
+        next_run: Folder of a new run, whose model replaces that of ``run`` as soon as the silos have it.
+        next_share: Share of the silos that must have the new model.
+        next_at: Time from which the new model is used even if they do not; None for no such time.
     """
 
     federation: FederationName
@@ -293,7 +293,7 @@ def read_silo_config(path: Path) -> SiloConfig:
     """Read the file of a silo.
 
     Raises:
-        UserError: if it is missing or is not TOML, a key is unknown or missing, or a value is not allowed.
+        UserError: If it is missing or is not TOML, a key is unknown or missing, or a value is not allowed.
     """
     return _read(path, SiloConfig)
 

@@ -59,12 +59,12 @@ class _Encoded:
     """The codes of a query.
 
     Attributes:
-        codes: maps each silo to the code with which it is searched.
-        missing: maps each silo without a code to the reason.
-        unknown_words: words of the query that do not occur in any training text; None if they are not known.
-        unread: the end of the query that the text model did not read; None if it read all of it.
-        content: the words or regions of the query, ``(1, ...)``, with which silos score items; None to compare codes only.
-        scored: modality of the items that are scored, the other one than that of the query.
+        codes: Maps each silo to the code with which it is searched.
+        missing: Maps each silo without a code to the reason.
+        unknown_words: Words of the query that do not occur in any training text; None if they are not known.
+        unread: The end of the query that the text model did not read; None if it read all of it.
+        content: The words or regions of the query, ``(1, ...)``, with which silos score items; None to compare codes only.
+        scored: Modality of the items that are scored, the other one than that of the query.
     """
 
     codes: Mapping[str, Code]
@@ -84,11 +84,11 @@ class HubBackend:
         """Search with the model of a run.
 
         Args:
-            run: the run. Its indexes are not needed.
-            silos: names of the silos of the federation.
-            bus: the bus to the silos.
-            deadline_seconds: time limit for the answers of the silos to one request.
-            observe: called with the name of a silo and the seconds until its answer arrived, for each answer to a query.
+            run: The run. Its indexes are not needed.
+            silos: Names of the silos of the federation.
+            bus: The bus to the silos.
+            deadline_seconds: Time limit for the answers of the silos to one request.
+            observe: Called with the name of a silo and the seconds until its answer arrived, for each answer to a query.
         """
         self._run, self._bus, self._deadline_seconds = run, bus, deadline_seconds
         self._observe = observe
@@ -104,14 +104,14 @@ class HubBackend:
         A silo whose model cannot be run is logged. The queries that need it then get the reason.
 
         Raises:
-            UserError: if the model of the run cannot be read.
+            UserError: If the model of the run cannot be read.
         """
-        for modality in self._run.model.featurisers:
-            self._run.model.featurisers[modality]
+        for modality in self._run.model.featurizers:
+            self._run.model.featurizers[modality]
         for silo in self._silos:
             try:
                 encoder = self._encoder(self._model_of(silo))
-                for modality in encoder.featurisers:
+                for modality in encoder.featurizers:
                     encoder.warm_up(modality)
             except UserError as error:
                 log_event("the model was not warmed up", level=WARNING, silo=silo, reason=str(error))
@@ -192,18 +192,18 @@ class HubBackend:
 
     def _encodes_at_once(self, modality: Modality) -> bool:
         """Return whether encoding is faster than switching to another thread, which is the case for a bag of words."""
-        return isinstance(self._run.model.featurisers.get(modality), BagOfWords)
+        return isinstance(self._run.model.featurizers.get(modality), BagOfWords)
 
     def _encode(self, value: Value, modality: Modality, silos: Sequence[str], target: Target) -> _Encoded:
         """Return the codes of a query, its words that no training text held and, if silos score items, its content."""
-        featuriser = self._run.model.featurisers.get(modality)
-        unknown = query_words(featuriser, value, self._captions)
+        featurizer = self._run.model.featurizers.get(modality)
+        unknown = query_words(featurizer, value, self._captions)
         codes = self._codes(value, modality, silos)
-        encoded = replace(codes, unknown_words=unknown, unread=unread_end(featuriser, value))
+        encoded = replace(codes, unknown_words=unknown, unread=unread_end(featurizer, value))
         if not self._run.model.record.spec.scores_pairs or target == modality:
             return encoded
-        assert featuriser is not None  # noqa: S101  it has encoded the query
-        content = featuriser.encode_one(value)
+        assert featurizer is not None  # noqa: S101  it has encoded the query
+        content = featurizer.encode_one(value)
         return replace(encoded, content=content, scored="image" if modality == "text" else "text")
 
     def _codes(self, value: Value, modality: Modality, silos: Sequence[str]) -> _Encoded:
@@ -259,8 +259,8 @@ class HubBackend:
         """Return the answer of one silo.
 
         Raises:
-            NotFound: if there is no such silo.
-            Unavailable: if it does not answer.
+            NotFound: If there is no such silo.
+            Unavailable: If it does not answer.
         """
         check_silos((silo,), self._silos)
         replies = await self._query({silo: encode_request(request)})
@@ -341,9 +341,9 @@ def _queries(encoded: _Encoded, options: SearchOptions, refusals: Collection[str
     Silos with the same code share a query, unless only some of them are sent the words or regions of the query.
 
     Args:
-        encoded: the codes of the query, and its words or regions.
-        options: what to find. If any silo scores its items, all are asked for items of the modality that is scored.
-        refusals: the silos that are not sent the words or regions.
+        encoded: The codes of the query, and its words or regions.
+        options: What to find. If any silo scores its items, all are asked for items of the modality that is scored.
+        refusals: The silos that are not sent the words or regions.
     """
     codes = encoded.codes
     scoring = set() if encoded.content is None else set(codes) - set(refusals)

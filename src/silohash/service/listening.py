@@ -18,12 +18,12 @@ def listening_socket(
     """Return a socket that listens on an address.
 
     Args:
-        host: the address.
-        port: the port; 0 for any that is free.
-        remedy: sentence of the error that says how to choose another port.
+        host: The address.
+        port: The port; 0 for any that is free.
+        remedy: Sentence of the error that says how to choose another port.
 
     Raises:
-        UserError: if the port is taken or may not be used.
+        UserError: If the port is taken or may not be used.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
@@ -46,8 +46,8 @@ def port_user(port: int, proc: Path = PROC) -> str | None:
     Returns None if the operating system does not tell, for example because the process is that of another user.
 
     Args:
-        port: a TCP port of this machine.
-        proc: folder in which Linux describes its processes.
+        port: A TCP port of this machine.
+        proc: Folder in which Linux describes its processes.
     """
     try:
         sockets = {f"socket:[{number}]" for number in _socket_numbers(port, proc)}

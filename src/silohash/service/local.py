@@ -37,7 +37,7 @@ class LocalBackend:
     """Search the silos of a finished run in threads of this process.
 
     Attributes:
-        nodes: the open silos, by name.
+        nodes: The open silos, by name.
     """
 
     def __init__(self, run: Run, nodes: Sequence[SiloNode]) -> None:
@@ -52,7 +52,7 @@ class LocalBackend:
         """Open the indexes of a run.
 
         Raises:
-            UserError: if the folder does not hold a run, or the run is not indexed.
+            UserError: If the folder does not hold a run, or the run is not indexed.
         """
         from silohash.run.folder import Run
 

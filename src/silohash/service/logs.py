@@ -26,8 +26,8 @@ def log_event(event: str, *, level: int = logging.INFO, **fields: object) -> Non
     """Log an event of a server.
 
     Args:
-        event: what happened, in a few words.
-        level: level of the line, as in `logging`.
+        event: What happened, in a few words.
+        level: Level of the line, as in `logging`.
         fields: JSON values that describe the event. They must not contain secrets.
     """
     _log.log(level, event, extra={"fields": fields})
@@ -37,8 +37,8 @@ def start_logging(stream: TextIO | None = None, *, level: int = logging.INFO) ->
     """Write the logs of this process as JSON lines, except `END_OF_TLS`.
 
     Args:
-        stream: output stream; standard error if None.
-        level: lowest level that is written.
+        stream: Output stream; standard error if None.
+        level: Lowest level that is written.
     """
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JsonLines())

@@ -38,7 +38,7 @@ class _Federation(Collector):
     """Show the state of the silos as it was last seen.
 
     Attributes:
-        status: the state; None if it was not seen yet.
+        status: The state; None if it was not seen yet.
     """
 
     def __init__(self) -> None:
@@ -115,8 +115,8 @@ class Metrics:
         """Count a request of HTTP.
 
         Args:
-            area: part of the service, one of a closed set.
-            status: status code of the response; 0 if there was none.
+            area: Part of the service, one of a closed set.
+            status: Status code of the response; 0 if there was none.
         """
         self._requests.labels(area, f"{status // 100}xx" if status else "none").inc()
         if status == 429:

@@ -25,9 +25,9 @@ class Progress:
     """How far the index of a new model is.
 
     Attributes:
-        digests: digests of the models of the new run.
-        done: number of encoded items.
-        total: number of items to encode; 0 if it is not known yet.
+        digests: Digests of the models of the new run.
+        done: Number of encoded items.
+        total: Number of items to encode; 0 if it is not known yet.
     """
 
     digests: frozenset[str] = frozenset()
@@ -39,12 +39,12 @@ def open_silo_node(run: Run, silo: str, policy: Policy) -> SiloNode:
     """Open the index of a silo, with the model that scores its items if the policy accepts the words and regions of queries.
 
     Args:
-        run: the run with the index.
-        silo: name of the silo.
-        policy: the silo's policy.
+        run: The run with the index.
+        silo: Name of the silo.
+        policy: The silo's policy.
 
     Raises:
-        UserError: as `open_node`, or if scoring needs torch and it is not installed.
+        UserError: As `open_node`, or if scoring needs torch and it is not installed.
     """
     node = open_node(run.index_folder, silo, policy)
     if policy.accept_query_content and run.model.record.spec.scores_pairs:
@@ -60,7 +60,7 @@ class SiloModels:
     """Choose the node that answers a request.
 
     Attributes:
-        progress: returns how far the index of a new model is.
+        progress: Returns how far the index of a new model is.
     """
 
     def __init__(self, node: SiloNode, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -80,7 +80,7 @@ class SiloModels:
         """Return the node that answers a request.
 
         Raises:
-            UserError: if the request needs a model with which the items are still being encoded.
+            UserError: If the request needs a model with which the items are still being encoded.
         """
         with self._lock:
             nodes = self.nodes

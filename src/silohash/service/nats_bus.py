@@ -84,14 +84,14 @@ class Link:
         """Prepare the connection. ``restored_at`` is the time at which a lost connection was last restored.
 
         Args:
-            settings: how to connect.
-            name: name of this member, for the server's monitoring.
-            opened: called with each new client, before it is used. After a lost connection a client renews its
+            settings: How to connect.
+            name: Name of this member, for the server's monitoring.
+            opened: Called with each new client, before it is used. After a lost connection a client renews its
                 subscriptions by itself, so this is called again only if the server closed the connection for good.
-            lost: called whenever the connection is lost.
+            lost: Called whenever the connection is lost.
 
         Raises:
-            UserError: if the key or a certificate cannot be read.
+            UserError: If the key or a certificate cannot be read.
         """
         self._settings, self._name, self._opened, self._lost = settings, name, opened, lost
         self._secret = secret_key(settings.key)
@@ -203,7 +203,7 @@ async def register(client: Client) -> None:
     answer arrives. So only a second ping follows them.
 
     Raises:
-        nats.errors.Error: if the server does not answer within `CONNECT_SECONDS`.
+        nats.errors.Error: If the server does not answer within `CONNECT_SECONDS`.
     """
     for _ in range(2):
         await client.flush(CONNECT_SECONDS)
@@ -240,7 +240,7 @@ def tls_context(settings: BusSettings) -> ssl.SSLContext:
     """Return the TLS settings of connections. The certificate and the host name of the server are always verified.
 
     Raises:
-        UserError: if a certificate cannot be read.
+        UserError: If a certificate cannot be read.
     """
     with reading(settings.authority or settings.key, remedy="Use a PEM file.", missing="Correct the path in [bus]."):
         context = ssl.create_default_context(cafile=settings.authority)
@@ -291,10 +291,10 @@ class NatsBus:
         """Return an answer or a reason per silo; None if the connection was lost, or the time is over.
 
         Args:
-            requests: as in `ask`.
-            end: time of the event loop at which the wait ends.
-            arrived: receives the time of the event loop at which each outcome arrived.
-            read: as in `ask`.
+            requests: As in `ask`.
+            end: Time of the event loop at which the wait ends.
+            arrived: Receives the time of the event loop at which each outcome arrived.
+            read: As in `ask`.
         """
         number = next(self._numbers)
         futures = {silo: asyncio.get_running_loop().create_future() for silo in requests}
@@ -361,11 +361,11 @@ class SiloLink(Link):
         """Prepare the connection of a silo. The exceptions are those of `Link`.
 
         Args:
-            settings: how to connect.
-            federation: name of the federation.
-            silo: name of the silo.
-            responder: returns the answer to a request.
-            executor: runs the responder, so that the connection is served meanwhile. None runs it in the thread of the
+            settings: How to connect.
+            federation: Name of the federation.
+            silo: Name of the silo.
+            responder: Returns the answer to a request.
+            executor: Runs the responder, so that the connection is served meanwhile. None runs it in the thread of the
                 connection, which takes less time if an answer takes no more than about a millisecond.
         """
         super().__init__(settings, f"silo {silo}", self._subscribe)

@@ -35,7 +35,7 @@ class Subjects:
     """Name the subjects of a federation. A subject is the address of messages on the bus.
 
     Attributes:
-        federation: name of the federation.
+        federation: Name of the federation.
     """
 
     federation: str
@@ -48,9 +48,9 @@ class Subjects:
         """Return the subject of one answer.
 
         Args:
-            silo: name of the silo that answers.
-            hub: identifier of the hub's process.
-            number: number of the request.
+            silo: Name of the silo that answers.
+            hub: Identifier of the hub's process.
+            number: Number of the request.
         """
         return f"silohash.{self.federation}.answer.{token(silo)}.{hub}.{number}"
 
@@ -84,7 +84,7 @@ def new_key(path: Path) -> str:
     """Create a secret key in a new file that only its owner can read, and return the public key.
 
     Raises:
-        UserError: if the file exists or cannot be written, or a package is missing.
+        UserError: If the file exists or cannot be written, or a package is missing.
     """
     require("nkeys", "Making a key")
     import nkeys
@@ -103,7 +103,7 @@ def public_key(path: Path) -> str:
     """Return the public key that belongs to the secret key in a file.
 
     Raises:
-        UserError: if the file is missing or does not hold a secret key, or a package is missing.
+        UserError: If the file is missing or does not hold a secret key, or a package is missing.
     """
     require("nkeys", "Reading a key")
     import nkeys
@@ -116,7 +116,7 @@ def secret_key(path: Path) -> str:
     """Return the secret key in a file.
 
     Raises:
-        UserError: if the file is missing or does not hold a secret key. The message does not repeat its content.
+        UserError: If the file is missing or does not hold a secret key. The message does not repeat its content.
     """
     with reading(path, remedy="Make a new one with --new-key.", missing="Make it with --new-key."):
         content = path.read_bytes()
@@ -132,12 +132,12 @@ def server_config(config: HubConfig, *, beside: Path | None = None) -> str:
     """Return the config file of the NATS server of a federation.
 
     Args:
-        config: the file of the hub.
-        beside: folder of the config file. Certificates in it are written without their folder, so that the folder can be
+        config: The file of the hub.
+        beside: Folder of the config file. Certificates in it are written without their folder, so that the folder can be
             moved, and the server must be started in it. None writes absolute paths.
 
     Raises:
-        UserError: if the hub's file has no table ``[nats]``, or the hub has no key.
+        UserError: If the hub's file has no table ``[nats]``, or the hub has no key.
     """
     if config.nats is None:
         raise UserError("The hub's file has no table [nats]. Add it, with listen, certificate and certificate_key.")

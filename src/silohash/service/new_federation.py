@@ -45,10 +45,10 @@ class ServerSettings:
     """Where the members find the NATS server.
 
     Attributes:
-        address: address of the server, such as ``tls://nats.example.org:4222``. Without TLS, it is this machine.
-        certificate: the server's certificate. It is required with TLS.
-        certificate_key: the private key of the certificate.
-        authority: certificates that the members trust; None for those that their operating systems trust.
+        address: Address of the server, such as ``tls://nats.example.org:4222``. Without TLS, it is this machine.
+        certificate: The server's certificate. It is required with TLS.
+        certificate_key: The private key of the certificate.
+        authority: Certificates that the members trust; None for those that their operating systems trust.
     """
 
     address: str = "nats://127.0.0.1:4222"
@@ -60,7 +60,7 @@ class ServerSettings:
         """Check the address, and that a certificate is given if it is needed.
 
         Raises:
-            UserError: if the address is not valid, or the certificate and the address do not fit.
+            UserError: If the address is not valid, or the certificate and the address do not fit.
         """
         try:
             BusSettings(servers=(self.address,), key=Path())
@@ -99,17 +99,17 @@ def write_federation(
     A silo that is indexed in the run gets its index. Other silos get the model only, and build their index with it.
 
     Args:
-        run: the trained run.
-        folder: the new folder.
-        silos: names of the silos; all that are indexed in the run if empty.
-        name: name of the federation; None for the name of the folder.
-        server: the NATS server; None for one on this machine.
+        run: The trained run.
+        folder: The new folder.
+        silos: Names of the silos; all that are indexed in the run if empty.
+        name: Name of the federation; None for the name of the folder.
+        server: The NATS server; None for one on this machine.
 
     Returns:
         The names of the silos.
 
     Raises:
-        UserError: if the folder is not empty, a name or the server is not valid, the run is not trained, or a file cannot
+        UserError: If the folder is not empty, a name or the server is not valid, the run is not trained, or a file cannot
             be read or written.
     """
     server = server or ServerSettings()

@@ -32,11 +32,11 @@ class Record:
     """What is known of a request while it is answered.
 
     Attributes:
-        id: id of the request, random hexadecimal digits.
-        kind: kind of its last query; None if there was none.
-        outcome: outcome of its last query; None if there was none.
-        silos_answered: number of silos that answered its last query.
-        missing: maps each silo that did not answer its last query to the kind of the reason.
+        id: Id of the request, random hexadecimal digits.
+        kind: Kind of its last query; None if there was none.
+        outcome: Outcome of its last query; None if there was none.
+        silos_answered: Number of silos that answered its last query.
+        missing: Maps each silo that did not answer its last query to the kind of the reason.
     """
 
     id: str = field(default_factory=lambda: token_hex(ID_BYTES))

@@ -44,7 +44,7 @@ def open_silo(config: SiloConfig) -> SiloNode:
     """Open the index of a silo, with the silo's policy. A silo to which items can be added need not be indexed.
 
     Raises:
-        UserError: if the folder does not hold a run, the silo is not indexed, or its policy is not valid.
+        UserError: If the folder does not hold a run, the silo is not indexed, or its policy is not valid.
     """
     run = Run.open(config.run)
     if config.items is not None:
@@ -77,7 +77,7 @@ def policy_of_silo(config: SiloConfig) -> Policy:
     """Return the policy of a silo, which is the same for all models.
 
     Raises:
-        UserError: if it is not valid.
+        UserError: If it is not valid.
     """
     return policy_of(config.run / POLICIES, config.silo) if config.policy is None else read_policy(config.policy)
 
@@ -92,13 +92,13 @@ def run_silo(
     """Answer the requests to a silo until the process gets SIGINT or SIGTERM. What has arrived by then is answered.
 
     Args:
-        config: the file of the silo.
-        ready: called when the index is open and the process begins to connect.
-        serve_items: serves the API of `ItemsSettings.listen`; None for no API.
-        read_again: reads the file of the silo again after SIGHUP, to find a new run; None if the signal ends the process.
+        config: The file of the silo.
+        ready: Called when the index is open and the process begins to connect.
+        serve_items: Serves the API of `ItemsSettings.listen`; None for no API.
+        read_again: Reads the file of the silo again after SIGHUP, to find a new run; None if the signal ends the process.
 
     Raises:
-        UserError: as `open_silo`, or if the key or a certificate cannot be read.
+        UserError: As `open_silo`, or if the key or a certificate cannot be read.
     """
     from silohash.service.items.change import ModelChange
 
@@ -199,10 +199,10 @@ def responder(
     """Return the function that answers for a silo and logs what it answered.
 
     Args:
-        node: the silo.
-        log: the silo's audit log. Nothing is released that cannot be written to it. None writes none.
-        metrics: the metrics in which answers are counted; None for none.
-        choose: returns the node that answers a request, if the silo has one per model.
+        node: The silo.
+        log: The silo's audit log. Nothing is released that cannot be written to it. None writes none.
+        metrics: The metrics in which answers are counted; None for none.
+        choose: Returns the node that answers a request, if the silo has one per model.
     """
 
     def answer(content: bytes, most_bytes: int, arrived: float) -> bytes:

@@ -38,7 +38,7 @@ class SiloMetrics:
     """Count what a silo answers. Every process has metrics of its own.
 
     Attributes:
-        registry: where the counters are.
+        registry: Where the counters are.
     """
 
     def __init__(self, status: SiloStatus) -> None:
@@ -102,11 +102,11 @@ def serving_metrics(settings: MetricsSettings, status: SiloStatus) -> Iterator[S
     """Serve the metrics of a process while the block runs.
 
     Args:
-        settings: where to serve.
-        status: the summary of the silo at the start.
+        settings: Where to serve.
+        status: The summary of the silo at the start.
 
     Raises:
-        UserError: if the address is taken or may not be used.
+        UserError: If the address is taken or may not be used.
     """
     metrics, (host, port) = SiloMetrics(status), settings.address
     try:

@@ -24,18 +24,18 @@ class Difference:
     """The difference between two runs in one figure.
 
     Attributes:
-        first: name of the first run.
-        second: name of the second run.
-        evaluation: such as "GG", or "GG/PG" if one run has a global model and the other personal models.
-        task: such as "i2t".
-        measure: such as "mAP@all".
-        first_mean: the first run's figure, over the queries that both runs count.
-        second_mean: the second run's figure, over the same queries.
-        difference: the first minus the second.
-        low: lower end of the 95 % bootstrap interval of the difference over the queries.
-        high: upper end of the interval.
-        p_value: two-sided p-value of the paired bootstrap.
-        queries: number of queries that both runs count.
+        first: Name of the first run.
+        second: Name of the second run.
+        evaluation: Such as "GG", or "GG/PG" if one run has a global model and the other personal models.
+        task: Such as "i2t".
+        measure: Such as "mAP@all".
+        first_mean: The first run's figure, over the queries that both runs count.
+        second_mean: The second run's figure, over the same queries.
+        difference: The first minus the second.
+        low: Lower end of the 95 % bootstrap interval of the difference over the queries.
+        high: Upper end of the interval.
+        p_value: Two-sided p-value of the paired bootstrap.
+        queries: Number of queries that both runs count.
     """
 
     first: str
@@ -57,10 +57,10 @@ class EvaluatedRun:
     """The figures of a run, in total and per query.
 
     Attributes:
-        name: the run's name in messages.
-        rows: its figures.
+        name: The run's name in messages.
+        rows: Its figures.
         per_query: (evaluation, task, measure) -> ``(Q,)``, NaN for a query that is not counted.
-        queries: digest of the query ids.
+        queries: Digest of the query ids.
     """
 
     name: str
@@ -73,7 +73,7 @@ def read_evaluated(runs: Sequence[Run]) -> list[EvaluatedRun]:
     """Read the figures of runs. Runs with the same name are named by the paths of their folders.
 
     Raises:
-        UserError: if a run has no figures, or no figures per query.
+        UserError: If a run has no figures, or no figures per query.
     """
     names = [run.name for run in runs]
     found = []
@@ -97,14 +97,14 @@ def compare_runs(found: Sequence[EvaluatedRun], measures: Sequence[str] = ()) ->
     """Compare every pair of runs.
 
     Args:
-        found: two or more runs.
-        measures: the measures to compare; by default all that both runs of a pair have.
+        found: Two or more runs.
+        measures: The measures to compare; by default all that both runs of a pair have.
 
     Returns:
         One difference per pair, evaluation, task and measure that both runs have.
 
     Raises:
-        UserError: if there are fewer than two runs, two runs were measured differently or on different queries, no run
+        UserError: If there are fewer than two runs, two runs were measured differently or on different queries, no run
             has a measure, or two runs have no figure in common.
     """
     if len(found) < 2:

@@ -299,11 +299,11 @@ class StudyConfig(Section):
         """Check that axes and choices exist.
 
         Args:
-            where: where they are named, for the message.
-            choices: axis -> choice. The axis ``seed`` has the study's seeds as choices.
+            where: Where they are named, for the message.
+            choices: Axis -> choice. The axis ``seed`` has the study's seeds as choices.
 
         Raises:
-            ValueError: if there is no such axis or choice; suggests the nearest name.
+            ValueError: If there is no such axis or choice; suggests the nearest name.
         """
         for axis, choice in choices.items():
             if axis == SEED:
@@ -346,11 +346,11 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudyConfig:
     """Read a study's file. Paths in it are relative to its folder.
 
     Args:
-        path: a TOML file.
+        path: A TOML file.
         overrides: ``section.key=value`` settings that override all others in every run.
 
     Raises:
-        UserError: if the file is missing or not TOML, or a key, name or value in it is wrong.
+        UserError: If the file is missing or not TOML, or a key, name or value in it is wrong.
     """
     if path.is_dir():
         raise UserError(f'"{path}" is a folder. Give the path of a TOML file.')
@@ -370,13 +370,13 @@ def make_study(
     """Return the study that a file's content describes.
 
     Args:
-        value: the content of the file.
-        where: name of the file in messages.
-        folder: the folder that relative paths start from.
+        value: The content of the file.
+        where: Name of the file in messages.
+        folder: The folder that relative paths start from.
         overrides: ``section.key=value`` settings that override all others in every run.
 
     Raises:
-        UserError: if a key, name or value is wrong; names the axis and the choice.
+        UserError: If a key, name or value is wrong; names the axis and the choice.
     """
     try:
         config = StudyConfig.model_validate(value)
@@ -431,10 +431,10 @@ def explain(
     """Return the first error as a sentence that names the axis and the choice.
 
     Args:
-        error: what pydantic found.
-        value: the content of the file.
-        model: the model of the whole file.
-        models: name of a table in the file -> its model.
+        error: What pydantic found.
+        value: The content of the file.
+        model: The model of the whole file.
+        models: Name of a table in the file -> its model.
     """
     first, root = error.errors()[0], model
     places, keys = _location(first["loc"], value)

@@ -78,11 +78,11 @@ def draw_band(axes: Axes, places: Sequence[Sequence[float]], curves: Sequence[Se
     """Draw the mean of several curves, and a band from the minimum to the maximum.
 
     Args:
-        axes: where to draw.
-        places: one horizontal coordinate per round of each curve. The mean over the curves is used.
-        curves: one curve per seed with one value per round, NaN where there is none. Only the rounds that all seeds
+        axes: Where to draw.
+        places: One horizontal coordinate per round of each curve. The mean over the curves is used.
+        curves: One curve per seed with one value per round, NaN where there is none. Only the rounds that all seeds
             have are drawn.
-        number: number of the line, which determines its color.
+        number: Number of the line, which determines its color.
     """
     count = min((len(curve) for curve in curves), default=0)
     values, across = (_table(lines, count) for lines in (curves, places))
@@ -100,9 +100,9 @@ def draw_precision(axes: Axes, curves: Sequence[RadiusCurve], number: int) -> bo
     A radius is left out if no item is within it for one of the seeds.
 
     Args:
-        axes: where to draw.
-        curves: one curve per seed.
-        number: number of the line, which determines its color.
+        axes: Where to draw.
+        curves: One curve per seed.
+        number: Number of the line, which determines its color.
 
     Returns:
         Whether there was something to draw.
@@ -147,7 +147,7 @@ def draw_heat_map(axes: Axes, values: Values, down: Sequence[str], across: Seque
     """Draw a table of figures as colors, with the figure in each field and a frame around the highest one.
 
     Args:
-        axes: where to draw.
+        axes: Where to draw.
         values: ``(R, C)`` figures; NaN for a field that stays empty.
         down: R names, from the top.
         across: C names.

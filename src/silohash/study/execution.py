@@ -29,9 +29,9 @@ class StudyOutcome:
     """How a study ended.
 
     Attributes:
-        results: the results of all finished runs, including those of earlier starts.
-        failed: the runs that failed this time.
-        stopped: whether the time limit was reached before the last run had ended.
+        results: The results of all finished runs, including those of earlier starts.
+        failed: The runs that failed this time.
+        stopped: Whether the time limit was reached before the last run had ended.
     """
 
     results: StudyResults
@@ -60,19 +60,19 @@ def run_study(
     """Run the unfinished part of a study, after checking the config of every run.
 
     Args:
-        config: the study.
-        out: its folder.
-        console: where to show the progress.
-        only: the runs to do, as ``axis=choice``; all by default.
-        fresh: whether runs and searches whose settings have changed are set aside and started again.
-        smoke: whether several runs may have equal settings, as they do when their rounds are cut short.
-        seconds: time limit. When it is reached, running runs are stopped as by Ctrl-C, and the next start continues them.
-        make_pool: makes the pool of processes that do the runs.
+        config: The study.
+        out: Its folder.
+        console: Where to show the progress.
+        only: The runs to do, as ``axis=choice``; all by default.
+        fresh: Whether runs and searches whose settings have changed are set aside and started again.
+        smoke: Whether several runs may have equal settings, as they do when their rounds are cut short.
+        seconds: Time limit. When it is reached, running runs are stopped as by Ctrl-C, and the next start continues them.
+        make_pool: Makes the pool of processes that do the runs.
 
     Raises:
-        UserError: if a config is wrong, another study works in the folder, or it holds other files or runs with other
+        UserError: If a config is wrong, another study works in the folder, or it holds other files or runs with other
             settings.
-        KeyboardInterrupt: after the runs have been stopped.
+        KeyboardInterrupt: After the runs have been stopped.
     """
     until = time.monotonic() + seconds
     check_own_folder(out, LOCK)
@@ -137,10 +137,10 @@ class StudyProgress:
     """Count finished runs and rounds, and estimate the remaining time from the rounds so far.
 
     Args:
-        console: where to show the progress.
+        console: Where to show the progress.
         noun: "runs" or "trials".
-        configs: the configs of the runs to come.
-        finished: number of runs that finished earlier.
+        configs: The configs of the runs to come.
+        finished: Number of runs that finished earlier.
     """
 
     def __init__(self, console: Console, noun: str, configs: Sequence[RunConfig], *, finished: int = 0) -> None:

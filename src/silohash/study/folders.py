@@ -30,12 +30,12 @@ def unfinished(jobs: Sequence[Job], notify: Notify, *, fresh: bool = False) -> l
     A folder that cannot be resumed is set aside, and its run starts again.
 
     Args:
-        jobs: all runs.
-        notify: called with a line for each folder that is set aside.
-        fresh: whether runs whose settings have changed are set aside, too.
+        jobs: All runs.
+        notify: Called with a line for each folder that is set aside.
+        fresh: Whether runs whose settings have changed are set aside, too.
 
     Raises:
-        UserError: if the settings of a run have changed and ``fresh`` is false. No folder is moved in that case.
+        UserError: If the settings of a run have changed and ``fresh`` is false. No folder is moved in that case.
     """
     _wait_for_others(jobs)
     changed = {job.name: difference for job in jobs if (difference := changes(job))}

@@ -34,10 +34,10 @@ class Job:
     """A run to train.
 
     Attributes:
-        name: its name in messages.
-        folder: the run's folder; a run that was started there is resumed.
-        config: the run's config.
-        figures: whether to evaluate the run on the archive's queries.
+        name: Its name in messages.
+        folder: The run's folder; a run that was started there is resumed.
+        config: The run's config.
+        figures: Whether to evaluate the run on the archive's queries.
     """
 
     name: str
@@ -70,10 +70,10 @@ class Outcome:
     """How a run ended.
 
     Attributes:
-        job: the run.
+        job: The run.
         code: 0 on success, 2 after a user's error, another number after any other error.
-        message: the last line of the run's log.
-        seconds: duration, without that of earlier starts.
+        message: The last line of the run's log.
+        seconds: Duration, without that of earlier starts.
     """
 
     job: Job
@@ -118,7 +118,7 @@ class ProcessJobPool:
     """Does each job in a child process, which gets an equal share of the cores.
 
     Args:
-        processes: number of processes.
+        processes: Number of processes.
     """
 
     def __init__(self, processes: int) -> None:
@@ -164,17 +164,17 @@ def run_jobs(
     """Run chains of jobs, a limited number at a time. A job that fails does not stop the others.
 
     Args:
-        chains: the jobs; the next job of a chain starts when the one before has ended.
-        processes: number of jobs that run at the same time.
-        display: shows the progress.
-        make_pool: makes the pool for a number of processes; called only if there is a job.
-        until: the time, as given by `time.monotonic`, at which the running jobs are stopped and keep what they finished.
+        chains: The jobs; the next job of a chain starts when the one before has ended.
+        processes: Number of jobs that run at the same time.
+        display: Shows the progress.
+        make_pool: Makes the pool for a number of processes; called only if there is a job.
+        until: The time, as given by `time.monotonic`, at which the running jobs are stopped and keep what they finished.
 
     Returns:
         The outcomes of the jobs that ended, in that order.
 
     Raises:
-        KeyboardInterrupt: after the running jobs have been stopped and have kept what they finished.
+        KeyboardInterrupt: After the running jobs have been stopped and have kept what they finished.
     """
     waiting = deque((chain, job) for chain in chains if (job := next(chain, None)) is not None)
     if not waiting:

@@ -64,9 +64,9 @@ class PaperTable:
     """A table of a paper that can be run.
 
     Attributes:
-        key: its name on the command line.
-        title: the paper, the number of the table and its subject.
-        differences: why our figures cannot equal the paper's, whatever the methods do.
+        key: Its name on the command line.
+        title: The paper, the number of the table and its subject.
+        differences: Why our figures cannot equal the paper's, whatever the methods do.
     """
 
     key: str
@@ -107,10 +107,10 @@ class MissingRequirement:
     """Something that a choice of a study needs and that is missing here.
 
     Attributes:
-        axis: the axis of the choice; empty if the whole study needs it.
-        choice: the name of the choice; empty if the whole study needs it.
-        needs: what is missing.
-        remedy: how to get it; empty if silohash does not have it yet.
+        axis: The axis of the choice; empty if the whole study needs it.
+        choice: The name of the choice; empty if the whole study needs it.
+        needs: What is missing.
+        remedy: How to get it; empty if silohash does not have it yet.
     """
 
     axis: str
@@ -127,7 +127,7 @@ def paper_table(key: str) -> PaperTable:
     """Return the table with a key.
 
     Raises:
-        UserError: if there is no such table; suggests the nearest key.
+        UserError: If there is no such table; suggests the nearest key.
     """
     if key not in PAPER_TABLES:
         raise UserError(
@@ -149,7 +149,7 @@ def without_missing(config: StudyConfig, missing: Sequence[MissingRequirement]) 
     """Return a study without the choices that need something missing.
 
     Raises:
-        UserError: if no run is left; names what is missing and how to get it.
+        UserError: If no run is left; names what is missing and how to get it.
     """
     removed = {(requirement.axis, requirement.choice) for requirement in missing}
     axes = [
@@ -188,7 +188,7 @@ def read_published(path: Path) -> list[dict[str, str]]:
     """Read published figures: one row per figure, with the study's choices, the task and ``published``.
 
     Raises:
-        UserError: if the file is missing or damaged.
+        UserError: If the file is missing or damaged.
     """
     with reading(path, remedy=REINSTALL, missing=REINSTALL):
         lines = list(csv.DictReader(io.StringIO(path.read_bytes().decode("utf-8"), newline=""), strict=True))
@@ -201,9 +201,9 @@ class _Pair:
     """A published figure and ours.
 
     Attributes:
-        names: the choices and the task.
-        published: the published figure, as printed.
-        ours: our figure; an empty cell without runs.
+        names: The choices and the task.
+        published: The published figure, as printed.
+        ours: Our figure; an empty cell without runs.
     """
 
     names: list[str]
@@ -217,10 +217,10 @@ def write_comparison(
     """Write the published figures with ours next to them, as ``published.md`` and ``.csv`` in the study's ``tables/``.
 
     Args:
-        table: the paper's table.
-        study: our results.
-        published: the figures that `read_published` returned.
-        out: the study's folder.
+        table: The paper's table.
+        study: Our results.
+        published: The figures that `read_published` returned.
+        out: The study's folder.
 
     Returns:
         The paths of the files.

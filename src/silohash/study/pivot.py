@@ -36,21 +36,21 @@ class Cell:
     """A cell of a table: the runs with its choices, one per seed, and their mean.
 
     Attributes:
-        fields: field -> value, for every axis and for task, evaluation and measure.
-        seeds: the seeds of the finished runs.
-        missing: number of runs that are not finished.
-        rows: the runs' figures, in the order of the seeds; empty if the runs do not have the figure.
-        values: one value per seed.
-        low: lower end of the 95 % interval; NaN without an interval.
-        high: upper end of the 95 % interval.
-        interval: what the interval is over.
-        per_query: one array ``(Q,)`` per seed, if the runs have them.
-        queries: one digest of the query ids per seed.
-        rank: rank among the cells it is compared with.
-        p_value: of the best against the second; None if not tested.
-        tested_on: number of queries in the test.
-        footnote: a letter, if the compared cells were measured differently.
-        needs_query_label: whether the method needs the label of the query.
+        fields: Field -> value, for every axis and for task, evaluation and measure.
+        seeds: The seeds of the finished runs.
+        missing: Number of runs that are not finished.
+        rows: The runs' figures, in the order of the seeds; empty if the runs do not have the figure.
+        values: One value per seed.
+        low: Lower end of the 95 % interval; NaN without an interval.
+        high: Upper end of the 95 % interval.
+        interval: What the interval is over.
+        per_query: One array ``(Q,)`` per seed, if the runs have them.
+        queries: One digest of the query ids per seed.
+        rank: Rank among the cells it is compared with.
+        p_value: Of the best against the second; None if not tested.
+        tested_on: Number of queries in the test.
+        footnote: A letter, if the compared cells were measured differently.
+        needs_query_label: Whether the method needs the label of the query.
     """
 
     fields: Mapping[str, str]
@@ -112,17 +112,17 @@ class ResultTable:
     """A table of results.
 
     Attributes:
-        title: the study's title, and the choices that all cells share.
-        name: name of its files.
-        row_fields: the fields of the rows.
-        column_fields: the fields of the columns.
-        rows: one key per row.
-        columns: one key per column.
+        title: The study's title, and the choices that all cells share.
+        name: Name of its files.
+        row_fields: The fields of the rows.
+        column_fields: The fields of the columns.
+        rows: One key per row.
+        columns: One key per column.
         cells: (row, column) -> cell.
-        compared: the field whose values are ranked.
-        ranked: whether to rank the cells.
-        notes: the sentences below the table.
-        format_value: returns a value as text.
+        compared: The field whose values are ranked.
+        ranked: Whether to rank the cells.
+        notes: The sentences below the table.
+        format_value: Returns a value as text.
     """
 
     title: str
@@ -153,8 +153,8 @@ class Layout:
     """The layout of a table.
 
     Attributes:
-        rows: the fields of the rows.
-        columns: the fields of the columns.
+        rows: The fields of the rows.
+        columns: The fields of the columns.
     """
 
     rows: tuple[str, ...]
@@ -170,8 +170,8 @@ def conditions(row: ResultRow, choices: Callable[[ResultRow], str] = protocol_ch
     """Return what a figure was measured on and how.
 
     Args:
-        row: the figure.
-        choices: returns the choices of the protocol to name, as one line.
+        row: The figure.
+        choices: Returns the choices of the protocol to name, as one line.
     """
     return f"{row.dataset}, {row.protocol}: {choices(row)}"
 
@@ -182,7 +182,7 @@ def result_tables(study: StudyResults) -> list[ResultTable]:
     If the study has several measures, tables without a figure are left out.
 
     Raises:
-        UserError: if runs that differ only in their seed were measured differently.
+        UserError: If runs that differ only in their seed were measured differently.
     """
     config = study.config
     layout = table_layout(config)
@@ -209,9 +209,9 @@ def _title_and_name(study: str, fixed: Mapping[str, str], varied: Sequence[str])
     """Return the title of a table, which ends with its measure, and the name of its files.
 
     Args:
-        study: the title of the study.
-        fixed: field -> the value that all cells share.
-        varied: the fields of which other tables have other values.
+        study: The title of the study.
+        fixed: Field -> the value that all cells share.
+        varied: The fields of which other tables have other values.
     """
     shown = [*(name for name in varied if name != "measure"), *fixed.keys() & {"measure"}]
     title = ", ".join([study, *(fixed[name] for name in shown)])
@@ -227,10 +227,10 @@ def make_table(
     """Return a table without title and name.
 
     Args:
-        config: the study.
-        layout: the fields of rows and columns.
-        values: field -> its values, in order.
-        make_cell: returns the cell for a value of each field of the layout.
+        config: The study.
+        layout: The fields of rows and columns.
+        values: Field -> its values, in order.
+        make_cell: Returns the cell for a value of each field of the layout.
     """
     rows, columns = (tuple(product(*(values[name] for name in fields))) for fields in (layout.rows, layout.columns))
     cells = {
@@ -263,8 +263,8 @@ def field_values(study: StudyResults, shown: Sequence[str]) -> dict[str, list[st
     """Return the values of each field, in order.
 
     Args:
-        study: the results.
-        shown: the fields in rows or columns. All measures are returned if the measure is one of them, otherwise only
+        study: The results.
+        shown: The fields in rows or columns. All measures are returned if the measure is one of them, otherwise only
             those of `measures_of_tables`.
     """
     config = study.config
@@ -329,12 +329,12 @@ def figure_cell(fields: Mapping[str, str], runs: Sequence[RunResult], seeds: int
     """Return a cell of a table of figures.
 
     Args:
-        fields: the value of every field.
-        runs: the finished runs with the cell's choices.
-        seeds: number of runs that the study has for the cell.
+        fields: The value of every field.
+        runs: The finished runs with the cell's choices.
+        seeds: Number of runs that the study has for the cell.
 
     Raises:
-        UserError: if the runs were measured differently.
+        UserError: If the runs were measured differently.
     """
     found = [(run, row) for run in runs if (row := _row_of(run, fields)) is not None]
     rows = tuple(replace(row, round_by=ONLY_ROUND) if len(run.rounds) == 1 else row for run, row in found)

@@ -33,10 +33,10 @@ class PlannedRun:
     """One run of a study.
 
     Attributes:
-        choices: axis -> choice.
-        seed: the run's seed.
-        name: name of its folder, made of the choices and the seed.
-        config: the run's config.
+        choices: Axis -> choice.
+        seed: The run's seed.
+        name: Name of its folder, made of the choices and the seed.
+        config: The run's config.
     """
 
     choices: Choices
@@ -49,12 +49,12 @@ def planned_runs(config: StudyConfig, tuned: Tuned | None = None, *, refuse_equa
     """Return every run of a study, after checking the config of each.
 
     Args:
-        config: the study.
-        tuned: the parameters that the study's own search found.
-        refuse_equal: whether two runs with equal settings are an error.
+        config: The study.
+        tuned: The parameters that the study's own search found.
+        refuse_equal: Whether two runs with equal settings are an error.
 
     Raises:
-        UserError: if two choices set the same key, two runs are equal, or a run's config is wrong; names the axis and
+        UserError: If two choices set the same key, two runs are equal, or a run's config is wrong; names the axis and
             the choice.
     """
     if config.tuned:
@@ -77,13 +77,13 @@ def run_config(config: StudyConfig, choices: Choices, seed: int, tuned: Mapping[
     """Return the config of one run.
 
     Args:
-        config: the study.
-        choices: axis -> choice, for every axis.
-        seed: the run's seed.
-        tuned: the tuned parameters, by dotted key.
+        config: The study.
+        choices: Axis -> choice, for every axis.
+        seed: The run's seed.
+        tuned: The tuned parameters, by dotted key.
 
     Raises:
-        UserError: if two choices set the same key, or the config is wrong.
+        UserError: If two choices set the same key, or the config is wrong.
     """
     recipe, values = _settings(config, choices, seed, tuned)
     return _load(config, choices, recipe, {**values, **tuned, **config.set, "seed": seed})
@@ -93,12 +93,12 @@ def selected(config: StudyConfig, runs: Sequence[PlannedRun], only: Sequence[str
     """Return the runs that ``only`` selects: those with one of the choices named for each axis.
 
     Args:
-        config: the study.
-        runs: all of its runs.
+        config: The study.
+        runs: All of its runs.
         only: ``axis=choice``, such as ``method=FedAvg`` or ``seed=0``.
 
     Raises:
-        UserError: if there is no such axis or choice.
+        UserError: If there is no such axis or choice.
     """
     wanted: dict[str, set[str]] = {}
     for text in only:
@@ -137,7 +137,7 @@ def read_best(path: Path) -> Tuned:
     """Read the tuned parameters; none if tuning has not finished.
 
     Raises:
-        UserError: if the file is damaged.
+        UserError: If the file is damaged.
     """
     if not path.exists():
         return {}

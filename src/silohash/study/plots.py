@@ -58,10 +58,10 @@ class Plot:
     """A plot that is not drawn yet.
 
     Attributes:
-        name: name of its files.
-        title: its title.
-        height_inches: its height.
-        draw: draws it on an empty figure.
+        name: Name of its files.
+        title: Its title.
+        height_inches: Its height.
+        draw: Draws it on an empty figure.
     """
 
     name: str
@@ -74,8 +74,8 @@ def write_plots(study: StudyResults, out: Path) -> list[Path]:
     """Write the plots that fit a study's axes, and remove those of an earlier layout.
 
     Args:
-        study: the results.
-        out: the study's folder. Its ``plots/`` gets, as ``.svg`` and ``.png``: ``rounds…`` and ``seconds…``, the curves of
+        study: The results.
+        out: The study's folder. Its ``plots/`` gets, as ``.svg`` and ``.png``: ``rounds…`` and ``seconds…``, the curves of
             ``[plots]`` over the rounds and the training time; ``precision-recall…``; ``heat-map…``, the table's measures
             over the two axes of ``[plots]``; ``over-AXIS…``, the measures over each other numeric axis; and, if there is
             neither, ``figures…``, the methods side by side.
@@ -84,7 +84,7 @@ def write_plots(study: StudyResults, out: Path) -> list[Path]:
         The paths of the files.
 
     Raises:
-        UserError: if a file cannot be written.
+        UserError: If a file cannot be written.
     """
     written = []
     for plot in plots_of(study):
@@ -113,8 +113,8 @@ class StudyPlotter:
     """Makes the plots of a study. It decides which axis gives the lines, the panels and the plots.
 
     Args:
-        study: the results.
-        measure: the measure of the figures; that of the study's ``[table]`` by default.
+        study: The results.
+        measure: The measure of the figures; that of the study's ``[table]`` by default.
     """
 
     def __init__(self, study: StudyResults, measure: str = "") -> None:
@@ -153,7 +153,7 @@ class StudyPlotter:
         Numeric axes give rows of panels if there are few of them.
 
         Args:
-            without: axes that the plot itself shows, besides the axis of the lines.
+            without: Axes that the plot itself shows, besides the axis of the lines.
         """
         left = [name for name in self.config.axis_names if name not in {self.line_axis, *without}]
         numbers = [name for name in left if name in self.numeric_axes]

@@ -27,15 +27,15 @@ class RunResult:
     """The results of one run of a study.
 
     Attributes:
-        choices: axis -> choice, in the order of the axes.
-        seed: the run's seed.
-        folder: the run's folder.
-        rows: its figures.
+        choices: Axis -> choice, in the order of the axes.
+        seed: The run's seed.
+        folder: The run's folder.
+        rows: Its figures.
         per_query: (evaluation, task, measure) -> ``(Q,)`` float64, NaN for a query that is not counted; for GG, PG and
             XS.
-        rounds: one record per round.
-        queries: digest of the query ids. The values of two runs may be paired if their digests are equal.
-        peak_bytes: peak memory of the process that trained and measured the run; None if it was not measured.
+        rounds: One record per round.
+        queries: Digest of the query ids. The values of two runs may be paired if their digests are equal.
+        peak_bytes: Peak memory of the process that trained and measured the run; None if it was not measured.
     """
 
     choices: Choices
@@ -53,11 +53,11 @@ class StudyResults:
     """The results of a study.
 
     Attributes:
-        config: the study.
-        runs: the finished runs, in the order of the axes, then of the seeds.
-        missing: the names of the runs that are not finished, or were run with settings other than the study's present
+        config: The study.
+        runs: The finished runs, in the order of the axes, then of the seeds.
+        missing: The names of the runs that are not finished, or were run with settings other than the study's present
             ones.
-        tuned: name of a search -> the parameters it found; empty without tuning.
+        tuned: Name of a search -> the parameters it found; empty without tuning.
     """
 
     config: StudyConfig
@@ -70,11 +70,11 @@ def collect(config: StudyConfig, out: Path) -> StudyResults:
     """Read the finished runs of a study.
 
     Args:
-        config: the study.
-        out: the study's folder.
+        config: The study.
+        out: The study's folder.
 
     Raises:
-        UserError: if the file of tuned parameters, or a file of a finished run, is damaged.
+        UserError: If the file of tuned parameters, or a file of a finished run, is damaged.
     """
     tuned = read_best(out / BEST) if config.tune else {}
     found, missing = [], []

@@ -82,8 +82,8 @@ def write_tables(study: StudyResults, out: Path) -> list[Path]:
     """Write a study's tables, and remove those of an earlier layout.
 
     Args:
-        study: the results.
-        out: the study's folder. Its ``tables/`` gets ``table….md``, ``.csv`` and ``.tex`` per combination of the fields
+        study: The results.
+        out: The study's folder. Its ``tables/`` gets ``table….md``, ``.csv`` and ``.tex`` per combination of the fields
             in neither rows nor columns, ``table…-minus-REFERENCE`` and ``costs`` likewise, and ``figures.csv`` with every
             figure of every run.
 
@@ -91,7 +91,7 @@ def write_tables(study: StudyResults, out: Path) -> list[Path]:
         The paths of the files.
 
     Raises:
-        UserError: if runs that differ only in their seed were measured differently, or a file cannot be written.
+        UserError: If runs that differ only in their seed were measured differently, or a file cannot be written.
     """
     folder = out / TABLES
     written = []
@@ -328,8 +328,8 @@ def difference_tables(table: ResultTable, against: Mapping[str, tuple[str, ...]]
     over seeds that they have in common, so that the interval of a difference is narrower than those of the two figures.
 
     Args:
-        table: a table of figures.
-        against: an axis -> the choices that are references.
+        table: A table of figures.
+        against: An axis -> the choices that are references.
     """
     return [difference_table(table, axis, name) for axis, names in against.items() for name in names]
 
@@ -338,9 +338,9 @@ def difference_table(table: ResultTable, axis: str, reference: str) -> ResultTab
     """Return the differences of all other choices of an axis from one choice.
 
     Args:
-        table: a table of figures, whose rows or columns have the axis.
-        axis: the name of the axis.
-        reference: the choice that is subtracted.
+        table: A table of figures, whose rows or columns have the axis.
+        axis: The name of the axis.
+        reference: The choice that is subtracted.
     """
     rows = _without(table.rows, table.row_fields, axis, reference)
     columns = _without(table.columns, table.column_fields, axis, reference)

@@ -50,9 +50,9 @@ class Search:
     """A parameter search for a combination of choices; all other axes are at their first choice.
 
     Attributes:
-        name: the choices, as the name of its folder.
-        choices: axis -> choice, for every axis.
-        parameters: dotted key -> range or values, of the parameters that the choices have.
+        name: The choices, as the name of its folder.
+        choices: Axis -> choice, for every axis.
+        parameters: Dotted key -> range or values, of the parameters that the choices have.
     """
 
     name: str
@@ -64,7 +64,7 @@ def searches(config: StudyConfig, tune: Tune) -> list[Search]:
     """Return the searches of a study, after checking the configs at both ends of every parameter.
 
     Raises:
-        UserError: if a config is wrong, or does not hold back items for validation.
+        UserError: If a config is wrong, or does not hold back items for validation.
     """
     found = []
     for combined in product(*(config.axis(name).choices for name in tune.of)):
@@ -96,14 +96,14 @@ class Tuning:
     """The searches of a study. Use it as a context manager, which closes its database.
 
     Args:
-        config: the study.
-        tune: the study's ``[tune]``.
-        out: the study's folder.
-        notify: called with a line for each search that is set aside.
-        fresh: whether a search whose settings have changed starts again.
+        config: The study.
+        tune: The study's ``[tune]``.
+        out: The study's folder.
+        notify: Called with a line for each search that is set aside.
+        fresh: Whether a search whose settings have changed starts again.
 
     Raises:
-        UserError: if optuna is not installed, or a search was started with other settings.
+        UserError: If optuna is not installed, or a search was started with other settings.
     """
 
     def __init__(self, config: StudyConfig, tune: Tune, out: Path, notify: Notify, *, fresh: bool = False) -> None:

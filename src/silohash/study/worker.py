@@ -47,7 +47,7 @@ def attempt(folder: Path, config: Mapping[str, Any], *, figures: bool) -> int:
         0 on success, 2 after a user's error, 1 after any other error.
 
     Raises:
-        KeyboardInterrupt: if the run is interrupted.
+        KeyboardInterrupt: If the run is interrupted.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOG).open("ab") as log:
@@ -74,12 +74,12 @@ def train_or_resume(folder: Path, config: Mapping[str, Any], *, figures: bool) -
     A finished run does not keep its checkpoint, which is much larger than its model.
 
     Args:
-        folder: the run's folder.
-        config: the run's config; ignored if the run was started before.
-        figures: whether to evaluate the run on the archive's queries and write its report.
+        folder: The run's folder.
+        config: The run's config; ignored if the run was started before.
+        figures: Whether to evaluate the run on the archive's queries and write its report.
 
     Raises:
-        UserError: if the user must correct something first, or another process works in the folder.
+        UserError: If the user must correct something first, or another process works in the folder.
     """
     from silohash.base.locks import locked
 

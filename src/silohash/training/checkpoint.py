@@ -32,14 +32,14 @@ class RunState:
     It does not include random generators, because every draw depends only on seed, purpose, silo and round.
 
     Attributes:
-        round: number of completed rounds.
-        server: the server's state.
-        silos: the state that each silo keeps, by silo number.
-        best_score: the highest validation score so far, or that of a final state (`FederatedMethod.is_final`); None
+        round: Number of completed rounds.
+        server: The server's state.
+        silos: The state that each silo keeps, by silo number.
+        best_score: The highest validation score so far, or that of a final state (`FederatedMethod.is_final`); None
             without validation.
-        best_round: the round with that score; -1 without validation.
-        best_server: the server's state after that round.
-        best_silos: the silos' state after that round.
+        best_round: The round with that score; -1 without validation.
+        best_server: The server's state after that round.
+        best_silos: The silos' state after that round.
     """
 
     round: int
@@ -63,8 +63,8 @@ class RunState:
         """Return the state with the last round as the best one, if its score is the highest so far or if it is final.
 
         Args:
-            score: the validation score of the last round; None without validation.
-            final: whether the round is deployed even if an earlier round has a higher score.
+            score: The validation score of the last round; None without validation.
+            final: Whether the round is deployed even if an earlier round has a higher score.
         """
         if score is None or not (final or self.best_score is None or score > self.best_score):
             return self
@@ -130,11 +130,11 @@ def load_checkpoint(folder: Path, config_digest: str) -> RunState:
     """Read a checkpoint.
 
     Args:
-        folder: the folder of the checkpoint.
-        config_digest: digest of the config.
+        folder: The folder of the checkpoint.
+        config_digest: Digest of the config.
 
     Raises:
-        UserError: if it is missing, damaged, or was written for another config or has another version of the format.
+        UserError: If it is missing, damaged, or was written for another config or has another version of the format.
     """
     about = read_json(folder / "state.json", _StoredState, remedy=TRAIN_AGAIN)
     if about.format_version != FORMAT_VERSION:

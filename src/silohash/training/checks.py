@@ -33,10 +33,10 @@ def unreleased_classes(rules: list[tuple[str, int, bool]], silos: SiloSizes, arr
     """Yield a remark per method for which no silo has enough items of any class to release it.
 
     Args:
-        rules: per method its name, the number of items that a class needs, and whether it releases free clusters, each of
+        rules: Per method its name, the number of items that a class needs, and whether it releases free clusters, each of
             which may hold all items of a silo.
-        silos: the silos' sizes.
-        arrays: the silos' items, as in `silohash.training.prepared.Prepared`.
+        silos: The silos' sizes.
+        arrays: The silos' items, as in `silohash.training.prepared.Prepared`.
     """
     for name, min_count, clusters in rules if "labels" in arrays else ():
         largest = max((_largest_class(rows, arrays, clusters=clusters) for rows in training_rows(silos)), default=0)
@@ -59,10 +59,10 @@ def towers_of_few_silos(weight_cap: float, rule: str, silos: SiloSizes, arrays: 
     """Yield a remark per setting of the average that has no effect on a tower, because too few silos train it.
 
     Args:
-        weight_cap: upper limit on a silo's share of the weight.
-        rule: the robust rule, or an empty string.
-        silos: the silos' sizes.
-        arrays: the silos' items.
+        weight_cap: Upper limit on a silo's share of the weight.
+        rule: The robust rule, or an empty string.
+        silos: The silos' sizes.
+        arrays: The silos' items.
     """
     modalities: tuple[Modality, ...] = ("image", "text")
     for modality in modalities:
@@ -91,7 +91,7 @@ def decay_of_absent_words(optimizer: str, weight_decay: float) -> Iterator[str]:
     if optimizer == "adam" and weight_decay:
         yield (
             f'train.weight_decay = {weight_decay:g} with train.optimizer = "adam" moves the weights of words '
-            "that a batch lacks towards zero at the full learning rate. "
+            "that a batch lacks toward zero at the full learning rate. "
             'Set train.optimizer = "adamw", or train.weight_decay = 0.'
         )
 
@@ -100,13 +100,13 @@ def check_methods(archive: Archive, modalities: int, validation: int, resolved: 
     """Check that the archive and the silos have what the methods require.
 
     Args:
-        archive: the archive.
-        modalities: number of modalities that the model encodes.
-        validation: number of validation items of all silos.
-        resolved: the config with its methods.
+        archive: The archive.
+        modalities: Number of modalities that the model encodes.
+        validation: Number of validation items of all silos.
+        resolved: The config with its methods.
 
     Raises:
-        UserError: if labels, modalities or validation queries are missing, or the user does not allow what silos send.
+        UserError: If labels, modalities or validation queries are missing, or the user does not allow what silos send.
     """
     config, federated = resolved.config, resolved.federated
     labeled = archive.labels is not None and bool(archive.labels.any())

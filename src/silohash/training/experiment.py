@@ -24,8 +24,8 @@ from silohash.data.archive import Archive
 from silohash.data.formats.columns import unused_columns
 from silohash.data.partitions.base import Partition, partition
 from silohash.data.partitions.columns import remark_on_values
-from silohash.features import featuriser
-from silohash.features.base import Featuriser
+from silohash.features import featurizer
+from silohash.features.base import Featurizer
 from silohash.features.device import choose_device
 from silohash.features.nodes.regions import RegionFeatures
 from silohash.features.nodes.word_ids import WordSequences
@@ -47,7 +47,7 @@ from silohash.training.checkpoint import RunState, has_checkpoint, load_checkpoi
 from silohash.training.engines.in_process import InProcess
 from silohash.training.engines.port import WAIT_FOR_ALL, Engine, Limits, SiloResult, SiloTask
 from silohash.training.engines.worker_processes import WorkerProcesses
-from silohash.training.prepared import Prepared, fit_featurisers, prepare, remarks_on, training_silos
+from silohash.training.prepared import Prepared, fit_featurizers, prepare, remarks_on, training_silos
 from silohash.training.privacy.budget import Budget
 from silohash.training.privacy.training import check_private_model, with_server_key
 from silohash.training.rounds import RoundSettings, run_rounds
@@ -60,7 +60,7 @@ from silohash.training.worker import Worker, set_threads
 
 RECORDED_PACKAGES = ("torch", "numpy", "numba", "pillow", "safetensors", "pydantic")
 
-Deploy: TypeAlias = Callable[[RunState, Prepared, Mapping[Modality, Featuriser], Engine], TrainedModel]
+Deploy: TypeAlias = Callable[[RunState, Prepared, Mapping[Modality, Featurizer], Engine], TrainedModel]
 """Returns the model that a run ends with."""
 
 
@@ -70,17 +70,17 @@ def train(
     """Train a run in a new folder.
 
     Args:
-        resolved: the config with its methods.
-        folder: the folder of the new run. It must not hold a run yet.
-        observers: receive the record of each round, in addition to ``rounds.jsonl``.
-        notify: called with one line per warning about the archive and per skipped row, and with a line if the towers
+        resolved: The config with its methods.
+        folder: The folder of the new run. It must not hold a run yet.
+        observers: Receive the record of each round, in addition to ``rounds.jsonl``.
+        notify: Called with one line per warning about the archive and per skipped row, and with a line if the towers
             could not be saved as ONNX files.
 
     Returns:
         The trained run.
 
     Raises:
-        UserError: if the config or the data must be corrected, or another process writes to the folder. In this case
+        UserError: If the config or the data must be corrected, or another process writes to the folder. In this case
             no run is created.
     """
     Run(folder).check_free()
@@ -101,16 +101,16 @@ def _train_new(resolved: ResolvedConfig, folder: Path, observers: Sequence[Obser
     unused = unused_columns(archive.columns, [column]) if archive.folder is not None else ""
     for remark in filter(None, [remark_on_values(archive, column), unused]):
         notify(remark)
-    prepared, featurisers = prepare_run(archive, parts, resolved)
-    check_settings(archive, tuple(featurisers), config.evaluate)
-    remarks = [*remarks_on(prepared, featurisers), truncation_remark(archive, featurisers)]
+    prepared, featurizers = prepare_run(archive, parts, resolved)
+    check_settings(archive, tuple(featurizers), config.evaluate)
+    remarks = [*remarks_on(prepared, featurizers), truncation_remark(archive, featurizers)]
     remarks += [unmeasured(archive), remark_on_measures(archive, config.evaluate)]
     for remark in filter(None, remarks):
         notify(remark)
     if config.exchange.privacy is not None:
         check_private_model(prepared.resolved, prepared.spec)
     run = Run.create(folder, resolved, parts, environment(config), archive)
-    _train(run, prepared, featurisers, observers, notify)
+    _train(run, prepared, featurizers, observers, notify)
     return run
 
 
@@ -118,57 +118,57 @@ def resume(run: Run, *, observers: Sequence[Observer] = (), notify: Notify = lam
     """Continue an interrupted run. The result is identical to that of an uninterrupted run.
 
     Args:
-        run: the run to continue.
-        observers: receive the record of each remaining round, in addition to ``rounds.jsonl``.
-        notify: called with a line if the towers could not be saved as ONNX files.
+        run: The run to continue.
+        observers: Receive the record of each remaining round, in addition to ``rounds.jsonl``.
+        notify: Called with a line if the towers could not be saved as ONNX files.
 
     Returns:
         The trained run.
 
     Raises:
-        UserError: if the folder does not hold a run, its checkpoint is damaged, the archive has changed, or another
+        UserError: If the folder does not hold a run, its checkpoint is damaged, the archive has changed, or another
             process writes to the run.
     """
     run.check()
     if run.is_trained and not has_checkpoint(run.checkpoint):  # as studies leave it
         return run
     with run.writing():
-        prepared, featurisers = prepare_run(run.archive, run.partition, run.resolved)
-        _train(run, prepared, featurisers, observers, notify)
+        prepared, featurizers = prepare_run(run.archive, run.partition, run.resolved)
+        _train(run, prepared, featurizers, observers, notify)
     return run
 
 
 def prepare_run(
     archive: Archive, parts: Partition, resolved: ResolvedConfig
-) -> tuple[Prepared, dict[Modality, Featuriser]]:
+) -> tuple[Prepared, dict[Modality, Featurizer]]:
     """Return a run's training inputs and its fitted featurizers.
 
     Raises:
-        UserError: if the archive does not fit the config or the methods, or too few silos take part for the robust rule.
+        UserError: If the archive does not fit the config or the methods, or too few silos take part for the robust rule.
     """
     silos = training_silos(archive, parts, resolved)
     if not resolved.federated.pooled:
         refuse(objections_to_silos(resolved.config.federated, len(silos)))
     if resolved.config.exchange.privacy is not None:
         refuse(objections_to_private_silos(resolved.config, len(silos)))
-    unfitted = unfitted_featurisers(archive, resolved)
-    fitted = fit_featurisers(archive, silos, unfitted, private=resolved.config.exchange.privacy is not None)
+    unfitted = unfitted_featurizers(archive, resolved)
+    fitted = fit_featurizers(archive, silos, unfitted, private=resolved.config.exchange.privacy is not None)
     return prepare(archive, silos, fitted, resolved), fitted
 
 
-def unfitted_featurisers(archive: Archive, resolved: ResolvedConfig) -> dict[Modality, Featuriser]:
+def unfitted_featurizers(archive: Archive, resolved: ResolvedConfig) -> dict[Modality, Featurizer]:
     """Return the configured featurizer of each modality of an archive, before it is fitted.
 
     Raises:
-        UserError: if the archive has no modality, or the featurizers do not fit it or the local method.
+        UserError: If the archive has no modality, or the featurizers do not fit it or the local method.
     """
     features = resolved.config.features
     options: Mapping[Modality, Mapping[str, object]] = {"image": features.image, "text": features.text}
-    unfitted: dict[Modality, Featuriser] = {}
+    unfitted: dict[Modality, Featurizer] = {}
     for modality in MODALITIES:
         column = archive.values(modality)
         if column is not None:
-            unfitted[modality] = featuriser(modality, column, options[modality])
+            unfitted[modality] = featurizer(modality, column, options[modality])
     if not unfitted:
         raise UserError(f'Archive "{archive.card.name}" has neither images nor texts. Add a column of either.')
     check_tokens(unfitted, resolved)
@@ -179,14 +179,14 @@ NODE_FEATURES = (RegionFeatures, WordSequences)
 """Featurizers that give an item as a set of nodes."""
 
 
-def check_tokens(featurisers: Mapping[Modality, Featuriser], resolved: ResolvedConfig) -> None:
+def check_tokens(featurizers: Mapping[Modality, Featurizer], resolved: ResolvedConfig) -> None:
     """Check that the local method takes what the featurizers give: one vector per item, vectors of tokens, or nodes.
 
     Raises:
-        UserError: if it takes something else.
+        UserError: If it takes something else.
     """
     name, scores = resolved.config.local.name, getattr(resolved.local, "scores_pairs", False)
-    for modality, found in featurisers.items():
+    for modality, found in featurizers.items():
         if isinstance(found, NODE_FEATURES) != scores:
             raise UserError(
                 f'The local method "{name}" matches regions with words, and features.{modality} are "{found.kind}". Use an '
@@ -208,9 +208,9 @@ def round_settings(prepared: Prepared, model: nn.Module, folder: Path | None = N
     """Return the settings of a run's rounds.
 
     Args:
-        prepared: the inputs.
-        model: the model that the silos train.
-        folder: folder for temporary files; by default that of the system.
+        prepared: The inputs.
+        model: The model that the silos train.
+        folder: Folder for temporary files; by default that of the system.
     """
     config = prepared.config
     return RoundSettings(
@@ -234,20 +234,20 @@ def round_settings(prepared: Prepared, model: nn.Module, folder: Path | None = N
 def _train(
     run: Run,
     prepared: Prepared,
-    featurisers: Mapping[Modality, Featuriser],
+    featurizers: Mapping[Modality, Featurizer],
     observers: Sequence[Observer],
     notify: Notify,
 ) -> None:
     if prepared.config.exchange.encryption:
         prepared = replace(prepared, key=SiloKey.of_run(run.folder))
     with local_engine(run.folder / INPUTS, prepared) as (engine, worker):
-        train_model(run, worker, featurisers, engine, observers=observers, notify=notify)
+        train_model(run, worker, featurizers, engine, observers=observers, notify=notify)
 
 
 def train_model(
     run: Run,
     worker: Worker,
-    featurisers: Mapping[Modality, Featuriser],
+    featurizers: Mapping[Modality, Featurizer],
     engine: Engine,
     *,
     observers: Sequence[Observer] = (),
@@ -258,21 +258,21 @@ def train_model(
     """Run the remaining rounds of a run, and save its model.
 
     Args:
-        run: the run, whose folder holds its config.
-        worker: holds the model and the inputs of this process.
-        featurisers: the fitted featurizers.
-        engine: trains the silos. It has been started.
-        observers: as for `train`.
-        notify: as for `train`.
-        limits: how long to wait for silos.
-        deployed: returns the model to save; by default `deploy`.
+        run: The run, whose folder holds its config.
+        worker: Holds the model and the inputs of this process.
+        featurizers: The fitted featurizers.
+        engine: Trains the silos. It has been started.
+        observers: As for `train`.
+        notify: As for `train`.
+        limits: How long to wait for silos.
+        deployed: Returns the model to save; by default `deploy`.
     """
     prepared = worker.prepared
     resolved, config = prepared.resolved, prepared.config
     recipients = [JsonLines(run.rounds_path), *observers]
     settings = replace(round_settings(prepared, worker.model, run.folder), limits=limits)
-    if getattr(featurisers.get("text"), "vectors", None) is not None and not has_checkpoint(run.checkpoint):
-        start_from_word_vectors(worker.model, featurisers.get("text"))
+    if getattr(featurizers.get("text"), "vectors", None) is not None and not has_checkpoint(run.checkpoint):
+        start_from_word_vectors(worker.model, featurizers.get("text"))
     state = first_state(run, prepared, worker)
     federated = resolved.federated
     if config.exchange.encryption is not None:
@@ -290,23 +290,23 @@ def train_model(
     finally:
         for observer in recipients:
             observer.finish()
-    save_model(run, (deployed or deploy)(state, prepared, featurisers, engine), prepared, notify)
+    save_model(run, (deployed or deploy)(state, prepared, featurizers, engine), prepared, notify)
 
 
 def save_model(run: Run, trained: TrainedModel, prepared: Prepared, notify: Notify) -> None:
     """Save the model of a run, with its towers as ONNX files if that is possible.
 
     Args:
-        run: the run.
-        trained: the model.
-        prepared: the inputs, some of which the ONNX files are compared on.
-        notify: called with a line if there are no ONNX files.
+        run: The run.
+        trained: The model.
+        prepared: The inputs, some of which the ONNX files are compared on.
+        notify: Called with a line if there are no ONNX files.
     """
-    towers = onnx_files(trained, {modality: samples(prepared, modality) for modality in trained.featurisers})
+    towers = onnx_files(trained, {modality: samples(prepared, modality) for modality in trained.featurizers})
     if towers.reason and not trained.spec.scores_pairs:
         notify(f"The model is saved without ONNX files, so searching with it needs torch. {towers.reason}")
     trained.save(run.model_folder, towers)
-    save_networks(trained.featurisers, notify)
+    save_networks(trained.featurizers, notify)
 
 
 def samples(prepared: Prepared, modality: Modality) -> npt.NDArray[np.generic]:
@@ -328,7 +328,7 @@ def first_state(run: Run, prepared: Prepared, worker: Worker) -> RunState:
     """Return the state that a run starts from: its checkpoint, or the server's initial state if it does not have one.
 
     Raises:
-        UserError: if the checkpoint is damaged, or belongs to another config.
+        UserError: If the checkpoint is damaged, or belongs to another config.
     """
     config = prepared.config
     if has_checkpoint(run.checkpoint):
@@ -339,7 +339,7 @@ def first_state(run: Run, prepared: Prepared, worker: Worker) -> RunState:
 
 
 def deploy(
-    state: RunState, prepared: Prepared, featurisers: Mapping[Modality, Featuriser], engine: Engine
+    state: RunState, prepared: Prepared, featurizers: Mapping[Modality, Featurizer], engine: Engine
 ) -> TrainedModel:
     """Return the trained model of the best round, with a personal model per silo if the method has them."""
     server, _, number = state.chosen()
@@ -354,7 +354,7 @@ def deploy(
     return TrainedModel(
         resolved=prepared.resolved,
         spec=prepared.spec,
-        featurisers=featurisers,
+        featurizers=featurizers,
         weights=deployed_weights(prepared.resolved.federated, server, personal),
         round=number,
     )
@@ -373,8 +373,8 @@ def local_engine(inputs: Path, prepared: Prepared) -> Iterator[tuple[Engine, Wor
     """Yield the configured engine of this machine and a worker in this process, and stop the engine afterwards.
 
     Args:
-        inputs: the folder from which worker processes read the inputs. It is removed afterwards.
-        prepared: the inputs.
+        inputs: The folder from which worker processes read the inputs. It is removed afterwards.
+        prepared: The inputs.
     """
     train = prepared.config.train
     set_threads(train)

@@ -31,7 +31,7 @@ from silohash.data.pairs import groups_of, picture_numbers
 from silohash.data.partitions.base import Partition
 from silohash.data.partitions.columns import values_of
 from silohash.data.partitions.training import SiloItems, TrainingSilo, held_back_pairs, parts_of
-from silohash.features.base import Featuriser, add_statistics
+from silohash.features.base import Featurizer, add_statistics
 from silohash.features.image import PixelFeatures
 from silohash.features.nodes.regions import RegionFeatures
 from silohash.features.nodes.word_ids import WordSequences
@@ -72,7 +72,7 @@ def training_silos(archive: Archive, partition: Partition, resolved: ResolvedCon
     silos.
 
     Raises:
-        UserError: if no silo has training items, or a pooled method is combined with silos that lack a modality or pairs.
+        UserError: If no silo has training items, or a pooled method is combined with silos that lack a modality or pairs.
     """
     config = resolved.config
     train, pictures = archive.split("train"), picture_numbers(archive)
@@ -120,67 +120,67 @@ def _pooled(silos: list[TrainingSilo]) -> TrainingSilo:
     )
 
 
-def fit_featurisers(
-    archive: Archive, silos: list[TrainingSilo], unfitted: Mapping[Modality, Featuriser], *, private: bool = False
-) -> dict[Modality, Featuriser]:
+def fit_featurizers(
+    archive: Archive, silos: list[TrainingSilo], unfitted: Mapping[Modality, Featurizer], *, private: bool = False
+) -> dict[Modality, Featurizer]:
     """Fit each modality's featurizer to the silos' training items, from the silos' statistics, if they share any.
 
     Raises:
-        UserError: if no silo has training items of a modality, or a featurizer needs statistics and there are none.
+        UserError: If no silo has training items of a modality, or a featurizer needs statistics and there are none.
     """
-    fitted: dict[Modality, Featuriser] = {}
-    for modality, featuriser in unfitted.items():
+    fitted: dict[Modality, Featurizer] = {}
+    for modality, featurizer in unfitted.items():
         column = archive.values(modality)
         assert column is not None  # noqa: S101  a featurizer exists only for columns of the archive
         held = [silo.train[archive.has(modality)[silo.train]] for silo in silos if silo.holds(modality)]
-        statistics = partial(no_statistics, featuriser) if private else featuriser.statistics
+        statistics = partial(no_statistics, featurizer) if private else featurizer.statistics
         parts = [statistics(column, rows) for rows in held if len(rows)]
         if not parts:
             raise UserError(
                 f"No silo has training items with {modality} data, so the {modality} tower cannot be trained. "
                 "Set data.modality, or change the partition."
             )
-        fitted[modality] = featuriser.fitted(add_statistics(parts))
+        fitted[modality] = featurizer.fitted(add_statistics(parts))
     return fitted
 
 
-def input_scale(featuriser: Featuriser) -> float:
+def input_scale(featurizer: Featurizer) -> float:
     """Return the input scale that gives bag-of-words rows the same norm as standardized features."""
-    return math.sqrt(featuriser.shape[0]) / 4 if isinstance(featuriser, BagOfWords) else 1.0
+    return math.sqrt(featurizer.shape[0]) / 4 if isinstance(featurizer, BagOfWords) else 1.0
 
 
 KIND_BY_DIMENSIONS: Mapping[int, TowerKind] = {1: "mlp", 2: "tokens", 3: "conv"}
 """Number of dimensions of an item's array -> kind of the tower."""
 
 
-def tower_kind(featuriser: Featuriser) -> TowerKind:
+def tower_kind(featurizer: Featurizer) -> TowerKind:
     """Return the kind of the tower for a featurizer's vectors, if it is trained from scratch."""
-    if isinstance(featuriser, RegionFeatures | WordSequences):
-        return "regions" if isinstance(featuriser, RegionFeatures) else "words"
-    return KIND_BY_DIMENSIONS[len(featuriser.shape)]
+    if isinstance(featurizer, RegionFeatures | WordSequences):
+        return "regions" if isinstance(featurizer, RegionFeatures) else "words"
+    return KIND_BY_DIMENSIONS[len(featurizer.shape)]
 
 
-def tower_spec(modality: Modality, featuriser: Featuriser, model: ModelConfig) -> TowerSpec:
+def tower_spec(modality: Modality, featurizer: Featurizer, model: ModelConfig) -> TowerSpec:
     """Return the specification of the tower for a modality's vectors.
 
     Raises:
-        UserError: if the vectors require a published network and none is configured, or its files do not match.
+        UserError: If the vectors require a published network and none is configured, or its files do not match.
     """
-    shape = tuple(featuriser.shape)
+    shape = tuple(featurizer.shape)
     backbone = model.of(modality)
-    if isinstance(featuriser, TokenFeatures) and not backbone:
+    if isinstance(featurizer, TokenFeatures) and not backbone:
         raise UserError(
             'features.text kind "tokens" requires a text tower that is fine-tuned from a published network. Set '
             'model.text = { backbone = "huggingface", model = ... }, or another kind of features.'
         )
-    of_words = {"words": featuriser.size} if isinstance(featuriser, WordSequences) else {}
+    of_words = {"words": featurizer.size} if isinstance(featurizer, WordSequences) else {}
     return TowerSpec(
-        kind="network" if backbone else tower_kind(featuriser),
+        kind="network" if backbone else tower_kind(featurizer),
         shape=shape,
         hidden=model.hidden,
         dropout=model.dropout,
-        scale=input_scale(featuriser),
-        settings=network_settings(modality, featuriser, backbone) if backbone else of_words,
+        scale=input_scale(featurizer),
+        settings=network_settings(modality, featurizer, backbone) if backbone else of_words,
     )
 
 
@@ -189,9 +189,9 @@ class Prepared:
     """Everything that training needs from the config and the archive.
 
     Attributes:
-        resolved: the config with its methods.
-        spec: the structure of the model.
-        silos: name, number of training items and number of validation items of each silo. An archive row can belong
+        resolved: The config with its methods.
+        spec: The structure of the model.
+        silos: Name, number of training items and number of validation items of each silo. An archive row can belong
             to several silos.
         arrays: ``image``, ``text``, ``labels``, ``has_image`` and ``has_text``, each with the training rows of silo 0,
             its validation rows, the training rows of silo 1, and so on; ``coarse_labels`` likewise, if the local method
@@ -200,8 +200,8 @@ class Prepared:
             and ``judged_labels`` holds those of the same rows for the validation score alone. If pairs choose the round,
             ``pictures`` holds the number of the picture of each row (`picture_numbers`), and otherwise ``ignored_labels``
             the columns of the labels in ``evaluate.ignore_labels``.
-        published: the initial weights of towers that are published networks, under ``modality/name``.
-        key: the key with which silos encrypt what they send, if they do.
+        published: The initial weights of towers that are published networks, under ``modality/name``.
+        key: The key with which silos encrypt what they send, if they do.
     """
 
     resolved: ResolvedConfig
@@ -242,8 +242,8 @@ class Prepared:
         """Return a silo's training items and validation items with the labels that the validation score compares.
 
         Args:
-            number: position of the silo.
-            pairs: the two parts that `silo` returns, which lack labels if neither method learns from them.
+            number: Position of the silo.
+            pairs: The two parts that `silo` returns, which lack labels if neither method learns from them.
         """
         if "judged_labels" not in self.arrays:
             return pairs
@@ -327,23 +327,23 @@ class _StoredInputs:
 def prepare(
     archive: Archive,
     silos: list[TrainingSilo],
-    featurisers: Mapping[Modality, Featuriser],
+    featurizers: Mapping[Modality, Featurizer],
     resolved: ResolvedConfig,
 ) -> Prepared:
     """Turn the silos' items into vectors, and specify the towers for them.
 
     Raises:
-        UserError: if the archive lacks labels or modalities that the methods require, or no silo holds back the
+        UserError: If the archive lacks labels or modalities that the methods require, or no silo holds back the
             validation queries that they require.
     """
-    check_methods(archive, len(featurisers), sum(len(silo.validation) for silo in silos), resolved)
-    parts = [parts_of(archive, silo, featurisers) for silo in silos]
-    arrays = input_arrays(archive, featurisers, list(chain.from_iterable(parts)))
-    arrays.update(pixel_statistics(featurisers))
+    check_methods(archive, len(featurizers), sum(len(silo.validation) for silo in silos), resolved)
+    parts = [parts_of(archive, silo, featurizers) for silo in silos]
+    arrays = input_arrays(archive, featurizers, list(chain.from_iterable(parts)))
+    arrays.update(pixel_statistics(featurizers))
     arrays.update(label_arrays(archive, parts, resolved))
     arrays.update(picture_arrays(archive, parts, resolved))
     spec = ModelSpec(
-        towers={m: tower_spec(m, featuriser, resolved.config.model) for m, featuriser in featurisers.items()},
+        towers={m: tower_spec(m, featurizer, resolved.config.model) for m, featurizer in featurizers.items()},
         classes=len(archive.label_names) if resolved.needs_labels else 0,
         class_head=resolved.federated.class_head,
         coarse_classes=arrays["coarse_labels"].shape[1] if "coarse_labels" in arrays else 0,
@@ -361,20 +361,20 @@ def prepare(
     )
 
 
-def input_arrays(archive: Archive, featurisers: Mapping[Modality, Featuriser], items: Sequence[SiloItems]) -> Arrays:
+def input_arrays(archive: Archive, featurizers: Mapping[Modality, Featurizer], items: Sequence[SiloItems]) -> Arrays:
     """Return the vectors of the silos' items per modality, and which items have them; see `Prepared`.
 
     Args:
-        archive: the archive.
-        featurisers: the fitted featurizers.
-        items: the items that each silo trains on and holds back, in the order of the silos.
+        archive: The archive.
+        featurizers: The fitted featurizers.
+        items: The items that each silo trains on and holds back, in the order of the silos.
     """
     rows = np.concatenate([part.rows for part in items])
     arrays: Arrays = {}
     for modality in MODALITIES:
         arrays[f"has_{modality}"] = np.concatenate([part.has[modality] for part in items])
-        if modality in featurisers:
-            arrays[modality] = vectors(archive, featurisers[modality], rows, arrays[f"has_{modality}"])
+        if modality in featurizers:
+            arrays[modality] = vectors(archive, featurizers[modality], rows, arrays[f"has_{modality}"])
     return arrays
 
 
@@ -395,9 +395,9 @@ def label_arrays(archive: Archive, parts: Sequence[tuple[SiloItems, SiloItems]],
     hold any, and only the validation score can see them.
 
     Args:
-        archive: the archive.
-        parts: the items that each silo trains on and holds back.
-        resolved: the config with its methods.
+        archive: The archive.
+        parts: The items that each silo trains on and holds back.
+        resolved: The config with its methods.
     """
     rows = rows_of_parts(parts)
     arrays: Arrays = {}
@@ -451,18 +451,18 @@ def _remarks_on_bits(resolved: ResolvedConfig, spec: ModelSpec) -> tuple[str, ..
     return tuple(local.remarks(spec, resolved.config.local.bits)) if isinstance(local, ClosedForm) else ()
 
 
-def remarks_on(prepared: Prepared, featurisers: Mapping[Modality, Featuriser]) -> list[str]:
+def remarks_on(prepared: Prepared, featurizers: Mapping[Modality, Featurizer]) -> list[str]:
     """Return what a user should know about the inputs before the training starts, as sentences."""
-    train, words = prepared.config.train, isinstance(featurisers.get("text"), BagOfWords)
+    train, words = prepared.config.train, isinstance(featurizers.get("text"), BagOfWords)
     return [
-        *_few_photographs(prepared, featurisers.get("image")),
+        *_few_photographs(prepared, featurizers.get("image")),
         *(decay_of_absent_words(train.optimizer, train.weight_decay) if words else ()),
     ]
 
 
-def _few_photographs(prepared: Prepared, featuriser: Featuriser | None) -> Iterator[str]:
+def _few_photographs(prepared: Prepared, featurizer: Featurizer | None) -> Iterator[str]:
     """Yield a remark if an image tower is trained from scratch on few color pictures."""
-    if not isinstance(featuriser, PixelFeatures) or featuriser.channels != 3 or prepared.config.model.image:
+    if not isinstance(featurizer, PixelFeatures) or featurizer.channels != 3 or prepared.config.model.image:
         return
     count = int(prepared.arrays["has_image"].sum())
     if count < FEW_PHOTOGRAPHS:

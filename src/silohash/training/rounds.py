@@ -45,20 +45,20 @@ class RoundSettings:
     """The number of rounds, the participating silos, and the choice of the best round.
 
     Attributes:
-        rounds: total number of rounds.
-        silos: names of the silos, in order.
-        fraction: fraction of the silos that take part in each round.
-        validate: whether the silos score the model of every round on queries held back from training.
-        validation_by: what makes an item a right answer to these queries.
-        seed: seed for the choice of participants.
-        remarks: remarks on the whole run, which are reported in the record of the first round.
-        buffers: names of the model's buffers, which a server-side optimizer leaves as averaged.
-        held_bytes: memory for the updates of a round. It does not change the results.
-        folder: folder for temporary files; by default that of the system.
-        limits: how long to wait for the silos.
-        codec: how silos compress their parameters; None if they do not.
-        budget: counts epsilon; None without differential privacy.
-        keep: keeps the updates of the last round; None to keep none.
+        rounds: Total number of rounds.
+        silos: Names of the silos, in order.
+        fraction: Fraction of the silos that take part in each round.
+        validate: Whether the silos score the model of every round on queries held back from training.
+        validation_by: What makes an item a right answer to these queries.
+        seed: Seed for the choice of participants.
+        remarks: Remarks on the whole run, which are reported in the record of the first round.
+        buffers: Names of the model's buffers, which a server-side optimizer leaves as averaged.
+        held_bytes: Memory for the updates of a round. It does not change the results.
+        folder: Folder for temporary files; by default that of the system.
+        limits: How long to wait for the silos.
+        codec: How silos compress their parameters; None if they do not.
+        budget: Counts epsilon; None without differential privacy.
+        keep: Keeps the updates of the last round; None to keep none.
     """
 
     rounds: int
@@ -90,20 +90,20 @@ def run_rounds(
     """Run the remaining rounds.
 
     Args:
-        state: the state to continue from.
-        federated: the federated method.
-        engine: trains the silos. It has been started.
-        settings: the number of rounds and the participating silos.
-        observers: receive the record of each round.
-        progress: reports the silos that have finished within a round; by default to no one.
-        save: called with the state after each round, after the observers, so that every saved round has been recorded.
+        state: The state to continue from.
+        federated: The federated method.
+        engine: Trains the silos. It has been started.
+        settings: The number of rounds and the participating silos.
+        observers: Receive the record of each round.
+        progress: Reports the silos that have finished within a round; by default to no one.
+        save: Called with the state after each round, after the observers, so that every saved round has been recorded.
             An interruption loses at most one round.
 
     Returns:
         The state after the last round.
 
     Raises:
-        UserError: if all updates of a round were rejected, or too few silos took part.
+        UserError: If all updates of a round were rejected, or too few silos took part.
     """
     progress = progress or ProgressReporter()
     with Spool(settings.held_bytes, settings.folder) as spool:
@@ -171,11 +171,11 @@ class Outcome:
     """The outcome of a round before its validation.
 
     Attributes:
-        state: the state after the round.
-        receipts: one receipt per silo, in silo order. Silos that did not take part are rejected.
-        remarks: a remark on each silo whose update looks faulty, and those of the robust rule.
-        uplink_bytes: number of bytes that silos sent beside their updates.
-        downlink_bytes: number of bytes that silos received.
+        state: The state after the round.
+        receipts: One receipt per silo, in silo order. Silos that did not take part are rejected.
+        remarks: A remark on each silo whose update looks faulty, and those of the robust rule.
+        uplink_bytes: Number of bytes that silos sent beside their updates.
+        downlink_bytes: Number of bytes that silos received.
     """
 
     state: RunState
@@ -210,16 +210,16 @@ def trained(
     """Train the silos of a round, and aggregate their updates.
 
     Args:
-        state: the state before the round.
-        silos: numbers of the participating silos, which are live.
-        spool: stores updates, and what silos keep until their statistics are merged.
-        federated: the federated method.
-        attendance: sends tasks to the silos.
-        settings: as for `run_rounds`.
-        progressed: yields the results of the training, and reports each of them.
+        state: The state before the round.
+        silos: Numbers of the participating silos, which are live.
+        spool: Stores updates, and what silos keep until their statistics are merged.
+        federated: The federated method.
+        attendance: Sends tasks to the silos.
+        settings: As for `run_rounds`.
+        progressed: Yields the results of the training, and reports each of them.
 
     Raises:
-        UserError: if all updates were rejected.
+        UserError: If all updates were rejected.
     """
     tasks = Tasks("train", silos, state, federated)
     updates = collection_of(tasks, spool, settings.held_bytes)
@@ -252,9 +252,9 @@ def collection_of(tasks: Tasks, spool: Spool, held_bytes: int) -> Collection:
     fit are written to disk.
 
     Args:
-        tasks: the tasks of the round.
-        spool: stores updates.
-        held_bytes: memory for the updates.
+        tasks: The tasks of the round.
+        spool: Stores updates.
+        held_bytes: Memory for the updates.
     """
     if isinstance(tasks.federated, SealedMethod):
         return EncryptedTotals()
@@ -272,11 +272,11 @@ def received(
     """Inspect and collect the updates of a round as they arrive.
 
     Args:
-        results: one result per silo, in silo order.
-        tasks: the tasks of the round.
-        audit: receives the updates that are not rejected.
-        updates: receives the updates that are not rejected.
-        settings: how silos compress their parameters, and whether their updates are kept.
+        results: One result per silo, in silo order.
+        tasks: The tasks of the round.
+        audit: Receives the updates that are not rejected.
+        updates: Receives the updates that are not rejected.
+        settings: How silos compress their parameters, and whether their updates are kept.
 
     Returns:
         One receipt per silo, with the size of the update as it was sent, and what the silos keep whose updates are not
@@ -328,7 +328,7 @@ def _rejections(receipts: Sequence[Receipt], number: int) -> int:
     """Return the number of rejected updates.
 
     Raises:
-        UserError: if all updates were rejected, or there are none.
+        UserError: If all updates were rejected, or there are none.
     """
     if not receipts:
         raise UserError(f"Round {number + 1}: no silo answered. Start the silos, then resume the run.")
@@ -345,9 +345,9 @@ def participants(settings: RoundSettings, round: int, key: np.ndarray | None = N
     """Return the numbers of the silos that take part in a round, at least one, in ascending order.
 
     Args:
-        settings: the settings of the rounds.
-        round: number of the round, from 0.
-        key: the server's secret, if nobody else may predict who takes part; None to draw from the seed.
+        settings: The settings of the rounds.
+        round: Number of the round, from 0.
+        key: The server's secret, if nobody else may predict who takes part; None to draw from the seed.
     """
     count = max(1, round_half_up(settings.fraction * len(settings.silos)))
     if count >= len(settings.silos):

@@ -72,12 +72,12 @@ def train_silo(
     """Train one silo for one round.
 
     Args:
-        context: the silo's model, data, state and broadcast. The model and the state are changed in place.
-        federated: the federated method.
-        config: the config of the run.
-        epoch_done: called after each epoch with the number of finished epochs and that of all epochs of the silo's round.
-        optimizers: optimizers to use again. By default, new ones are made.
-        private: the noise of the round; None without differential privacy.
+        context: The silo's model, data, state and broadcast. The model and the state are changed in place.
+        federated: The federated method.
+        config: The config of the run.
+        epoch_done: Called after each epoch with the number of finished epochs and that of all epochs of the silo's round.
+        optimizers: Optimizers to use again. By default, new ones are made.
+        private: The noise of the round; None without differential privacy.
 
     Returns:
         The update for the server and the figures of the round.
@@ -117,10 +117,10 @@ def finish_silo(context: SiloContext, stored: ReadArrays, federated: FederatedMe
     """Finish a round after the silos' statistics were merged. The extras of the broadcast hold the merged statistics.
 
     Args:
-        context: as for `train_silo`.
-        stored: the arrays that the silo stored when it sent its statistics.
-        federated: the federated method.
-        config: as for `train_silo`.
+        context: As for `train_silo`.
+        stored: The arrays that the silo stored when it sent its statistics.
+        federated: The federated method.
+        config: As for `train_silo`.
 
     Returns:
         The update for the server and the arrays that the silo stores. Terms and warnings are those of the first result.
@@ -325,8 +325,8 @@ def local_view(phase: Phase, data: SiloData) -> tuple[SiloData, Callable[[PairBa
     """Return the pairs that the local method sees in a phase, and a function that renumbers the rows of a batch to match.
 
     Args:
-        phase: the phase. If it hides other rows, the local method sees only the phase's rows, in ascending order.
-        data: the silo's training pairs.
+        phase: The phase. If it hides other rows, the local method sees only the phase's rows, in ascending order.
+        data: The silo's training pairs.
     """
     if phase.rows is None or not phase.hides_other_rows:
         return data, lambda batch: batch
@@ -406,11 +406,11 @@ def step_norm(settings: TrainConfig, steps: int, pull: float = 0.0, restarts: in
     Each of its steps counts 1, as under a constant gradient.
 
     Args:
-        settings: the settings of the optimizer.
-        steps: number of steps.
-        pull: the learning rate times the weight of a proximal term, which is the share of the distance that each step
+        settings: The settings of the optimizer.
+        steps: Number of steps.
+        pull: The learning rate times the weight of a proximal term, which is the share of the distance that each step
             moves back.
-        restarts: number of times that the optimizer starts with a new state, evenly over the steps.
+        restarts: Number of times that the optimizer starts with a new state, evenly over the steps.
 
     Source: Wang et al., "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization", the norm
         of a_i.
@@ -466,13 +466,13 @@ def make_context(
     """Return the context that the method's hooks receive for one silo in one round.
 
     Args:
-        task: the silo, the server's message, and the arrays that the silo stored.
-        config: the config of the run.
-        model: the network, which is trained in place.
-        local: the local method.
-        data: the silo's training pairs.
-        initial: the initial parameters that all silos share. By default, those of the model.
-        validation_score: a function that returns the current validation score of the model.
+        task: The silo, the server's message, and the arrays that the silo stored.
+        config: The config of the run.
+        model: The network, which is trained in place.
+        local: The local method.
+        data: The silo's training pairs.
+        initial: The initial parameters that all silos share. By default, those of the model.
+        validation_score: A function that returns the current validation score of the model.
     """
     broadcast, total_rounds = task.broadcast, config.federated.rounds
     rate = learning_rate(config.train, broadcast.round, total_rounds)

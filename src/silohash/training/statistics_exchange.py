@@ -29,14 +29,14 @@ class StatisticsExchange:
     """The optional exchange of statistics: sum those of the silos, merge them, and let the silos finish their round.
 
     Attributes:
-        tasks: the training tasks of the round.
-        attendance: sends tasks to the silos.
-        spool: stores what the silos keep while they wait for the merged statistics.
-        updates: the collection for the final updates.
-        extras: the merged statistics; empty if there was no exchange.
-        uplink_bytes: number of bytes that the silos sent for the exchange.
-        downlink_bytes: number of bytes that the server sent for the exchange.
-        waiting: numbers of the silos that wait, because their statistics are not rejected.
+        tasks: The training tasks of the round.
+        attendance: Sends tasks to the silos.
+        spool: Stores what the silos keep while they wait for the merged statistics.
+        updates: The collection for the final updates.
+        extras: The merged statistics; empty if there was no exchange.
+        uplink_bytes: Number of bytes that the silos sent for the exchange.
+        downlink_bytes: Number of bytes that the server sent for the exchange.
+        waiting: Numbers of the silos that wait, because their statistics are not rejected.
     """
 
     tasks: Tasks
@@ -54,7 +54,7 @@ class StatisticsExchange:
         A silo that does not finish its round is left out.
 
         Args:
-            results: results of the training, in silo order. A silo whose update is of the kind ``statistics`` waits. The
+            results: Results of the training, in silo order. A silo whose update is of the kind ``statistics`` waits. The
                 other silos have finished. They are yielded as they arrive until a silo waits.
         """
         held: list[SiloResult] = []
@@ -101,8 +101,8 @@ class StatisticsExchange:
         """Sum the statistics, as the robust rule changes them, and merge them.
 
         Args:
-            messages: statistics that were not rejected.
-            given: number of silos that sent statistics.
+            messages: Statistics that were not rejected.
+            given: Number of silos that sent statistics.
         """
         federated = self.tasks.federated
         if federated.aggregation.protection is not unprotected:

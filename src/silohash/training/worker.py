@@ -54,11 +54,11 @@ class Worker:
     """Carry out silo tasks with one model, and keep the data of each silo in memory once it has been loaded.
 
     Args:
-        prepared: the inputs of the run.
-        device: the device to train on.
+        prepared: The inputs of the run.
+        device: The device to train on.
 
     Attributes:
-        epoch_done: called after each epoch of a silo's training. By default it does nothing.
+        epoch_done: Called after each epoch of a silo's training. By default it does nothing.
     """
 
     def __init__(self, prepared: Prepared, device: torch.device) -> None:
@@ -201,12 +201,12 @@ def validation_score(
     With only one modality, the task is i2i or t2t. Both values are NaN if there are no labels or no pairs to rank.
 
     Args:
-        model: encodes both the queries and the database.
-        database: the items that are searched.
-        queries: the items that serve as queries.
-        bits: code length.
-        with_labels: the sides whose items are encoded with their true labels.
-        ignore: columns of labels that do not count. Items without any other label are left out.
+        model: Encodes both the queries and the database.
+        database: The items that are searched.
+        queries: The items that serve as queries.
+        bits: Code length.
+        with_labels: The sides whose items are encoded with their true labels.
+        ignore: Columns of labels that do not count. Items without any other label are left out.
     """
     if not len(queries) or not len(database) or queries.labels is None or database.labels is None:
         return float("nan"), float("nan")
@@ -249,11 +249,11 @@ def pair_score(
     picture has one text. Both values are NaN if fewer than two pictures have a text.
 
     Args:
-        model: encodes the items.
-        items: items of a silo. Those without a picture or a text are left out.
+        model: Encodes the items.
+        items: Items of a silo. Those without a picture or a text are left out.
         pictures: ``(n,)`` numbers of the items' pictures. Items with the same number have the same picture.
-        bits: code length.
-        with_labels: the sides whose items are encoded with their true labels.
+        bits: Code length.
+        with_labels: The sides whose items are encoded with their true labels.
     """
     texts = np.flatnonzero((items.has_image & items.has_text).cpu().numpy())
     numbers, first = np.unique(pictures[texts], return_index=True)

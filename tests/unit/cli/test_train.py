@@ -112,7 +112,7 @@ def test_the_next_step_is_a_search_that_the_model_takes(
 ) -> None:
     model = SimpleNamespace(
         modalities_of_queries=lambda *, vectors: numbers if vectors else given,
-        featurisers=dict.fromkeys((*given, *numbers)),
+        featurizers=dict.fromkeys((*given, *numbers)),
     )
     run: Any = SimpleNamespace(model=model)
     assert _example_query(run) == says

@@ -13,11 +13,11 @@ from silohash.base.types import UserError
 from silohash.data.archive import Archive, ArchiveCard, Pictures, as_texts, is_features, longest_text, multi_hot
 from silohash.data.catalogue import open_archive
 
-CARD = ArchiveCard(name="toy", source="this test", licence="CC0")
+CARD = ArchiveCard(name="toy", source="this test", license="CC0")
 
 
 class Squares:
-    """Four grey squares that are made when they are asked for."""
+    """Four gray squares that are made when they are asked for."""
 
     def __len__(self) -> int:
         return 4

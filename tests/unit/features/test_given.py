@@ -189,7 +189,7 @@ def test_constant_columns_stay_zero_under_whitening() -> None:
     ]  # fmt: skip
 
 
-def test_a_whitened_featuriser_comes_back_from_its_state() -> None:
+def test_a_whitened_featurizer_comes_back_from_its_state() -> None:
     column = correlated()
     features = whitened(column)
     restored = GivenFeatures.from_state(*features.state())

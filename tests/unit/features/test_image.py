@@ -16,10 +16,10 @@ from tests.archives import DrawnPictures, drawn_pictures
 ALL = np.arange(90)
 
 
-@pytest.mark.parametrize("colour", [True, False])
+@pytest.mark.parametrize("color", [True, False])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_shape_and_type(colour, channels):
-    pixels = PixelFeatures(16, channels, cache=None).transform(drawn_pictures(5, colour=colour), np.array([4, 0]))
+def test_shape_and_type(color, channels):
+    pixels = PixelFeatures(16, channels, cache=None).transform(drawn_pictures(5, color=color), np.array([4, 0]))
     assert pixels.shape == (2, channels, 16, 16)
     assert pixels.dtype == np.uint8
 
@@ -61,9 +61,9 @@ def test_silos_sums_are_those_of_pooled_pixels(tmp_path, cached):
 
 
 def test_a_channel_that_never_varies_divides_by_one():
-    grey = DrawnPictures([np.full((8, 8), 7, np.uint8)] * 3)
+    gray = DrawnPictures([np.full((8, 8), 7, np.uint8)] * 3)
     features = PixelFeatures(8, 1, cache=None)
-    assert features.fitted(features.statistics(grey, np.arange(3))).deviation == [1.0]
+    assert features.fitted(features.statistics(gray, np.arange(3))).deviation == [1.0]
 
 
 def test_a_query_is_encoded_as_the_archive_is(tmp_path):
@@ -148,11 +148,11 @@ def test_defaults_and_bounds():
 @pytest.mark.parametrize(
     ("drawn", "channels"),
     [
-        (drawn_pictures(1, colour=False).drawn, 1),
+        (drawn_pictures(1, color=False).drawn, 1),
         (drawn_pictures(1).drawn, 3),
-        ([None, *drawn_pictures(1, colour=False).drawn], 1),
-        ([None] * 64 + drawn_pictures(1, colour=False).drawn, 3),
-        ([None] * 63 + drawn_pictures(1, colour=False).drawn, 1),
+        ([None, *drawn_pictures(1, color=False).drawn], 1),
+        ([None] * 64 + drawn_pictures(1, color=False).drawn, 3),
+        ([None] * 63 + drawn_pictures(1, color=False).drawn, 1),
         ([], 3),
     ],
 )

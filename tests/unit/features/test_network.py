@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 from silohash.base.stamps import PICTURE_RULE
 from silohash.base.types import UserError
 from silohash.data.pictures.reading import PictureFiles
-from silohash.features import featuriser, load, save
+from silohash.features import featurizer, load, save
 from silohash.features.base import add_statistics
 from silohash.features.loading import loader_threads
 from silohash.features.network import NetworkFeatures, Source
@@ -45,7 +45,7 @@ def encoded(monkeypatch) -> list[int]:
 
 
 def made(folder, column, modality="image", **options):
-    return featuriser(modality, column, {"kind": "huggingface", "model": str(folder), **options})
+    return featurizer(modality, column, {"kind": "huggingface", "model": str(folder), **options})
 
 
 def fitted(features, column, rows=ROWS):
@@ -221,7 +221,7 @@ def test_damaged_pictures_are_named(tmp_path):
 def test_options_that_do_not_fit(options, message, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(UserError, match=message):
-        featuriser("image", drawn_pictures(2), {"kind": "huggingface", **options})
+        featurizer("image", drawn_pictures(2), {"kind": "huggingface", **options})
 
 
 def test_columns_that_do_not_fit(tmp_path):

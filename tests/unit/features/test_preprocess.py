@@ -67,7 +67,7 @@ def test_the_processor_within_a_file_for_both_modalities(tmp_path):
     assert read_preparation(tmp_path).shape == (8, 6)
 
 
-def test_grey_pictures_become_colour():
+def test_gray_pictures_become_color():
     preparation = preparation_of({"size": 8}, WHERE)
     pixels = preparation.draw(Image.new("L", (20, 10), 90))
     assert pixels.shape == (3, 8, 8)

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("transformers")
 
 from silohash.base.types import UserError
-from silohash.features import featuriser, load, save
+from silohash.features import featurizer, load, save
 from silohash.features.tokens import TokenFeatures
 from silohash.features.word_pieces import PADDING, read_word_pieces
 from tests import backbones
@@ -19,7 +19,7 @@ TEXTS = backbones.sentences(COUNT)
 
 
 def made(folder, **options):
-    return featuriser("text", TEXTS, {"kind": "tokens", "model": str(folder), **options})
+    return featurizer("text", TEXTS, {"kind": "tokens", "model": str(folder), **options})
 
 
 @pytest.mark.parametrize("name", list(backbones.TEXT_MODELS))
@@ -61,12 +61,12 @@ def test_the_state_needs_no_folder(tmp_path):
 )
 def test_options_that_do_not_fit(options, message):
     with pytest.raises(UserError, match=message):
-        featuriser("text", TEXTS, {"kind": "tokens", **options})
+        featurizer("text", TEXTS, {"kind": "tokens", **options})
 
 
 def test_columns_that_do_not_fit(tmp_path):
     with pytest.raises(UserError, match="needs texts"):
-        featuriser("text", np.zeros((3, 4), np.float32), {"kind": "tokens"})
+        featurizer("text", np.zeros((3, 4), np.float32), {"kind": "tokens"})
     features = made(backbones.bert(tmp_path / "bert"))
     with pytest.raises(UserError, match=r"does not (have|hold) any"):
         features.transform(np.zeros((3, 4), np.float32), np.arange(2))

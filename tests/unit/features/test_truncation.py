@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("transformers")
 
 from silohash.data.archive import Archive
-from silohash.features import featuriser, truncation
+from silohash.features import featurizer, truncation
 from silohash.features.network import NetworkFeatures
 from silohash.features.truncation import Unread, truncation_remark, unread_end
 from silohash.run.model.network_saving import save_networks
@@ -37,7 +37,7 @@ def test_texts_as_tokens(folder: Path, archive: Archive, monkeypatch: pytest.Mon
 
     def remark(length: int, of: Archive = archive) -> str:
         options = {"kind": "tokens", "model": str(folder), "length": length}
-        return truncation_remark(of, {"text": featuriser("text", of.text, options)})
+        return truncation_remark(of, {"text": featurizer("text", of.text, options)})
 
     assert remark(12) == ""
     assert remark(5) == (
@@ -50,14 +50,14 @@ def test_texts_as_tokens(folder: Path, archive: Archive, monkeypatch: pytest.Mon
 
 def test_texts_of_a_frozen_network(folder: Path, archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SILOHASH_CACHE", str(folder.parent / "cache"))
-    found = featuriser("text", archive.text, {"kind": "huggingface", "model": str(folder)})
+    found = featurizer("text", archive.text, {"kind": "huggingface", "model": str(folder)})
     assert truncation_remark(archive, {"text": found}) == ""
     long = replace(archive, text=np.array(["a " * 20, *TEXTS[1:]]))
     assert truncation_remark(long, {"text": found}).startswith("1 text is longer than the 12 word pieces")
 
 
 def test_the_end_of_a_query_is_named(folder: Path, archive: Archive) -> None:
-    found = featuriser("text", archive.text, {"kind": "tokens", "model": str(folder), "length": 5})
+    found = featurizer("text", archive.text, {"kind": "tokens", "model": str(folder), "length": 5})
     end = unread_end(found, "a red tree on the Blue tree")
     assert end == Unread("on the Blue tree", 5, "word pieces")
     assert str(end) == (
@@ -71,7 +71,7 @@ def test_the_end_of_a_query_is_known_without_the_models_folder(
     folder: Path, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SILOHASH_CACHE", str(folder.parent / "cache"))
-    made = featuriser("text", archive.text, {"kind": "huggingface", "model": str(folder)})
+    made = featurizer("text", archive.text, {"kind": "huggingface", "model": str(folder)})
     assert isinstance(made, NetworkFeatures)
     save_networks({"text": made}, print)
     again = NetworkFeatures.from_state(*made.state())
@@ -80,7 +80,7 @@ def test_the_end_of_a_query_is_known_without_the_models_folder(
 
 
 def test_words_of_a_fixed_number(archive: Archive) -> None:
-    words = featuriser("text", archive.text, {"kind": "words", "length": 6})
+    words = featurizer("text", archive.text, {"kind": "words", "length": 6})
     assert unread_end(words, "a red tree on the Blue tree") == Unread("the blue tree", 4, "words")
     assert truncation_remark(archive, {"text": words}).startswith(
         "2 texts are longer than the 4 words that the text model"
@@ -88,15 +88,15 @@ def test_words_of_a_fixed_number(archive: Archive) -> None:
 
 
 def test_pictures_and_vectors_have_no_end(archive: Archive) -> None:
-    words = featuriser("text", archive.text, {"kind": "words", "length": 6})
+    words = featurizer("text", archive.text, {"kind": "words", "length": 6})
     assert unread_end(words, np.zeros(900)) is None
     assert unread_end(None, "a red tree") is None
-    assert unread_end(featuriser("text", archive.text, {}), "a " * 5000) is None
+    assert unread_end(featurizer("text", archive.text, {}), "a " * 5000) is None
 
 
 def test_models_without_word_pieces_read_everything(archive: Archive) -> None:
-    words = featuriser("text", np.array(["a " * 5000]), {})
+    words = featurizer("text", np.array(["a " * 5000]), {})
     assert truncation_remark(archive, {"text": words}) == ""
     assert truncation_remark(archive, {}) == ""
     given = replace(archive, text=np.ones((4, 3), np.float32))
-    assert truncation_remark(given, {"text": featuriser("text", given.text, {})}) == ""
+    assert truncation_remark(given, {"text": featurizer("text", given.text, {})}) == ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from silohash.features import featuriser
+from silohash.features import featurizer
 from silohash.features.base import add_statistics
 from silohash.features.image import PixelFeatures
 from silohash.features.vectors import pixel_statistics, vectors
@@ -13,7 +13,7 @@ from tests.archives import DrawnPictures, made_up_archive
 
 def test_rows_without_the_modality_are_zero_and_none_means_all_have_it() -> None:
     archive = made_up_archive(20)
-    unfitted = featuriser("image", archive.image, {})
+    unfitted = featurizer("image", archive.image, {})
     fitted = unfitted.fitted(add_statistics([unfitted.statistics(archive.image, np.arange(20))]))
     rows = np.array([7, 2, 11])
     whole = vectors(archive, fitted, rows)

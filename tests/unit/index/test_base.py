@@ -34,7 +34,7 @@ def test_a_manifest_survives_json():
     ("value", "message"),
     [
         ({"bits": 3}, "is damaged"),
-        ({**MANIFEST.to_json(), "colour": 1}, "is damaged"),
+        ({**MANIFEST.to_json(), "color": 1}, "is damaged"),
         ({**MANIFEST.to_json(), "modality": "sound"}, 'unknown modality "sound"'),
         ({**MANIFEST.to_json(), "bits": 7}, "code length 7"),
         ({**MANIFEST.to_json(), "format_version": FORMAT_VERSION + 1}, "format version 3"),

@@ -145,7 +145,7 @@ def test_an_item_of_one_modality_is_ranked_by_its_code(shared: Run) -> None:
 def summed(run: Run, name: str, rows) -> np.ndarray:
     """The signs of the sum of both towers' outputs."""
     encoder = run.model.encoder(name)
-    outputs = [encoder.outputs(vectors(run.archive, encoder.featurisers[m], rows), m) for m in ("image", "text")]
+    outputs = [encoder.outputs(vectors(run.archive, encoder.featurizers[m], rows), m) for m in ("image", "text")]
     return np.where(outputs[0] + outputs[1] >= 0, 1, -1)
 
 

@@ -11,7 +11,7 @@ pytest.importorskip("transformers")
 
 from silohash.base.forms import of_json
 from silohash.base.types import UserError
-from silohash.features import featuriser
+from silohash.features import featurizer
 from silohash.models.backbones import install_published, network_settings, published_weights
 from silohash.models.huggingface import read_backbone
 from silohash.models.parameters import fixed_buffers
@@ -26,13 +26,13 @@ HIDDEN = 12
 
 def pixels(tmp_path, *, size: int = backbones.SIDE, channels: int = 3):
     column = backbones.jpegs(tmp_path / "pictures", COUNT)
-    features = featuriser("image", column, {"kind": "pixels", "size": size, "channels": channels})
+    features = featurizer("image", column, {"kind": "pixels", "size": size, "channels": channels})
     return features.fitted(features.statistics(column, ROWS)), column
 
 
-def spec_of(modality, featuriser, folder, **options) -> TowerSpec:
-    settings = network_settings(modality, featuriser, {"backbone": "huggingface", "model": str(folder), **options})
-    return TowerSpec("network", tuple(featuriser.shape), HIDDEN, 0.5, settings=settings)
+def spec_of(modality, featurizer, folder, **options) -> TowerSpec:
+    settings = network_settings(modality, featurizer, {"backbone": "huggingface", "model": str(folder), **options})
+    return TowerSpec("network", tuple(featurizer.shape), HIDDEN, 0.5, settings=settings)
 
 
 def standardised(features, column) -> torch.Tensor:
@@ -69,11 +69,11 @@ def test_a_tower_starts_as_the_published_network(tmp_path, name):
 def test_a_tower_of_texts(tmp_path, name):
     length = 6 if name == "sentence_encoder" else 12
     folder, column = backbones.TEXT_MODELS[name](tmp_path / name), backbones.sentences(COUNT)
-    features = featuriser("text", column, {"kind": "tokens", "model": str(folder), "length": length})
+    features = featurizer("text", column, {"kind": "tokens", "model": str(folder), "length": length})
     spec = spec_of("text", features, folder)
     model = HashNet(ModelSpec({"text": spec}, classes=3), 8).eval()
     install_published(model, published_weights({"text": spec}))
-    frozen = featuriser("text", column, {"kind": "huggingface", "model": str(folder)})
+    frozen = featurizer("text", column, {"kind": "huggingface", "model": str(folder)})
     with torch.no_grad():
         found = model.text.backbone.network(torch.from_numpy(features.transform(column, ROWS)))
     np.testing.assert_allclose(found, frozen.network_vectors(column, ROWS), atol=2e-3)
@@ -148,7 +148,7 @@ def test_inputs_that_do_not_fit(tmp_path):
         spec_of("image", pixels(tmp_path, channels=1)[0], folder)
     bert, texts = backbones.bert(tmp_path / "bert"), backbones.sentences(COUNT)
     with pytest.raises(UserError, match="word pieces of its tokenizer"):
-        spec_of("text", featuriser("text", texts, {}), bert)
-    other = featuriser("text", texts, {"kind": "tokens", "model": str(backbones.clip(tmp_path / "clip"))})
+        spec_of("text", featurizer("text", texts, {}), bert)
+    other = featurizer("text", texts, {"kind": "tokens", "model": str(backbones.clip(tmp_path / "clip"))})
     with pytest.raises(UserError, match="word pieces of its tokenizer"):
         spec_of("text", other, bert)

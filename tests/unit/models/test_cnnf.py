@@ -64,16 +64,16 @@ def test_the_maps_have_the_published_sizes() -> None:
 
 
 def by_loops(maps: np.ndarray) -> np.ndarray:
-    """Returns the normalisation of MatConvNet: the sum of squares over up to two maps on either side, not their mean."""
-    normalised = np.zeros_like(maps)
+    """Returns the normalization of MatConvNet: the sum of squares over up to two maps on either side, not their mean."""
+    normalized = np.zeros_like(maps)
     for item in range(maps.shape[0]):
         for number in range(maps.shape[1]):
             neighbors = maps[item, max(0, number - 2) : number + 3]
-            normalised[item, number] = maps[item, number] / (2 + 1e-4 * np.square(neighbors).sum(0)) ** 0.75
-    return normalised
+            normalized[item, number] = maps[item, number] / (2 + 1e-4 * np.square(neighbors).sum(0)) ** 0.75
+    return normalized
 
 
-def test_the_normalisation_is_that_of_matconvnet() -> None:
+def test_the_normalization_is_that_of_matconvnet() -> None:
     maps = np.random.default_rng(0).uniform(0, 30, (2, 9, 3, 3))
     ours = local_response("matconvnet")(torch.from_numpy(maps.astype(np.float32))).numpy()
     assert np.abs(ours - by_loops(maps)).max() < 2e-6
@@ -134,7 +134,7 @@ def test_one_number_is_followed_by_hand() -> None:
         assert net(pixels).item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_legacy_normalisation_gives_other_features() -> None:
+def test_legacy_normalization_gives_other_features() -> None:
     ours, legacy = small(), small(lrn="legacy-port")
     with torch.no_grad():
         assert not torch.allclose(ours(pictures()), legacy(pictures()), rtol=1e-2)

@@ -84,7 +84,7 @@ def test_the_network_sees_pixels_as_they_are(tmp_path: Path, weights: Path) -> N
     network.register_forward_pre_hook(lambda layer, given: seen.append(given[0]))
     archive = read_folder(tmp_path / "archive")
     encoder.codes(archive, np.arange(2), "image")
-    pixels = run.model.featurisers["image"].transform(archive.image, np.arange(2))  # type: ignore[arg-type]
+    pixels = run.model.featurizers["image"].transform(archive.image, np.arange(2))  # type: ignore[arg-type]
     np.testing.assert_allclose(seen[0].numpy(), pixels, atol=1e-2)
     assert seen[0].max() > 60
 

@@ -12,18 +12,18 @@ import torch
 pytest.importorskip("transformers")
 
 from silohash.base.types import UserError
-from silohash.features import featuriser
+from silohash.features import featurizer
 from silohash.models import huggingface_tower
 from tests import backbones
 
 
 def pixels(folder: Path, **options: object):
     column = backbones.jpegs(folder / "pictures", 2)
-    return featuriser("image", column, {"kind": "pixels", "size": backbones.SIDE, "channels": 3, **options})
+    return featurizer("image", column, {"kind": "pixels", "size": backbones.SIDE, "channels": 3, **options})
 
 
 def tokens(model: Path, length: int = 8):
-    return featuriser("text", backbones.sentences(4), {"kind": "tokens", "model": str(model), "length": length})
+    return featurizer("text", backbones.sentences(4), {"kind": "tokens", "model": str(model), "length": length})
 
 
 def test_settings_of_pictures(tmp_path: Path) -> None:

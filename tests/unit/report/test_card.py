@@ -53,7 +53,7 @@ def test_the_card_has_the_runs_own_figures(run: Run, text: str) -> None:
 
 def test_the_card_tells_data_methods_and_origin(run: Run, text: str) -> None:
     trained_on = section(text, "Trained on")
-    assert run.archive.card.licence in trained_on
+    assert run.archive.card.license in trained_on
     assert run.archive.card.protocol in trained_on
     assert "query 20, database 100, train 100" in trained_on
     assert "iid over 3 silos (missing_text 0.4, unpaired 0.3)" in trained_on

@@ -49,7 +49,7 @@ def test_each_model_and_modality_is_encoded_once(run: Run) -> None:
 def test_unified_codes_are_the_signs_of_the_sum_of_the_outputs(run: Run) -> None:
     rows = np.array([5, 2, 9, 7])
     codes, encoder = RunCodes(run, np.arange(12)), run.model.encoder("silo-1")
-    outputs = {m: encoder.outputs(vectors(run.archive, encoder.featurisers[m], rows), m) for m in MODALITIES}
+    outputs = {m: encoder.outputs(vectors(run.archive, encoder.featurizers[m], rows), m) for m in MODALITIES}
     only = {modality: codes.words("silo-1", modality, rows) for modality in MODALITIES}
     image, text = np.array([True, True, False, True]), np.array([True, False, True, True])
     found = codes.unified("silo-1", rows, [image, text])

@@ -9,7 +9,7 @@ import pytest
 
 from silohash.base.types import Modality
 from silohash.data.archive import Archive, ArchiveCard
-from silohash.features.base import Featuriser
+from silohash.features.base import Featurizer
 from silohash.features.given import GivenFeatures
 from silohash.features.text import BagOfWords
 from silohash.run.encodable import cannot_encode, encodable_rows, indexed_rows, left_out
@@ -26,13 +26,13 @@ def archive() -> Archive:
         labels=None,
         label_names=(),
         splits={"query": ALL[:0], "database": ALL, "train": ALL[:1]},
-        card=ArchiveCard(name="toy", source="this test", licence="CC0"),
+        card=ArchiveCard(name="toy", source="this test", license="CC0"),
         has_image=np.array([True, True, False, False, False, False]),
         has_text=TEXTS != "",
     )
 
 
-def featurisers() -> dict[Modality, Featuriser]:
+def featurizers() -> dict[Modality, Featurizer]:
     bag = BagOfWords(buckets=16)
     return {"image": GivenFeatures("image", 2), "text": bag.fitted(bag.statistics(TEXTS, ALL[:1]))}
 
@@ -42,15 +42,15 @@ def lists(encodable: dict[Modality, np.ndarray]) -> dict[str, list[int]]:
 
 
 def test_texts_need_a_known_word() -> None:
-    found = encodable_rows(archive(), featurisers(), ALL)
+    found = encodable_rows(archive(), featurizers(), ALL)
     assert lists(found) == {"image": [0, 1], "text": [0, 4]}
     assert indexed_rows(found).tolist() == [0, 1, 4]
-    some = encodable_rows(archive(), featurisers(), np.array([4, 1, 2]))
+    some = encodable_rows(archive(), featurizers(), np.array([4, 1, 2]))
     assert lists(some) == {"image": [1], "text": [4]}
 
 
 def test_the_words_of_earlier_versions_are_all_taken_for_known() -> None:
-    known = featurisers()
+    known = featurizers()
     sums = known["text"].state()[0]
     known["text"] = replace(known["text"], summed={name: sums[name] for name in ("texts", "document_frequency")})
     assert lists(encodable_rows(archive(), known, ALL))["text"] == [0, 1, 4, 5], (
@@ -59,7 +59,7 @@ def test_the_words_of_earlier_versions_are_all_taken_for_known() -> None:
 
 
 def test_models_of_one_modality() -> None:
-    only = {"image": featurisers()["image"]}
+    only = {"image": featurizers()["image"]}
     assert lists(encodable_rows(archive(), only, ALL)) == {"image": [0, 1]}
 
 
@@ -87,11 +87,11 @@ def test_models_of_one_modality() -> None:
 )
 def test_what_is_left_out_is_counted(rows: list[int], sentences: list[str]) -> None:
     chosen = np.array(rows, np.int64)
-    assert list(left_out(archive(), chosen, encodable_rows(archive(), featurisers(), chosen))) == sentences
+    assert list(left_out(archive(), chosen, encodable_rows(archive(), featurizers(), chosen))) == sentences
 
 
 def test_texts_do_not_matter_to_a_model_of_pictures() -> None:
-    encodable = encodable_rows(archive(), {"image": featurisers()["image"]}, ALL)
+    encodable = encodable_rows(archive(), {"image": featurizers()["image"]}, ALL)
     assert list(left_out(archive(), ALL, encodable)) == [
         f"4 items are not indexed, because {cannot_encode(('image',))}"
     ]

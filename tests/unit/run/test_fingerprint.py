@@ -16,7 +16,7 @@ from silohash.base.types import UserError
 from silohash.data.archive import Archive
 from silohash.data.formats.folder import read_folder
 from silohash.data.formats.native import read_native, write_native
-from silohash.data.pictures.reading import GreyPictures, PictureFiles
+from silohash.data.pictures.reading import GrayPictures, PictureFiles
 from silohash.features import image as pixel_features
 from silohash.features import network
 from silohash.run.fingerprint import changes, digests_of, read_fingerprint, write_fingerprint
@@ -143,12 +143,12 @@ def test_another_pillow_does_not_change_an_archive(
 
 def test_pictures_in_memory_and_in_packed_files(tmp_path: Path) -> None:
     pixels = np.arange(6 * 16, dtype=np.uint8).reshape(6, 4, 4)
-    archive = replace(read_folder(photographs(tmp_path / "birds")), image=GreyPictures(pixels))
-    write_fingerprint(tmp_path / "grey", archive)
+    archive = replace(read_folder(photographs(tmp_path / "birds")), image=GrayPictures(pixels))
+    write_fingerprint(tmp_path / "gray", archive)
     other = pixels.copy()
     other[3, 3, 3] = 0
-    assert changed(tmp_path / "grey", archive) == []
-    assert changed(tmp_path / "grey", replace(archive, image=GreyPictures(other))) == [
+    assert changed(tmp_path / "gray", archive) == []
+    assert changed(tmp_path / "gray", replace(archive, image=GrayPictures(other))) == [
         "1 item with another picture (p3)"
     ]
     write_native(tmp_path / "native", read_folder(tmp_path / "birds"))

@@ -355,7 +355,7 @@ def toy(**columns: np.ndarray) -> Archive:
         ids=np.array(["a", "b", "c"]), image=None, text=np.array(["LATIN A", "Über", ""]),
         labels=np.array([[1, 1], [0, 1], [0, 0]], np.uint8), label_names=("cat", "dög"), columns=columns,
         splits={"query": base[:0], "database": base, "train": base},
-        card=ArchiveCard(name="toy", source="this test", licence="CC0"),
+        card=ArchiveCard(name="toy", source="this test", license="CC0"),
     )  # fmt: skip
 
 

@@ -250,7 +250,7 @@ class Models:
     """Stand in for a trained model: one model for all silos, or one per silo, each with codes of ones."""
 
     def __init__(self, digests: dict[str, str]) -> None:
-        self.featurisers: dict[str, object] = {}
+        self.featurizers: dict[str, object] = {}
         self.digests = digests
         self.names = tuple(digests)
         self.personalized = len(digests) > 1

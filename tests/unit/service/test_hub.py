@@ -411,7 +411,7 @@ def test_the_end_of_a_long_query_is_named(matching: Run, asked: Callable[..., As
 
 def test_regions_of_a_picture_find_texts_that_silos_score(matching: Run, asked: Callable[..., Asked]) -> None:
     silos, local = asked(True, True, True), LocalBackend.open(matching.folder)
-    shape = matching.model.featurisers["image"].shape
+    shape = matching.model.featurizers["image"].shape
     regions = Vector(values=np.random.default_rng(0).random(shape, np.float32), modality="image")
     expected, found = (search(backend, vector=regions, target="text", k=7) for backend in (local, silos.hub))
     for backend in (local, silos.hub):
@@ -446,7 +446,7 @@ def test_the_words_of_a_query_are_encoded_beside_the_event_loop(
     asked: Callable[..., Asked], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silos = asked(True, True, True)
-    kind, threads = type(silos.hub._run.model.featurisers["text"]), []
+    kind, threads = type(silos.hub._run.model.featurizers["text"]), []
     encode = kind.encode_one
 
     def noted(self: Any, value: Any) -> Any:

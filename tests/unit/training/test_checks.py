@@ -43,7 +43,7 @@ def remarks(
 def test_decay_of_absent_words_names_the_values_and_the_remedy() -> None:
     (remark,) = decay_of_absent_words("adam", 5e-4)
     assert remark == (
-        'train.weight_decay = 0.0005 with train.optimizer = "adam" moves the weights of words that a batch lacks towards '
+        'train.weight_decay = 0.0005 with train.optimizer = "adam" moves the weights of words that a batch lacks toward '
         'zero at the full learning rate. Set train.optimizer = "adamw", or train.weight_decay = 0.'
     )
 
@@ -159,7 +159,7 @@ def test_bits_of_items_need_bits_of_classes_pairs_and_a_method_that_keeps_them(
     ],
 )
 def test_methods_that_learn_from_labels_name_those_that_do_not(tmp_path, local, federated, message) -> None:
-    archive = made_up_archive(60, labelled=False)
+    archive = made_up_archive(60, labeled=False)
     resolved = config(tmp_path, local={"name": "dcmh"}, federated={"name": federated})
     resolved = replace(resolved, config=resolved.config.model_copy(update={"local": LocalConfig(name=local)}))
     if local == "cmfh":
@@ -189,7 +189,7 @@ def test_names_of_methods_without_labels_are_those_of_the_cards() -> None:
     ],
 )
 def test_the_round_is_chosen_by_what_the_archive_has(tmp_path, settings, modalities, message) -> None:
-    archive = made_up_archive(60, labelled=False)
+    archive = made_up_archive(60, labeled=False)
     resolved = config(tmp_path, local={"name": "cmfh"}, evaluate=settings)
     if not message:
         check_methods(archive, modalities, 0, resolved)

@@ -12,7 +12,7 @@ import torch
 
 from silohash.base.types import UserError
 from silohash.data.partitions.base import SiloRows, partition
-from silohash.features import featuriser
+from silohash.features import featurizer
 from silohash.features.given import GivenFeatures
 from silohash.features.image import PixelFeatures
 from silohash.features.text import BagOfWords
@@ -23,7 +23,7 @@ from silohash.run.config.load import resolve
 from silohash.training.experiment import prepare_run
 from silohash.training.prepared import (
     Prepared,
-    fit_featurisers,
+    fit_featurizers,
     input_scale,
     prepare,
     remarks_on,
@@ -127,24 +127,24 @@ def test_nothing_to_train_on(tmp_path) -> None:
         training_silos(empty, parts, config(tmp_path))
 
 
-def test_featurisers_are_fitted_to_the_sums_of_what_silos_train_on(tmp_path) -> None:
+def test_featurizers_are_fitted_to_the_sums_of_what_silos_train_on(tmp_path) -> None:
     archive = made_up_archive(200, text="features")
     silos, _, _ = silos_of(archive, tmp_path)
-    unfitted = {m: featuriser(m, archive.values(m), {}) for m in ("image", "text")}
-    fitted = fit_featurisers(archive, silos, unfitted)
+    unfitted = {m: featurizer(m, archive.values(m), {}) for m in ("image", "text")}
+    fitted = fit_featurizers(archive, silos, unfitted)
     rows = np.concatenate([silo.train for silo in silos])
     values = archive.image[rows].astype(np.float64)
     expected = (archive.image - values.mean(0)) / values.std(0)
     assert np.allclose(fitted["image"].transform(archive.image, np.arange(200)), expected, atol=1e-4)
     without = [replace(silo, has_image=number > 0) for number, silo in enumerate(silos)]
     others = np.concatenate([silo.train for silo in silos[1:]])
-    fewer = fit_featurisers(archive, without, unfitted)["image"].transform(archive.image, np.arange(200))
+    fewer = fit_featurizers(archive, without, unfitted)["image"].transform(archive.image, np.arange(200))
     values = archive.image[others].astype(np.float64)
     assert np.allclose(fewer, (archive.image - values.mean(0)) / values.std(0), atol=1e-4)
     with pytest.raises(
         UserError, match="No silo has training items with image data, so the image tower cannot be trained"
     ):
-        fit_featurisers(archive, [replace(silo, has_image=False) for silo in silos], unfitted)
+        fit_featurizers(archive, [replace(silo, has_image=False) for silo in silos], unfitted)
 
 
 def inputs(archive, tmp_path, *, lacking: bool = False, unpaired: bool = False, **sections) -> tuple[Prepared, list]:
@@ -257,7 +257,7 @@ def test_towers_fit_the_vectors(tmp_path) -> None:
     given = made_up_archive(100, text=None)
     assert list(inputs(given, tmp_path)[0].spec.towers) == ["image"]
     assert pixel_statistics({}) == {}
-    assert input_scale(featuriser("image", given.image, {})) == 1.0
+    assert input_scale(featurizer("image", given.image, {})) == 1.0
 
 
 def test_vectors_of_tokens_have_a_tower_of_their_own(tmp_path) -> None:
@@ -269,7 +269,7 @@ def test_vectors_of_tokens_have_a_tower_of_their_own(tmp_path) -> None:
 def test_vectors_of_rows_that_lack_the_modality_are_zero(tmp_path) -> None:
     archive = made_up_archive(60)
     silos, _, _ = silos_of(archive, tmp_path)
-    fitted = fit_featurisers(archive, silos, {"image": featuriser("image", archive.image, {})})["image"]
+    fitted = fit_featurizers(archive, silos, {"image": featurizer("image", archive.image, {})})["image"]
     rows, has = np.array([5, 1, 9]), np.array([True, False, True])
     found = vectors(archive, fitted, rows, has)
     assert (found[1] == 0).all()
@@ -277,14 +277,14 @@ def test_vectors_of_rows_that_lack_the_modality_are_zero(tmp_path) -> None:
 
 
 def test_methods_that_need_what_is_not_there(tmp_path, monkeypatch) -> None:
-    archive = made_up_archive(60, labelled=False)
+    archive = made_up_archive(60, labeled=False)
     with pytest.raises(UserError, match='"dcmh" learns from labels, and archive "made-up" has none'):
         inputs(archive, tmp_path)
     one = made_up_archive(60, text=None)
     silos, _, given = silos_of(one, tmp_path)
     monkeypatch.setattr(type(given.federated), "min_modalities", 2)
     with pytest.raises(UserError, match='"fedavg" needs 2 modalities, and archive "made-up" has 1'):
-        prepare(one, silos, {"image": featuriser("image", one.image, {})}, given)
+        prepare(one, silos, {"image": featurizer("image", one.image, {})}, given)
 
 
 def test_few_color_pictures_for_a_tower_from_scratch_are_remarked() -> None:
@@ -356,7 +356,7 @@ def test_silos_without_training_items_may_stand_beside_others(tmp_path) -> None:
     parts = replace(partition(archive, "iid", 2, 0), silos=(SiloRows("none", train[:0]), SiloRows("all", train)))
     silos = training_silos(archive, parts, config(tmp_path))
     assert [len(silo.train) + len(silo.validation) for silo in silos] == [0, len(train)]
-    fitted = fit_featurisers(archive, silos, {"image": featuriser("image", archive.image, {})})
+    fitted = fit_featurizers(archive, silos, {"image": featurizer("image", archive.image, {})})
     assert fitted["image"].shape == (12,)
 
 

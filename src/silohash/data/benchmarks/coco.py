@@ -65,7 +65,7 @@ LAYOUTS = (
 )
 
 # fmt: off
-_protocol = partial(sources.protocol, dataset=KEY, items=122_218, classes=CLASSES, population="labelled",
+_protocol = partial(sources.protocol, dataset=KEY, items=122_218, classes=CLASSES, population="labeled",
     collected=123_287)
 _lists = partial(_protocol, query=5_000, train=10_000, draw="stated", measure=sources.MAP_AT_5000)
 _karpathy = partial(_protocol, source="FedBi-GNNs", query=5_000, train=113_287, database=5_000, items=123_287, classes=0,
@@ -107,7 +107,7 @@ COCO = Dataset(
     title="MS-COCO",
     summary="Open MS-COCO from files that the user provides: 123,287 photos with captions and 80 labels.",
     source="Lin et al., Microsoft COCO, ECCV 2014; Chen et al., arXiv 1504.00325",
-    licence="annotations CC BY 4.0; pictures under their Flickr licences",
+    license="annotations CC BY 4.0; pictures under their Flickr licenses",
     layouts=LAYOUTS,
     published=PROTOCOLS,
     default_protocol="feduch",

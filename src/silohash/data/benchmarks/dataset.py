@@ -36,21 +36,21 @@ class Dataset:
     """The facts about a published data set.
 
     Attributes:
-        key: the value of ``[data] name``.
-        title: its usual name.
-        summary: one sentence on its contents.
-        source: who collected it, and where it was published.
-        licence: as far as it is known.
-        layouts: the sets of files in which it is distributed; ``auto`` reads the first complete one.
-        published: its published protocols.
-        default_protocol: the protocol that is used if none is named.
+        key: The value of ``[data] name``.
+        title: Its usual name.
+        summary: One sentence on its contents.
+        source: Who collected it, and where it was published.
+        license: As far as it is known.
+        layouts: The sets of files in which it is distributed; ``auto`` reads the first complete one.
+        published: Its published protocols.
+        default_protocol: The protocol that is used if none is named.
     """
 
     key: str
     title: str
     summary: str
     source: str
-    licence: str
+    license: str
     layouts: tuple[Layout, ...]
     published: tuple[SplitProtocol, ...]
     default_protocol: str
@@ -68,7 +68,7 @@ class Dataset:
         """Return a layout whose files are present: by name, or the first complete one for ``auto``.
 
         Raises:
-            UserError: if there is no such layout, or its files are missing.
+            UserError: If there is no such layout, or its files are missing.
         """
         if name == AUTO:
             return files.complete_layout(self.key, folder, self.layouts)
@@ -86,7 +86,7 @@ class Dataset:
         The arguments are those of a call. The protocol ``choice`` has defaults for the options of the reader.
 
         Raises:
-            UserError: if there is no such layout or option, or the files are missing or damaged.
+            UserError: If there is no such layout or option, or the files are missing or damaged.
         """
         folder = files.folder_of(self.key, root)
         known = list(dict.fromkeys([*OPTIONS, *(option for one in self.layouts for option in one.options)]))
@@ -110,15 +110,15 @@ class Dataset:
         """Read the files and apply a protocol, which opens the data set as an archive.
 
         Args:
-            root: the folder of the files; by default ``$SILOHASH_DATA/<key>``, or else ``./data/<key>``.
-            layout: a layout's name, or ``auto`` for the first complete one.
-            protocol: its name, or empty for the data set's usual one.
-            seed: seed for rows that a protocol draws. It is separate from the run's seed, so that all runs have the
+            root: The folder of the files; by default ``$SILOHASH_DATA/<key>``, or else ``./data/<key>``.
+            layout: A layout's name, or ``auto`` for the first complete one.
+            protocol: Its name, or empty for the data set's usual one.
+            seed: Seed for rows that a protocol draws. It is separate from the run's seed, so that all runs have the
                 same queries.
-            reader: options of the layout's reader.
+            reader: Options of the layout's reader.
 
         Raises:
-            UserError: if files are missing or damaged, or do not match the protocol.
+            UserError: If files are missing or damaged, or do not match the protocol.
         """
         choice = self.protocol(protocol)
         return self.archive(self.read(root=root, layout=layout, choice=choice, **reader), choice, seed=seed)
@@ -139,7 +139,7 @@ class Dataset:
             card=ArchiveCard(
                 name=self.key,
                 source=f"{self.title}: {self.source}",
-                licence=self.licence,
+                license=self.license,
                 protocol=split.protocol + (f"/seed{seed}" if seed else ""),
                 notes={"about the protocol": choice.protocol.about, **rules, **contents.notes, **split.notes},
             ),
@@ -183,8 +183,8 @@ class Inspection:
     """The findings about the files of the layout that was read, and the archive under the protocol that was chosen.
 
     Attributes:
-        overlaps: number of items that two stated splits share, by their names, such as ``query and database``.
-        mismatches: protocol -> None if the files match it, else the reason why they do not.
+        overlaps: Number of items that two stated splits share, by their names, such as ``query and database``.
+        mismatches: Protocol -> None if the files match it, else the reason why they do not.
     """
 
     layout: str
@@ -220,7 +220,7 @@ def inspect(
     are those of a call of the data set.
 
     Raises:
-        UserError: if files are missing or damaged, do not belong together, or do not match the requested protocol.
+        UserError: If files are missing or damaged, do not belong together, or do not match the requested protocol.
     """
     choice = dataset.protocol(protocol)
     contents = dataset.read(root=root, layout=layout, choice=choice, **(reader or {}))

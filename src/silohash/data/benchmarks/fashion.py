@@ -139,7 +139,7 @@ FASHIONVC = Dataset(
     title="FashionVC",
     summary="Open FashionVC from files that the user provides: 19,862 products with 27 fine labels in 8 coarse ones.",
     source="Song et al., NeuroStylist, ACM Multimedia 2017, as distributed by SHDCH (github.com/SDU-MIMA/SHDCH)",
-    licence=sources.RESEARCH_ONLY,
+    license=sources.RESEARCH_ONLY,
     layouts=(_layout(19_862, Hierarchy(8, 27), 3_000),),
     published=(_fashionvc(sources.FEDCAFE, round_by="not stated"), _fashionvc(_SHDCH)),
     default_protocol="fedcafe",
@@ -151,7 +151,7 @@ SSENSE = Dataset(
     summary="Open Ssense from files that the user provides: 15,696 products with 28 fine labels in 4 coarse ones.",
     source="Sun et al., Supervised Hierarchical Cross-Modal Hashing, SIGIR 2019, as distributed by SHDCH "
     "(github.com/SDU-MIMA/SHDCH)",
-    licence=sources.RESEARCH_ONLY,
+    license=sources.RESEARCH_ONLY,
     layouts=(_layout(15_696, Hierarchy(4, 28), 2_000),),
     published=(
         _ssense(sources.FEDCAFE, round_by="not stated"),

@@ -66,7 +66,7 @@ def complete_layout(key: str, folder: Path, layouts: Sequence[Layout]) -> Layout
     """Return the first layout whose required files are all present.
 
     Raises:
-        UserError: if no layout is complete. The error lists what is missing.
+        UserError: If no layout is complete. The error lists what is missing.
     """
     for layout in layouts:
         if not layout.missing(folder):

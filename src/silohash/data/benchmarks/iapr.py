@@ -167,7 +167,7 @@ IAPR_TC12 = Dataset(
     summary="Open IAPR TC-12 from files that the user provides: 20,000 photos with descriptions and 255 labels.",
     source="Grubinger et al., The IAPR TC-12 Benchmark, 2006; Escalante et al., The Segmented and Annotated IAPR TC-12 "
     "Benchmark, CVIU 2010",
-    licence=sources.RESEARCH_ONLY,
+    license=sources.RESEARCH_ONLY,
     layouts=LAYOUTS,
     published=PROTOCOLS,
     default_protocol="dcmh",

@@ -171,7 +171,7 @@ PROTOCOLS = (
         about="The wording of DCMH, FedCAFE and DLFFH taken literally: items with fewer than 20 tags are removed. Far "
         "fewer than 20,015 items remain in the complete files, which shows that it cannot be meant."),
     _protocol(name="dcmh-24581", source="the population without the rule about tags", train=10_000, database=22_581,
-        items=24_581, population="labelled",
+        items=24_581, population="labeled",
         about="24,581 items have at least one of the 24 labels. Of these, 4,566 have none of the frequent tags, so their "
         "text queries are empty. Figures are not comparable with those on 20,015 items."),
     _protocol(sources.DEEPHASH, query=1_000, train=4_000, database=20_000, items=25_000, classes=38, population="all",
@@ -190,7 +190,7 @@ MIRFLICKR25K = Dataset(
     title="MIRFlickr-25K",
     summary="Open MIRFlickr-25K from files that the user provides: 25,000 photos with tags and 24 or 38 labels.",
     source="Huiskes and Lew, The MIR Flickr Retrieval Evaluation, MIR 2008",
-    licence="each picture under its own Creative Commons licence",
+    license="each picture under its own Creative Commons license",
     layouts=LAYOUTS,
     published=PROTOCOLS,
     default_protocol="dcmh",

@@ -163,7 +163,7 @@ LAYOUTS = (
 )
 
 # fmt: off
-_protocol = partial(sources.protocol, dataset=KEY, items=195_834, classes=21, population="labelled",
+_protocol = partial(sources.protocol, dataset=KEY, items=195_834, classes=21, population="labeled",
     labels="most frequent", collected=269_648, reader={"classes": 21})
 _dcmh = partial(_protocol, query=2_100, train=10_500, database=193_734)
 _all_labels = partial(_protocol, classes=81, labels="as they are", items=None, reader={"classes": 81})
@@ -207,7 +207,7 @@ NUS_WIDE = Dataset(
     title="NUS-WIDE",
     summary="Open NUS-WIDE from files that the user provides: 269,648 photos with tags and 10, 21 or 81 labels.",
     source="Chua et al., NUS-WIDE: A Real-World Web Image Database, CIVR 2009",
-    licence=sources.RESEARCH_ONLY,
+    license=sources.RESEARCH_ONLY,
     layouts=LAYOUTS,
     published=PROTOCOLS,
     default_protocol="dcmh",

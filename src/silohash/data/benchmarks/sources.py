@@ -9,7 +9,7 @@ from typing import Any
 from silohash.data.protocols.rule import SplitProtocol
 
 RESEARCH_ONLY = "not stated with the files; the pictures belong to their authors, for research only"
-"""The licence of data sets whose distributors state none."""
+"""The license of data sets whose distributors state none."""
 
 MAP_AT_50 = "mAP@50[denominator=retrieved]"
 MAP_AT_5000 = "mAP@5000[denominator=retrieved]"

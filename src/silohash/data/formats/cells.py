@@ -95,7 +95,7 @@ def labels_of(value: object) -> tuple[str, ...]:
     """Return the labels of a cell, each once.
 
     Raises:
-        CellError: if it holds an object, lists within a list, one number per label, or a list that cannot be read.
+        CellError: If it holds an object, lists within a list, one number per label, or a list that cannot be read.
     """
     if isinstance(value, str):
         return _labels_of_text(value)
@@ -138,7 +138,7 @@ def _tidied(labels: Iterable[str]) -> tuple[str, ...]:
     """Return labels without empty and repeated ones.
 
     Raises:
-        CellError: if a line break or a tab within one may separate several.
+        CellError: If a line break or a tab within one may separate several.
     """
     labels = [label.strip() for label in labels]
     if broken := next((label for label in labels if "\t" in label or len(label.splitlines()) > 1), ""):
@@ -150,7 +150,7 @@ def cell_of(name: str, value: object) -> str:
     """Return the text of a cell in a column other than ``labels``.
 
     Raises:
-        CellError: if a column with a meaning holds several values, an object or an embedded picture.
+        CellError: If a column with a meaning holds several values, an object or an embedded picture.
     """
     if name not in KNOWN:
         return text_of(value, known=False)
@@ -203,8 +203,8 @@ def text_of(value: object, *, known: bool = True) -> str:
     """Return a value as text. A whole number is written without decimals, whatever its type.
 
     Args:
-        value: the value.
-        known: whether the column has a meaning. Bytes in others, such as embedded pictures, become an empty string.
+        value: The value.
+        known: Whether the column has a meaning. Bytes in others, such as embedded pictures, become an empty string.
     """
     if isinstance(value, str):
         return value.strip()

@@ -85,8 +85,8 @@ def unused_columns(columns: Iterable[str], used: Collection[object] = ()) -> str
     """Return a sentence that names the columns of a table that are not used, or an empty string.
 
     Args:
-        columns: the names of the columns that have no meaning by themselves.
-        used: the names of those that the partition uses.
+        columns: The names of the columns that have no meaning by themselves.
+        used: The names of those that the partition uses.
     """
     names = [name for name in columns if name not in used]
     if not names:

@@ -17,9 +17,9 @@ class Record:
     """One record of the file.
 
     Attributes:
-        line: the line at which it begins, from 1.
-        cells: its cells; empty for an empty line.
-        problem: why it cannot be read, or an empty string.
+        line: The line at which it begins, from 1.
+        cells: Its cells; empty for an empty line.
+        problem: Why it cannot be read, or an empty string.
     """
 
     line: int
@@ -31,9 +31,9 @@ def read_records(lines: Sequence[str], delimiter: str, is_row: Callable[[Sequenc
     """Yield the records of a file.
 
     Args:
-        lines: the lines of the file, with their line breaks.
-        delimiter: the character between two cells.
-        is_row: whether cells are certainly a row of the table, and not a part of a text with several lines.
+        lines: The lines of the file, with their line breaks.
+        delimiter: The character between two cells.
+        is_row: Whether cells are certainly a row of the table, and not a part of a text with several lines.
     """
     place = 0
     while place < len(lines):
@@ -72,8 +72,8 @@ def _unclosed(first: int, last: int) -> str:
     """Return the problem of a line with an open quotation mark.
 
     Args:
-        first: the line after it.
-        last: the last line that the field would extend to.
+        first: The line after it.
+        last: The last line that the field would extend to.
     """
     if last < first:
         return "an opening quotation mark is not closed"

@@ -55,8 +55,8 @@ def doubts_about_labels(names: Collection[str], of_item: Iterable[Sequence[str]]
     """Yield a sentence per kind of labels that are probably not meant.
 
     Args:
-        names: the different labels.
-        of_item: the labels of each item.
+        names: The different labels.
+        of_item: The labels of each item.
     """
     if near := describe_near("labels", names):
         yield near
@@ -93,8 +93,8 @@ def doubts_about_values(column: str, values: Sequence[str]) -> Iterator[str]:
     """Yield a sentence if values that divide the items into groups look similar.
 
     Args:
-        column: name of the column.
-        values: its value for each item. If most are different, they are not groups.
+        column: Name of the column.
+        values: Its value for each item. If most are different, they are not groups.
     """
     different = set(values)
     if len(different) <= min(MOST_VALUES, LARGEST_SHARE * len(values)) and (
@@ -130,10 +130,10 @@ def _may_be_several(separator: str, parts: Sequence[str], whole: Mapping[str, in
     """Return whether the parts of a label may be labels.
 
     Args:
-        separator: the character between the parts.
-        parts: the parts.
-        whole: how many labels look like a part.
-        uses: the same, including the parts of labels.
+        separator: The character between the parts.
+        parts: The parts.
+        whole: How many labels look like a part.
+        uses: The same, including the parts of labels.
     """
     if separator == " ":
         known = all(part in whole for part in parts)

@@ -49,8 +49,8 @@ class FoundName(NamedTuple):
     """Outcome of looking for a file.
 
     Attributes:
-        name: its path relative to the folder, as the disk has it; the given name if there is no such file.
-        hint: names that may be meant, as the end of a sentence, or an empty string.
+        name: Its path relative to the folder, as the disk has it; the given name if there is no such file.
+        hint: Names that may be meant, as the end of a sentence, or an empty string.
     """
 
     name: str
@@ -61,8 +61,8 @@ def find_names(folder: Path, names: Iterable[str]) -> dict[str, FoundName]:
     """Return the file that each of some names means.
 
     Args:
-        folder: the folder that the names are relative to.
-        names: the names. An empty one means no file.
+        folder: The folder that the names are relative to.
+        names: The names. An empty one means no file.
     """
     files = _Files(folder)
     return {name: _found(files, name) if name else FoundName("") for name in dict.fromkeys(names)}

@@ -112,17 +112,17 @@ def read_folder(
     """Open a user's folder.
 
     Args:
-        path: the folder.
-        image: file of given picture features, relative to the folder; by default ``image.npy`` if it exists.
-        text: file of given text features; by default ``text.npy`` if it exists.
-        labels: the allowed labels, in the order of the columns; by default the lines of ``labels.txt`` if it exists,
+        path: The folder.
+        image: File of given picture features, relative to the folder; by default ``image.npy`` if it exists.
+        text: File of given text features; by default ``text.npy`` if it exists.
+        labels: The allowed labels, in the order of the columns; by default the lines of ``labels.txt`` if it exists,
             otherwise every label that occurs, in alphabetical order.
-        follow_links: whether symbolic links may lead out of the folder. Otherwise rows with such pictures are left out.
-        keep_shared_queries: whether the column ``split`` may make items of one picture queries and database. Otherwise
+        follow_links: Whether symbolic links may lead out of the folder. Otherwise rows with such pictures are left out.
+        keep_shared_queries: Whether the column ``split`` may make items of one picture queries and database. Otherwise
             such queries are left out of the queries.
 
     Raises:
-        UserError: if the metadata is missing or unreadable, given features do not fit it, a file other than a picture leads
+        UserError: If the metadata is missing or unreadable, given features do not fit it, a file other than a picture leads
             out of the folder, or no row can be used.
     """
     metadata, rows = read_metadata(path, follow_links=follow_links)
@@ -210,7 +210,7 @@ def allowed_labels(
     """Return the labels that rows may have: those that are given, or those of the file `LABELS`; None for any.
 
     Raises:
-        UserError: if the file cannot be read, or is a link that leads out of the folder and must not be followed.
+        UserError: If the file cannot be read, or is a link that leads out of the folder and must not be followed.
     """
     if labels is not None:
         return _in_one_spelling(labels.split("|") if isinstance(labels, str) else labels)
@@ -281,9 +281,9 @@ def problems_of_values(row: MetadataRow, allowed: tuple[str, ...] | None, *, nee
     """Yield what is wrong with the split and the labels of a row.
 
     Args:
-        row: the row.
-        allowed: the labels that rows may have; None for any.
-        needs_split: whether an empty cell in a column ``split`` is wrong, because training would not know what to do with
+        row: The row.
+        allowed: The labels that rows may have; None for any.
+        needs_split: Whether an empty cell in a column ``split`` is wrong, because training would not know what to do with
             the item. Where items are only searched, such an item is one of the database.
     """
     split = row.values.get("split")
@@ -354,7 +354,7 @@ def _card(folder: _Folder, counts: Sequence[int], warnings: Sequence[str], skipp
     return ArchiveCard(
         name=folder.path.resolve().name,
         source="the user's own folder",
-        licence="the user's own",
+        license="the user's own",
         protocol=f"folder/{'given' if _has_splits(folder) else 'default'}-splits",
         skipped=tuple(skipped),
         notes={what: f"{count:,}" for what, count in zip(COUNTED, counts, strict=True) if count},

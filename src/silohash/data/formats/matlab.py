@@ -48,7 +48,7 @@ def find_kind(path: Path) -> Kind:
     """Return the kind of a file, by its first bytes.
 
     Raises:
-        UserError: if the file is missing, cannot be read, or is neither a MATLAB nor an HDF5 file.
+        UserError: If the file is missing, cannot be read, or is neither a MATLAB nor an HDF5 file.
     """
     try:
         with path.open("rb") as stream:
@@ -104,7 +104,7 @@ class MatFile:
         """Return the first of several variables that the file has, at the top level or in a struct.
 
         Raises:
-            UserError: if the file does not have any of them, or has one several times.
+            UserError: If the file does not have any of them, or has one several times.
         """
         for want in wanted:
             matches = self._matches(want)
@@ -131,7 +131,7 @@ class MatFile:
         """Return the one axis of the items in the shape that MATLAB shows.
 
         Raises:
-            UserError: if no axis or more than one has the size ``rows``.
+            UserError: If no axis or more than one has the size ``rows``.
         """
         name = self.find(name)
         shape = self.shape(name)
@@ -186,7 +186,7 @@ class MatFile:
         natural order in others. A file that Python wrote with MATLAB's order of axes needs ``swap="yes"``.
 
         Raises:
-            UserError: if the variable does not hold pictures, its axes are ambiguous, or ``swap`` has another value.
+            UserError: If the variable does not hold pictures, its axes are ambiguous, or ``swap`` has another value.
         """
         name = self._find_of(name, "numbers")
         if swap not in ("auto", "yes", "no"):

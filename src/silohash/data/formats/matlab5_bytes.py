@@ -60,7 +60,7 @@ class InflatedSource:
         """Leave out bytes.
 
         Raises:
-            ValueError: if the data end before.
+            ValueError: If the data end before.
         """
         while count:
             part = self._next(min(count, BLOCK_BYTES))

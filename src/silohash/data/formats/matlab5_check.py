@@ -281,7 +281,7 @@ def check_variables(path: Path) -> None:
     """Check the header of every variable, which is what scipy reads to list them.
 
     Raises:
-        UserError: if the file is missing or damaged.
+        UserError: If the file is missing or damaged.
     """
     for _ in _variables(path):
         pass
@@ -291,7 +291,7 @@ def check_contents(path: Path, name: str | None = None) -> None:
     """Check the whole content of a variable, or of all, before scipy reads it.
 
     Raises:
-        UserError: if the file is missing or damaged.
+        UserError: If the file is missing or damaged.
     """
     for header, walk, inflated in _variables(path):
         if name in (None, header.name):

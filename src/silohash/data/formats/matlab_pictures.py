@@ -95,7 +95,7 @@ def find_picture_axes(shape: tuple[int, ...], rows: int | None, *, swapped: bool
     With ``swapped``, the first of the two remaining axes is the width.
 
     Raises:
-        UserError: if no order or more than one fits. The error names the array by ``where``.
+        UserError: If no order or more than one fits. The error names the array by ``where``.
 
     Example:
         >>> find_picture_axes((20015, 3, 224, 224), 20015, swapped=True, where="IAll")

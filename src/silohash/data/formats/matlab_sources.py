@@ -51,7 +51,7 @@ def explaining_damage(path: Path) -> Iterator[None]:
     """Replace the errors that the readers raise on damaged files by a `UserError`.
 
     Raises:
-        UserError: if the file is missing or damaged.
+        UserError: If the file is missing or damaged.
     """
     try:
         yield
@@ -68,7 +68,7 @@ def import_h5py() -> Any:  # noqa: ANN401  the package has no types
     """Import h5py.
 
     Raises:
-        UserError: if it is not installed. The error says how to install it.
+        UserError: If it is not installed. The error says how to install it.
     """
     try:
         import h5py

@@ -39,12 +39,12 @@ class MetadataRow:
     """One row of the file.
 
     Attributes:
-        number: the line of the file at which the row begins, or its place in the table, from 1.
-        values: a string for each column; empty if the row has a problem.
-        labels: the labels.
-        problem: why the row cannot be read, or an empty string.
-        includes_rows: whether one of the values has several lines, and one of them may be a row of the table.
-        embedded: name of a column without a meaning that holds the content of a picture file, or an empty string.
+        number: The line of the file at which the row begins, or its place in the table, from 1.
+        values: A string for each column; empty if the row has a problem.
+        labels: The labels.
+        problem: Why the row cannot be read, or an empty string.
+        includes_rows: Whether one of the values has several lines, and one of them may be a row of the table.
+        embedded: Name of a column without a meaning that holds the content of a picture file, or an empty string.
     """
 
     number: int
@@ -59,11 +59,11 @@ def read_metadata(folder: Path, *, follow_links: bool = False) -> tuple[Path, li
     """Return the path of a folder's metadata file, and all of its rows, usable or not.
 
     Args:
-        folder: the folder.
-        follow_links: whether the file may be a link that leads out of the folder.
+        folder: The folder.
+        follow_links: Whether the file may be a link that leads out of the folder.
 
     Raises:
-        UserError: if the folder does not exist, does not have exactly one metadata file, or the file cannot be read, leads
+        UserError: If the folder does not exist, does not have exactly one metadata file, or the file cannot be read, leads
             out of the folder, does not have rows, or is a CSV file that names none of the known columns.
     """
     path = _metadata_file(folder)
@@ -174,7 +174,7 @@ def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object.
 
     Raises:
-        ValueError: if it has a name twice, of whose values one would be lost.
+        ValueError: If it has a name twice, of whose values one would be lost.
     """
     values = dict(pairs)
     if len(values) < len(pairs):

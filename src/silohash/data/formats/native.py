@@ -28,7 +28,7 @@ from silohash.base.types import Rows, UserError
 from silohash.data.archive import Archive, ArchiveCard, Column, Pictures, is_features
 from silohash.data.links import check_link
 from silohash.data.pairs import shares
-from silohash.data.pictures.reading import GreyPictures, PackedPictures, PictureFiles, read_array
+from silohash.data.pictures.reading import GrayPictures, PackedPictures, PictureFiles, read_array
 from silohash.data.regions import Regions
 
 MANIFEST = "manifest.json"
@@ -66,7 +66,7 @@ class _FileNote:
 
 @dataclass(frozen=True)
 class _ColumnForm:
-    kind: Literal["grey", "pictures", "features", "strings"]
+    kind: Literal["gray", "pictures", "features", "strings"]
     digest: str = ""
     dtype: str = ""
     named: bool = False
@@ -109,11 +109,11 @@ def write_native(folder: Path, archive: Archive) -> None:
     stored as PNG, which is lossless.
 
     Args:
-        folder: the new folder. One that this function wrote earlier is replaced.
-        archive: the archive.
+        folder: The new folder. One that this function wrote earlier is replaced.
+        archive: The archive.
 
     Raises:
-        UserError: if another folder of that name exists, an id or the name of a split cannot be stored as a line, or the
+        UserError: If another folder of that name exists, an id or the name of a split cannot be stored as a line, or the
             disk is full.
     """
     if folder.exists() and not is_native(folder) and (not folder.is_dir() or any(folder.iterdir())):
@@ -151,13 +151,13 @@ def read_native(path: Path, *, check: bool = False, follow_links: bool = False) 
     """Open a folder that `write_native` wrote. Large arrays and pictures are mapped into memory, not read.
 
     Args:
-        path: the folder.
-        check: read every file and compare it with its digest. By default, a large file is read only if its size or time
+        path: The folder.
+        check: Read every file and compare it with its digest. By default, a large file is read only if its size or time
             has changed since it was last read on this machine.
-        follow_links: whether files may be symbolic links that lead out of the folder.
+        follow_links: Whether files may be symbolic links that lead out of the folder.
 
     Raises:
-        UserError: if a file is missing, changed or damaged or leads out of the folder, or a newer silohash wrote the folder.
+        UserError: If a file is missing, changed or damaged or leads out of the folder, or a newer silohash wrote the folder.
     """
     about = _manifest(path)
     for name in (MANIFEST, *about.files):
@@ -173,9 +173,9 @@ def _write_column(
     """Write pictures, features or strings, and return the column's entry in the manifest."""
     if column is None:
         return None
-    if isinstance(column, GreyPictures):
+    if isinstance(column, GrayPictures):
         np.save(folder / f"{name}.npy", column.pixels, allow_pickle=False)
-        return {"kind": "grey", **_form(column.pixels), "digest": column.digest()}
+        return {"kind": "gray", **_form(column.pixels), "digest": column.digest()}
     if isinstance(column, Regions):
         raise UserError("An archive with regions of pictures cannot be copied. Copy it with its pictures or features.")
     if not isinstance(column, np.ndarray):
@@ -306,7 +306,7 @@ def _column(folder: Path, name: str, form: _ColumnForm | None, count: int) -> An
     if form.kind == "strings":
         return np.array(_parsed_lines(folder / f"{name}.jsonl", count), dtype=form.dtype)
     array = read_array(folder / f"{name}.npy", mapped=True)
-    return GreyPictures(array, form.digest) if form.kind == "grey" else array
+    return GrayPictures(array, form.digest) if form.kind == "gray" else array
 
 
 def _lines(path: Path, count: int) -> list[str]:

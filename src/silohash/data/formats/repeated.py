@@ -20,7 +20,7 @@ def copies(digests: Mapping[str, str]) -> dict[str, str]:
     """Return the files with the same content as another one, each with the first of them in alphabetical order.
 
     Args:
-        digests: the digest of each file; empty if it could not be read.
+        digests: The digest of each file; empty if it could not be read.
 
     Example:
         >>> copies({"b.png": "1", "a.png": "1", "c.png": "2"})
@@ -35,8 +35,8 @@ def queries_in_database(splits: Mapping[str, Rows], names: Sequence[str]) -> Row
     """Return the rows of the queries whose picture is that of an item of the database, sorted.
 
     Args:
-        splits: rows of ``query`` and ``database``.
-        names: one name per item, which items of the same picture share; empty for an item without a picture.
+        splits: Rows of ``query`` and ``database``.
+        names: One name per item, which items of the same picture share; empty for an item without a picture.
     """
     database = {names[row] for row in splits["database"].tolist()} - {""}
     return np.array([row for row in splits["query"].tolist() if names[row] in database], np.int64)
@@ -49,7 +49,7 @@ def equal_queries(values: Features, splits: Mapping[str, Rows]) -> Rows:
 
     Args:
         values: ``(N, D)`` features.
-        splits: rows of ``query`` and ``database``.
+        splits: Rows of ``query`` and ``database``.
     """
     head = np.ascontiguousarray(values[:, :HEAD])
     heads = head.view(np.dtype((np.void, head.dtype.itemsize * head.shape[1]))).reshape(-1)
@@ -71,8 +71,8 @@ def describe_shared(ids: Sequence[str], *, kept: bool) -> Iterator[str]:
     """Yield a sentence if pictures of queries are in the database as well.
 
     Args:
-        ids: the ids of these queries.
-        kept: whether they remain queries.
+        ids: The ids of these queries.
+        kept: Whether they remain queries.
     """
     if ids:
         outcome = (

@@ -1,6 +1,6 @@
 """The embedded archive: characters drawn in sixteen faces of two families of fonts, with their Unicode names and kinds.
 
-An item is one character in one face. Its picture is 32 x 32 grey, black on white. Its text is the character's Unicode
+An item is one character in one face. Its picture is 32 x 32 gray, black on white. Its text is the character's Unicode
 name in lower case. Its labels are the kinds of `silohash.data.glyphs.labels.KINDS`.
 """
 
@@ -18,7 +18,7 @@ from silohash.base.types import Rows, UserError
 from silohash.data.archive import Archive, ArchiveCard, multi_hot
 from silohash.data.glyphs.drawn import FACES, Drawn, read_drawn
 from silohash.data.glyphs.labels import KINDS, Glyph, describe
-from silohash.data.pictures.reading import GreyPictures
+from silohash.data.pictures.reading import GrayPictures
 from silohash.data.splits import splits_of
 
 QUERY_SHARE = 0.1
@@ -28,7 +28,7 @@ CARD = ArchiveCard(
     name="glyphs",
     source="Characters of the DejaVu (dejavu-fonts.github.io) and STIX (stixfonts.org) fonts, with "
     "names from the Unicode character database (unicode.org)",
-    licence="DejaVu: Bitstream Vera licence, changes in the public domain; STIX: SIL Open Font License 1.1; "
+    license="DejaVu: Bitstream Vera license, changes in the public domain; STIX: SIL Open Font License 1.1; "
     "names: Unicode License",
     protocol="glyphs/unseen-characters",
     notes={
@@ -44,11 +44,11 @@ def glyphs(*, faces: int = 9, limit: int | None = None) -> Archive:
     """Open the embedded archive of drawn characters.
 
     Args:
-        faces: number of faces, 1 to 16.
-        limit: largest number of items. Characters are kept or left out in all their faces, and at least one is kept.
+        faces: Number of faces, 1 to 16.
+        limit: Largest number of items. Characters are kept or left out in all their faces, and at least one is kept.
 
     Raises:
-        UserError: if an option is out of its range, or the file of the drawings is missing or damaged.
+        UserError: If an option is out of its range, or the file of the drawings is missing or damaged.
     """
     _check("faces", faces, f"from 1 to {len(FACES)}", len(FACES))
     if limit is not None:
@@ -76,7 +76,7 @@ def _archive(drawn: Drawn, kept: npt.NDArray[np.bool_], digest: str) -> Archive:
 
     return Archive(
         ids=np.strings.add(hexadecimal[character_of], slugs[face_of_item]),
-        image=GreyPictures(drawn.pictures[drawn.places[kept]], digest),
+        image=GrayPictures(drawn.pictures[drawn.places[kept]], digest),
         text=_per_item("name"),
         labels=multi_hot([glyph.kinds for glyph in known], KINDS)[character_of],
         label_names=KINDS,

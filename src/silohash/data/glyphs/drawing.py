@@ -14,7 +14,7 @@ def fit(ink: Image.Image) -> npt.NDArray[np.uint8]:
     """Crop a drawing to its ink, scale it like the archive's glyphs, and center it.
 
     Args:
-        ink: a picture of mode ``L``, bright ink on black.
+        ink: A picture of mode ``L``, bright ink on black.
 
     Returns:
         ``(32, 32)`` uint8, black on white; white where there is no ink.

@@ -40,8 +40,8 @@ class About:
     """The content of ``about.json``.
 
     Attributes:
-        digests: of the code points and pictures of each face.
-        drawn_with: versions of what affects the drawings and the facts.
+        digests: Of the code points and pictures of each face.
+        drawn_with: Versions of what affects the drawings and the facts.
     """
 
     digests: dict[str, str]
@@ -57,8 +57,8 @@ class Drawn:
         faces: ``(n,)`` int64, indices into `FACES`, ascending.
         places: ``(n,)`` uint16, where the picture of each is in ``pictures``.
         pictures: ``(m, 32, 32)`` uint8, all different, black on white.
-        facts: what Unicode says about each character.
-        about: digests and versions.
+        facts: What Unicode says about each character.
+        about: Digests and versions.
     """
 
     codepoints: npt.NDArray[np.int32]
@@ -73,7 +73,7 @@ def read_drawn(faces: int) -> Drawn:
     """Return the drawn characters of the first faces of `FACES`.
 
     Raises:
-        UserError: if the file is missing or damaged.
+        UserError: If the file is missing or damaged.
     """
     with reading(FILE, remedy=REINSTALL, missing=REINSTALL):
         content = FILE.read_bytes()

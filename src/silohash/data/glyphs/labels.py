@@ -166,10 +166,10 @@ class Facts(NamedTuple):
     """What Unicode says about a character. Later versions of Unicode may say something else.
 
     Attributes:
-        name: its name in lower case.
-        category: its general category, two letters.
-        block: its block.
-        script: its script, four letters.
+        name: Its name in lower case.
+        category: Its general category, two letters.
+        block: Its block.
+        script: Its script, four letters.
     """
 
     name: str
@@ -182,12 +182,12 @@ class Glyph(NamedTuple):
     """Facts of a character that do not need a drawing of it.
 
     Attributes:
-        character: the character.
-        name: its Unicode name in lower case.
-        block: its Unicode block.
-        script: its script, or the group of signs that it belongs to.
-        library: one of the five libraries that a federation of glyphs has.
-        kinds: some of `KINDS`, at least one.
+        character: The character.
+        name: Its Unicode name in lower case.
+        block: Its Unicode block.
+        script: Its script, or the group of signs that it belongs to.
+        library: One of the five libraries that a federation of glyphs has.
+        kinds: Some of `KINDS`, at least one.
     """
 
     character: str

@@ -49,7 +49,7 @@ SIZES = {"unseen": "{train}-{database}-unseen", "test": "{train}-test-halves"}
 """How a protocol's name states the sizes of the splits, by the option ``database``."""
 
 
-class Labelling(NamedTuple):
+class Labeling(NamedTuple):
     """The format of an item's labels, joined with ``|``, and a sentence on which items are relevant to each other."""
 
     labels: str
@@ -64,31 +64,31 @@ class PackedSet:
     the options, ``sizes`` and ``split``.
 
     Attributes:
-        name: name of the set and of its folder.
-        summary: first line of its description.
-        source: who collected it.
-        licence: as its owner states it.
-        options: values of each option; the first is the default.
-        rows: table with one row per item, or a function that returns such rows for the chosen options. A row's ``split`` is
+        name: Name of the set and of its folder.
+        summary: First line of its description.
+        source: Who collected it.
+        license: As its owner states it.
+        options: Values of each option; the first is the default.
+        rows: Table with one row per item, or a function that returns such rows for the chosen options. A row's ``split`` is
             ``query``, ``database`` or ``train``; ``image_row`` and ``text_row`` point into the features.
-        id: format of an item's id.
-        protocol: format of the protocol's name.
-        own_split: name of the set's own split in the protocol's name, if the option ``fold`` can replace it.
-        caption: format of an item's text; empty if there are no texts to read.
-        pictures: folder of picture files, or the first of the packed files; empty if there are no pictures.
-        given: files and keys of the features, by modality, if there are only these.
-        labellings: labels and relevance, by value of the option ``labels``.
-        label_names: names in order, or the table that lists them; empty for the names that occur, sorted.
-        split_names: split that a value of the column ``split`` means, where they differ.
-        split_key: format of what stays together in default splits; empty for the id.
-        columns: format of each further column.
-        notes: further notes for the card.
+        id: Format of an item's id.
+        protocol: Format of the protocol's name.
+        own_split: Name of the set's own split in the protocol's name, if the option ``fold`` can replace it.
+        caption: Format of an item's text; empty if there are no texts to read.
+        pictures: Folder of picture files, or the first of the packed files; empty if there are no pictures.
+        given: Files and keys of the features, by modality, if there are only these.
+        labelings: Labels and relevance, by value of the option ``labels``.
+        label_names: Names in order, or the table that lists them; empty for the names that occur, sorted.
+        split_names: Split that a value of the column ``split`` means, where they differ.
+        split_key: Format of what stays together in default splits; empty for the id.
+        columns: Format of each further column.
+        notes: Further notes for the card.
     """
 
     name: str
     summary: str
     source: str
-    licence: str
+    license: str
     options: Mapping[str, tuple[str, ...]]
     rows: str | Callable[[PackedSet, Choices], list[Row]]
     id: str = "{source_id}"
@@ -97,7 +97,7 @@ class PackedSet:
     caption: str = ""
     pictures: str = ""
     given: Mapping[str, Parts] = field(default_factory=dict)
-    labellings: Mapping[str, Labelling] = field(default_factory=dict)
+    labelings: Mapping[str, Labeling] = field(default_factory=dict)
     label_names: str | tuple[str, ...] = ()
     split_names: Mapping[str, str] = field(default_factory=dict)
     split_key: str = ""
@@ -108,7 +108,7 @@ class PackedSet:
         """Open the archive.
 
         Raises:
-            UserError: if an option cannot have its value, or a file is missing or damaged.
+            UserError: If an option cannot have its value, or a file is missing or damaged.
         """
         chosen = {name: self._choice(name, options.get(name, values[0])) for name, values in self.options.items()}
         try:
@@ -121,7 +121,7 @@ class PackedSet:
         """Return the path of one of the set's files.
 
         Raises:
-            UserError: if it is missing; names the file and ``SILOHASH_DATA``.
+            UserError: If it is missing; names the file and ``SILOHASH_DATA``.
         """
         path = data_root() / self.name / name
         if not path.exists():
@@ -133,7 +133,7 @@ class PackedSet:
         """Read a table, ``.csv`` or ``.jsonl``, as one mapping per row.
 
         Raises:
-            UserError: if it is missing or damaged.
+            UserError: If it is missing or damaged.
         """
         path = self.file(name)
         with reading(path, remedy=RESTORE, missing=RESTORE), path.open(encoding="utf-8", newline="") as stream:
@@ -150,8 +150,8 @@ class PackedSet:
         return text
 
     def _archive(self, rows: list[Row], chosen: Choices) -> Archive:
-        labelling = self.labellings.get(chosen.get("labels") or next(iter(self.labellings), ""))
-        labels, label_names = self._labels(rows, labelling)
+        labeling = self.labelings.get(chosen.get("labels") or next(iter(self.labelings), ""))
+        labels, label_names = self._labels(rows, labeling)
         splits = self._splits(rows, chosen)
         image, text = self._image(rows, chosen), self._features("text", rows, chosen)
         pictures = self._pictures(rows)
@@ -163,7 +163,7 @@ class PackedSet:
             labels=labels,
             label_names=label_names,
             splits=splits,
-            card=self._card(splits, labelling, chosen),
+            card=self._card(splits, labeling, chosen),
             columns={name: _strings(form, rows) for name, form in self.columns.items()},
             has_image=~np.isnan(image[:, 0]) if isinstance(image, np.ndarray) else np.zeros(0, bool),
             captions=None if text is None else words,
@@ -171,13 +171,13 @@ class PackedSet:
             automatic_splits="split" not in rows[0] and _fold(chosen) is None,
         )
 
-    def _card(self, splits: Mapping[str, Rows], labelling: Labelling | None, chosen: Choices) -> ArchiveCard:
+    def _card(self, splits: Mapping[str, Rows], labeling: Labeling | None, chosen: Choices) -> ArchiveCard:
         counts = {name: len(rows) for name, rows in splits.items()}
         sizes = SIZES.get(chosen.get("database", ""), "{train}-{database}").format_map(counts)
         split = self.own_split if _fold(chosen) is None else f"{FOLDS}-fold"
         protocol = f"{self.name}/{self.protocol.format_map({**chosen, 'sizes': sizes, 'split': split})}"
-        notes = {**({"relevant": labelling.relevant} if labelling else {}), **self.notes}
-        return ArchiveCard(self.name, self.source, self.licence, protocol, notes=notes)
+        notes = {**({"relevant": labeling.relevant} if labeling else {}), **self.notes}
+        return ArchiveCard(self.name, self.source, self.license, protocol, notes=notes)
 
     def _image(self, rows: list[Row], chosen: Choices) -> npt.NDArray[np.float32] | Regions | None:
         """Return the features or the regions of the pictures that were chosen; None for the pictures themselves."""
@@ -209,10 +209,10 @@ class PackedSet:
             return None if path is None else PackedPictures(path.parent)
         return PictureFiles(path, [Path(row["file"]).name for row in rows])
 
-    def _labels(self, rows: list[Row], labelling: Labelling | None) -> tuple[Labels | None, tuple[str, ...]]:
-        if labelling is None:
+    def _labels(self, rows: list[Row], labeling: Labeling | None) -> tuple[Labels | None, tuple[str, ...]]:
+        if labeling is None:
             return None, ()
-        of_item = [list(filter(None, labelling.labels.format_map(row).split("|"))) for row in rows]
+        of_item = [list(filter(None, labeling.labels.format_map(row).split("|"))) for row in rows]
         names = self.label_names or tuple(sorted(set().union(*of_item)))
         if isinstance(names, str):
             names = tuple(row["name"] for row in self.table(names))
@@ -233,7 +233,7 @@ def data_root() -> Path:
     """Return the folder of packed data sets: ``SILOHASH_DATA``, or ``../shared/data`` beside the current folder.
 
     Raises:
-        UserError: if there is none.
+        UserError: If there is none.
     """
     named = os.environ.get("SILOHASH_DATA")
     if named and not Path(named).is_dir():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from silohash.data.packed.reader import FOLDS, OWN_SPLIT, Choices, Labelling, PackedSet, Row
+from silohash.data.packed.reader import FOLDS, OWN_SPLIT, Choices, Labeling, PackedSet, Row
 from silohash.data.pictures.reading import read_array
 
 IMAGE = {"image": ("mobilenet", "jpeg")}
@@ -14,15 +14,15 @@ CAPTIONS = {"image": (*IMAGE["image"], "regions"), **TEXT, "captions": ("each", 
 BOXES = {**CAPTIONS, "image": (*CAPTIONS["image"], "boxes")}
 DATABASE = {"database": ("all", "unseen")}
 
-NO_LICENCE = "none stated; for research only"
+NO_LICENSE = "none stated; for research only"
 SAME_CLASS = "items of the same class"
 PRODUCT_COLUMNS = {
     name: f"{{{name}}}"
     for name in ("master_category", "sub_category", "article_type", "gender", "base_colour", "season", "usage")
 }
 PRODUCT_LABELS = {
-    "sub_category": Labelling("{sub_category}", "items of the same sub_category"),
-    "article_type": Labelling("{article_type}", "items of the same article_type"),
+    "sub_category": Labeling("{sub_category}", "items of the same sub_category"),
+    "article_type": Labeling("{article_type}", "items of the same article_type"),
 }
 
 
@@ -77,14 +77,14 @@ COCO18 = PackedSet(
     summary="12,000 photos with a caption and 18 labels.",
     source="Photos and captions of Microsoft COCO (Lin et al., ECCV 2014; Chen et al., arXiv 1504.00325) as "
     "github.com/syf0122/COMP5329_Assignment02 gives them",
-    licence="annotations CC BY 4.0; photos under their Flickr licences, for research only",
+    license="annotations CC BY 4.0; photos under their Flickr licenses, for research only",
     options={**IMAGE, **TEXT, **DATABASE},
     rows="pairs.csv",
     id="coco18-{source_id}",
     caption="{caption}",
     pictures="images-000.npz",
-    labellings={
-        "": Labelling("{labels}", "items that share a label; 62 % hold person, so report a figure without it as well")
+    labelings={
+        "": Labeling("{labels}", "items that share a label; 62 % hold person, so report a figure without it as well")
     },
     label_names="classes.csv",
 )
@@ -94,16 +94,16 @@ FASHION = PackedSet(
     summary="6,200 product pictures with titles and a hierarchy of labels.",
     source="Fashion Product Images (Param Aggarwal, 2019) as "
     "github.com/GaneshNeupane01/Fashion-Recommendation-System gives them",
-    licence=NO_LICENCE,
+    license=NO_LICENSE,
     options={**IMAGE, **TEXT, "labels": ("sub_category", "article_type", "article_type+colour"), **DATABASE},
     rows="pairs.csv",
     id="fashion-{source_id}",
     protocol="{sizes}/{labels}",
     caption="{title}",
     pictures="images-000.npz",
-    labellings={
+    labelings={
         **PRODUCT_LABELS,
-        "article_type+colour": Labelling("{article_type}, {base_colour}", "items of the same article_type+colour"),
+        "article_type+colour": Labeling("{article_type}, {base_colour}", "items of the same article_type+colour"),
     },
     columns=PRODUCT_COLUMNS,
 )
@@ -112,13 +112,13 @@ FASHION_CLIP99 = PackedSet(
     name="fashion-clip99",
     summary="99 products as deep features of both modalities.",
     source="github.com/Mohnaufal2425/SearchEngine: products of Fashion Product Images, Marqo FashionCLIP features",
-    licence=NO_LICENCE,
+    license=NO_LICENSE,
     options={"labels": ("sub_category", "article_type")},
     rows="items.csv",
     protocol="default/{labels}",
     caption="{title}",
     given={"image": [("embeddings.npz", "image")], "text": [("embeddings.npz", "text")]},
-    labellings=PRODUCT_LABELS,
+    labelings=PRODUCT_LABELS,
     columns=PRODUCT_COLUMNS,
 )
 
@@ -126,11 +126,11 @@ CLOTHING10 = PackedSet(
     name="clothing10",
     summary="3,409 pictures of clothes in ten classes, without texts.",
     source="github.com/alexeygrigorev/clothing-dataset-small",
-    licence="CC0 1.0",
+    license="CC0 1.0",
     options=IMAGE,
     rows="images.csv",
     pictures="images-000.npz",
-    labellings={"": Labelling("{class}", SAME_CLASS)},
+    labelings={"": Labeling("{class}", SAME_CLASS)},
     label_names="classes.csv",
     split_names={"database": "train"},
     columns={"class": "{class}"},
@@ -141,7 +141,7 @@ FLICKR8K_1K = PackedSet(
     summary="1,000 photos with five captions each, without labels; the 300 test photos are queries.",
     source="Hodosh, Young, Hockenmaier, Framing Image Description as a Ranking Task, JAIR 47, 2013, as "
     "github.com/quantumnaan/sic_translator gives a part of it",
-    licence="non-commercial research and education; photos belong to their Flickr authors",
+    license="non-commercial research and education; photos belong to their Flickr authors",
     options=CAPTIONS,
     rows=_caption_rows,
     id="{file}#{caption_no}",
@@ -160,14 +160,14 @@ COCO_MINI = PackedSet(
     summary="239 photos with five captions each; 159 have labels of 80 categories from their boxed regions.",
     source="Photos, boxes, captions of Microsoft COCO (Lin et al., ECCV 2014; Chen et al., arXiv 1504.00325), "
     "as github.com/Obmutescence/COCO-MINI and github.com/ruizewang/evaluate give them",
-    licence="annotations CC BY 4.0; each photo under its Flickr licence, many non-commercial",
+    license="annotations CC BY 4.0; each photo under its Flickr license, many non-commercial",
     options=BOXES,
     rows=_region_rows,
     id="{file}#{caption_no}",
     protocol="{split}/{captions}-caption",
     caption="{caption}",
     pictures="images",
-    labellings={"": Labelling("{categories}", "items that share a label; photos without regions have none")},
+    labelings={"": Labeling("{categories}", "items that share a label; photos without regions have none")},
     label_names="categories.csv",
     split_key="{file}",
     columns={"picture": "{file}"},
@@ -178,17 +178,17 @@ NLVR_GRAPHS = PackedSet(
     summary="989 drawn scenes with a sentence that is true or false of them.",
     source="Suhr, Lewis, Yeh, Artzi, A Corpus of Natural Language for Visual Reasoning, ACL 2017 "
     "(github.com/lil-lab/nlvr)",
-    licence="CC BY 4.0",
+    license="CC BY 4.0",
     options={"image": ("mobilenet", "png", "scene"), **TEXT, "labels": ("group", "objects", "true"), **FOLD},
     rows=_scene_rows,
     id="{id}",
     protocol="{split}/{labels}",
     caption="{sentence}",
     pictures="images",
-    labellings={
-        "group": Labelling("{group}", "items of the same group"),
-        "objects": Labelling("{objects}", "items that share a kind of object"),
-        "true": Labelling("{group}", "items of the same group; scenes of which their sentence is false are left out"),
+    labelings={
+        "group": Labeling("{group}", "items of the same group"),
+        "objects": Labeling("{objects}", "items that share a kind of object"),
+        "true": Labeling("{group}", "items of the same group; scenes of which their sentence is false are left out"),
     },
     columns={"group": "{group}", "true": "{truth}"},
 )
@@ -198,7 +198,7 @@ WIKI_SIFT_LDA = PackedSet(
     summary="2,866 pairs of the Wikipedia benchmark in 10 classes, as its classic features.",
     source="Rasiwasia et al., A New Approach to Cross-Modal Multimedia Retrieval, ACM Multimedia 2010, as "
     "github.com/BMC-SDNU/Cross-Modal-Retrieval gives it",
-    licence=NO_LICENCE,
+    license=NO_LICENSE,
     options={"database": ("train", "test")},
     rows=_article_rows,
     id="{part}-{row}",
@@ -206,7 +206,7 @@ WIKI_SIFT_LDA = PackedSet(
         "image": [("wiki.npz", "image_train"), ("wiki.npz", "image_test")],
         "text": [("wiki.npz", "text_train"), ("wiki.npz", "text_test")],
     },
-    labellings={"": Labelling("{class}", SAME_CLASS)},
+    labelings={"": Labeling("{class}", SAME_CLASS)},
     label_names="classes.csv",
     columns={"class": "{class}"},
     notes={"features": "128 SIFT words, 10 LDA topics"},
@@ -217,12 +217,12 @@ PASCAL_DEEP = PackedSet(
     summary="100 pairs of Pascal Sentence as deep features, five per class; `texts = all` adds 800 texts alone.",
     source="Zhen et al., Deep Supervised Cross-Modal Retrieval, CVPR 2019 (github.com/penghu-cs/DSCMR); data: "
     "Rashtchian et al., NAACL HLT 2010 workshop",
-    licence=NO_LICENCE,
+    license=NO_LICENSE,
     options={"texts": ("paired", "all")},
     rows=_sentence_rows,
     id="pascal-{number}",
     given={"image": [("pairs100.npz", "image")], "text": [("pairs100.npz", "text"), ("text800.npz", "text")]},
-    labellings={"": Labelling("{class}", SAME_CLASS)},
+    labelings={"": Labeling("{class}", SAME_CLASS)},
     label_names=tuple(f"class {number}" for number in range(20)),
     notes={"classes": "their names are not given"},
 )

@@ -52,7 +52,7 @@ class SiloRows:
     """Items of one silo.
 
     Attributes:
-        name: the silo's name, which can be the name of a folder.
+        name: The silo's name, which can be the name of a folder.
         rows: ``(n,)`` int64, sorted rows of the archive, of every split.
         has_image: False if the silo has no pictures.
         has_text: False if the silo has no texts.
@@ -81,12 +81,12 @@ class Partition:
     """An archive's items, spread over silos.
 
     Attributes:
-        kind: one of `kinds`.
-        params: every setting, including defaults.
-        seed: seed of all random choices.
-        silos: the items of each silo.
+        kind: One of `kinds`.
+        params: Every setting, including defaults.
+        seed: Seed of all random choices.
+        silos: The items of each silo.
         disjoint: False if silos overlap (``nested``).
-        archive: digest of the ids of the archive that the partition was made for.
+        archive: Digest of the ids of the archive that the partition was made for.
     """
 
     kind: str
@@ -112,7 +112,7 @@ class Partition:
         """Check that the partition was made for this archive.
 
         Raises:
-            UserError: if the archive has other ids.
+            UserError: If the archive has other ids.
         """
         if self.archive != digest_arrays({"ids": archive.ids}):
             raise UserError(
@@ -153,7 +153,7 @@ class Partition:
         """Return the partition of a value that `to_json` gave.
 
         Raises:
-            UserError: if it is not a partition, or has another schema.
+            UserError: If it is not a partition, or has another schema.
         """
         if not isinstance(value, Mapping) or value.get("schema") != SCHEMA:
             raise UserError(f"This is not a partition of schema {SCHEMA}. {MAKE_AGAIN}")
@@ -173,7 +173,7 @@ def _restored(stored: StoredPartition) -> Partition:
     """Return the partition that is stored in a form.
 
     Raises:
-        ValueError: if it has another schema, or the rows of a silo are not sorted or not as many as its items.
+        ValueError: If it has another schema, or the rows of a silo are not sorted or not as many as its items.
     """
     if stored.schema != SCHEMA:
         raise ValueError(f"its schema is {stored.schema}, and this silohash reads schema {SCHEMA}")
@@ -188,7 +188,7 @@ def read_partition(path: Path) -> Partition:
     """Read ``partition.json``.
 
     Raises:
-        UserError: if the file is missing or damaged.
+        UserError: If the file is missing or damaged.
     """
     with reading(path, remedy="Restore the file, or train the run again."):
         return _restored(of_json(path.read_bytes(), StoredPartition))
@@ -222,13 +222,13 @@ def partition(archive: Archive, kind: str, silos: int | None, seed: int, **param
     """Spread an archive's items over silos.
 
     Args:
-        archive: the items.
+        archive: The items.
         kind: ``iid``; ``dirichlet`` (beta, primary); ``shards`` (classes, primary, leftover); ``quantity`` (beta);
             ``nested`` (fractions); ``column`` (column, groups, mixed); ``pseudo`` (clusters, over, spread, beta, classes,
             leftover).
-        silos: number of silos. None lets ``column`` and ``nested`` take one per value, group or fraction.
-        seed: seed of all random choices; equal seeds give equal partitions.
-        **params: settings of the kind. Every kind also takes ``minimum`` (training items that each silo must get; None:
+        silos: Number of silos. None lets ``column`` and ``nested`` take one per value, group or fraction.
+        seed: Seed of all random choices; equal seeds give equal partitions.
+        **params: Settings of the kind. Every kind also takes ``minimum`` (training items that each silo must get; None:
             32, fewer where items are scarce), and ``missing_image``, ``missing_text`` and ``unpaired``: the share of the
             silos that have no pictures, no texts, or no pairs (they train on the pictures and the texts of their items
             without knowing which belong together). Shares are rounded, to at least one silo if above 0. A silo is
@@ -238,7 +238,7 @@ def partition(archive: Archive, kind: str, silos: int | None, seed: int, **param
         A partition in which every item is in exactly one silo (``nested``: in at least one).
 
     Raises:
-        UserError: if a setting is unknown or out of range, the archive lacks what the kind needs, there are more silos
+        UserError: If a setting is unknown or out of range, the archive lacks what the kind needs, there are more silos
             than items, or no draw gave every silo its minimum.
     """
     for _, message in objections_to_settings(kind, params):
@@ -300,8 +300,8 @@ def _groups(archive: Archive, apart: Classes | None = None) -> tuple[Rows, Rows]
     """Return the first row of each group of items that stay together, and the group of each item (see `groups_of`).
 
     Args:
-        archive: the items. Those of the same picture are a group.
-        apart: classes that separate items of the same picture; none by default.
+        archive: The items. Those of the same picture are a group.
+        apart: Classes that separate items of the same picture; none by default.
     """
     numbers = picture_numbers(archive)
     return groups_of(numbers if apart is None else numbers * apart.count + apart.of_row)
@@ -336,7 +336,7 @@ def _require(left: npt.NDArray[np.bool_], option: str, silo: SiloRows, kept: str
     """Check that a silo keeps something.
 
     Raises:
-        UserError: if it does not.
+        UserError: If it does not.
     """
     if not left.any():
         raise UserError(
@@ -349,8 +349,8 @@ def aligned(lines: Sequence[Sequence[str]], *, right: Container[int]) -> list[st
     """Return the lines of a table with aligned columns.
 
     Args:
-        lines: cells of each line, the head first.
-        right: positions of the columns that are aligned to the right, as those of numbers.
+        lines: Cells of each line, the head first.
+        right: Positions of the columns that are aligned to the right, as those of numbers.
     """
     shown = [[visible(cell) for cell in line] for line in lines]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
@@ -362,7 +362,7 @@ def check_count(silos: int | None, items: int) -> int:
     """Return the number of silos.
 
     Raises:
-        UserError: if it is not a whole number above zero, or exceeds the number of training items.
+        UserError: If it is not a whole number above zero, or exceeds the number of training items.
     """
     count = whole({"silos": silos}, "silos", 1)
     if count > items:

@@ -30,13 +30,13 @@ def silos_of_values(
     place.
 
     Args:
-        archive: the items.
-        column: name of the column.
-        groups: silo name -> values, or None; ``"*"`` stands for all values that no silo names.
-        silos: number of silos, or None for one per value or group.
+        archive: The items.
+        column: Name of the column.
+        groups: Silo name -> values, or None; ``"*"`` stands for all values that no silo names.
+        silos: Number of silos, or None for one per value or group.
 
     Raises:
-        UserError: if the column does not exist, it has too few values, or a value has no place.
+        UserError: If the column does not exist, it has too few values, or a value has no place.
     """
     listed = ", ".join(archive.columns) or "no columns"
     if column is None:
@@ -57,8 +57,8 @@ def remark_on_values(archive: Archive, column: object) -> str:
     """Return sentences if values of the column of a partition are missing, or only look similar without the card saying so.
 
     Args:
-        archive: the items.
-        column: name of the column; None if the partition does not use one.
+        archive: The items.
+        column: Name of the column; None if the partition does not use one.
     """
     if column not in archive.columns:
         return ""

@@ -151,7 +151,7 @@ def drift_of(partition: Partition, archive: Archive) -> Drift:
     """Return the label counts from which the distances between a partition's silos follow.
 
     Raises:
-        UserError: if the archive has no labels.
+        UserError: If the archive has no labels.
     """
     labels = archive.required_labels(
         "from which the distances between silos are computed. "

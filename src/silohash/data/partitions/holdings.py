@@ -15,13 +15,13 @@ class Holdings:
     """Which silo holds a row, for each modality and for the item as a whole.
 
     Args:
-        archive: the archive.
-        partition: how it is divided.
+        archive: The archive.
+        partition: How it is divided.
 
     Attributes:
-        owner: per modality, ``(N,)`` int64, the first silo that holds the modality of a row; -1 if no silo does.
+        owner: Per modality, ``(N,)`` int64, the first silo that holds the modality of a row; -1 if no silo does.
         holder: ``(N,)`` int64, the first of the silos that hold the most modalities of a row; -1 if no silo holds any.
-        together: per modality, ``(N,)`` bool, whether the holder of a row holds the modality.
+        together: Per modality, ``(N,)`` bool, whether the holder of a row holds the modality.
     """
 
     def __init__(self, archive: Archive, partition: Partition) -> None:

@@ -52,7 +52,7 @@ def positive(settings: Settings, name: str) -> float:
     """Return a setting that must be a number above zero.
 
     Raises:
-        UserError: if it is not.
+        UserError: If it is not.
     """
     value = settings[name]
     if not is_number(value) or value <= 0:
@@ -66,7 +66,7 @@ def share(settings: Settings, name: str) -> float:
     """Return a setting that must be a number between 0 and 1.
 
     Raises:
-        UserError: if it is not.
+        UserError: If it is not.
     """
     value = settings[name]
     if not is_number(value) or not 0 <= value <= 1:
@@ -78,7 +78,7 @@ def whole(settings: Settings, name: str, least: int) -> int:
     """Return a setting that must be a whole number of at least ``least``.
 
     Raises:
-        UserError: if it is not.
+        UserError: If it is not.
     """
     value = settings[name]
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -90,7 +90,7 @@ def choice(settings: Settings, name: str, known: tuple[str, ...]) -> str:
     """Return a setting that must be one of some words.
 
     Raises:
-        UserError: if it is not.
+        UserError: If it is not.
     """
     value = settings[name]
     if value not in known:
@@ -105,8 +105,8 @@ class Classes:
 
     Attributes:
         of_row: ``(N,)`` int64, the class of each item.
-        count: the number of classes.
-        silos: names of the silos where the kind itself names them, otherwise empty.
+        count: The number of classes.
+        silos: Names of the silos where the kind itself names them, otherwise empty.
     """
 
     of_row: npt.NDArray[np.int64]
@@ -123,11 +123,11 @@ class Kind:
     """A kind of partition.
 
     Attributes:
-        summary: one line for lists and messages.
+        summary: One line for lists and messages.
         classes: (archive, requested number of silos or None, settings, seed) -> class of each item.
         shares: (items per class, number of silos, settings, generator) -> proportions of each class.
-        defaults: the settings of the kind and their defaults.
-        drawn: whether another draw can give other sizes.
+        defaults: The settings of the kind and their defaults.
+        drawn: Whether another draw can give other sizes.
     """
 
     summary: str
@@ -149,7 +149,7 @@ def primary_labels(archive: Archive, silos: int | None, settings: Settings, seed
     archive have, which keeps small classes together.
 
     Raises:
-        UserError: if the archive has no labels.
+        UserError: If the archive has no labels.
     """
     labels = archive.required_labels(
         'which this kind of partition needs. Use kind = "iid", "quantity", "column" or "pseudo" (clusters in place of '
@@ -202,7 +202,7 @@ def shard_shares(sizes: Sizes, silos: int, settings: Settings, generator: np.ran
     Items without a label form a class like the others.
 
     Raises:
-        UserError: if there are fewer classes than a silo needs, or more than there are places for.
+        UserError: If there are fewer classes than a silo needs, or more than there are places for.
     """
     wanted = whole(settings, "classes", 1)
     groups = np.flatnonzero(sizes)[:, None].tolist()
@@ -271,16 +271,16 @@ def pseudo_classes(archive: Archive, clusters: int, over: str, seed: int) -> npt
     The clusters take the place of labels, so that an archive without labels can be spread unevenly. No method sees them.
 
     Args:
-        archive: the items.
-        clusters: number of clusters.
+        archive: The items.
+        clusters: Number of clusters.
         over: ``"image"``, ``"text"``, or ``"auto"`` for the pictures if there are any.
-        seed: seed of the partition.
+        seed: Seed of the partition.
 
     Returns:
         ``(N,)`` int64, the cluster of each item. Items that lack the modality get the number ``clusters``.
 
     Raises:
-        UserError: if the archive lacks the modality, has fewer such items than clusters, or scikit-learn is missing.
+        UserError: If the archive lacks the modality, has fewer such items than clusters, or scikit-learn is missing.
 
     Source: the partition of PT-FUCH's published code (k-means pseudo-classes on image features).
     """

@@ -25,15 +25,15 @@ def silos_that_lack(settings: Mapping[str, Any], silos: int, seed: int) -> dict[
     """Choose the silos that each setting of `LACKING` affects, at random. No silo is affected by two of them.
 
     Args:
-        settings: the settings of the partition.
-        silos: number of silos.
-        seed: seed of the partition.
+        settings: The settings of the partition.
+        silos: Number of silos.
+        seed: Seed of the partition.
 
     Returns:
         Setting -> positions of the silos.
 
     Raises:
-        UserError: if a setting is not a share, or they affect more silos than there are.
+        UserError: If a setting is not a share, or they affect more silos than there are.
     """
     counts = {name: affected(share(settings, name), silos) for name in LACKING}
     if sum(counts.values()) > silos:

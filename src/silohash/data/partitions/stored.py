@@ -54,7 +54,7 @@ def from_runs(text: str, items: int) -> Rows:
     """Return the rows that `as_runs` wrote, ``(items,)`` int64.
 
     Raises:
-        ValueError: if the text has another form, the rows are not sorted, or their number is not ``items``.
+        ValueError: If the text has another form, the rows are not sorted, or their number is not ``items``.
     """
     runs = [[int(end) for end in run.split("-")] for run in text.split()]
     if any(len(run) > 2 or run[0] < 0 for run in runs) or sum(run[-1] + 1 - run[0] for run in runs) != items:

@@ -53,10 +53,10 @@ def items_of(archive: Archive, silo: TrainingSilo, rows: Rows, modalities: Conta
     In a silo without pairs, a row with a picture and a text becomes two items: the picture, and further down the text.
 
     Args:
-        archive: the archive.
-        silo: the silo.
+        archive: The archive.
+        silo: The silo.
         rows: ``(n,)`` archive rows.
-        modalities: the modalities of the model. The items have no others.
+        modalities: The modalities of the model. The items have no others.
     """
     has = {name: archive.has(name)[rows] & silo.holds(name) & (name in modalities) for name in MODALITIES}
     if silo.paired:
@@ -73,9 +73,9 @@ def parts_of(archive: Archive, silo: TrainingSilo, modalities: Container[Modalit
     """Return the items that a silo trains on, and those that it holds back.
 
     Args:
-        archive: the archive.
-        silo: the silo.
-        modalities: the modalities of the model.
+        archive: The archive.
+        silo: The silo.
+        modalities: The modalities of the model.
     """
     train, validation = (items_of(archive, silo, rows, modalities) for rows in (silo.train, silo.validation))
     return train, validation
@@ -88,9 +88,9 @@ def held_back_pairs(archive: Archive, share: float, seed: int) -> Rows:
     another of its texts.
 
     Args:
-        archive: the archive.
-        share: share of the pictures with a text that are held back, rounded down.
-        seed: seed of the run.
+        archive: The archive.
+        share: Share of the pictures with a text that are held back, rounded down.
+        seed: Seed of the run.
     """
     rows = archive.split("train")
     rows = rows[(archive.has_image & archive.has_text)[rows]]

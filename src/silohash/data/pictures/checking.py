@@ -26,9 +26,9 @@ class Verdict(NamedTuple):
     """Outcome of checking a picture file.
 
     Attributes:
-        digest: digest of its content; empty if it could not be read.
-        problem: why it cannot be used, or an empty string.
-        note: what was assumed to decode it, such as `PERCENTILES_USED`, or an empty string.
+        digest: Digest of its content; empty if it could not be read.
+        problem: Why it cannot be used, or an empty string.
+        note: What was assumed to decode it, such as `PERCENTILES_USED`, or an empty string.
     """
 
     digest: str
@@ -43,9 +43,9 @@ def check_pictures(folder: Path, names: Sequence[str], *, follow_links: bool = T
     incomplete.
 
     Args:
-        folder: the folder that the names are relative to.
-        names: names of files. A name that leads out of the folder gets a problem.
-        follow_links: whether links may lead out of the folder. Otherwise such a file gets a problem.
+        folder: The folder that the names are relative to.
+        names: Names of files. A name that leads out of the folder gets a problem.
+        follow_links: Whether links may lead out of the folder. Otherwise such a file gets a problem.
 
     Returns:
         One verdict per name.
@@ -77,7 +77,7 @@ def describe_assumptions(verdicts: Mapping[str, Verdict]) -> str:
     """Return a sentence that names the pictures of which something was assumed; empty if there are none.
 
     Args:
-        verdicts: the verdicts of pictures by the names of their files.
+        verdicts: The verdicts of pictures by the names of their files.
     """
     names = [name for name, verdict in verdicts.items() if verdict.note]
     if not names:

@@ -59,8 +59,8 @@ class Deep:
     Attributes:
         values: ``(height, width)``, or ``(height, width, n)`` with 3 values of RGB or 4 of CMYK, of any type of numbers.
         opacity: ``(height, width)`` uint8; 0 where there is no data, None if the picture is opaque.
-        declared: the values of black and white, or None if the file does not declare them.
-        white_is_zero: whether low values are bright.
+        declared: The values of black and white, or None if the file does not declare them.
+        white_is_zero: Whether low values are bright.
     """
 
     values: Samples
@@ -87,8 +87,8 @@ def window(values: Samples, *, color: bool) -> Range:
     """Return the values that become black and white in a picture whose file does not declare them.
 
     Args:
-        values: the samples that count, of any shape. NaN and infinity are ignored.
-        color: whether they are those of a color picture.
+        values: The samples that count, of any shape. NaN and infinity are ignored.
+        color: Whether they are those of a color picture.
     """
     finite = values[np.isfinite(values)] if values.dtype.kind == "f" else values.reshape(-1)
     if not finite.size:
@@ -125,11 +125,11 @@ def deep(opened: Image.Image, content: bytes = b"") -> Deep | None:
     """Return the samples of a loaded picture, or None if it has 8 bits per channel.
 
     Args:
-        opened: the picture.
-        content: the bytes of its file; empty if it does not come from one.
+        opened: The picture.
+        content: The bytes of its file; empty if it does not come from one.
 
     Raises:
-        ValueError: if Pillow cannot decode samples of its kind.
+        ValueError: If Pillow cannot decode samples of its kind.
     """
     tags = getattr(opened, "tag_v2", {})
     sample, white_is_zero = _first(tags.get(SAMPLE_FORMAT)) or 1, _first(tags.get(PHOTOMETRIC)) == 0

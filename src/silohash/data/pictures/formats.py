@@ -27,11 +27,11 @@ class Format(NamedTuple):
     """A picture format that is read.
 
     Attributes:
-        name: its name for people.
-        plugin: its name in Pillow.
-        starts: the patterns with which its files begin.
-        suffixes: ends of the names of its files, in lowercase, the usual one first.
-        media_type: its media type.
+        name: Its name for people.
+        plugin: Its name in Pillow.
+        starts: The patterns with which its files begin.
+        suffixes: Ends of the names of its files, in lowercase, the usual one first.
+        media_type: Its media type.
     """
 
     name: str
@@ -134,7 +134,7 @@ class TooManyPixelsError(ValueError):
     """A picture has more pixels than the limit allows.
 
     Attributes:
-        size: its number of pixels, as text.
+        size: Its number of pixels, as text.
     """
 
     def __init__(self, size: str, limit: int) -> None:
@@ -146,10 +146,10 @@ def most_pixels(default: int = DEFAULT_MAX_PIXELS) -> int:
     """Return the largest number of pixels that a picture may have.
 
     Args:
-        default: the limit if the user did not set one.
+        default: The limit if the user did not set one.
 
     Raises:
-        UserError: if the variable that sets it is not a whole number of at least 1.
+        UserError: If the variable that sets it is not a whole number of at least 1.
     """
     value = os.environ.get(MAX_PIXELS, "").strip()
     if not value:
@@ -169,13 +169,13 @@ def open_picture(content: bytes, limit: int | None = None) -> ImageFile.ImageFil
     """Open a picture file without decoding its pixels. Its content tells its format; its name does not matter.
 
     Args:
-        content: the bytes of the file.
-        limit: the largest number of pixels; that of `most_pixels` if None.
+        content: The bytes of the file.
+        limit: The largest number of pixels; that of `most_pixels` if None.
 
     Raises:
-        TooManyPixelsError: if it has more pixels.
-        ValueError: if it is not of one of the `FORMATS`, is damaged, or is a HEIC file without the package that reads it.
-        UserError: if the limit cannot be read.
+        TooManyPixelsError: If it has more pixels.
+        ValueError: If it is not of one of the `FORMATS`, is damaged, or is a HEIC file without the package that reads it.
+        UserError: If the limit cannot be read.
     """
     limit = most_pixels() if limit is None else limit
     found = format_of(content)
@@ -206,7 +206,7 @@ def adapted_pillow(limit: int | None = None) -> Iterator[None]:
     Nothing of it lasts, because other code of the process may use Pillow, too.
 
     Args:
-        limit: largest number of pixels, above which Pillow raises an error; None for any.
+        limit: Largest number of pixels, above which Pillow raises an error; None for any.
     """
     with _ADAPTING, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what matters is raised as an error

@@ -27,7 +27,7 @@ def to_srgb(picture: Image.Image) -> Image.Image:
     A picture without a profile, and one whose profile is damaged, does not fit its pixels or means sRGB, keeps its pixels.
 
     Args:
-        picture: a decoded picture of any mode with 8 bits per channel.
+        picture: A decoded picture of any mode with 8 bits per channel.
     """
     profile = picture.info.get(PROFILE)
     if not isinstance(profile, bytes) or not profile or picture.mode == "1":

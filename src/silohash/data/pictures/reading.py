@@ -47,12 +47,12 @@ LOCAL_HEADER = "<26xHH"
 
 
 @dataclass(frozen=True)
-class GreyPictures:
+class GrayPictures:
     """Gray pictures of one size, held in memory.
 
     Attributes:
         pixels: ``(N, height, width)`` uint8.
-        known_digest: digest of the pixels; computed where it is empty.
+        known_digest: Digest of the pixels; computed where it is empty.
     """
 
     pixels: npt.NDArray[np.uint8]
@@ -77,16 +77,16 @@ def decode(content: bytes, *, at_least_pixels: int = 0, notes: list[str] | None 
     Of several frames or pages, the first is decoded. `deep` says how pictures of more than 8 bits are reduced to 8.
 
     Args:
-        content: the bytes of the file.
-        at_least_pixels: shortest side that is needed, or 0 for the full size. Files of JPEG and JPEG 2000 are decoded at the
+        content: The bytes of the file.
+        at_least_pixels: Shortest side that is needed, or 0 for the full size. Files of JPEG and JPEG 2000 are decoded at the
             smallest of a half, a quarter, … of their size that suffices, and of TIFF, the smallest of the reduced pages
             that follow the first. This is faster and changes the pixels.
-        notes: a list to which `PERCENTILES_USED` is added if the file does not declare which values are black and white.
+        notes: A list to which `PERCENTILES_USED` is added if the file does not declare which values are black and white.
 
     Raises:
-        ValueError: if the file is not a picture of a known format, is truncated, has too many pixels, or cannot be
+        ValueError: If the file is not a picture of a known format, is truncated, has too many pixels, or cannot be
             converted to RGB.
-        UserError: if the limit of pixels cannot be read.
+        UserError: If the limit of pixels cannot be read.
     """
     try:
         with open_picture(content) as opened:
@@ -133,9 +133,9 @@ def to_rgb(opened: Image.Image, content: bytes = b"", *, notes: list[str] | None
     """Return a picture of any mode as `decode` returns a file.
 
     Args:
-        opened: the picture. Its pixels have been decoded.
-        content: the bytes of its file; empty if it does not come from one.
-        notes: as in `decode`.
+        opened: The picture. Its pixels have been decoded.
+        content: The bytes of its file; empty if it does not come from one.
+        notes: As in `decode`.
     """
     picture, depends = opened, False
     found = deep(opened, content)
@@ -194,7 +194,7 @@ class PictureContents(ABC):
         """Decode one picture (mode ``RGB``).
 
         Raises:
-            UserError: if there is none, or its file is damaged or can no longer be read.
+            UserError: If there is none, or its file is damaged or can no longer be read.
         """
         try:
             return decode(self.content(row))
@@ -209,9 +209,9 @@ class PackedPictures(PictureContents):
     Pictures are numbered through the files in the order of their names. Several threads may read at once.
 
     Args:
-        folder: the folder of the packed files.
-        known_digest: digest of the pictures; computed from the files where it is empty.
-        names: one name per item, by which items of the same picture are told; None if they are not known.
+        folder: The folder of the packed files.
+        known_digest: Digest of the pictures; computed from the files where it is empty.
+        names: One name per item, by which items of the same picture are told; None if they are not known.
     """
 
     def __init__(self, folder: Path, known_digest: str = "", names: Sequence[str] | None = None) -> None:
@@ -233,7 +233,7 @@ class PackedPictures(PictureContents):
         """Return the bytes of one picture's file.
 
         Raises:
-            IndexError: if there is no such row.
+            IndexError: If there is no such row.
         """
         if not 0 <= row < len(self):
             raise IndexError(f"picture {row} of {len(self)}")
@@ -259,10 +259,10 @@ class PictureFiles(PictureContents):
     """Pictures in the files of one folder, decoded on access.
 
     Args:
-        folder: the folder that the files are relative to.
-        files: one file per item; empty if the item does not have one.
-        digests: one digest per file; computed from the files where it is None.
-        names: one name per item, by which items of the same picture are told; the files where it is None.
+        folder: The folder that the files are relative to.
+        files: One file per item; empty if the item does not have one.
+        digests: One digest per file; computed from the files where it is None.
+        names: One name per item, by which items of the same picture are told; the files where it is None.
     """
 
     def __init__(
@@ -290,7 +290,7 @@ class PictureFiles(PictureContents):
         """Return the bytes of one picture's file.
 
         Raises:
-            UserError: if there is none, or its file can no longer be read.
+            UserError: If there is none, or its file can no longer be read.
         """
         if not self.files[row]:
             raise UserError(f"Item {row} of {self.folder} has no picture. Select items that have one.")
@@ -322,7 +322,7 @@ def read_array(path: Path, key: str = "", *, mapped: bool = False) -> np.ndarray
     """Read the array ``key`` of an ``.npz`` file, or read an ``.npy`` file or map it into memory.
 
     Raises:
-        UserError: if the file is missing or damaged, or lacks the array.
+        UserError: If the file is missing or damaged, or lacks the array.
     """
     if not key:
         return read_npy(path, mapped=mapped, remedy=RESTORE, missing=RESTORE)
@@ -337,7 +337,7 @@ def map_npz(path: Path, name: str) -> np.ndarray:
     """Map an array of an ``.npz`` file into memory where it is stored uncompressed; otherwise read it.
 
     Raises:
-        UserError: if the file is missing or damaged, or lacks the array.
+        UserError: If the file is missing or damaged, or lacks the array.
     """
     with reading(path, remedy=RESTORE, missing=RESTORE), path.open("rb") as stream:
         with zipfile.ZipFile(stream) as members:

@@ -57,9 +57,9 @@ class Split(Population):
 
     Attributes:
         splits: ``query``, ``database`` and ``train`` as sorted positions in ``rows``.
-        columns: further columns of ``rows``.
-        protocol: the protocol's name with the sizes, as recorded in every result.
-        query_in_database: whether queries are searched as well.
+        columns: Further columns of ``rows``.
+        protocol: The protocol's name with the sizes, as recorded in every result.
+        query_in_database: Whether queries are searched as well.
     """
 
     splits: Mapping[str, Rows]
@@ -88,7 +88,7 @@ def choose(protocols: Mapping[str, SplitProtocol], name: str) -> Choice:
     """Return a data set's protocol by the name that a user gave, with its suffixes.
 
     Raises:
-        UserError: if there is no such protocol or suffix, or the protocol does not allow the suffix. The error suggests the
+        UserError: If there is no such protocol or suffix, or the protocol does not allow the suffix. The error suggests the
             nearest name.
     """
     first, *suffixes = name.split("/")
@@ -114,7 +114,7 @@ def apply(contents: Contents, choice: Choice, seed: int = 0) -> Split:
     The seed is for drawn rows. The default 0 gives the same split to everyone.
 
     Raises:
-        UserError: if the files' size or labels do not match the protocol, or the files do not state what it needs.
+        UserError: If the files' size or labels do not match the protocol, or the files do not state what it needs.
     """
     protocol = choice.protocol
     population = population_of(contents, protocol, scaled=choice.scaled)

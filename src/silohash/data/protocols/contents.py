@@ -20,7 +20,7 @@ BLOCK_ROWS = 4096
 PROMINENT = "_r1"
 """Ending of labels that mark only the pictures in which a concept is prominent."""
 
-NEEDS_LABELS = frozenset({"labelled", "tagged", "frequent tags", "many tags"})
+NEEDS_LABELS = frozenset({"labeled", "tagged", "frequent tags", "many tags"})
 NEEDS_TAGS = frozenset({"tagged", "frequent tags", "many tags"})
 SHOWN_LABELS = 4
 
@@ -31,14 +31,14 @@ class Contents:
 
     Attributes:
         ids: ``(N,)`` unique strings.
-        image: pictures (decoded on demand), ``(N, D)`` given features, or None.
+        image: Pictures (decoded on demand), ``(N, D)`` given features, or None.
         text: ``(N,)`` strings, ``(N, V)`` given features, or None.
         labels: ``(N, C)`` uint8 multi-hot, or None.
         label_names: C names; ``class 0`` ... if the files do not name the classes.
-        stated: the rows of each split that the files state (``query``, ``database``, ``train``, ``validation``); empty
+        stated: The rows of each split that the files state (``query``, ``database``, ``train``, ``validation``); empty
             if they state none.
-        notes: findings for the archive's card, such as the order of axes or missing pictures.
-        columns: further columns, ``(N,)`` strings each.
+        notes: Findings for the archive's card, such as the order of axes or missing pictures.
+        columns: Further columns, ``(N,)`` strings each.
     """
 
     ids: npt.NDArray[np.str_]
@@ -80,11 +80,11 @@ class Population:
     """Some items of the files, and what a protocol keeps of them.
 
     Attributes:
-        rows: their rows in the files, ascending.
+        rows: Their rows in the files, ascending.
         labels: ``(len(rows), C)`` uint8 multi-hot, or None.
         label_names: C names.
-        text: their texts without the tags that the protocol drops, or None.
-        notes: what was left out, and what differs from the published protocol.
+        text: Their texts without the tags that the protocol drops, or None.
+        notes: What was left out, and what differs from the published protocol.
     """
 
     rows: Rows
@@ -110,7 +110,7 @@ def population_of(contents: Contents, protocol: SplitProtocol, *, scaled: bool) 
     files, and fewer labels are acceptable.
 
     Raises:
-        UserError: if the files have fewer labels than the protocol, or lack the texts or labels that its rule needs.
+        UserError: If the files have fewer labels than the protocol, or lack the texts or labels that its rule needs.
     """
     filtered = len(contents) == protocol.items
     least = _threshold(contents, protocol, scaled=scaled)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-Population: TypeAlias = Literal["all", "labelled", "tagged", "frequent tags", "many tags", "frequent labels"]
+Population: TypeAlias = Literal["all", "labeled", "tagged", "frequent tags", "many tags", "frequent labels"]
 Labels: TypeAlias = Literal["as they are", "most frequent", "without _r1", "last"]
 Draw: TypeAlias = Literal["seeded", "first rows", "last rows", "stated", "numpy seed", "free"]
 Searched: TypeAlias = Literal["rest", "neither", "train", "query", "not train"]
@@ -14,7 +14,7 @@ RoundBy: TypeAlias = Literal["last", "validation", "queries", "not stated"]
 
 POPULATIONS: Mapping[Population, str] = {
     "all": "every item",
-    "labelled": "items with at least one of the labels",
+    "labeled": "items with at least one of the labels",
     "tagged": "items with at least one of the labels and at least one tag",
     "frequent tags": "items with at least one of the labels and at least one tag that occurs on {least} items or more",
     "many tags": "items with at least one of the labels and at least {least} tags",
@@ -43,29 +43,29 @@ class SplitProtocol:
     """One protocol of one data set.
 
     Attributes:
-        dataset: key of the data set.
-        name: the value of ``[data] protocol``.
-        source: the paper or the repository that the protocol comes from.
-        about: what a reader should know about it, in one paragraph.
-        query: number of queries.
-        train: number of training items.
-        database: number of searched items; None if no source states it.
-        items: size of the population in complete files; None if no source states it, in which case any size passes.
-        classes: number of labels; 0 for all labels of the files.
-        population: which items are included.
-        least: the threshold in the population's rule.
-        labels: which labels are kept if the files hold more than ``classes``.
-        draw: how the rows are chosen.
-        numpy_seed: the seed of ``draw = "numpy seed"``.
-        queries_of: the stated splits that make up the queries, for ``draw = "stated"``.
-        searched: what the database consists of, unless the files state it.
-        measure: the measure that the source reports.
-        no_hits: how the source treats queries without a relevant item.
-        database_code: what the source computes a database code from.
-        round_by: how the source chooses the round or epoch that it reports.
-        collected: size of the collectors' release, by which ``/scaled`` shrinks ``least``; 0 to keep ``least``.
-        partition: the keys of ``[partition]`` that the source describes; empty if it describes none.
-        reader: options passed to the layout's reader, if it has them.
+        dataset: Key of the data set.
+        name: The value of ``[data] protocol``.
+        source: The paper or the repository that the protocol comes from.
+        about: What a reader should know about it, in one paragraph.
+        query: Number of queries.
+        train: Number of training items.
+        database: Number of searched items; None if no source states it.
+        items: Size of the population in complete files; None if no source states it, in which case any size passes.
+        classes: Number of labels; 0 for all labels of the files.
+        population: Which items are included.
+        least: The threshold in the population's rule.
+        labels: Which labels are kept if the files hold more than ``classes``.
+        draw: How the rows are chosen.
+        numpy_seed: The seed of ``draw = "numpy seed"``.
+        queries_of: The stated splits that make up the queries, for ``draw = "stated"``.
+        searched: What the database consists of, unless the files state it.
+        measure: The measure that the source reports.
+        no_hits: How the source treats queries without a relevant item.
+        database_code: What the source computes a database code from.
+        round_by: How the source chooses the round or epoch that it reports.
+        collected: Size of the collectors' release, by which ``/scaled`` shrinks ``least``; 0 to keep ``least``.
+        partition: The keys of ``[partition]`` that the source describes; empty if it describes none.
+        reader: Options passed to the layout's reader, if it has them.
     """
 
     dataset: str

@@ -45,8 +45,8 @@ class Parse:
     """The parse of one text.
 
     Attributes:
-        pieces: the letters of each token; empty for a token without any, such as a comma.
-        heads: for each token the position of its head, from 1; 0 for a token without a head.
+        pieces: The letters of each token; empty for a token without any, such as a comma.
+        heads: For each token the position of its head, from 1; 0 for a token without a head.
     """
 
     pieces: tuple[str, ...]
@@ -59,7 +59,7 @@ class Parse:
         words, the first has the token's head, and the others depend on the first.
 
         Args:
-            words: the words, which have the letters of the tokens.
+            words: The words, which have the letters of the tokens.
         """
         word_of = self._words_of_tokens(words)
         found = [NO_HEAD] * len(words)
@@ -94,11 +94,11 @@ class _Read:
     """A parse as a file holds it.
 
     Attributes:
-        line: number of its line, or of the line of its first token.
-        text: the text, or None if the file does not state it.
-        tokens: the tokens.
-        heads: for each token the position of its head, from 1; 0 for a token without a head.
-        begins: whether it begins a text that may have several sentences.
+        line: Number of its line, or of the line of its first token.
+        text: The text, or None if the file does not state it.
+        tokens: The tokens.
+        heads: For each token the position of its head, from 1; 0 for a token without a head.
+        begins: Whether it begins a text that may have several sentences.
     """
 
     line: int
@@ -111,7 +111,7 @@ class _Read:
         """Return this parse.
 
         Raises:
-            UserError: if a token does not have exactly one head among the others.
+            UserError: If a token does not have exactly one head among the others.
         """
         count = len(self.tokens)
         if len(self.heads) != count:
@@ -132,11 +132,11 @@ class Parses:
         """Read a file.
 
         Args:
-            path: a file of JSON lines (``.jsonl`` or ``.json``) or in the CoNLL-U format (``.conllu``).
-            rule: the rule that splits texts into words.
+            path: A file of JSON lines (``.jsonl`` or ``.json``) or in the CoNLL-U format (``.conllu``).
+            rule: The rule that splits texts into words.
 
         Raises:
-            UserError: if the file is missing, has another format, or a line cannot be used.
+            UserError: If the file is missing, has another format, or a line cannot be used.
         """
         read = _READERS.get(path.suffix)
         if read is None:
@@ -214,7 +214,7 @@ def _add_token(sentence: _Read, columns: Sequence[str], where: str) -> None:
     """Add a token to a sentence. Lines of several tokens, such as 3-4, and of empty nodes, such as 5.1, are skipped.
 
     Raises:
-        UserError: if the line does not have ten columns, the next number, or the number of a head.
+        UserError: If the line does not have ten columns, the next number, or the number of a head.
     """
     if len(columns) != COLUMNS:
         raise UserError(

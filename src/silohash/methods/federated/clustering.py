@@ -13,31 +13,31 @@ Distance: TypeAlias = Literal["cosine", "euclidean"]
 """What k-means minimizes: the angle to unit centroids, or the distance to means."""
 
 
-def nearest(values: Tensor, centres: Tensor, distance: Distance = "cosine") -> Tensor:
+def nearest(values: Tensor, centers: Tensor, distance: Distance = "cosine") -> Tensor:
     """Return the index of the nearest centroid, ``(n,)`` int64.
 
     Args:
         values: ``(n, p)``.
-        centres: ``(M, p)``, unit rows for ``cosine``. Zero rows are never chosen.
+        centers: ``(M, p)``, unit rows for ``cosine``. Zero rows are never chosen.
         distance: Distance to the centroids.
     """
-    closeness = values @ centres.T
+    closeness = values @ centers.T
     if distance == "euclidean":
-        closeness = closeness - centres.square().sum(1) / 2
-    return closeness.masked_fill(centres.abs().sum(1) == 0, -torch.inf).argmax(1)
+        closeness = closeness - centers.square().sum(1) / 2
+    return closeness.masked_fill(centers.abs().sum(1) == 0, -torch.inf).argmax(1)
 
 
-def cluster_sizes(values: Tensor, centres: Tensor, distance: Distance = "cosine") -> Tensor:
+def cluster_sizes(values: Tensor, centers: Tensor, distance: Distance = "cosine") -> Tensor:
     """Return the number of values assigned to each centroid, ``(M,)`` int64.
 
     Args:
         values: ``(n, p)``.
-        centres: ``(M, p)``, unit rows for ``cosine``. Zero rows take no values.
+        centers: ``(M, p)``, unit rows for ``cosine``. Zero rows take no values.
         distance: Distance to the centroids.
     """
     if not len(values):
-        return torch.zeros(len(centres), dtype=torch.long, device=centres.device)
-    return nearest(values, centres, distance).bincount(minlength=len(centres))
+        return torch.zeros(len(centers), dtype=torch.long, device=centers.device)
+    return nearest(values, centers, distance).bincount(minlength=len(centers))
 
 
 def kmeans(values: Tensor, seeds: Tensor, *, distance: Distance, steps: int = 10) -> Tensor:
@@ -56,15 +56,15 @@ def kmeans(values: Tensor, seeds: Tensor, *, distance: Distance, steps: int = 10
         its seed.
     """
     cosine = distance == "cosine"
-    points, centres = (F.normalize(values, dim=1), F.normalize(seeds, dim=1)) if cosine else (values, seeds)
-    if not len(values) or not centres.abs().sum() > 0:
-        return centres
+    points, centers = (F.normalize(values, dim=1), F.normalize(seeds, dim=1)) if cosine else (values, seeds)
+    if not len(values) or not centers.abs().sum() > 0:
+        return centers
     for _ in range(steps):
-        members = F.one_hot(nearest(points, centres, distance), len(centres)).to(values.dtype)
+        members = F.one_hot(nearest(points, centers, distance), len(centers)).to(values.dtype)
         sums = members.T @ points
         means = F.normalize(sums, dim=1) if cosine else sums / members.sum(0).clamp(min=1.0).unsqueeze(1)
-        centres = torch.where((sums.abs().sum(1) > 0).unsqueeze(1), means, centres)
-    return centres
+        centers = torch.where((sums.abs().sum(1) > 0).unsqueeze(1), means, centers)
+    return centers
 
 
 def shared_clusters(rows: Tensor, common: Tensor, *, distance: Distance = "cosine", steps: int = 10) -> Tensor:
@@ -79,9 +79,9 @@ def shared_clusters(rows: Tensor, common: Tensor, *, distance: Distance = "cosin
     Returns:
         ``(n, M)`` of 0 and 1.
     """
-    centres = kmeans(torch.cat([common, rows]), common, distance=distance, steps=steps)
-    own, theirs = nearest(rows, centres, distance), nearest(common, centres, distance)
-    return ((own.unsqueeze(1) == theirs) & (centres.abs().sum(1) > 0)).to(rows.dtype)
+    centers = kmeans(torch.cat([common, rows]), common, distance=distance, steps=steps)
+    own, theirs = nearest(rows, centers, distance), nearest(common, centers, distance)
+    return ((own.unsqueeze(1) == theirs) & (centers.abs().sum(1) > 0)).to(rows.dtype)
 
 
 def aligned(rows: np.ndarray, before: np.ndarray) -> np.ndarray:

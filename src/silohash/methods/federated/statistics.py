@@ -80,7 +80,7 @@ def class_statistics(values: Tensor, labels: Tensor, release: ReleaseParams) -> 
 
     Args:
         values: ``(n, p)``, one row per item, bounded by the caller (unit vectors, or relaxed codes in [-1, 1]).
-        labels: ``(n, C)`` multi-hot; an item counts towards each of its labels.
+        labels: ``(n, C)`` multi-hot; an item counts toward each of its labels.
         release: Release rules.
     """
     own = labels.sum(1, keepdim=True)
@@ -153,14 +153,14 @@ def check_revealing_sums(method: str, sent: str, *, allowed: bool, rules: Sequen
     """Check that the user allows what the sums of a method reveal, and that no rule is expected to apply to them.
 
     Args:
-        method: key of the method.
-        sent: what each silo sends, in words that end with "reveal".
-        allowed: whether the user allows it.
-        rules: keys of the config that limit or transform what silos send. With `ENCRYPTION`, the server does not see the
+        method: Key of the method.
+        sent: What each silo sends, in words that end with "reveal".
+        allowed: Whether the user allows it.
+        rules: Keys of the config that limit or transform what silos send. With `ENCRYPTION`, the server does not see the
             sums of single silos.
 
     Raises:
-        UserError: if the user does not allow it, or there is a key that would not apply to the sums.
+        UserError: If the user does not allow it, or there is a key that would not apply to the sums.
     """
     if not allowed and ENCRYPTION not in rules:
         raise UserError(

@@ -112,7 +112,7 @@ def mean_where(values: Tensor, counted: Tensor) -> Tensor:
 
     Args:
         values: Finite values of any shape.
-        counted: bool of the same shape.
+        counted: Boolean of the same shape.
     """
     return (values * counted).sum() / counted.sum().clamp(min=1)
 

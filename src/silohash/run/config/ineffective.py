@@ -126,8 +126,8 @@ def objections_to_silos(settings: FederatedConfig, silos: int) -> Iterator[Objec
     """Yield the settings that have no effect because too few silos take part in a round.
 
     Args:
-        settings: the table ``[federated]``.
-        silos: number of silos of the run.
+        settings: The table ``[federated]``.
+        silos: Number of silos of the run.
     """
     count = settings.participants(silos)
     if cap_is_too_low(settings.weight_cap, count):
@@ -197,10 +197,10 @@ def objections_to_parameters(
     A weight of 0 is left alone.
 
     Args:
-        section: the dotted key of the method's table.
-        config: the table, with the given parameters as its extra keys.
-        params: all parameters.
-        preset: the parameters that the preset sets.
+        section: The dotted key of the method's table.
+        config: The table, with the given parameters as its extra keys.
+        params: All parameters.
+        preset: The parameters that the preset sets.
     """
     for name in config.model_extra or {}:
         for other, values in params.without_effect.get(name, {}).items():

@@ -51,7 +51,7 @@ class WrongValueError(UserError):
     """A value of a config cannot be used.
 
     Attributes:
-        key: the dotted key of the value.
+        key: The dotted key of the value.
     """
 
     def __init__(self, key: str, message: str) -> None:
@@ -63,8 +63,8 @@ class OverrideError(UserError):
     """An override of a config cannot be used.
 
     Attributes:
-        override: the override, such as ``train.batch=0``.
-        reason: what is wrong with it, as a sentence.
+        override: The override, such as ``train.batch=0``.
+        reason: What is wrong with it, as a sentence.
     """
 
     def __init__(self, override: str, reason: str, *, place: str = "--set ") -> None:
@@ -78,10 +78,10 @@ class ResolvedConfig:
     """A config with the methods that it names.
 
     Attributes:
-        config: the config.
-        local: the local method with its parameters.
-        federated: the federated method with its parameters, robust rule and server-side optimizer.
-        remarks: in what respects the federated method only approximates the paper under the run's optimizer, and which
+        config: The config.
+        local: The local method with its parameters.
+        federated: The federated method with its parameters, robust rule and server-side optimizer.
+        remarks: In what respects the federated method only approximates the paper under the run's optimizer, and which
             methods of other packages are not used because their names are taken.
     """
 
@@ -140,12 +140,12 @@ def load_config(source: Source, overrides: Sequence[str] = ()) -> RunConfig:
     """Read a config and check it, including the parameters of its methods.
 
     Args:
-        source: a TOML file, or a mapping with the content of one. Relative paths of data and models in a file are
+        source: A TOML file, or a mapping with the content of one. Relative paths of data and models in a file are
             relative to the file; all others are relative to the working directory.
         overrides: ``section.key=value`` as on the command line. The value is read as TOML, or else as a string.
 
     Raises:
-        UserError: if the file is missing or is not TOML, a key is unknown, or a value is wrong.
+        UserError: If the file is missing or is not TOML, a key is unknown, or a value is wrong.
     """
     return load_resolved(source, overrides).config
 
@@ -179,13 +179,13 @@ def resolve(config: RunConfig, *, where: str = "the config", overrides: Sequence
     """Make the methods that a config names.
 
     Args:
-        config: the config.
-        where: what messages call the config.
-        overrides: the overrides that were applied to the config. A message about a value that one of them sets names
+        config: The config.
+        where: What messages call the config.
+        overrides: The overrides that were applied to the config. A message about a value that one of them sets names
             the override.
 
     Raises:
-        UserError: if a method, a preset or a parameter does not exist, or two settings exclude each other.
+        UserError: If a method, a preset or a parameter does not exist, or two settings exclude each other.
     """
     try:
         return _resolve(config)
@@ -265,7 +265,7 @@ def refuse(found: Iterable[Objection]) -> None:
     """Refuse a config because of the first objection.
 
     Raises:
-        WrongValueError: if there is one.
+        WrongValueError: If there is one.
     """
     for key, message in found:
         raise WrongValueError(key, message)
@@ -316,7 +316,7 @@ def check_section(section: type[_Section], value: Mapping[str, Any], *, where: s
     """Return one table of a config.
 
     Raises:
-        UserError: if a value is wrong; the message begins with ``where``, the table's name.
+        UserError: If a value is wrong; the message begins with ``where``, the table's name.
     """
     try:
         return section.model_validate(value)
@@ -328,7 +328,7 @@ def read_override(override: str) -> tuple[str, Any]:
     """Return key and value of ``section.key=value``; the value is read as TOML, or else as a string.
 
     Raises:
-        UserError: if the text has another form.
+        UserError: If the text has another form.
     """
     key, equals, text = override.partition("=")
     if not equals or not all(key.strip().split(".")):
@@ -343,7 +343,7 @@ def similar_file(path: Path) -> str:
     """Return `` (did you mean "x"?)`` with the closest name of a TOML file in the same folder, or an empty string.
 
     Args:
-        path: path of a file that does not exist.
+        path: Path of a file that does not exist.
     """
     return suggestion(path.stem, [file.stem for file in path.parent.glob("*.toml")])
 
@@ -374,8 +374,8 @@ def _make_absolute(value: Mapping[str, Any], base: Path) -> None:
     """Make the paths in a config's tables absolute, in place.
 
     Args:
-        value: the tables by name.
-        base: the folder that paths are relative to. A model file that does not exist is taken for a model's name and
+        value: The tables by name.
+        base: The folder that paths are relative to. A model file that does not exist is taken for a model's name and
             kept.
     """
     data = _table(value, "data")
@@ -393,7 +393,7 @@ def absolute_path(base: Path, path: str) -> Path:
     """Return a path of a config, which is relative to a folder, as an absolute one.
 
     Raises:
-        UserError: if no file can have the path.
+        UserError: If no file can have the path.
     """
     try:
         return (base / Path(path).expanduser()).resolve()

@@ -209,7 +209,7 @@ class TrainConfig(Section):
     """Weight decay, at least 0. At 0 it is off. In each step `adamw` multiplies all parameters by
     1 - learning_rate * weight_decay, so common values lie between 0.01 and 1. `adam` and `sgd` add weight_decay times
     the parameter to the gradient (L2). `adam` then turns a gradient of zero, such as that of a word that a batch
-    lacks, into steps of the full learning rate towards zero. For bags of words use `adamw`, or set it to 0."""
+    lacks, into steps of the full learning rate toward zero. For bags of words use `adamw`, or set it to 0."""
     clip_norm: float = Field(default=0.0, ge=0)
     """Maximum gradient norm, at least 0. At 0 gradients are not clipped."""
     device: str = "auto"

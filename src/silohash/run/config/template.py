@@ -37,15 +37,15 @@ def config_template(file: Path, *, local: str, federated: str, data: str, backbo
     """Return a commented TOML config.
 
     Args:
-        file: the file that it will be written to. Its first line shows how to run it, and a data path is relative to it.
-        local: the name of the local method. Empty to choose one by whether the archive has labels.
-        federated: the name of the federated method.
-        data: the name of an archive, or the path of a folder.
-        backbone: a published network: one of `silohash.run.config.backbones.BACKBONES`, or the path of a folder. Empty to
+        file: The file that it will be written to. Its first line shows how to run it, and a data path is relative to it.
+        local: The name of the local method. Empty to choose one by whether the archive has labels.
+        federated: The name of the federated method.
+        data: The name of an archive, or the path of a folder.
+        backbone: A published network: one of `silohash.run.config.backbones.BACKBONES`, or the path of a folder. Empty to
             train the towers from scratch.
 
     Raises:
-        UserError: if there is no such method or backbone, or a method cannot be imported.
+        UserError: If there is no such method or backbone, or a method cannot be imported.
     """
     LOCAL_METHODS.target(local or WITH_LABELS)  # names are checked before the methods are imported
     FEDERATED_METHODS.target(federated)
@@ -73,10 +73,10 @@ def _document(file: Path, chosen: Mapping[str, Mapping[str, Any]], tasks_comment
     """Return the whole text.
 
     Args:
-        file: the file that the text will be written to.
-        chosen: values in place of the defaults, per table.
-        tasks_comment: the comment on the tasks; empty for the usual one.
-        networks: the tables of a published network; empty for the usual table of features.
+        file: The file that the text will be written to.
+        chosen: Values in place of the defaults, per table.
+        tasks_comment: The comment on the tasks; empty for the usual one.
+        networks: The tables of a published network; empty for the usual table of features.
     """
     local, federated = chosen["local"]["name"], chosen["federated"]["name"]
     methods = {"local": LOCAL_METHODS.resolve(local), "federated": FEDERATED_METHODS.resolve(federated)}
@@ -208,11 +208,11 @@ def _keys(
     """Return the keys of a table, each below its comment.
 
     Args:
-        kind: the model of the table.
-        chosen: values in place of the defaults.
-        comments: comments in place of the keys' descriptions.
-        skip_unset: leave out keys without a chosen value.
-        commented: write the keys themselves as comments.
+        kind: The model of the table.
+        chosen: Values in place of the defaults.
+        comments: Comments in place of the keys' descriptions.
+        skip_unset: Leave out keys without a chosen value.
+        commented: Write the keys themselves as comments.
     """
     lines = []
     for name, about in kind.model_fields.items():

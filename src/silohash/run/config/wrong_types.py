@@ -38,10 +38,10 @@ class TableForm:
     """How a table is written that holds at least one key.
 
     Attributes:
-        key: the key that a table needs most.
-        default: an example of its value.
-        names: the strings that can be the value of this key; any if empty.
-        network: whether any other string is taken for the name of a published network.
+        key: The key that a table needs most.
+        default: An example of its value.
+        names: The strings that can be the value of this key; any if empty.
+        network: Whether any other string is taken for the name of a published network.
     """
 
     key: str
@@ -103,9 +103,9 @@ def wrong_type(error: Mapping[str, Any], key: str, model: type[BaseModel]) -> st
     """Return what is wrong and what to write, in place of pydantic's message.
 
     Args:
-        error: an error that pydantic reports.
-        key: the dotted key of the value, as messages call it.
-        model: the model that pydantic has checked; the location of the error starts there.
+        error: An error that pydantic reports.
+        key: The dotted key of the value, as messages call it.
+        model: The model that pydantic has checked; the location of the error starts there.
 
     Returns:
         Two sentences without the key, or None if the error is of another kind.

@@ -24,9 +24,9 @@ def only_modality(archive: Archive, encoder: Encoder) -> Modality:
     """Return the one modality that both the archive and the model have.
 
     Raises:
-        UserError: if there are two, or none.
+        UserError: If there are two, or none.
     """
-    both: list[Modality] = [modality for modality in encoder.featurisers if archive.has(modality).any()]
+    both: list[Modality] = [modality for modality in encoder.featurizers if archive.has(modality).any()]
     if len(both) == 1:
         return both[0]
     if both:
@@ -34,7 +34,7 @@ def only_modality(archive: Archive, encoder: Encoder) -> Modality:
             "The archive has images and texts; a file holds the codes of one. Set --modality image or text."
         )
     raise UserError(
-        f'Archive "{archive.card.name}" has nothing that the model encodes: {" and ".join(encoder.featurisers)}.'
+        f'Archive "{archive.card.name}" has nothing that the model encodes: {" and ".join(encoder.featurizers)}.'
     )
 
 
@@ -42,7 +42,7 @@ def encode_archive(encoder: Encoder, archive: Archive, modality: Modality) -> Co
     """Return the codes of all items that have the modality, a block at a time.
 
     Raises:
-        UserError: if the model or every item lacks it, or an item cannot be read.
+        UserError: If the model or every item lacks it, or an item cannot be read.
     """
     rows = np.flatnonzero(archive.has(modality))
     if not len(rows):
@@ -63,7 +63,7 @@ def write_codes(codes: Codes, path: Path) -> None:
     In a ``.csv`` a code is two hexadecimal digits a byte; bit j of the code is bit ``j % 8`` of byte ``j // 8``.
 
     Raises:
-        UserError: if the file's name ends otherwise, it may not be written, or it exists and does not hold codes.
+        UserError: If the file's name ends otherwise, it may not be written, or it exists and does not hold codes.
     """
     check_output(path)
     if path.suffix == ".csv":
@@ -86,7 +86,7 @@ def check_output(path: Path) -> None:
     """Check, before anything is encoded, that codes can be written to a file.
 
     Raises:
-        UserError: if the name of the file has another ending, or the file exists and does not hold codes.
+        UserError: If the name of the file has another ending, or the file exists and does not hold codes.
     """
     if path.suffix not in MARKS:
         raise UserError(

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from silohash.base.types import Modality, Rows, Side, UserError
 from silohash.data.archive import Archive
-from silohash.features.base import Featuriser, Value
+from silohash.features.base import Featurizer, Value
 from silohash.features.vectors import vectors
 from silohash.index.codes import Codes, pack
 
@@ -31,9 +31,9 @@ class Towers(Protocol):
         """Return the real-valued outputs whose signs are the codes, ``(n, bits)`` float32.
 
         Args:
-            values: a featurizer's vectors, ``(n, *shape)``, at least one.
-            modality: their modality.
-            labels: the true labels of the items, for models that encode items with them.
+            values: A featurizer's vectors, ``(n, *shape)``, at least one.
+            modality: Their modality.
+            labels: The true labels of the items, for models that encode items with them.
         """
         ...
 
@@ -42,24 +42,24 @@ class Encoder:
     """One model that turns the items of an archive, or one query, into codes.
 
     Args:
-        towers: the towers with the federated method's adaptation.
-        featurisers: one fitted featurizer per modality of the model.
-        bits: code length.
-        digest: digest of everything that decides the codes.
-        label_sides: the sides of a search whose items are encoded with their true labels; usually none.
+        towers: The towers with the federated method's adaptation.
+        featurizers: One fitted featurizer per modality of the model.
+        bits: Code length.
+        digest: Digest of everything that decides the codes.
+        label_sides: The sides of a search whose items are encoded with their true labels; usually none.
     """
 
     def __init__(
         self,
         towers: Towers,
-        featurisers: Mapping[Modality, Featuriser],
+        featurizers: Mapping[Modality, Featurizer],
         *,
         bits: int,
         digest: str,
         label_sides: tuple[Side, ...] = (),
     ) -> None:
         self.towers = towers
-        self.featurisers = featurisers
+        self.featurizers = featurizers
         self.bits = bits
         self.digest = digest
         self.label_sides = label_sides
@@ -68,17 +68,17 @@ class Encoder:
         """Return the codes of some items of an archive as database items; each must have the modality.
 
         Raises:
-            UserError: if the model does not have the modality, or needs the labels of the items and there are none.
+            UserError: If the model does not have the modality, or needs the labels of the items and there are none.
         """
         self._check(modality)
         labels = self.labels_for("database", archive, rows)
-        return self.codes_of(vectors(archive, self.featurisers[modality], rows), modality, archive.ids[rows], labels)
+        return self.codes_of(vectors(archive, self.featurizers[modality], rows), modality, archive.ids[rows], labels)
 
     def labels_for(self, side: Side, archive: Archive, rows: Rows) -> Labels | None:
         """Return the true labels with which items of a side are encoded, ``(n, C)``, or None if they are not used.
 
         Raises:
-            UserError: if they are used and the archive has none.
+            UserError: If they are used and the archive has none.
         """
         if side not in self.label_sides:
             return None
@@ -91,10 +91,10 @@ class Encoder:
         """Check that items are encoded without their labels.
 
         Args:
-            what: what is refused if they are not, as the beginning of the message.
+            what: What is refused if they are not, as the beginning of the message.
 
         Raises:
-            UserError: if a side needs labels.
+            UserError: If a side needs labels.
         """
         if self.label_sides:
             raise UserError(
@@ -106,7 +106,7 @@ class Encoder:
         """Return the code of one text, image or feature vector.
 
         Raises:
-            UserError: if the model does not have the modality or needs the labels of queries, or the query is of the
+            UserError: If the model does not have the modality or needs the labels of queries, or the query is of the
                 wrong kind.
         """
         self._check(modality)
@@ -115,7 +115,7 @@ class Encoder:
                 "The model encodes queries with their true labels, which a search does not have. Train with "
                 'local.labels = "label-free" to search.'
             )
-        return self.codes_of(self.featurisers[modality].encode_one(value), modality, np.asarray(["query"]))
+        return self.codes_of(self.featurizers[modality].encode_one(value), modality, np.asarray(["query"]))
 
     def codes_of(
         self,
@@ -134,9 +134,9 @@ class Encoder:
         """Return the real-valued outputs whose signs are the codes, ``(n, bits)`` float32.
 
         Args:
-            values: a featurizer's vectors, ``(n, *shape)``.
-            modality: their modality.
-            labels: as `labels_for` returns them.
+            values: A featurizer's vectors, ``(n, *shape)``.
+            modality: Their modality.
+            labels: As `labels_for` returns them.
         """
         if not len(values):
             return np.zeros((0, self.bits), np.float32)
@@ -146,22 +146,22 @@ class Encoder:
         """Encode one blank item of a modality, so that its tower is loaded and the next item is encoded fast.
 
         Raises:
-            UserError: if the tower cannot be read, or the model does not have the modality.
+            UserError: If the tower cannot be read, or the model does not have the modality.
         """
         self._check(modality)
-        featuriser = self.featurisers[modality]
+        featurizer = self.featurizers[modality]
         try:
-            values = featuriser.encode_one(_blank(modality))
+            values = featurizer.encode_one(_blank(modality))
         except UserError:  # it takes vectors, or texts with a known word
-            values = np.zeros((1, *featuriser.shape), np.float32)
+            values = np.zeros((1, *featurizer.shape), np.float32)
         if not self.label_sides:
             self.outputs(values, modality)
 
     def _check(self, modality: Modality) -> None:
-        if modality not in self.featurisers:
+        if modality not in self.featurizers:
             raise UserError(
-                f"The model was trained without {modality} data and encodes only {' and '.join(self.featurisers)}. "
-                f"Ask with {' or '.join(self.featurisers)} instead."
+                f"The model was trained without {modality} data and encodes only {' and '.join(self.featurizers)}. "
+                f"Ask with {' or '.join(self.featurizers)} instead."
             )
 
 

@@ -19,7 +19,7 @@ from silohash.base.files import check_own_folder, write_bytes, write_json
 from silohash.base.optional import require
 from silohash.base.types import Modality, Rows, UserError
 from silohash.data.archive import Archive
-from silohash.features.base import Featuriser
+from silohash.features.base import Featurizer
 from silohash.features.network import NETWORK_FILES
 from silohash.features.vectors import vectors
 from silohash.run.model.encoder import Encoder
@@ -47,17 +47,17 @@ def export_onnx(
     """Write ``image.onnx``, ``text.onnx``, their featurizers and ``export.json`` into a folder.
 
     Args:
-        saved: the model.
-        archive: items on which the files are compared with torch.
-        folder: the folder of the files; existing files of the same names are replaced.
-        run: the name of the run, which the files record.
-        name: name of the silo whose model is exported. By default, the model that every silo deploys.
+        saved: The model.
+        archive: Items on which the files are compared with torch.
+        folder: The folder of the files; existing files of the same names are replaced.
+        run: The name of the run, which the files record.
+        name: Name of the silo whose model is exported. By default, the model that every silo deploys.
 
     Returns:
         One entry per file, with its agreement with torch.
 
     Raises:
-        UserError: if a package is missing, the folder holds other files, the run has no such model, the model encodes
+        UserError: If a package is missing, the folder holds other files, the run has no such model, the model encodes
             items with their labels, or an exported network does not agree with torch. Nothing is written in these cases.
     """
     for package in ("torch", "onnx"):
@@ -70,9 +70,9 @@ def export_onnx(
     assert isinstance(encoder.towers, TorchTowers)  # noqa: S101  a model in memory is run by torch
     encoder.check_without_labels("The model cannot be exported,")
     made: list[tuple[ExportedTower, bytes]] = []
-    for modality, featuriser in encoder.featurisers.items():
+    for modality, featurizer in encoder.featurizers.items():
         rows = compared_rows(archive, modality)
-        given = vectors(archive, featuriser, rows)
+        given = vectors(archive, featurizer, rows)
         about = {"run": run, "config_digest": saved.config.digest(), **description(encoder, modality, given)}
         content = onnx_bytes(ExportedOutputs(encoder.towers, modality).eval(), given, about)
         parity = compare(encoder.towers, modality, content, given)
@@ -81,7 +81,7 @@ def export_onnx(
         made.append((ExportedTower(modality, folder / f"{modality}.onnx", parity), content))
     for tower, content in made:
         write_bytes(tower.path, content)
-        features.save(encoder.featurisers[tower.modality], folder / f"features-{tower.modality}.safetensors")
+        features.save(encoder.featurizers[tower.modality], folder / f"features-{tower.modality}.safetensors")
     towers = {tower.modality: {"file": tower.path.name, **asdict(tower.parity)} for tower, _ in made}
     about_all = {"silohash": __version__, "run": run, "model_digest": encoder.digest, "bits": encoder.bits}
     write_json(folder / RECORD, {**about_all, "tolerance": TOLERANCE, "towers": towers})
@@ -94,7 +94,7 @@ def compared_rows(archive: Archive, modality: Modality) -> Rows:
     These are the queries, or the database if no query has the modality.
 
     Raises:
-        UserError: if no item has the modality.
+        UserError: If no item has the modality.
     """
     for split in ("query", "database"):
         rows = archive.splits.get(split, np.zeros(0, np.int64))
@@ -109,7 +109,7 @@ def compared_rows(archive: Archive, modality: Modality) -> Rows:
 
 def description(encoder: Encoder, modality: Modality, given: npt.NDArray[np.generic]) -> dict[str, str]:
     """Return the metadata that is stored in the file, as strings."""
-    about = plain_settings(encoder.featurisers[modality])
+    about = plain_settings(encoder.featurizers[modality])
     return {
         "silohash": __version__,
         "model_digest": encoder.digest,
@@ -121,9 +121,9 @@ def description(encoder: Encoder, modality: Modality, given: npt.NDArray[np.gene
     }
 
 
-def plain_settings(featuriser: Featuriser) -> dict[str, Any]:
+def plain_settings(featurizer: Featurizer) -> dict[str, Any]:
     """Return a featurizer's settings for other programs, including those of its network. Files are given by name."""
-    _, about = featuriser.state()
+    _, about = featurizer.state()
     flat = {**about, **about.get("options", {})}
     flat.pop("options", None)
     return flat | {name: Path(flat[name]).name for name in NETWORK_FILES if flat.get(name)}

@@ -38,7 +38,7 @@ def network_of(encoder: Encoder) -> MatchingNet | None:
 def matcher_of(encoder: Encoder, folder: Path) -> Matcher | None:
     """Return what scores the items of a silo's index in a folder, or None if the encoder's model does not score pairs."""
     network = network_of(encoder)
-    shapes = {modality: tuple(featuriser.shape) for modality, featuriser in encoder.featurisers.items()}
+    shapes = {modality: tuple(featurizer.shape) for modality, featurizer in encoder.featurizers.items()}
     return None if network is None else Matcher(network, folder, shapes)
 
 
@@ -54,7 +54,7 @@ def query_nodes(encoder: Encoder, value: Value, modality: Modality) -> Arrays | 
     network = network_of(encoder)
     if network is None:
         return None
-    values = torch.from_numpy(np.array(encoder.featurisers[modality].encode_one(value)))
+    values = torch.from_numpy(np.array(encoder.featurizers[modality].encode_one(value)))
     return arrays_of(nodes_of(network, values, modality))
 
 
@@ -82,9 +82,9 @@ def write_nodes(
     places[keys] = found
     writer = NodeWriter(nodes_folder(folder, modality), places)
     for block in _blocks(rows[first]):
-        values = torch.from_numpy(np.array(vectors(archive, encoder.featurisers[modality], block)))
+        values = torch.from_numpy(np.array(vectors(archive, encoder.featurizers[modality], block)))
         nodes = nodes_of(network, values, modality)
-        most = encoder.featurisers[modality].shape[0 if modality == "image" else -1] if nodes.mask.shape[1] > 1 else 1
+        most = encoder.featurizers[modality].shape[0 if modality == "image" else -1] if nodes.mask.shape[1] > 1 else 1
         writer.add({name: array.astype(_stored_type(array)) for name, array in arrays_of(nodes.padded(most)).items()})
     writer.close()
 

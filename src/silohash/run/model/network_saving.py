@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from silohash.base.files import digest_bytes
 from silohash.base.optional import missing_package
 from silohash.base.types import Modality, Notify, UserError
-from silohash.features.base import Featuriser
+from silohash.features.base import Featurizer
 from silohash.features.network import NetworkFeatures
 from silohash.features.onnx_network import NetworkRecord, cached_network, store_network, weights_name
 from silohash.features.onnx_session import open_session, run_session
@@ -28,19 +28,19 @@ COMPARED_ITEMS = 4
 EXAMPLES = ("two red parrots on a branch", "a", "the harbor at night", "violin")
 
 
-def save_networks(featurisers: Mapping[Modality, Featuriser], notify: Notify) -> None:
+def save_networks(featurizers: Mapping[Modality, Featurizer], notify: Notify) -> None:
     """Write the pretrained networks of a run's featurizers to the cache, unless it holds them.
 
     A network that cannot be written, or that does not agree with torch, is left out. Queries then need torch.
 
     Args:
-        featurisers: the featurizers of the run.
-        notify: called with a line per network that is left out.
+        featurizers: The featurizers of the run.
+        notify: Called with a line per network that is left out.
     """
-    for modality, featuriser in featurisers.items():
-        if isinstance(featuriser, NetworkFeatures) and not featuriser.half and not _is_cached(featuriser.key):
+    for modality, featurizer in featurizers.items():
+        if isinstance(featurizer, NetworkFeatures) and not featurizer.half and not _is_cached(featurizer.key):
             try:
-                _save(featuriser)
+                _save(featurizer)
             except (UserError, ImportError, RuntimeError, torch.onnx.errors.OnnxExporterError) as error:
                 if isinstance(error, ImportError) and missing_package(error) is None:
                     raise
@@ -71,8 +71,8 @@ class _Vectors(nn.Module):
         return vectors.float()
 
 
-def _save(featuriser: NetworkFeatures) -> None:
-    network: Any = featuriser.source.network()
+def _save(featurizer: NetworkFeatures) -> None:
+    network: Any = featurizer.source.network()
     module, preparation, pieces = network.parts()
     given = _examples(preparation, pieces)
     content = onnx_bytes(_Vectors(module.cpu(), preparation).eval(), given, {"key": network.key})

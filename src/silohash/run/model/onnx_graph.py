@@ -44,11 +44,11 @@ class Parity:
     """Comparison of a file with torch.
 
     Attributes:
-        items: number of items that were compared.
-        largest_difference: largest absolute difference between two outputs.
-        largest_output: largest absolute output of torch.
-        equal_codes: number of items whose codes are equal.
-        ties: number of items whose codes differ only in bits where torch's output is closer to 0 than `tolerance`.
+        items: Number of items that were compared.
+        largest_difference: Largest absolute difference between two outputs.
+        largest_output: Largest absolute output of torch.
+        equal_codes: Number of items whose codes are equal.
+        ties: Number of items whose codes differ only in bits where torch's output is closer to 0 than `tolerance`.
     """
 
     items: int
@@ -94,11 +94,11 @@ def onnx_bytes(network: nn.Module, given: npt.NDArray[np.generic], about: Mappin
 
     Args:
         network: ``(n, *shape) -> (n, bits)``, in evaluation mode.
-        given: some inputs, at least one.
-        about: metadata to write into the file.
+        given: Some inputs, at least one.
+        about: Metadata to write into the file.
 
     Raises:
-        UserError: if the file would be larger than ONNX allows.
+        UserError: If the file would be larger than ONNX allows.
     """
     import onnx
 
@@ -142,9 +142,9 @@ def with_parameters(content: bytes, params: Arrays, about: Mapping[str, str]) ->
     """Return a file with other parameters and metadata, without tracing the network again.
 
     Args:
-        content: the file of a network with the same structure.
-        params: the parameters by their names in the model.
-        about: metadata that replaces entries of the file's.
+        content: The file of a network with the same structure.
+        params: The parameters by their names in the model.
+        about: Metadata that replaces entries of the file's.
 
     Returns:
         The new file, or None if the file has numbers that are not parameters of the model.
@@ -166,8 +166,8 @@ def without_weights(content: bytes, name: str) -> tuple[bytes, bytes]:
     """Return an ONNX file that takes its weights from another file, and the content of that file.
 
     Args:
-        content: an ONNX file that holds its weights.
-        name: name of the other file, which must lie in the same folder.
+        content: An ONNX file that holds its weights.
+        name: Name of the other file, which must lie in the same folder.
     """
     import onnx
 

@@ -23,8 +23,8 @@ def onnx_files(trained: TrainedModel, samples: Mapping[Modality, npt.NDArray[np.
     """Return the towers that silos encode with as ONNX files, after checking that they give the same codes as torch.
 
     Args:
-        trained: the model.
-        samples: vectors of some items of each modality, ``(n, *shape)``, at least one. The files are compared with torch
+        trained: The model.
+        samples: Vectors of some items of each modality, ``(n, *shape)``, at least one. The files are compared with torch
             on the first `COMPARED_ITEMS` of them.
 
     Returns:
@@ -40,7 +40,7 @@ def onnx_files(trained: TrainedModel, samples: Mapping[Modality, npt.NDArray[np.
             if name not in trained.deployed:
                 continue
             record[name] = {}
-            for modality in trained.featurisers:
+            for modality in trained.featurizers:
                 content, parity = _tower(trained, name, modality, samples[modality][:COMPARED_ITEMS], traced)
                 contents[onnx_file(modality, number)] = content
                 record[name][modality] = asdict(parity)
@@ -63,14 +63,14 @@ def _tower(
     """Return one tower as a file, and its agreement with torch.
 
     Args:
-        trained: the model.
-        name: name of the weights.
-        modality: modality of the tower.
-        given: vectors to compare on.
-        traced: the first file of each modality, whose structure the files of further weights share. It is filled here.
+        trained: The model.
+        name: Name of the weights.
+        modality: Modality of the tower.
+        given: Vectors to compare on.
+        traced: The first file of each modality, whose structure the files of further weights share. It is filled here.
 
     Raises:
-        UserError: if the file does not agree with torch, or the model encodes items with their labels.
+        UserError: If the file does not agree with torch, or the model encodes items with their labels.
     """
     encoder = trained.encoder(name)
     encoder.check_without_labels("There are none,")

@@ -17,7 +17,7 @@ class OnnxTowers:
     """The towers of one model with the federated method's adaptation, run by onnxruntime.
 
     Args:
-        content: function that returns the content of a modality's file. It is called when the modality is first encoded.
+        content: Function that returns the content of a modality's file. It is called when the modality is first encoded.
     """
 
     def __init__(self, content: Callable[[Modality], bytes]) -> None:
@@ -32,7 +32,7 @@ class OnnxTowers:
         Labels must be None, because models that use them have no ONNX files.
 
         Raises:
-            UserError: if the file of the tower cannot be read.
+            UserError: If the file of the tower cannot be read.
         """
         assert labels is None  # noqa: S101  see `Encoder.check_without_labels`
         if modality not in self._sessions:

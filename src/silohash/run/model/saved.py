@@ -18,7 +18,7 @@ from silohash.base.files import TRAIN_AGAIN, digest_bytes, digest_file, read_jso
 from silohash.base.forms import damaged, reading
 from silohash.base.optional import installed, require
 from silohash.base.types import MODALITIES, Modality, UserError
-from silohash.features.base import Featuriser
+from silohash.features.base import Featurizer
 from silohash.index.codes import BITS_HIGHEST, BITS_LOWEST
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.run.model.encoder import Encoder
@@ -46,17 +46,17 @@ class ModelRecord:
     """The form of ``model.json``.
 
     Attributes:
-        format_version: version of the folder's format.
-        silohash: version of silohash that wrote the folder.
-        config: the config of the run.
-        spec: the towers.
-        modalities: the modalities that the model encodes.
-        weights: the names of the models: ``global``, and the silo's name of each personal model.
-        round: the round that was chosen, from 0.
-        onnx: for each model and modality, the agreement of the ONNX file with torch.
-        without_onnx: why there are no ONNX files.
-        digests: digest of each other file of the folder.
-        model_digests: for each model, the digest of everything that decides its codes.
+        format_version: Version of the folder's format.
+        silohash: Version of silohash that wrote the folder.
+        config: The config of the run.
+        spec: The towers.
+        modalities: The modalities that the model encodes.
+        weights: The names of the models: ``global``, and the silo's name of each personal model.
+        round: The round that was chosen, from 0.
+        onnx: For each model and modality, the agreement of the ONNX file with torch.
+        without_onnx: Why there are no ONNX files.
+        digests: Digest of each other file of the folder.
+        model_digests: For each model, the digest of everything that decides its codes.
     """
 
     format_version: int
@@ -87,8 +87,8 @@ class ModelFiles:
     """The files of a model's folder, which are compared with the digests that the training recorded.
 
     Attributes:
-        folder: the folder.
-        digests: digest of each file by its name.
+        folder: The folder.
+        digests: Digest of each file by its name.
     """
 
     folder: Path
@@ -98,7 +98,7 @@ class ModelFiles:
         """Return the path of a file, after comparing its content.
 
         Raises:
-            UserError: if the file is missing, cannot be read, or was damaged or replaced.
+            UserError: If the file is missing, cannot be read, or was damaged or replaced.
         """
         path = self.folder / name
         with self._reading(path):
@@ -128,16 +128,16 @@ class ModelFiles:
             )
 
 
-class SavedFeaturisers(Mapping[Modality, Featuriser]):
+class SavedFeaturizers(Mapping[Modality, Featurizer]):
     """The featurizers of a model's folder, each read on first use."""
 
     def __init__(self, files: ModelFiles, towers: Mapping[Modality, TowerSpec], modalities: Sequence[Modality]) -> None:
         self._files = files
         self._towers = towers
         self._modalities = tuple(modality for modality in MODALITIES if modality in modalities)
-        self._read: dict[Modality, Featuriser] = {}
+        self._read: dict[Modality, Featurizer] = {}
 
-    def __getitem__(self, modality: Modality) -> Featuriser:
+    def __getitem__(self, modality: Modality) -> Featurizer:
         if modality not in self._modalities:
             raise KeyError(modality)
         if modality not in self._read:
@@ -162,17 +162,17 @@ class SavedModel:
     """The model of a finished run.
 
     Attributes:
-        files: the files of the folder that `TrainedModel.save` wrote.
-        record: the content of its ``model.json``.
-        bits: code length.
-        featurisers: one fitted featurizer per modality.
-        known: function that returns the config of the run with its methods. It is used if it equals the model's config.
+        files: The files of the folder that `TrainedModel.save` wrote.
+        record: The content of its ``model.json``.
+        bits: Code length.
+        featurizers: One fitted featurizer per modality.
+        known: Function that returns the config of the run with its methods. It is used if it equals the model's config.
     """
 
     files: ModelFiles
     record: ModelRecord
     bits: int
-    featurisers: Mapping[Modality, Featuriser]
+    featurizers: Mapping[Modality, Featurizer]
     known: Callable[[], ResolvedConfig] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
@@ -180,11 +180,11 @@ class SavedModel:
         """Read the record of a model's folder.
 
         Args:
-            folder: the folder.
-            known: see the attribute.
+            folder: The folder.
+            known: See the attribute.
 
         Raises:
-            UserError: if the folder is missing, damaged, or has another version of the format.
+            UserError: If the folder is missing, damaged, or has another version of the format.
         """
         if not folder.exists():
             raise UserError(
@@ -201,7 +201,7 @@ class SavedModel:
             if not BITS_LOWEST <= bits <= BITS_HIGHEST:
                 raise ValueError(f"config.local.bits is {bits}, and codes have {BITS_LOWEST} to {BITS_HIGHEST} bits")
         files = ModelFiles(folder, record.digests)
-        return cls(files, record, bits, SavedFeaturisers(files, record.spec.towers, record.modalities), known)
+        return cls(files, record, bits, SavedFeaturizers(files, record.spec.towers, record.modalities), known)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -217,9 +217,9 @@ class SavedModel:
         """Return the modalities in which queries are feature vectors, or those in which they are texts and pictures.
 
         Raises:
-            UserError: if a featurizer cannot be read.
+            UserError: If a featurizer cannot be read.
         """
-        kinds = {modality: featuriser.kind for modality, featuriser in self.featurisers.items()}
+        kinds = {modality: featurizer.kind for modality, featurizer in self.featurizers.items()}
         return tuple(modality for modality, kind in kinds.items() if (kind in features.VECTOR_KINDS) == vectors)
 
     @property
@@ -235,7 +235,7 @@ class SavedModel:
         """Return the name of the model that has a digest.
 
         Raises:
-            UserError: if none has it.
+            UserError: If none has it.
         """
         for name in self.names:
             if self.digest(name) == digest:
@@ -248,7 +248,7 @@ class SavedModel:
         """Return the name of the model with which every silo encodes.
 
         Raises:
-            UserError: if each silo has a personal model.
+            UserError: If each silo has a personal model.
         """
         if self.personalized:
             personal = ", ".join(name for name in self.names if name != GLOBAL)
@@ -262,7 +262,7 @@ class SavedModel:
         """Return the digest of everything that decides the codes of a model.
 
         Raises:
-            UserError: if there is no such model.
+            UserError: If there is no such model.
         """
         self._check(name)
         return self.record.model_digests[name]
@@ -271,18 +271,18 @@ class SavedModel:
         """Return the encoder of the global model, or of a silo's personal model.
 
         Args:
-            name: name of the model.
-            run_by: the program that runs the towers. If it is torch and torch is missing, onnxruntime runs them.
+            name: Name of the model.
+            run_by: The program that runs the towers. If it is torch and torch is missing, onnxruntime runs them.
 
         Raises:
-            UserError: if there is no such model, it lacks what its codes depend on, or it has no ONNX files and torch
+            UserError: If there is no such model, it lacks what its codes depend on, or it has no ONNX files and torch
                 is missing.
         """
         self._check(name)
         files = self._onnx_files(name)
         if files and (run_by == "any" or not installed("torch")):
             towers = OnnxTowers(lambda modality: self.files.content(files[modality]))
-            return Encoder(towers, self.featurisers, bits=self.bits, digest=self.digest(name))
+            return Encoder(towers, self.featurizers, bits=self.bits, digest=self.digest(name))
         require("torch", f'The model "{name}" in {self.files.folder} has no ONNX files, so encoding with it')
         return self.trained.encoder(name)
 
@@ -291,12 +291,12 @@ class SavedModel:
         """The model in memory, with its weights. Making its methods needs torch.
 
         Raises:
-            UserError: if a file is missing or damaged.
+            UserError: If a file is missing or damaged.
         """
         return TrainedModel(
             resolved=self._resolved(),
             spec=self.record.spec,
-            featurisers=dict(self.featurisers),
+            featurizers=dict(self.featurizers),
             weights={
                 name: Weights.read(self.files.path(weights_file(number))) for number, name in enumerate(self.names)
             },
@@ -327,6 +327,6 @@ class SavedModel:
     def _onnx_files(self, name: str) -> dict[Modality, str]:
         """Return the name of each modality's ONNX file; empty unless all of them exist."""
         compared, number = self.record.onnx.get(name, {}), self.names.index(name)
-        files = {modality: onnx_file(modality, number) for modality in self.featurisers}
+        files = {modality: onnx_file(modality, number) for modality in self.featurizers}
         whole = all(modality in compared and (self.files.folder / file).is_file() for modality, file in files.items())
         return files if whole else {}

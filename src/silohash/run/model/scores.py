@@ -29,8 +29,8 @@ class ArchiveScores:
     """Score rows of an archive with any of the models of a run.
 
     Args:
-        model: a trained model whose local method scores pairs.
-        archive: the items.
+        model: A trained model whose local method scores pairs.
+        archive: The items.
     """
 
     def __init__(self, model: SavedModel, archive: Archive) -> None:
@@ -42,8 +42,8 @@ class ArchiveScores:
         """Return the scores that one model gives to queries with items.
 
         Args:
-            task: a task across modalities.
-            name: name of the model, "global" or that of a silo.
+            task: A task across modalities.
+            name: Name of the model, "global" or that of a silo.
             queries: ``(Q,)`` archive rows.
             database: ``(N,)`` archive rows.
         """
@@ -64,8 +64,8 @@ class ArchiveScores:
         """Return the nodes of rows, which one model encodes when they are first needed."""
         known = self._encoded.get((name, modality))
         if known is None or not np.array_equal(known[0], rows):
-            archive, featuriser = self._archive, self._model.featurisers[modality]
-            values = torch.from_numpy(np.array(vectors(archive, featuriser, rows, archive.has(modality)[rows])))
+            archive, featurizer = self._archive, self._model.featurizers[modality]
+            values = torch.from_numpy(np.array(vectors(archive, featurizer, rows, archive.has(modality)[rows])))
             known = rows, nodes_of(self._network(name), values, modality)
             self._encoded[name, modality] = known
         return known[1]
@@ -75,8 +75,8 @@ class EnsembleScores:
     """The mean of the scores of several models for the same items.
 
     Args:
-        models: trained models whose local methods score pairs.
-        archive: the items.
+        models: Trained models whose local methods score pairs.
+        archive: The items.
     """
 
     def __init__(self, models: Sequence[SavedModel], archive: Archive) -> None:
@@ -93,8 +93,8 @@ def match_score(model: nn.Module, items: SiloData, pictures: Rows) -> tuple[floa
     It is the rSum of papers divided by 600. Both values are NaN if fewer than two pictures have a text.
 
     Args:
-        model: scores the items, a `MatchingNet`.
-        items: items of a silo. Those without a picture or a text are left out.
+        model: Scores the items, a `MatchingNet`.
+        items: Items of a silo. Those without a picture or a text are left out.
         pictures: ``(n,)`` numbers of the items' pictures. Items with the same number have the same picture.
     """
     assert isinstance(model, MatchingNet)  # noqa: S101  the local method scores pairs

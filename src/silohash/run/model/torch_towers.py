@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from silohash.base.types import Modality, PairBatch
-from silohash.features.base import Featuriser
+from silohash.features.base import Featurizer
 from silohash.features.vectors import pixel_statistics
 from silohash.models.towers import Adapted, batch_of, outputs_over
 from silohash.run.model.encoder import Labels
@@ -22,15 +22,15 @@ class TorchTowers:
     """The towers of one model with the federated method's adaptation, run by torch.
 
     Args:
-        model: the towers with the federated method's adaptation.
-        featurisers: one fitted featurizer per modality, whose statistics standardize pixels.
-        device: the model's device.
+        model: The towers with the federated method's adaptation.
+        featurizers: One fitted featurizer per modality, whose statistics standardize pixels.
+        device: The model's device.
     """
 
-    def __init__(self, model: Adapted, featurisers: Mapping[Modality, Featuriser], device: torch.device) -> None:
+    def __init__(self, model: Adapted, featurizers: Mapping[Modality, Featurizer], device: torch.device) -> None:
         self.model = model.eval()
         self.device = device
-        self.pixels = {n: torch.from_numpy(a).to(device) for n, a in pixel_statistics(featurisers).items()}
+        self.pixels = {n: torch.from_numpy(a).to(device) for n, a in pixel_statistics(featurizers).items()}
 
     def outputs(
         self, values: npt.NDArray[np.generic], modality: Modality, labels: Labels | None = None

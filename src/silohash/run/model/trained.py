@@ -15,7 +15,7 @@ from silohash import __version__, features
 from silohash.base.files import digest_arrays, digest_file, digest_json, folder_beside, write_bytes, write_json
 from silohash.base.forms import MALFORMED, detail
 from silohash.base.types import Modality, UserError
-from silohash.features.base import Featuriser
+from silohash.features.base import Featurizer
 from silohash.models.specs import ModelSpec
 from silohash.run.model.encoder import Encoder
 from silohash.run.model.weights import GLOBAL, Weights
@@ -51,9 +51,9 @@ class SavedTowers:
     """The towers that silos encode with as ONNX files, or the reason why there are none.
 
     Attributes:
-        contents: content of each file by its name.
-        record: for each name of weights and each modality, the agreement of the file with torch.
-        reason: why there are no files; empty if there are.
+        contents: Content of each file by its name.
+        record: For each name of weights and each modality, the agreement of the file with torch.
+        reason: Why there are no files; empty if there are.
     """
 
     contents: Mapping[str, bytes] = field(default_factory=dict)
@@ -66,16 +66,16 @@ class TrainedModel:
     """Everything from a finished run that encoding needs.
 
     Attributes:
-        resolved: the config of the run, with its methods.
-        spec: the towers.
-        featurisers: one fitted featurizer per modality.
+        resolved: The config of the run, with its methods.
+        spec: The towers.
+        featurizers: One fitted featurizer per modality.
         weights: ``global``, and one entry per personal model under its silo's name.
-        round: the round that was chosen, from 0.
+        round: The round that was chosen, from 0.
     """
 
     resolved: ResolvedConfig
     spec: ModelSpec
-    featurisers: Mapping[Modality, Featuriser]
+    featurizers: Mapping[Modality, Featurizer]
     weights: Mapping[str, Weights]
     round: int
 
@@ -92,7 +92,7 @@ class TrainedModel:
         """Return the encoder of the global model, or of a silo's personal model, run by torch.
 
         Raises:
-            UserError: if there is no such model, or it lacks what its codes depend on.
+            UserError: If there is no such model, or it lacks what its codes depend on.
         """
         import torch
 
@@ -102,15 +102,15 @@ class TrainedModel:
 
         network = self.network(name).to(device := device or torch.device("cpu"))
         weights, method = self.weights[name], self.resolved.federated
-        towers = TorchTowers(Adapted(network, method, weights.extras), self.featurisers, device)
+        towers = TorchTowers(Adapted(network, method, weights.extras), self.featurizers, device)
         sides, bits = label_sides(self.resolved.local), self.config.local.bits
-        return Encoder(towers, self.featurisers, bits=bits, digest=self.digest(name), label_sides=sides)
+        return Encoder(towers, self.featurizers, bits=bits, digest=self.digest(name), label_sides=sides)
 
     def network(self, name: str = GLOBAL) -> nn.Module:
         """Return the network of the global model, or of a silo's personal model, with its weights, on the CPU.
 
         Raises:
-            UserError: if there is no such model, or it lacks what its outputs depend on.
+            UserError: If there is no such model, or it lacks what its outputs depend on.
         """
         from silohash.models.parameters import install
 
@@ -132,7 +132,7 @@ class TrainedModel:
         """Return the towers without their parameters, after comparing the names, shapes and types of the parameters.
 
         Raises:
-            UserError: if the weights are those of other towers.
+            UserError: If the weights are those of other towers.
         """
         from silohash.models.parameters import check_fit
 
@@ -165,7 +165,7 @@ class TrainedModel:
 
     def _digest(self) -> str:
         """Return a digest of the towers' form and of the featurizers."""
-        states = {modality: featuriser.state() for modality, featuriser in self.featurisers.items()}
+        states = {modality: featurizer.state() for modality, featurizer in self.featurizers.items()}
         vectors_digest = {modality: [digest_arrays(arrays), about] for modality, (arrays, about) in states.items()}
         return digest_json([self.spec.to_json(), vectors_digest])
 
@@ -173,13 +173,13 @@ class TrainedModel:
         """Write the model's folder, replacing an earlier one.
 
         Args:
-            folder: the folder.
-            towers: the towers as ONNX files, which are written beside the weights.
+            folder: The folder.
+            towers: The towers as ONNX files, which are written beside the weights.
         """
         towers = towers or SavedTowers()
         with folder_beside(folder) as new:
-            for modality, featuriser in self.featurisers.items():
-                features.save(featuriser, new / features_file(modality))
+            for modality, featurizer in self.featurizers.items():
+                features.save(featurizer, new / features_file(modality))
             for number, weights in enumerate(self.weights.values()):
                 weights.write(new / weights_file(number))
             for name, content in towers.contents.items():
@@ -192,7 +192,7 @@ class TrainedModel:
                     "silohash": __version__,
                     "config": self.config.to_json(),
                     "spec": self.spec.to_json(),
-                    "modalities": list(self.featurisers),
+                    "modalities": list(self.featurizers),
                     "weights": list(self.weights),
                     "model_digests": {name: self.digest(name) for name in self.weights},
                     "onnx": towers.record,

@@ -37,7 +37,7 @@ class Weights:
         """Read the weights that `write` wrote.
 
         Raises:
-            UserError: if the file is missing or damaged.
+            UserError: If the file is missing or damaged.
         """
         arrays, _ = read_arrays(path)
         return Weights(params=_section(arrays, "params"), extras=_section(arrays, "extras"))

@@ -64,11 +64,11 @@ class Accounts:
         """Open a file of accounts, which is created if it does not exist.
 
         Args:
-            path: the file.
-            clock: returns the time in seconds since 1970.
+            path: The file.
+            clock: Returns the time in seconds since 1970.
 
         Raises:
-            UserError: if the file is not one of accounts, is in a newer format, or cannot be read or written.
+            UserError: If the file is not one of accounts, is in a newer format, or cannot be read or written.
         """
         self.path = path
         self._clock = clock
@@ -100,7 +100,7 @@ class Accounts:
         """Add an account.
 
         Raises:
-            UserError: if the name or the password is not allowed, or the account exists.
+            UserError: If the name or the password is not allowed, or the account exists.
         """
         checked, hashed = check_name(name), self._hashed(password)
         with self._changing():
@@ -114,7 +114,7 @@ class Accounts:
         """Change the password of an account, and end its sessions.
 
         Raises:
-            UserError: if the password is not allowed, or the account does not exist.
+            UserError: If the password is not allowed, or the account does not exist.
         """
         hashed = self._hashed(password)
         with self._changing():
@@ -126,7 +126,7 @@ class Accounts:
         """Remove an account with its sessions and tokens.
 
         Raises:
-            UserError: if it does not exist.
+            UserError: If it does not exist.
         """
         with self._changing():
             self._check_known(name)
@@ -161,7 +161,7 @@ class Accounts:
         """Return the secret of a new session, which ends after `SESSION_SECONDS` without a request.
 
         Raises:
-            UserError: if the account does not exist.
+            UserError: If the account does not exist.
         """
         secret, now = secrets.token_urlsafe(32), self._clock()
         with self._changing():
@@ -200,16 +200,16 @@ class Accounts:
         """Add a token for a program.
 
         Args:
-            account: name of the account that it belongs to. Only that of an administrator may have the scope "admin".
-            scopes: what the token permits.
-            label: what the token is for.
-            days: number of days after which it expires; None if it does not expire.
+            account: Name of the account that it belongs to. Only that of an administrator may have the scope "admin".
+            scopes: What the token permits.
+            label: What the token is for.
+            days: Number of days after which it expires; None if it does not expire.
 
         Returns:
             The token, and its text, which cannot be shown again.
 
         Raises:
-            UserError: if the account does not exist, a scope is unknown or not allowed, or ``days`` is not positive.
+            UserError: If the account does not exist, a scope is unknown or not allowed, or ``days`` is not positive.
         """
         chosen, now = check_scopes(scopes), self._clock()
         if days is not None and not days > 0:
@@ -245,7 +245,7 @@ class Accounts:
         """Remove a token by its public part.
 
         Raises:
-            UserError: if it does not exist.
+            UserError: If it does not exist.
         """
         with self._changing():
             if not self._connection.execute("DELETE FROM tokens WHERE id = ?", (token_id,)).rowcount:
@@ -343,7 +343,7 @@ def accounts_beside(config: Path) -> Accounts | None:
     """Return the accounts in the folder of a hub's config, or None if there are none.
 
     Raises:
-        UserError: if the file of accounts cannot be used.
+        UserError: If the file of accounts cannot be used.
     """
     path = config.parent / FILE
     if not path.exists():

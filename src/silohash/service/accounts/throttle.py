@@ -38,9 +38,9 @@ class RateLimit:
         """Create a limit.
 
         Args:
-            per_minute: requests per minute that are allowed permanently.
-            burst: requests that are allowed at once.
-            clock: returns a time in seconds that never decreases.
+            per_minute: Requests per minute that are allowed permanently.
+            burst: Requests that are allowed at once.
+            clock: Returns a time in seconds that never decreases.
         """
         self._per_second = per_minute / 60
         self._burst = float(burst)

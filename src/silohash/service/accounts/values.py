@@ -22,9 +22,9 @@ class Account:
     """An account of a person.
 
     Attributes:
-        name: name with which the person signs in.
-        admin: whether the person may administer the service.
-        created: time of creation, in seconds since 1970.
+        name: Name with which the person signs in.
+        admin: Whether the person may administer the service.
+        created: Time of creation, in seconds since 1970.
     """
 
     name: str
@@ -37,12 +37,12 @@ class Token:
     """A token of a program, without its secret.
 
     Attributes:
-        id: the public part of the token.
-        account: name of the account that it belongs to.
-        label: what the token is for.
-        scopes: what the token permits.
-        created: time of creation, in seconds since 1970.
-        expires: time after which it is refused, in seconds since 1970; None if it does not expire.
+        id: The public part of the token.
+        account: Name of the account that it belongs to.
+        label: What the token is for.
+        scopes: What the token permits.
+        created: Time of creation, in seconds since 1970.
+        expires: Time after which it is refused, in seconds since 1970; None if it does not expire.
     """
 
     id: str
@@ -57,7 +57,7 @@ def check_name(name: str) -> str:
     """Return the name of an account in lower case.
 
     Raises:
-        UserError: if it is not allowed.
+        UserError: If it is not allowed.
     """
     checked = name.strip().lower()
     if not NAME.fullmatch(checked):
@@ -72,7 +72,7 @@ def check_password(password: str) -> None:
     """Check that a password is neither too short nor too long.
 
     Raises:
-        UserError: if it is. The message does not hold the password.
+        UserError: If it is. The message does not hold the password.
     """
     if len(password) not in PASSWORD_LENGTHS:
         raise UserError(
@@ -84,7 +84,7 @@ def check_scopes(scopes: Collection[str]) -> frozenset[Scope]:
     """Return scopes without repetition.
 
     Raises:
-        UserError: if there are none, or one is unknown.
+        UserError: If there are none, or one is unknown.
     """
     unknown = sorted(set(scopes) - set(SCOPES))
     if unknown or not scopes:

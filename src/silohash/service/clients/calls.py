@@ -20,12 +20,12 @@ def checked_address(url: str, what: str, example: str) -> str:
     """Return the address of a server without a slash at its end, after checking its form.
 
     Args:
-        url: the address.
-        what: what the server is, with its article.
-        example: a valid address.
+        url: The address.
+        what: What the server is, with its article.
+        example: A valid address.
 
     Raises:
-        UserError: if the address is not valid.
+        UserError: If the address is not valid.
     """
     try:
         parts = urlsplit(url)
@@ -41,7 +41,7 @@ def read_file(path: Path) -> bytes:
     """Return the content of a file that a user names.
 
     Raises:
-        UserError: if it cannot be read.
+        UserError: If it cannot be read.
     """
     try:
         return read_bytes(path)
@@ -60,13 +60,13 @@ def answer_to(
     """Return the status and the content of the answer to a request.
 
     Args:
-        request: the request, with a checked address.
-        timeout_seconds: time limit.
-        server: address of the server, for the error.
-        remedy: sentence of the error on what to do if the server cannot be reached.
+        request: The request, with a checked address.
+        timeout_seconds: Time limit.
+        server: Address of the server, for the error.
+        remedy: Sentence of the error on what to do if the server cannot be reached.
 
     Raises:
-        UserError: if the server cannot be reached, or does not speak HTTP.
+        UserError: If the server cannot be reached, or does not speak HTTP.
     """
     try:
         try:

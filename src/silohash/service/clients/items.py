@@ -19,7 +19,7 @@ class Items:
     """Add, replace and remove items of a silo while it runs.
 
     Attributes:
-        url: address of the API.
+        url: Address of the API.
 
     Example:
         >>> items = Items("http://127.0.0.1:8766", "the token in items.token")
@@ -31,12 +31,12 @@ class Items:
         """Keep the address of an API.
 
         Args:
-            url: address of the API, such as ``http://127.0.0.1:8766``.
-            token: the token of the silo.
-            timeout_seconds: time limit for each request.
+            url: Address of the API, such as ``http://127.0.0.1:8766``.
+            token: The token of the silo.
+            timeout_seconds: Time limit for each request.
 
         Raises:
-            UserError: if the address is not valid.
+            UserError: If the address is not valid.
         """
         self.url = checked_address(url, "an items API", "http://127.0.0.1:8766")
         self._headers, self._timeout = authorization(token), timeout_seconds
@@ -55,16 +55,16 @@ class Items:
         """Add an item, or replace it, and return its state. It is then on the disk.
 
         Args:
-            id: id of the item.
-            picture: a picture file: its path or its content; None without a picture.
-            text: text of the item; empty without a text.
-            labels: labels of the item.
+            id: Id of the item.
+            picture: A picture file: its path or its content; None without a picture.
+            text: Text of the item; empty without a text.
+            labels: Labels of the item.
 
         Returns:
             ``indexed`` tells whether the item can be found. If it is False, ``problem`` has the reason.
 
         Raises:
-            UserError: if the silo refuses the item or cannot be reached.
+            UserError: If the silo refuses the item or cannot be reached.
         """
         content = picture if isinstance(picture, bytes) or picture is None else read_file(Path(picture))
         fields = [("text", text.encode()), *(("labels", label.encode()) for label in labels)]
@@ -86,7 +86,7 @@ class Items:
         """Remove an item.
 
         Raises:
-            UserError: if the silo does not have the item, or cannot be reached.
+            UserError: If the silo does not have the item, or cannot be reached.
         """
         self._call("DELETE", _path(id))
 

@@ -27,12 +27,12 @@ def connect(url: str, *, token: str = "", timeout_seconds: float = TIMEOUT_SECON
     """Connect to a search service.
 
     Args:
-        url: address of the service, such as ``http://127.0.0.1:8765``.
-        token: token of an account, if the service needs one.
-        timeout_seconds: time limit for each request.
+        url: Address of the service, such as ``http://127.0.0.1:8765``.
+        token: Token of an account, if the service needs one.
+        timeout_seconds: Time limit for each request.
 
     Raises:
-        UserError: if the address is not valid, or no search service answers there.
+        UserError: If the address is not valid, or no search service answers there.
     """
     client = Client(url, token=token, timeout_seconds=timeout_seconds)
     client.status()
@@ -43,7 +43,7 @@ class Client:
     """Search the silos behind a service. Results have the same form as those of `TrainedRun.search`.
 
     Attributes:
-        url: address of the service.
+        url: Address of the service.
     """
 
     def __init__(self, url: str, *, token: str = "", timeout_seconds: float = TIMEOUT_SECONDS) -> None:
@@ -68,17 +68,17 @@ class Client:
         """Search all silos for a text, an image or a feature vector.
 
         Args:
-            text: the text to search for.
-            image: the picture file to search for: its path or its content.
-            drawing: whether the image is a drawing, which is fitted to the pictures of the archive.
-            vector: the feature vector to search for, if the run was trained on given features: numbers, or the path of a
+            text: The text to search for.
+            image: The picture file to search for: its path or its content.
+            drawing: Whether the image is a drawing, which is fitted to the pictures of the archive.
+            vector: The feature vector to search for, if the run was trained on given features: numbers, or the path of a
                 ``.npy`` file.
-            vector_modality: whether the vector describes an "image" or a "text".
+            vector_modality: Whether the vector describes an "image" or a "text".
             options: ``find``, ``k``, ``offset``, ``radius_bits``, ``label``, ``silos`` (a list of names) and
                 ``previews``, as for `TrainedRun.search`.
 
         Raises:
-            UserError: if the service refuses the request or cannot be reached.
+            UserError: If the service refuses the request or cannot be reached.
         """
         if sum(given is not None for given in (text, image, vector)) != 1:
             raise UserError("Search for exactly one of text, image and vector.")
@@ -94,13 +94,13 @@ class Client:
         """Search all silos for the items nearest to an item.
 
         Args:
-            silo: name of the silo that holds the item.
-            id: id of the item.
+            silo: Name of the silo that holds the item.
+            id: Id of the item.
             by: "image" or "text": which code of the item to search with.
-            options: as for `search`.
+            options: As for `search`.
 
         Raises:
-            UserError: as `search`.
+            UserError: As `search`.
         """
         return _hits(self._call("/similar", {"of_silo": silo, "of_id": id, "by": by, **_query(options)}))
 
@@ -108,7 +108,7 @@ class Client:
         """Return what a silo releases of one item.
 
         Raises:
-            UserError: as `search`.
+            UserError: As `search`.
         """
         return self._call("/item", {"silo": silo, "id": id})
 
@@ -116,7 +116,7 @@ class Client:
         """Return the state of the federation: its silos, their numbers of items, and which of them answer.
 
         Raises:
-            UserError: as `search`.
+            UserError: As `search`.
         """
         return self._call("/status", {})
 

@@ -35,7 +35,7 @@ class ModelChange:
     """Change a process of a silo to a new model.
 
     Attributes:
-        successor: builds the new index; None if there is no new run, or the change is over.
+        successor: Builds the new index; None if there is no new run, or the change is over.
     """
 
     def __init__(
@@ -49,14 +49,14 @@ class ModelChange:
         """Prepare the change, and begin it if the config names a new run that is not indexed yet.
 
         Args:
-            config: the file of the silo.
-            models: the nodes that answer.
-            keeper: keeps the index of the silo; None if nothing changed it so far.
-            keep: begins to keep the index.
-            executor: runs the answers, one at a time.
+            config: The file of the silo.
+            models: The nodes that answer.
+            keeper: Keeps the index of the silo; None if nothing changed it so far.
+            keep: Begins to keep the index.
+            executor: Runs the answers, one at a time.
 
         Raises:
-            UserError: if the new run does not have a model.
+            UserError: If the new run does not have a model.
         """
         self._models, self._keeper, self._keep, self._executor = models, keeper, keep, executor
         self._policy = models.nodes[0].policy
@@ -69,7 +69,7 @@ class ModelChange:
         """Begin to change to the new run that a config names, unless the change to it is under way.
 
         Raises:
-            UserError: if the folder does not hold a trained run, or the change to another run is under way.
+            UserError: If the folder does not hold a trained run, or the change to another run is under way.
         """
         awaited = self._config.next_run
         if self.successor is not None and config.next_run != awaited:
@@ -94,7 +94,7 @@ class ModelChange:
         """Open the new index if it is finished, and close the old one if nobody needs it.
 
         Raises:
-            UserError: if the new index cannot be opened.
+            UserError: If the new index cannot be opened.
         """
         successor = self.successor
         if successor is None:
@@ -151,7 +151,7 @@ def successor_of(config: SiloConfig, policy: Policy) -> Successor:
     """Return what builds the index of the new run that a config names.
 
     Raises:
-        UserError: if the config does not name one, or its folder does not hold a trained run.
+        UserError: If the config does not name one, or its folder does not hold a trained run.
     """
     if config.next_run is None:
         raise UserError("The file of the silo does not name a new run. Set next_run.")

@@ -60,24 +60,24 @@ class Indexer:
     """Write the items of an items folder to the index of a silo. Several threads may use it, one at a time writes.
 
     Attributes:
-        index: folder of the index.
-        digest: digest of the model.
-        encoder: the model.
-        ledger: what is known of the items.
+        index: Folder of the index.
+        digest: Digest of the model.
+        encoder: The model.
+        ledger: What is known of the items.
     """
 
     def __init__(self, index: Path, silo: str, folder: Path, encoder: Encoder, fields: Collection[str]) -> None:
         """Open the index files, which are created if they do not exist.
 
         Args:
-            index: folder of the silo's index.
-            silo: name of the silo.
-            folder: the items folder.
-            encoder: the model.
-            fields: the fields of an item that are stored with its codes, as far as the policy releases them.
+            index: Folder of the silo's index.
+            silo: Name of the silo.
+            folder: The items folder.
+            encoder: The model.
+            fields: The fields of an item that are stored with its codes, as far as the policy releases them.
 
         Raises:
-            UserError: if a file is damaged or was built with another model, or the model encodes items with their labels.
+            UserError: If a file is damaged or was built with another model, or the model encodes items with their labels.
         """
         encoder.check_without_labels("Items cannot be added,")
         self.index, self.digest, self.encoder = index, encoder.digest, encoder
@@ -87,7 +87,7 @@ class Indexer:
         with ExitStack() as opened:
             self._stores = {
                 modality: opened.enter_context(_opened(index, silo, modality, encoder))
-                for modality in encoder.featurisers
+                for modality in encoder.featurizers
             }
             self.ledger = Ledger(index / LEDGER)
             opened.callback(self.ledger.close)
@@ -109,16 +109,16 @@ class Indexer:
         """Bring the index up to a scan of the folder.
 
         Args:
-            scan: the content of the folder.
-            before: what `Ledger.stamps` returned before the scan. Items that were added since are left alone.
-            is_current: returns whether an item is still in the folder as the scan found it.
-            stopped: ends the update early when it is set.
+            scan: The content of the folder.
+            before: What `Ledger.stamps` returned before the scan. Items that were added since are left alone.
+            is_current: Returns whether an item is still in the folder as the scan found it.
+            stopped: Ends the update early when it is set.
 
         Returns:
             What has changed.
 
         Raises:
-            UserError: if the index cannot be written.
+            UserError: If the index cannot be written.
         """
         changed = [item for name, item in scan.items.items() if before.get(name) != item.stamp]
         gone = set(before) - set(scan.items) - scan.waiting if scan.complete else set()
@@ -141,7 +141,7 @@ class Indexer:
             What has changed.
 
         Raises:
-            UserError: if the index cannot be written.
+            UserError: If the index cannot be written.
         """
         with self._lock:
             deleted = [item for item in items if item.deleted]
@@ -160,13 +160,13 @@ class Indexer:
         """Encode rows of an archive, and add those of one modality that the index does not have yet.
 
         Args:
-            archive: the archive.
+            archive: The archive.
             rows: ``(n,)``, rows that have the modality.
-            modality: the modality.
-            fields: the fields of an item that are stored with its code.
+            modality: The modality.
+            fields: The fields of an item that are stored with its code.
 
         Raises:
-            UserError: if an item cannot be encoded, or the index cannot be written.
+            UserError: If an item cannot be encoded, or the index cannot be written.
         """
         with self._lock:
             store = self._stores[modality]
@@ -193,7 +193,7 @@ class Indexer:
         """Remove items from the index.
 
         Raises:
-            UserError: if the index cannot be written.
+            UserError: If the index cannot be written.
         """
         with self._lock:
             self._drop(ids)
@@ -243,7 +243,7 @@ class Indexer:
         archive = archive_of(self._folder, items)
         fields = set(self._fields)
         encoded: Encoded = {}
-        for modality, rows in encodable_rows(archive, self.encoder.featurisers, np.arange(len(items))).items():
+        for modality, rows in encodable_rows(archive, self.encoder.featurizers, np.arange(len(items))).items():
             if len(rows):
                 encoded[modality] = encode_rows(self.encoder, archive, rows, modality, fields)
                 fields.discard("preview")  # a preview is stored once per item
@@ -324,7 +324,7 @@ def archive_of(folder: Path, items: Sequence[FolderItem]) -> Archive:
         labels=multi_hot([item.labels for item in items], names),
         label_names=tuple(names),
         splits={"query": nothing, "database": everything, "train": nothing},
-        card=ArchiveCard(name=folder.name, source="items of a silo", licence="the silo's own"),
+        card=ArchiveCard(name=folder.name, source="items of a silo", license="the silo's own"),
         has_image=np.array([bool(item.picture) for item in items]),
         has_text=np.array([bool(item.text) for item in items]),
     )

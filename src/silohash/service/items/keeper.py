@@ -66,11 +66,11 @@ class ItemState:
     """Describe an item as the keeper knows it.
 
     Attributes:
-        id: id of the item.
-        indexed: whether searches can find it.
-        modalities: the modalities of which the index holds a code of the item.
-        model_digest: digest of the model that computed the codes; empty if it is not indexed.
-        problem: why it is not indexed; empty if it is.
+        id: Id of the item.
+        indexed: Whether searches can find it.
+        modalities: The modalities of which the index holds a code of the item.
+        model_digest: Digest of the model that computed the codes; empty if it is not indexed.
+        problem: Why it is not indexed; empty if it is.
     """
 
     id: str
@@ -84,17 +84,17 @@ class Keeper:
     """Keep the index of a silo up to its items folder while a block runs.
 
     Attributes:
-        folder: the items folder.
+        folder: The items folder.
     """
 
     def __init__(self, folder: Path, lock: Path, opener: Opener, server: Server | None = None) -> None:
         """Prepare to keep an index.
 
         Args:
-            folder: the items folder. It is created if it does not exist.
-            lock: file that the keeping process locks.
-            opener: opens the index for writing. It is called when this process holds the lock.
-            server: serves the API for programs while this process keeps the index; None for no API.
+            folder: The items folder. It is created if it does not exist.
+            lock: File that the keeping process locks.
+            opener: Opens the index for writing. It is called when this process holds the lock.
+            server: Serves the API for programs while this process keeps the index; None for no API.
         """
         require("watchfiles", "Watching the items folder")
         self.folder = folder
@@ -121,7 +121,7 @@ class Keeper:
         """Start to keep the index, or to wait until the process that does so ends.
 
         Raises:
-            UserError: if the index cannot be opened or the API cannot be served.
+            UserError: If the index cannot be opened or the API cannot be served.
         """
         with explaining_disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -146,15 +146,15 @@ class Keeper:
         """Write an item to the folder and to the index, in place of a former one with the same id.
 
         Args:
-            record: the item.
-            picture: content of its picture file; empty without a picture.
-            suffix: end of the name of the picture file.
+            record: The item.
+            picture: Content of its picture file; empty without a picture.
+            suffix: End of the name of the picture file.
 
         Returns:
             The state of the item, after it is on the disk and, unless it has a problem, can be found.
 
         Raises:
-            UserError: if the item cannot be written, or the items folder is not the one of the index.
+            UserError: If the item cannot be written, or the items folder is not the one of the index.
         """
         with self._changing:
             self._check_mounted()
@@ -169,7 +169,7 @@ class Keeper:
         The files of the user stay: an item of theirs, or of the first indexing, is hidden.
 
         Raises:
-            UserError: if the index cannot be written, or the items folder is not the one of the index.
+            UserError: If the index cannot be written, or the items folder is not the one of the index.
         """
         with self._changing:
             self._check_mounted()
@@ -199,8 +199,8 @@ class Keeper:
         """Return the states of items of the folder, in the order of their ids.
 
         Args:
-            after: the last id of the page before.
-            most: number of items.
+            after: The last id of the page before.
+            most: Number of items.
         """
         entries = self._writer().ledger.page(after, most)
         states = [self._state(entry.id, entry) for entry in entries]
@@ -210,10 +210,10 @@ class Keeper:
         """Bring the index up to the folder.
 
         Args:
-            again: whether to try items again that were skipped. Otherwise they are tried when they change.
+            again: Whether to try items again that were skipped. Otherwise they are tried when they change.
 
         Raises:
-            UserError: if the index cannot be written.
+            UserError: If the index cannot be written.
         """
         with self._updating:
             if not self._is_mounted(self._writer()):
@@ -226,7 +226,7 @@ class Keeper:
         """Build the index of a new model, and keep it besides the present one.
 
         Args:
-            successor: builds the index. If another process keeps the index, it builds it.
+            successor: Builds the index. If another process keeps the index, it builds it.
         """
         self._successor = successor
         if self.keeps:
@@ -314,7 +314,7 @@ class Keeper:
         """Return the indexer.
 
         Raises:
-            UserError: if another process keeps the index.
+            UserError: If another process keeps the index.
         """
         if self._indexer is None:
             raise UserError("Another process keeps the index of this silo. Send the request to that process.")
@@ -339,7 +339,7 @@ class Keeper:
         """Check that items can be written to the folder.
 
         Raises:
-            UserError: if another process keeps the index, or the folder is not the one of the index.
+            UserError: If another process keeps the index, or the folder is not the one of the index.
         """
         if not self._is_mounted(self._writer()):
             raise UserError(f"The items folder {self.folder} cannot be used: {NOT_MOUNTED}.")
@@ -365,7 +365,7 @@ class Keeper:
         """Become the process that keeps the index, if there is no other, and return whether it did.
 
         Raises:
-            UserError: if the index cannot be opened or the API cannot be served.
+            UserError: If the index cannot be opened or the API cannot be served.
         """
         with ExitStack() as opened:
             lock = _locked(self._lock_path)

@@ -34,12 +34,12 @@ class Entry:
     """Describe what is known of one item.
 
     Attributes:
-        id: id of the item.
-        stamp: stamp of the item as it was indexed, see `FolderItem`.
+        id: Id of the item.
+        stamp: Stamp of the item as it was indexed, see `FolderItem`.
         state: "pending" while it is being indexed; "skipped" if it cannot be indexed; "removed" if it hides an item of the
             first indexing.
-        problem: why it is skipped; otherwise empty.
-        replaced: whether the first indexing had an item with the same id.
+        problem: Why it is skipped; otherwise empty.
+        replaced: Whether the first indexing had an item with the same id.
     """
 
     id: str
@@ -56,7 +56,7 @@ class Ledger:
         """Open the file, which is created if it does not exist.
 
         Raises:
-            UserError: if it is damaged or cannot be written.
+            UserError: If it is damaged or cannot be written.
         """
         self.path = path
         self._lock = threading.Lock()
@@ -74,7 +74,7 @@ class Ledger:
         """Return the stamps of all items that need no further work, by id, and empty stamps of those that do.
 
         Args:
-            again: whether skipped items are to be tried again. Otherwise only pending items need work.
+            again: Whether skipped items are to be tried again. Otherwise only pending items need work.
         """
         query = "SELECT id, CASE WHEN state = 'pending' OR ? AND state = 'skipped' THEN '' ELSE stamp END FROM items"
         with self._reading() as connection:

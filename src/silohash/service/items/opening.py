@@ -18,11 +18,11 @@ def prepare_index(run: Run, silo: str) -> None:
     """Create the index files of a silo that do not exist, so that items can be added and searched.
 
     Raises:
-        UserError: if the run does not have a model, or it is not known which personal model the silo uses.
+        UserError: If the run does not have a model, or it is not known which personal model the silo uses.
     """
     folder = run.index_folder / silo
     encoder = encoder_of(run, silo)
-    missing = [modality for modality in encoder.featurisers if not (folder / f"{modality}.sqlite").exists()]
+    missing = [modality for modality in encoder.featurizers if not (folder / f"{modality}.sqlite").exists()]
     for modality in missing:
         path = folder / f"{modality}.sqlite"
         try:
@@ -31,21 +31,21 @@ def prepare_index(run: Run, silo: str) -> None:
             if not path.exists():  # otherwise another process of the silo has just created it
                 raise
     if missing:
-        note_indexed(run.index_folder, silo, tuple(encoder.featurisers), run.silo_names)
+        note_indexed(run.index_folder, silo, tuple(encoder.featurizers), run.silo_names)
 
 
 def open_indexer(run: Run, silo: str, folder: Path, fields: Collection[str], index: Path | None = None) -> Indexer:
     """Open the index of a silo for writing.
 
     Args:
-        run: the run whose model encodes the items.
-        silo: name of the silo.
-        folder: the items folder.
-        fields: the fields that the policy of the silo releases.
-        index: folder of the index; None for that of the silo in the run.
+        run: The run whose model encodes the items.
+        silo: Name of the silo.
+        folder: The items folder.
+        fields: The fields that the policy of the silo releases.
+        index: Folder of the index; None for that of the silo in the run.
 
     Raises:
-        UserError: as `Indexer` and `prepare_index`.
+        UserError: As `Indexer` and `prepare_index`.
     """
     return Indexer(index or run.index_folder / silo, silo, folder, encoder_of(run, silo), fields)
 
@@ -54,7 +54,7 @@ def encoder_of(run: Run, silo: str) -> Encoder:
     """Return the encoder of a silo: of its personal model, of the model that built its index, or of the global model.
 
     Raises:
-        UserError: if the run does not have a model, or silos use personal models and none can be told for this silo.
+        UserError: If the run does not have a model, or silos use personal models and none can be told for this silo.
     """
     if not run.model.personalized or silo in run.model.names:
         return run.model.encoder(run.model.deployed_by(silo))

@@ -31,11 +31,11 @@ class Record(BaseModel):
     """The content of an item's file.
 
     Attributes:
-        id: id of the item.
-        text: its text, which may be empty.
-        labels: its labels.
-        picture: name of its picture file in the same folder; empty without one.
-        deleted: whether the item was removed. The file then hides an item of another origin with the same id.
+        id: Id of the item.
+        text: Its text, which may be empty.
+        labels: Its labels.
+        picture: Name of its picture file in the same folder; empty without one.
+        deleted: Whether the item was removed. The file then hides an item of another origin with the same id.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -58,7 +58,7 @@ class Records:
         """Return the record of an item, or None if there is none.
 
         Raises:
-            UserError: if its file is damaged.
+            UserError: If its file is damaged.
         """
         path = self._path(name)
         return read_json(path, Record, remedy=REMEDY) if path.exists() else None
@@ -67,12 +67,12 @@ class Records:
         """Write the record of an item, and return it with the name of its picture file.
 
         Args:
-            record: the record. Its field ``picture`` is ignored.
-            picture: content of the picture file; empty without a picture.
-            suffix: end of the name of the picture file, such as ``.png``.
+            record: The record. Its field ``picture`` is ignored.
+            picture: Content of the picture file; empty without a picture.
+            suffix: End of the name of the picture file, such as ``.png``.
 
         Raises:
-            UserError: if the disk is full or the folder cannot be written.
+            UserError: If the disk is full or the folder cannot be written.
         """
         path = self._path(record.id)
         former = self._picture_of(record.id)

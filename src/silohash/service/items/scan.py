@@ -46,13 +46,13 @@ class FolderItem:
     """Describe one item of the folder.
 
     Attributes:
-        id: id of the item.
-        picture: its picture file, relative to the folder; empty without one.
-        text: its text.
-        labels: its labels.
-        stamp: a text that changes whenever the item does.
-        put: whether a program put it there.
-        deleted: whether it is to be removed from the index, see `Record`.
+        id: Id of the item.
+        picture: Its picture file, relative to the folder; empty without one.
+        text: Its text.
+        labels: Its labels.
+        stamp: A text that changes whenever the item does.
+        put: Whether a program put it there.
+        deleted: Whether it is to be removed from the index, see `Record`.
     """
 
     id: str
@@ -69,11 +69,11 @@ class Scan:
     """Hold the content of the folder.
 
     Attributes:
-        items: the items by id. Those whose files are still being written are missing.
-        waiting: ids of items whose files may still be written, or cannot be read now. They are neither added nor removed.
-        problems: maps what cannot be used (an id, or a row of the metadata) to the reason.
-        complete: whether the whole folder could be read. Otherwise no item is removed because it is missing here.
-        unsettled: whether another look is needed soon.
+        items: The items by id. Those whose files are still being written are missing.
+        waiting: Ids of items whose files may still be written, or cannot be read now. They are neither added nor removed.
+        problems: Maps what cannot be used (an id, or a row of the metadata) to the reason.
+        complete: Whether the whole folder could be read. Otherwise no item is removed because it is missing here.
+        unsettled: Whether another look is needed soon.
     """
 
     items: dict[str, FolderItem] = field(default_factory=dict)
@@ -87,9 +87,9 @@ class _Rows(NamedTuple):
     """The rows of the metadata as they were read.
 
     Attributes:
-        files: changes whenever the metadata or the list of allowed labels does.
-        rows: the ids and the rows.
-        allowed: the labels that rows may have; None for any.
+        files: Changes whenever the metadata or the list of allowed labels does.
+        rows: The ids and the rows.
+        allowed: The labels that rows may have; None for any.
     """
 
     files: object
@@ -101,9 +101,9 @@ class FolderScanner:
     """Read an items folder. The metadata file is read again only if it has changed.
 
     Attributes:
-        folder: the folder.
-        records: the items that programs put there.
-        names: ids of the other items, as of the last scan.
+        folder: The folder.
+        records: The items that programs put there.
+        names: Ids of the other items, as of the last scan.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -118,7 +118,7 @@ class FolderScanner:
         """Return the content of the folder.
 
         Args:
-            now: seconds since the epoch; None for the present time.
+            now: Seconds since the epoch; None for the present time.
         """
         scan = Scan()
         now = time.time() if now is None else now

@@ -56,9 +56,9 @@ class Successor:
     """Build the index of a silo for the model of a new run.
 
     Attributes:
-        old: the run whose index is searched.
-        new: the new run.
-        silo: name of the silo.
+        old: The run whose index is searched.
+        new: The new run.
+        silo: Name of the silo.
     """
 
     def __init__(
@@ -67,15 +67,15 @@ class Successor:
         """Prepare to build.
 
         Args:
-            old: the run whose index is searched.
-            new: the new run.
-            silo: name of the silo.
-            folder: the items folder.
-            fields: the fields that the policy of the silo releases.
-            archive: folder of the archive that the old index was built from; None for the one that is noted beside it.
+            old: The run whose index is searched.
+            new: The new run.
+            silo: Name of the silo.
+            folder: The items folder.
+            fields: The fields that the policy of the silo releases.
+            archive: Folder of the archive that the old index was built from; None for the one that is noted beside it.
 
         Raises:
-            UserError: if the new run does not have a model.
+            UserError: If the new run does not have a model.
         """
         self.old, self.new, self.silo = old, new, silo
         self._folder, self._fields, self._archive = folder, fields, archive
@@ -105,10 +105,10 @@ class Successor:
         """Encode the items of the old index, and return the index, which is still in the folder for unfinished ones.
 
         Args:
-            stopped: ends the build early when it is set.
+            stopped: Ends the build early when it is set.
 
         Raises:
-            UserError: if the archive cannot be read, or the index cannot be written.
+            UserError: If the archive cannot be read, or the index cannot be written.
         """
         place = self.new.folder / BUILDING / self.silo
         encoder = encoder_of(self.new, self.silo)
@@ -126,10 +126,10 @@ class Successor:
         """Make the index that of the silo in the new run, and return it opened in its new place.
 
         Args:
-            indexer: the result of `build`, to which the items of the folder were added. It is closed.
+            indexer: The result of `build`, to which the items of the folder were added. It is closed.
 
         Raises:
-            UserError: if the folder cannot be renamed.
+            UserError: If the folder cannot be renamed.
         """
         place, modalities = indexer.index, indexer.modalities
         surplus = _ids(place) - self._old_ids()
@@ -153,7 +153,7 @@ class Successor:
         """Return the finished index, opened for writing.
 
         Raises:
-            UserError: if it cannot be opened.
+            UserError: If it cannot be opened.
         """
         return Indexer(self.index, self.silo, self._folder, encoder_of(self.new, self.silo), self._fields)
 
@@ -174,7 +174,7 @@ class Successor:
                 "items are not in the archive any more",
                 level=WARNING, silo=self.silo, items=len(wanted) - len(rows), archive=archive.card.name,
             )  # fmt: skip
-        encodable = encodable_rows(archive, indexer.encoder.featurisers, rows)
+        encodable = encodable_rows(archive, indexer.encoder.featurizers, rows)
         fields = self._fields_of(encodable)
         held = {modality: np.isin(rows, present) for modality, present in encodable.items()}
         for start in range(0, len(rows), BATCH_ROWS):
@@ -223,7 +223,7 @@ class Successor:
         """Return the archive that the old index was built from.
 
         Raises:
-            UserError: if it cannot be read.
+            UserError: If it cannot be read.
         """
         if self._archive is not None:
             return open_archive(None, self._archive)

@@ -18,7 +18,7 @@ def read_token(path: Path) -> str:
     """Return the token in a file. A file that does not exist is created with a new token.
 
     Raises:
-        UserError: if the file cannot be read or written, others can read it, or its token is too short.
+        UserError: If the file cannot be read or written, others can read it, or its token is too short.
     """
     if not path.exists():
         _create(path)

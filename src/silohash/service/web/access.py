@@ -17,7 +17,7 @@ class Asker:
     """The person or program that sends a request.
 
     Attributes:
-        name: name for limits and logs; empty where no account is needed.
+        name: Name for limits and logs; empty where no account is needed.
     """
 
     name: str = ""

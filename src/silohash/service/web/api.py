@@ -104,7 +104,7 @@ def check_code(code: Code, status: FederationStatus) -> None:
     """Check that at least one silo has codes with which a code can be compared.
 
     Raises:
-        UserError: if all silos have codes of other models or another length.
+        UserError: If all silos have codes of other models or another length.
     """
     if code.bits != status.bits:
         raise UserError(f"The code has {code.bits} bits, but the silos have codes of {status.bits} bits.")
@@ -123,7 +123,7 @@ async def _results(service: Service, hits: Hits, silos: Sequence[str] | None) ->
     """Return the document of a result.
 
     Raises:
-        HTTPException: if no silo answered.
+        HTTPException: If no silo answered.
     """
     asked = len({*silos}) if silos else await service.silo_count()
     if not hits.answered and hits.missing_silos:

@@ -75,11 +75,11 @@ def create_app(
     """Return the application.
 
     Args:
-        backend: the federation.
-        access: decides which requests are allowed.
-        hosts: the names under which the service may be reached; ``*`` for any.
-        limits: limits of uploaded pictures; the defaults if None.
-        metrics: the metrics in which the application counts, if the backend counts in them too; new ones if None.
+        backend: The federation.
+        access: Decides which requests are allowed.
+        hosts: The names under which the service may be reached; ``*`` for any.
+        limits: Limits of uploaded pictures; the defaults if None.
+        metrics: The metrics in which the application counts, if the backend counts in them too; new ones if None.
     """
     metrics = metrics or Metrics()
     service = Service(MeasuredBackend(backend, metrics), access, limits or Limits(), metrics=metrics)

@@ -56,12 +56,12 @@ class Gate:
     """Control the access to an application.
 
     Attributes:
-        accounts: the accounts, sessions and tokens.
-        secure_cookies: whether browsers send the session's cookie over encrypted connections only. Set it to False only
+        accounts: The accounts, sessions and tokens.
+        secure_cookies: Whether browsers send the session's cookie over encrypted connections only. Set it to False only
             for a service without encryption whose connections nobody else can read.
-        account_limit: limit on the requests of an account. A page of results shows up to a hundred pictures.
-        address_limit: limit on the requests from an address, which several people may share.
-        back_off: the waiting times after wrong passwords.
+        account_limit: Limit on the requests of an account. A page of results shows up to a hundred pictures.
+        address_limit: Limit on the requests from an address, which several people may share.
+        back_off: The waiting times after wrong passwords.
     """
 
     accounts: Accounts
@@ -75,7 +75,7 @@ class Gate:
         """Return the sender of a request. This is the access rule of the application.
 
         Raises:
-            HTTPException: with status 303 to the page for signing in, 401 without valid credentials, 403 if they do not
+            HTTPException: With status 303 to the page for signing in, 401 without valid credentials, 403 if they do not
                 permit the request, or 429 after too many requests.
         """
         self._count(self.address_limit, address_of(request))
@@ -133,7 +133,7 @@ class Gate:
         """Count a request.
 
         Raises:
-            HTTPException: with status 429 if there were too many.
+            HTTPException: With status 429 if there were too many.
         """
         wait = limit.wait_seconds(key)
         if wait:
@@ -211,11 +211,11 @@ def create_protected_app(
     """Return the application over a backend, for people with an account and programs with a token.
 
     Args:
-        backend: the federation.
-        gate: controls the access.
-        hosts: the names under which the service may be reached; ``*`` for any.
-        limits: limits of uploaded pictures; the defaults if None.
-        metrics: as in `create_app`.
+        backend: The federation.
+        gate: Controls the access.
+        hosts: The names under which the service may be reached; ``*`` for any.
+        limits: Limits of uploaded pictures; the defaults if None.
+        metrics: As in `create_app`.
     """
     app = create_app(backend, access=gate.access, hosts=hosts, limits=limits, metrics=metrics)
     app.include_router(gate.router())
@@ -228,10 +228,10 @@ def app_for(
     """Return the application for those with an account or, if there are no accounts, for everyone on this machine.
 
     Args:
-        backend: the federation.
-        accounts: the accounts; None if there are none.
-        hosts: names under which the application is reached, besides those of this machine. They need accounts.
-        metrics: as in `create_app`.
+        backend: The federation.
+        accounts: The accounts; None if there are none.
+        hosts: Names under which the application is reached, besides those of this machine. They need accounts.
+        metrics: As in `create_app`.
     """
     if accounts is None:
         return create_app(backend, metrics=metrics)

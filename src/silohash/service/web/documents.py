@@ -106,7 +106,7 @@ class CodeDocument(BaseModel):
         """Return the code for a backend.
 
         Raises:
-            UserError: if the number of digits does not fit the number of bits, or bits beyond the last are set.
+            UserError: If the number of digits does not fit the number of bits, or bits beyond the last are set.
         """
         packed = np.frombuffer(bytes.fromhex(self.hex), np.uint8)
         if len(packed) != byte_count(self.bits):

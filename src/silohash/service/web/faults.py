@@ -19,8 +19,8 @@ def message_of(error: RequestValidationError, request: Request) -> str:
     """Return what is wrong with a request.
 
     Args:
-        error: the faults that FastAPI found.
-        request: the request.
+        error: The faults that FastAPI found.
+        request: The request.
     """
     faults: list[Mapping[str, Any]] = list(error.errors()[:MOST_FAULTS])
     if any(fault["loc"] == ("body",) for fault in faults) and not _is_json(request):

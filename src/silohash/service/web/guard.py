@@ -57,9 +57,9 @@ class Guard:
         """Surround an application.
 
         Args:
-            app: the application.
-            hosts: the names under which the service may be reached, without a port; ``*`` for any.
-            most_bytes: largest body of a request.
+            app: The application.
+            hosts: The names under which the service may be reached, without a port; ``*`` for any.
+            most_bytes: Largest body of a request.
         """
         self._app = app
         self._hosts = frozenset(hosts)

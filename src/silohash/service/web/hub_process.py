@@ -43,14 +43,14 @@ def run_hub(
     """Serve the API and the page until the process gets SIGINT or SIGTERM.
 
     Args:
-        config: the file of the hub.
-        listening: the socket on which to serve.
-        accounts: the accounts; None to allow everyone on this machine.
-        ready: called when the model is loaded and the process begins to serve.
-        read_again: reads the file of the hub again after SIGHUP, to find a new run; None if the signal ends the process.
+        config: The file of the hub.
+        listening: The socket on which to serve.
+        accounts: The accounts; None to allow everyone on this machine.
+        ready: Called when the model is loaded and the process begins to serve.
+        read_again: Reads the file of the hub again after SIGHUP, to find a new run; None if the signal ends the process.
 
     Raises:
-        UserError: if the folder does not hold a trained run, or the key or a certificate cannot be read.
+        UserError: If the folder does not hold a trained run, or the key or a certificate cannot be read.
     """
     run_loop(_serve(config, listening, accounts, ready, read_again))
 

@@ -91,9 +91,9 @@ def items_app(keeper: Keeper, token: str, limits: Limits | None = None) -> FastA
     """Return the application.
 
     Args:
-        keeper: keeps the silo's index.
-        token: what programs send as a bearer token.
-        limits: limits of pictures; the defaults if None.
+        keeper: Keeps the silo's index.
+        token: What programs send as a bearer token.
+        limits: Limits of pictures; the defaults if None.
     """
     limits = limits or Limits()
     app = _guarded_app(token, limits)
@@ -149,9 +149,9 @@ def serving(address: tuple[str, int], token: str, limits: Limits | None = None) 
     """Return a function that serves the API of a keeper in a thread while its context lasts.
 
     Args:
-        address: host and port to listen on.
-        token: what programs send as a bearer token.
-        limits: limits of pictures; the defaults if None.
+        address: Host and port to listen on.
+        token: What programs send as a bearer token.
+        limits: Limits of pictures; the defaults if None.
     """
 
     def serve(keeper: Keeper) -> AbstractContextManager[socket.socket]:
@@ -166,7 +166,7 @@ def _running(app: FastAPI, address: tuple[str, int]) -> Iterator[socket.socket]:
     """Serve an application in a thread, and yield the socket on which it listens.
 
     Raises:
-        UserError: if the address cannot be used.
+        UserError: If the address cannot be used.
     """
     host, port = address
     try:

@@ -75,8 +75,8 @@ class Monitor:
         """Surround an application.
 
         Args:
-            app: the application.
-            metrics: the metrics in which requests are counted.
+            app: The application.
+            metrics: The metrics in which requests are counted.
         """
         self._app, self._metrics = app, metrics
 

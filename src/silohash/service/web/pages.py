@@ -153,13 +153,13 @@ async def _found(service: Service, status: FederationStatus, form: SearchForm, n
     """Return the hits of one page, and one more if there is a next page.
 
     Args:
-        service: the service.
-        status: the state of the federation.
-        form: the form that was sent.
-        name: name of the asker.
+        service: The service.
+        status: The state of the federation.
+        form: The form that was sent.
+        name: Name of the asker.
 
     Raises:
-        NotFound: if the picture is no longer kept.
+        NotFound: If the picture is no longer kept.
     """
     options = replace(form.options(status.bits), asker=name)
     if not form.picture:

@@ -55,7 +55,7 @@ def responses(*further: int) -> dict[int | str, dict[str, Any]]:
     """Return the description of the responses of a call.
 
     Args:
-        further: statuses of errors that the call can have besides `ALWAYS`.
+        further: Statuses of errors that the call can have besides `ALWAYS`.
     """
     described: dict[int | str, dict[str, Any]] = {200: {"headers": REQUEST_ID}}
     for status in sorted({*ALWAYS, *further}):

@@ -41,9 +41,9 @@ class KeptPicture:
     """A picture that was searched for.
 
     Attributes:
-        content: the content of the picture file.
-        drawing: whether it is a drawing.
-        until: time at which it is dropped, in seconds of `RecentPictures.clock`.
+        content: The content of the picture file.
+        drawing: Whether it is a drawing.
+        until: Time at which it is dropped, in seconds of `RecentPictures.clock`.
     """
 
     content: bytes
@@ -84,11 +84,11 @@ class Service:
     """The state that the routes of an application share.
 
     Attributes:
-        backend: the federation.
-        access: decides which requests are allowed.
-        limits: limits of uploaded pictures.
-        recent: the pictures of recent searches.
-        metrics: what the application counts.
+        backend: The federation.
+        access: Decides which requests are allowed.
+        limits: Limits of uploaded pictures.
+        recent: The pictures of recent searches.
+        metrics: What the application counts.
     """
 
     backend: Backend
@@ -147,11 +147,11 @@ class Service:
         """Decode a picture file for a search.
 
         Args:
-            content: the content of the file.
-            drawing: whether it is a drawing, which is fitted to the pictures of the archive.
+            content: The content of the file.
+            drawing: Whether it is a drawing, which is fitted to the pictures of the archive.
 
         Raises:
-            UploadError: if the file is refused.
+            UploadError: If the file is refused.
         """
         if not drawing:
             return await asyncio.to_thread(read_picture, content, self.limits)

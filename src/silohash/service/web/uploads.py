@@ -80,11 +80,11 @@ def read_picture(content: bytes, limits: Limits | None = None) -> Image.Image:
     """Return a picture file as an upright picture in mode ``RGB``, decoded as `silohash search --image` decodes it.
 
     Args:
-        content: the content of the file.
-        limits: the limits; the defaults if None.
+        content: The content of the file.
+        limits: The limits; the defaults if None.
 
     Raises:
-        UploadError: if the file is empty, too large, of another format, damaged, or also a file of another kind.
+        UploadError: If the file is empty, too large, of another format, damaged, or also a file of another kind.
     """
     limits = limits or Limits()
     if not content:
@@ -108,12 +108,12 @@ def read_drawing(content: bytes, archive: str, limits: Limits | None = None) -> 
     """Return a drawing in the form of the archive's pictures: dark on white, cut to its ink, centered.
 
     Args:
-        content: the content of a picture file with a dark drawing on white or on a transparent background.
-        archive: name of the archive. Drawings for the characters are fitted like the characters themselves.
-        limits: as in `read_picture`.
+        content: The content of a picture file with a dark drawing on white or on a transparent background.
+        archive: Name of the archive. Drawings for the characters are fitted like the characters themselves.
+        limits: As in `read_picture`.
 
     Raises:
-        UploadError: as `read_picture`, or if nothing is drawn.
+        UploadError: As `read_picture`, or if nothing is drawn.
     """
     ink = ImageOps.invert(read_picture(content, limits).convert("L"))
     box = ink.point(lambda value: 255 if value >= LEAST_INK else 0).getbbox()
@@ -181,8 +181,8 @@ class _Layout:
     """The structure of a picture file, read without decoding it.
 
     Attributes:
-        end: position after the last byte of the picture.
-        frames: number of frames. A PNG file announces it.
+        end: Position after the last byte of the picture.
+        frames: Number of frames. A PNG file announces it.
     """
 
     end: int

@@ -34,9 +34,9 @@ class Estimate:
     """A figure with its 95 % interval.
 
     Attributes:
-        value: the figure.
-        low: lower end of the interval.
-        high: upper end of the interval.
+        value: The figure.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
     """
 
     value: float
@@ -89,7 +89,7 @@ def ridge_predictions(known: Values, targets: Values, unknown: Values, *, penalt
         known: ``(n, D)`` inputs of the attacker's items.
         targets: ``(n, C)`` targets of these items.
         unknown: ``(m, D)`` inputs of the items that the attacker wants to know.
-        penalty: ridge penalty, greater than 0.
+        penalty: Ridge penalty, greater than 0.
 
     Returns:
         ``(m, C)``.
@@ -125,9 +125,9 @@ class FitScores:
     modality it is the mean size of the relaxed code's values, which training increases as well.
 
     Attributes:
-        resolved: the config of the run with its methods.
-        model: the network, whose parameters are replaced.
-        extras: the arrays that the server sent beside the parameters.
+        resolved: The config of the run with its methods.
+        model: The network, whose parameters are replaced.
+        extras: The arrays that the server sent beside the parameters.
     """
 
     resolved: ResolvedConfig

@@ -58,13 +58,13 @@ class Leak:
     """The success of one attack.
 
     Attributes:
-        attack: what the attacker guesses.
-        seen: from what.
+        attack: What the attacker guesses.
+        seen: From what.
         figure: ``AUC``, or ``explained`` for the share of the variance that is reconstructed.
-        value: the figure.
-        low: lower end of its 95 % interval.
-        high: upper end.
-        without: the figure of an attacker who has seen nothing.
+        value: The figure.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+        without: The figure of an attacker who has seen nothing.
     """
 
     attack: str
@@ -98,7 +98,7 @@ class Audit:
     """Attack one run.
 
     Args:
-        run: the run, which is trained, with its archive.
+        run: The run, which is trained, with its archive.
     """
 
     def __init__(self, run: Run) -> None:
@@ -117,11 +117,11 @@ class Audit:
         """Archive rows of the attacker's own items: queries that no silo trained on, and that have all modalities.
 
         Raises:
-            UserError: if there are too few of them.
+            UserError: If there are too few of them.
         """
         archive = self.run.archive
         rows = np.setdiff1d(archive.split("query"), archive.split("train"))
-        for modality in self.run.model.featurisers:
+        for modality in self.run.model.featurizers:
             rows = rows[archive.has(modality)[rows]]
         if len(rows) < 2 * FEWEST_OF_A_LABEL:
             raise UserError(
@@ -140,7 +140,7 @@ class Audit:
         """Yield the success of each attack that the run allows.
 
         Raises:
-            UserError: if the archive has no items to compare with.
+            UserError: If the archive has no items to compare with.
         """
         yield from self.of_statistics()
         if self.kept:
@@ -262,8 +262,8 @@ class Audit:
         rows = self.some(self.outside, MOST_ITEMS, "outside")
         there = torch.ones(len(rows), dtype=torch.bool)
         values: dict[Modality, torch.Tensor] = {
-            modality: torch.from_numpy(np.ascontiguousarray(vectors(archive, featuriser, rows)))
-            for modality, featuriser in self.run.model.featurisers.items()
+            modality: torch.from_numpy(np.ascontiguousarray(vectors(archive, featurizer, rows)))
+            for modality, featurizer in self.run.model.featurizers.items()
         }
         labels = None if like.labels is None else torch.from_numpy(_labels(archive.labels, rows)).float()
         return replace(
@@ -275,13 +275,13 @@ class Audit:
 
     def of_codes(self) -> Iterator[Leak]:
         """Yield how well the codes of items tell members, labels and vectors. The global model computes the codes."""
-        archive, featurisers = self.run.archive, self.run.model.featurisers
+        archive, featurizers = self.run.archive, self.run.model.featurizers
         train = archive.split("train")
-        for modality in featurisers:
+        for modality in featurizers:
             train = train[archive.has(modality)[train]]
         members, outside = self.some(train, MOST_CODES, "codes"), self.outside
         codes = {name: self._codes(rows) for name, rows in (("members", members), ("outside", outside))}
-        if len(featurisers) == len(MODALITIES):
+        if len(featurizers) == len(MODALITIES):
             inside, beyond = (_bit_agreements(*codes[name].values()) for name in ("members", "outside"))
             found = area_under_curve(inside, beyond)
             yield leak("membership of an item", "codes of its picture and its text", found)
@@ -291,10 +291,10 @@ class Audit:
             areas = list(_areas_by_label(guesses, _labels(archive.labels, members)))
             if areas:
                 yield leak("labels of an item", "its codes", mean_estimate(areas))
-        for modality, featuriser in featurisers.items():
-            if len(featuriser.shape) != 1:
+        for modality, featurizer in featurizers.items():
+            if len(featurizer.shape) != 1:
                 continue
-            mine, theirs = (vectors(archive, featuriser, rows).astype(np.float64) for rows in (outside, members))
+            mine, theirs = (vectors(archive, featurizer, rows).astype(np.float64) for rows in (outside, members))
             found = explained_share(ridge_predictions(known, mine, wanted), theirs)
             yield leak(f"{modality} vector of an item", "its codes", found, figure="explained", without=0.0)
 
@@ -303,8 +303,8 @@ class Audit:
         model = self.run.model
         encoder = model.encoder(next(iter(model.names)))
         found = {}
-        for modality, featuriser in model.featurisers.items():
-            outputs = encoder.outputs(vectors(self.run.archive, featuriser, rows), modality)
+        for modality, featurizer in model.featurizers.items():
+            outputs = encoder.outputs(vectors(self.run.archive, featurizer, rows), modality)
             found[modality] = unpack(pack(outputs), outputs.shape[1]).astype(np.float64)
         return found
 
@@ -326,8 +326,8 @@ def _label_leak(attack: str, seen: str, guessed: Values, shares: Values) -> Iter
     """Yield how well guesses tell which silos have a larger share of a label than the median silo.
 
     Args:
-        attack: what is guessed.
-        seen: from what.
+        attack: What is guessed.
+        seen: From what.
         guessed: ``(J, C)``, larger for larger shares.
         shares: ``(J, C)``, the true shares.
     """

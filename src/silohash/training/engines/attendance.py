@@ -13,12 +13,12 @@ def check_quorum(absent: Sequence[str], sent: int, limits: Limits) -> None:
     """Check that enough silos answered their tasks.
 
     Args:
-        absent: one phrase per silo that did not, with its name and the reason.
-        sent: number of silos that were sent a task.
-        limits: how many must answer.
+        absent: One phrase per silo that did not, with its name and the reason.
+        sent: Number of silos that were sent a task.
+        limits: How many must answer.
 
     Raises:
-        UserError: if too few did.
+        UserError: If too few did.
     """
     needed, answered = min(limits.quorum, sent), sent - len(absent)
     if answered < needed:
@@ -33,9 +33,9 @@ class Attendance:
     """The silos of one round.
 
     Attributes:
-        engine: carries out the tasks.
-        limits: how long to wait for the silos.
-        absent: why silos do not take part, or no longer, by their number.
+        engine: Carries out the tasks.
+        limits: How long to wait for the silos.
+        absent: Why silos do not take part, or no longer, by their number.
     """
 
     engine: Engine
@@ -46,7 +46,7 @@ class Attendance:
         """Return which of the silos of a round are live, and note the others.
 
         Raises:
-            UserError: if fewer silos than the quorum are live.
+            UserError: If fewer silos than the quorum are live.
         """
         reasons = self.engine.status()  # asked once, because a silo can connect at any time
         live = [silo for silo in silos if silo not in reasons]

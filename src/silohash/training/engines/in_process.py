@@ -20,7 +20,7 @@ class InProcess:
     """Train one silo after another in this process. All silos are always live, and every task is waited for.
 
     Args:
-        worker: carries out the tasks.
+        worker: Carries out the tasks.
     """
 
     def __init__(self, worker: SiloWorker) -> None:

@@ -25,10 +25,10 @@ class SiloTask:
             for one round, ``finish`` to end a round once the statistics are merged, ``merge`` to decrypt sums over silos and
             compute what the server would, ``validate`` to score the model that
             the silo would deploy on its validation queries, or ``deploy`` to return that model.
-        silo: index of the silo, starting at 0.
-        broadcast: the server's message.
-        kept: arrays that the silo stored in its last round.
-        best: arrays that the silo stored in the best round so far, which a silo with a disk of its own must not remove.
+        silo: Index of the silo, starting at 0.
+        broadcast: The server's message.
+        kept: Arrays that the silo stored in its last round.
+        best: Arrays that the silo stored in the best round so far, which a silo with a disk of its own must not remove.
     """
 
     kind: TaskKind
@@ -46,13 +46,13 @@ class SiloResult:
     of a ``validate`` task holds the scalar ``score`` and the count ``queries``.
 
     Attributes:
-        silo: index of the silo, starting at 0.
-        update: the message to the server.
-        kept: arrays that the silo stores for its next round.
-        loss: mean loss of the last epoch.
-        terms: mean of each loss term in the last epoch, before weighting.
-        seconds: duration of the task in seconds.
-        warnings: warnings about the training, as sentences.
+        silo: Index of the silo, starting at 0.
+        update: The message to the server.
+        kept: Arrays that the silo stores for its next round.
+        loss: Mean loss of the last epoch.
+        terms: Mean of each loss term in the last epoch, before weighting.
+        seconds: Duration of the task in seconds.
+        warnings: Warnings about the training, as sentences.
     """
 
     silo: int
@@ -69,8 +69,8 @@ class Absence:
     """A silo that did not carry out its task.
 
     Attributes:
-        silo: index of the silo, starting at 0.
-        reason: why, in words that follow the silo's name, such as ``did not answer within 600 seconds``.
+        silo: Index of the silo, starting at 0.
+        reason: Why, in words that follow the silo's name, such as ``did not answer within 600 seconds``.
     """
 
     silo: int
@@ -86,9 +86,9 @@ class Limits:
     """How long to wait for silos.
 
     Attributes:
-        deadline_seconds: time after which the answers of a round are no longer waited for; None for no limit.
-        quorum: number of silos that must answer. The others may be absent.
-        start: number of silos that must describe their items before the first round; None for all. The others join later.
+        deadline_seconds: Time after which the answers of a round are no longer waited for; None for no limit.
+        quorum: Number of silos that must answer. The others may be absent.
+        start: Number of silos that must describe their items before the first round; None for all. The others join later.
     """
 
     deadline_seconds: float | None = None
@@ -107,10 +107,10 @@ class Engine(Protocol):
         """Make the silos of a run ready for tasks.
 
         Args:
-            silos: names of the silos, in order.
+            silos: Names of the silos, in order.
 
         Raises:
-            UserError: if this is impossible.
+            UserError: If this is impossible.
         """
         ...
 
@@ -124,11 +124,11 @@ class Engine(Protocol):
         A result is valid until the next one is requested, because its arrays may share the memory of a model.
 
         Args:
-            tasks: at most one task per silo.
-            limits: how long to wait for the answers. Engines on this machine wait for all of them.
+            tasks: At most one task per silo.
+            limits: How long to wait for the answers. Engines on this machine wait for all of them.
 
         Raises:
-            UserError: if fewer silos than the quorum answer, or the user must correct something.
+            UserError: If fewer silos than the quorum answer, or the user must correct something.
         """
         ...
 

@@ -35,7 +35,7 @@ class ProcessEndedError(Exception):
     """A child process ended before it answered.
 
     Attributes:
-        status: its exit status; the negative number of the signal that killed it.
+        status: Its exit status; the negative number of the signal that killed it.
     """
 
     def __init__(self, status: int) -> None:
@@ -49,12 +49,12 @@ class ProcessPool:
     A process starts when it is first needed. One that has ended is replaced at the next request.
 
     Args:
-        command: the command line of a child, which calls `serve`.
-        size: number of processes.
-        environment: variables to set over those of this process.
-        renew_after: number of requests after which a process is replaced; None for no limit.
-        grace_seconds: how long a process may take to stop after its input has ended, before it is killed.
-        quiet: whether the children's standard error is discarded.
+        command: The command line of a child, which calls `serve`.
+        size: Number of processes.
+        environment: Variables to set over those of this process.
+        renew_after: Number of requests after which a process is replaced; None for no limit.
+        grace_seconds: How long a process may take to stop after its input has ended, before it is killed.
+        quiet: Whether the children's standard error is discarded.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class ProcessPool:
         """Run ``work`` in a thread, with a process of its own, as soon as one is free.
 
         Args:
-            work: called with the function that exchanges a request for an answer; it may raise `ProcessEndedError`.
+            work: Called with the function that exchanges a request for an answer; it may raise `ProcessEndedError`.
         """
         return self._threads.submit(self._run, work)
 
@@ -158,7 +158,7 @@ class _Child:
         """Send a request and return its answer.
 
         Raises:
-            ProcessEndedError: if the process ends first.
+            ProcessEndedError: If the process ends first.
         """
         self.count += 1
         try:
@@ -195,8 +195,8 @@ def serve(prepare: Callable[[], Callable[[bytes], bytes]], *, grace_seconds: flo
     `KeyboardInterrupt` is raised there.
 
     Args:
-        prepare: called once; returns the function that computes the answer to a request.
-        grace_seconds: how long an answer may take to stop after the input has ended.
+        prepare: Called once; returns the function that computes the answer to a request.
+        grace_seconds: How long an answer may take to stop after the input has ended.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
@@ -245,7 +245,7 @@ def read_frame(stream: IO[bytes]) -> bytes:
     """Read one frame and return its content.
 
     Raises:
-        EOFError: if the stream ends before the frame does.
+        EOFError: If the stream ends before the frame does.
     """
     head = stream.read(LENGTH_BYTES)
     if len(head) < LENGTH_BYTES:

@@ -77,8 +77,8 @@ def decode_result(message: Message) -> SiloResult:
     """Return the result that `encode_result` encoded.
 
     Raises:
-        UserError: if the worker reports an error that the user can correct.
-        RuntimeError: if the worker reports any other error, with the worker's traceback.
+        UserError: If the worker reports an error that the user can correct.
+        RuntimeError: If the worker reports any other error, with the worker's traceback.
     """
     if "crash" in message.notes:
         raise RuntimeError(f"A worker process failed:\n{message.notes['crash']}")
@@ -101,9 +101,9 @@ def decode_answer(task: SiloTask, name: str, content: bytes) -> Answer:
     """Return what a silo on another machine answered to a task. Nothing that it sends raises an error here.
 
     Args:
-        task: the task.
-        name: name of the silo that sent the answer, as its connection proves it.
-        content: the encoded message.
+        task: The task.
+        name: Name of the silo that sent the answer, as its connection proves it.
+        content: The encoded message.
 
     Returns:
         The result, or an absence if the silo reports a failure, the message is damaged, or it is not an answer to the task.

@@ -27,9 +27,9 @@ class WorkerProcesses:
     pipes as encoded messages. Nothing is pickled. All silos are always live, and every task is waited for.
 
     Args:
-        folder: the folder from which the worker processes read the inputs. It exists from `start` to `stop`.
-        workers: number of worker processes.
-        save: writes the inputs into the folder, in the form that `silohash.training.worker` reads.
+        folder: The folder from which the worker processes read the inputs. It exists from `start` to `stop`.
+        workers: Number of worker processes.
+        save: Writes the inputs into the folder, in the form that `silohash.training.worker` reads.
     """
 
     def __init__(self, folder: Path, workers: int, save: Callable[[Path], None]) -> None:
@@ -43,7 +43,7 @@ class WorkerProcesses:
         """Write the inputs. A worker process starts when it is first needed.
 
         Raises:
-            UserError: if the disk is full or cannot be written to.
+            UserError: If the disk is full or cannot be written to.
         """
         shutil.rmtree(self.folder, ignore_errors=True)
         with explaining_disk_errors(self.folder):
@@ -60,8 +60,8 @@ class WorkerProcesses:
         At most three tasks per process are under way or wait to be yielded, so that results do not pile up.
 
         Raises:
-            UserError: if a worker process ends, or reports an error that the user can correct.
-            RuntimeError: if a worker process reports any other error.
+            UserError: If a worker process ends, or reports an error that the user can correct.
+            RuntimeError: If a worker process reports any other error.
         """
         futures = self._under_way
         try:

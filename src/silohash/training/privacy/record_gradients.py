@@ -90,7 +90,7 @@ class RecordGradients:
         """Record the inputs and outputs of the layers within a ``with`` block, which runs the model once on a batch.
 
         Raises:
-            UserError: at the end of the block, if a layer was used more than once, or with an input that does not have
+            UserError: At the end of the block, if a layer was used more than once, or with an input that does not have
                 two axes.
         """
         passes = Passes()

@@ -32,14 +32,14 @@ def train_in_jobs(
     """Train a run in a job, and in a new one whenever a job is lost.
 
     Args:
-        job: trains the run in a new job, after the rounds that are finished.
-        lost: the errors with which a job is lost.
-        rounds: returns the number of finished rounds.
-        wait: waits until the silos are connected again.
-        notify: called with a line when a new job continues the run.
+        job: Trains the run in a new job, after the rounds that are finished.
+        lost: The errors with which a job is lost.
+        rounds: Returns the number of finished rounds.
+        wait: Waits until the silos are connected again.
+        notify: Called with a line when a new job continues the run.
 
     Raises:
-        UserError: if too many jobs in a row are lost without a round, or the run fails.
+        UserError: If too many jobs in a row are lost without a round, or the run fails.
     """
     fruitless = 0
     while True:
@@ -63,13 +63,13 @@ def wait_for(connected: Callable[[], Sequence[str]], silos: Sequence[str], neede
     If enough of them are, the others are waited for at most a fifth of the time.
 
     Args:
-        connected: returns the names of the connected silos; none if the server cannot be reached.
-        silos: names of the silos.
-        needed: number of silos without which the run cannot continue.
-        seconds: how long to wait.
+        connected: Returns the names of the connected silos; none if the server cannot be reached.
+        silos: Names of the silos.
+        needed: Number of silos without which the run cannot continue.
+        seconds: How long to wait.
 
     Raises:
-        UserError: if fewer silos than needed connect in time.
+        UserError: If fewer silos than needed connect in time.
     """
     began = time.monotonic()
     while True:
@@ -90,8 +90,8 @@ def missed(records: Sequence[RoundRecord], reasons: Mapping[str, str]) -> Iterat
     """Yield a sentence per silo that was absent from a round of a run.
 
     Args:
-        records: the records of all rounds.
-        reasons: why a silo was absent, by its name, where it is better known than from the records.
+        records: The records of all rounds.
+        reasons: Why a silo was absent, by its name, where it is better known than from the records.
     """
     absences: dict[str, tuple[int, str]] = {}
     for record in records:

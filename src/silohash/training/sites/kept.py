@@ -23,7 +23,7 @@ class KeptArrays:
     """The arrays that a silo keeps, one file per task that keeps any.
 
     Args:
-        folder: the folder of the files.
+        folder: The folder of the files.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -33,7 +33,7 @@ class KeptArrays:
         """Return the arrays that a reference stands for. An empty reference stands for no arrays.
 
         Raises:
-            UserError: if the file is missing or damaged, or the reference is not one of `store`.
+            UserError: If the file is missing or damaged, or the reference is not one of `store`.
         """
         if not reference:
             return {}
@@ -43,12 +43,12 @@ class KeptArrays:
         """Write arrays, and return the reference to them. Nobody but the owner of the file may read it.
 
         Args:
-            arrays: the arrays. If there are none, nothing is written, and the reference is empty.
-            round: the round that ends with them.
-            finishing: whether they replace those of the same round, in which the silo waited for merged statistics.
+            arrays: The arrays. If there are none, nothing is written, and the reference is empty.
+            round: The round that ends with them.
+            finishing: Whether they replace those of the same round, in which the silo waited for merged statistics.
 
         Raises:
-            UserError: if they are not finite, because no later round could use them, or the disk is full.
+            UserError: If they are not finite, because no later round could use them, or the disk is full.
         """
         if not arrays:
             return {}

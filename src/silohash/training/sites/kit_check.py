@@ -29,9 +29,9 @@ class Finding:
     """The result of one check.
 
     Attributes:
-        subject: what was checked.
-        text: what was found.
-        good: whether the kit can be used as far as this is concerned.
+        subject: What was checked.
+        text: What was found.
+        good: Whether the kit can be used as far as this is concerned.
     """
 
     subject: str
@@ -43,11 +43,11 @@ def check_kit(kit: Path, now: datetime | None = None) -> list[Finding]:
     """Check the kit of a server, a silo, or whoever starts runs.
 
     Args:
-        kit: the folder of the kit.
-        now: the time with which certificates are compared; by default that of this machine.
+        kit: The folder of the kit.
+        now: The time with which certificates are compared; by default that of this machine.
 
     Raises:
-        UserError: if the folder is not a kit.
+        UserError: If the folder is not a kit.
     """
     startup, site = kit / STARTUP, kit / LOCAL / SITE_FILE
     if not any((startup / name).exists() for name in (SERVER_FILE, CLIENT_FILE, ADMIN_FILE)):

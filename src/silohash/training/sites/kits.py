@@ -46,9 +46,9 @@ class Training:
     """Where silos find the training server.
 
     Attributes:
-        host: name or address of the server, which its certificate holds.
-        port: port of the server.
-        valid_days: days for which the certificates are valid.
+        host: Name or address of the server, which its certificate holds.
+        port: Port of the server.
+        valid_days: Days for which the certificates are valid.
     """
 
     host: str = "127.0.0.1"
@@ -65,9 +65,9 @@ def write_site(kit: Path, name: str, key: SiloKey | None) -> None:
     """Write what a silo sets itself into its kit.
 
     Args:
-        kit: the folder of the kit.
-        name: name of the silo.
-        key: the key that all silos share, or None for none.
+        kit: The folder of the kit.
+        name: Name of the silo.
+        key: The key that all silos share, or None for none.
     """
     write_text(kit / LOCAL / SITE_FILE, SITE_TEMPLATE.format(name=name))
     if key is not None:

@@ -43,9 +43,9 @@ class Member:
     """The process of a kit.
 
     Attributes:
-        command: its command line.
-        environment: variables to set over those of this process.
-        logs: files in the folder of the kit to which it writes its log by itself.
+        command: Its command line.
+        environment: Variables to set over those of this process.
+        logs: Files in the folder of the kit to which it writes its log by itself.
     """
 
     command: Sequence[str]
@@ -57,7 +57,7 @@ def member_of(kit: Path) -> Member:
     """Return the process of a kit. A server then stores its jobs in the folder of its kit.
 
     Raises:
-        UserError: if the folder is not the kit of a server or of a silo.
+        UserError: If the folder is not the kit of a server or of a silo.
     """
     startup = kit / STARTUP
     if (startup / SERVER_FILE).exists():
@@ -97,12 +97,12 @@ def run_member(kit: Path, notify: Notify, stopped: threading.Event | None = None
     to ``errors.txt`` in the folder of the kit.
 
     Args:
-        kit: the folder of the kit.
-        notify: called with a line when the process starts and whenever it has ended.
-        stopped: set to stop; by default only Ctrl-C does.
+        kit: The folder of the kit.
+        notify: Called with a line when the process starts and whenever it has ended.
+        stopped: Set to stop; by default only Ctrl-C does.
 
     Raises:
-        UserError: if the folder is not the kit of a server or of a silo.
+        UserError: If the folder is not the kit of a server or of a silo.
     """
     stopped, member = stopped or threading.Event(), member_of(kit)
     path = os.pathsep.join(part for part in sys.path if part)
@@ -135,12 +135,12 @@ def member_beside(kit: Path, silo: str, notify: Notify) -> Iterator[None]:
     """Run the process of a silo's kit beside the block.
 
     Args:
-        kit: the folder of the kit.
-        silo: name of the silo.
-        notify: as for `run_member`.
+        kit: The folder of the kit.
+        silo: Name of the silo.
+        notify: As for `run_member`.
 
     Raises:
-        UserError: if the folder is not the kit of the silo.
+        UserError: If the folder is not the kit of the silo.
     """
     settings = kit / LOCAL / SITE_FILE
     if not settings.exists() or read_site_settings(settings).silo != silo:

@@ -21,7 +21,7 @@ from silohash.base.names import canonical, one_spelling, tidy
 from silohash.base.types import MODALITIES, Arrays, Modality, Rows, UserError
 from silohash.data.archive import Archive
 from silohash.data.partitions.base import Partition, SiloRows
-from silohash.features.base import Featuriser, add_statistics
+from silohash.features.base import Featurizer, add_statistics
 from silohash.methods.federated.refusal import LARGEST_COUNT, infinite_array
 from silohash.methods.local.label_counts import label_sums
 from silohash.methods.message import Message
@@ -29,7 +29,7 @@ from silohash.models.specs import ModelSpec
 from silohash.run.config.ineffective import objections_to_silos
 from silohash.run.config.load import ResolvedConfig, refuse
 from silohash.run.config.privacy import objections_to_private_silos
-from silohash.training.experiment import check_tokens, unfitted_featurisers
+from silohash.training.experiment import check_tokens, unfitted_featurizers
 from silohash.training.prepared import Prepared, prepare, tower_spec, training_silos
 from silohash.training.updates.feature_sums import no_statistics
 
@@ -43,7 +43,7 @@ def read_message(path: Path) -> Message:
     """Return a message that was stored before the first round.
 
     Raises:
-        UserError: if it is missing or damaged.
+        UserError: If it is missing or damaged.
     """
     with reading(path, missing="The server has not announced this run here. Start the run again."):
         content = path.read_bytes()
@@ -54,7 +54,7 @@ def check_separable(resolved: ResolvedConfig) -> None:
     """Check that a method can be trained where no machine sees the items of several silos.
 
     Raises:
-        UserError: if it needs pooled items, fine-tunes published networks, or uses labels of a coarser level, whose names
+        UserError: If it needs pooled items, fine-tunes published networks, or uses labels of a coarser level, whose names
             are not exchanged.
     """
     if resolved.federated.pooled:
@@ -77,10 +77,10 @@ def rows_of_site(archive: Archive, number: int, silos: Sequence[str], seed: int)
     """Return a partition in which all items of the archive belong to one of the silos, and the others are empty.
 
     Args:
-        archive: the items of the silo.
-        number: position of the silo among all silos.
-        silos: names of all silos.
-        seed: seed of the run.
+        archive: The items of the silo.
+        number: Position of the silo among all silos.
+        silos: Names of all silos.
+        seed: Seed of the run.
     """
     rows, nothing = np.arange(len(archive)), np.arange(0)
     parts = tuple(SiloRows(name, rows if place == number else nothing) for place, name in enumerate(silos))
@@ -91,19 +91,19 @@ def described(archive: Archive, resolved: ResolvedConfig, number: int, silos: Se
     """Return what a silo tells the server about its items: the sums that features are fitted on, and counts of labels.
 
     Args:
-        archive: the items of the silo.
-        resolved: the config of the run, with the silo's own data.
-        number: position of the silo among all silos.
-        silos: names of all silos.
+        archive: The items of the silo.
+        resolved: The config of the run, with the silo's own data.
+        number: Position of the silo among all silos.
+        silos: Names of all silos.
 
     Raises:
-        UserError: if the archive does not fit the config.
+        UserError: If the archive does not fit the config.
     """
     silo = training_silos(archive, rows_of_site(archive, number, silos, resolved.config.seed), resolved)[number]
     sums: Arrays = {}
     private = resolved.config.exchange.privacy is not None
     notes: dict[str, str] = {"labels": json.dumps(list(archive.label_names))}
-    for modality, unfitted in unfitted_featurisers(archive, resolved).items():
+    for modality, unfitted in unfitted_featurizers(archive, resolved).items():
         notes[f"features/{modality}"] = json.dumps(unfitted.state()[1], sort_keys=True)
         column = archive.values(modality)
         held = silo.train[archive.has(modality)[silo.train]]
@@ -136,8 +136,8 @@ def _miscounted(found: Arrays, labels: int) -> str | None:
     """Return why the sums of a silo's labels cannot be used, or None if they can, or if there are none.
 
     Args:
-        found: the sums of the silo.
-        labels: number of its labels.
+        found: The sums of the silo.
+        labels: Number of its labels.
     """
     wanted = dict(zip(LABEL_SUMS, ((labels,), (2,)), strict=True))
     for name, array in found.items():
@@ -160,14 +160,14 @@ class Plan:
     """The agreement of a run.
 
     Attributes:
-        featurisers: the fitted featurizer of each modality.
-        labels: names of the labels, those of all silos, in alphabetical order. Names that silos typed differently are one
+        featurizers: The fitted featurizer of each modality.
+        labels: Names of the labels, those of all silos, in alphabetical order. Names that silos typed differently are one
             (`silohash.base.names`).
-        sums: the sums of `silohash.methods.local.label_counts.label_sums` over all silos; empty without labels.
-        sizes: name, number of training items and number of validation items of each silo.
+        sums: The sums of `silohash.methods.local.label_counts.label_sums` over all silos; empty without labels.
+        sizes: Name, number of training items and number of validation items of each silo.
     """
 
-    featurisers: Mapping[Modality, Featuriser]
+    featurizers: Mapping[Modality, Featurizer]
     labels: tuple[str, ...]
     sums: Arrays
     sizes: list[tuple[str, int, int]]
@@ -177,22 +177,22 @@ class Plan:
         """Return the plan of a run.
 
         Args:
-            descriptions: one description per silo that takes part from the beginning, in silo order.
-            silos: names of all silos. The others join later, and have no items in the plan.
+            descriptions: One description per silo that takes part from the beginning, in silo order.
+            silos: Names of all silos. The others join later, and have no items in the plan.
 
         Raises:
-            UserError: if the silos describe different kinds of features, or none has items of a modality.
+            UserError: If the silos describe different kinds of features, or none has items of a modality.
         """
         uses = Counter(tidy(name) for message in descriptions for name in json.loads(message.notes["labels"]))
         labels = tuple(sorted(uses.keys() - one_spelling(uses).keys()))
-        featurisers = {
+        featurizers = {
             modality: _fitted(modality, descriptions)
             for modality in MODALITIES
             if any(f"features/{modality}" in message.notes for message in descriptions)
         }
         sizes = {one.sender: (one.counts["training"], one.counts["validation"]) for one in descriptions}
         return cls(
-            featurisers=featurisers,
+            featurizers=featurizers,
             labels=labels,
             sums=_label_sums(labels, descriptions),
             sizes=[(name, *sizes.get(name, (0, 0))) for name in silos],
@@ -201,8 +201,8 @@ class Plan:
     def encode(self) -> Message:
         """Return the plan as a message."""
         extras, notes = {f"labels/{name}": array for name, array in self.sums.items()}, {}
-        for modality, featuriser in self.featurisers.items():
-            arrays, about = featuriser.state()
+        for modality, featurizer in self.featurizers.items():
+            arrays, about = featurizer.state()
             extras.update({f"{modality}/{name}": array for name, array in arrays.items()})
             notes[f"features/{modality}"] = json.dumps(about)
         notes |= {"labels": json.dumps(self.labels), "sizes": json.dumps(self.sizes)}
@@ -213,7 +213,7 @@ class Plan:
         """Return the plan that `encode` turned into a message."""
         notes, extras = message.notes, dict(message.extras)
         return cls(
-            featurisers={
+            featurizers={
                 modality: features.restored(_section(extras, modality), json.loads(notes[f"features/{modality}"]))
                 for modality in MODALITIES
                 if f"features/{modality}" in notes
@@ -227,13 +227,13 @@ class Plan:
         """Return the inputs of the server, which do not contain items.
 
         Raises:
-            UserError: if the silos do not fit the methods.
+            UserError: If the silos do not fit the methods.
         """
-        check_tokens(self.featurisers, resolved)
+        check_tokens(self.featurizers, resolved)
         refuse(objections_to_silos(resolved.config.federated, len(self.sizes)))
         if resolved.config.exchange.privacy is not None:
             refuse(objections_to_private_silos(resolved.config, len(self.sizes)))
-        towers = {m: tower_spec(m, featuriser, resolved.config.model) for m, featuriser in self.featurisers.items()}
+        towers = {m: tower_spec(m, featurizer, resolved.config.model) for m, featurizer in self.featurizers.items()}
         return Prepared(
             resolved=resolved,
             spec=ModelSpec(
@@ -249,16 +249,16 @@ class Plan:
         """Return the inputs of a silo, in which the other silos have no items.
 
         Args:
-            archive: the items of the silo, which it described.
-            resolved: as for `described`.
-            number: position of the silo.
+            archive: The items of the silo, which it described.
+            resolved: As for `described`.
+            number: Position of the silo.
 
         Raises:
-            UserError: if the archive lacks what the methods need.
+            UserError: If the archive lacks what the methods need.
         """
         own = self._with_labels(archive)
         parts = rows_of_site(own, number, [name for name, _, _ in self.sizes], resolved.config.seed)
-        prepared = prepare(own, training_silos(own, parts, resolved), self.featurisers, resolved)
+        prepared = prepare(own, training_silos(own, parts, resolved), self.featurizers, resolved)
         merged = {name: array for name, array in self.sums.items() if name in prepared.arrays}
         return replace(prepared, arrays={**prepared.arrays, **merged})
 
@@ -284,7 +284,7 @@ def _section(arrays: Arrays, section: str) -> Arrays:
     return {name.removeprefix(f"{section}/"): array for name, array in arrays.items() if name.startswith(f"{section}/")}
 
 
-def _fitted(modality: Modality, descriptions: Sequence[Message]) -> Featuriser:
+def _fitted(modality: Modality, descriptions: Sequence[Message]) -> Featurizer:
     """Return the featurizer of a modality, fitted on the sums of all silos that have it."""
     given = [message for message in descriptions if f"features/{modality}" in message.notes]
     first, about = given[0], given[0].notes[f"features/{modality}"]

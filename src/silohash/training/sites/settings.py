@@ -49,7 +49,7 @@ def check_run_name(name: str) -> None:
     """Check that a run can be stored under its name.
 
     Raises:
-        UserError: if it cannot.
+        UserError: If it cannot.
     """
     if not RUN_NAME.fullmatch(name):
         raise UserError(
@@ -62,7 +62,7 @@ def read_site_settings(path: Path) -> SiteSettings:
     """Read the file of a silo.
 
     Raises:
-        UserError: if it is missing, is not TOML, or a value is wrong.
+        UserError: If it is missing, is not TOML, or a value is wrong.
     """
     try:
         settings = SiteSettings.model_validate(read_toml(path))

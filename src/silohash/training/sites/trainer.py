@@ -20,7 +20,7 @@ import numpy as np
 from silohash.base.files import digest_arrays, write_bytes
 from silohash.base.types import Arrays, Modality, Notify, UserError
 from silohash.data.partitions.base import Partition, SiloRows
-from silohash.features.base import Featuriser
+from silohash.features.base import Featurizer
 from silohash.features.device import choose_device
 from silohash.features.network import NETWORK_FILES
 from silohash.methods.federated.base import ServerState
@@ -56,9 +56,9 @@ class Site:
     """Carry out the tasks of one silo with its own data.
 
     Attributes:
-        settings: the settings of the silo.
-        workers: the worker of each run that this process has trained, by the name of the run. Only the last is kept.
-        secrets: the secret of that run's noise, among the arrays that the silo keeps; empty if it has none.
+        settings: The settings of the silo.
+        workers: The worker of each run that this process has trained, by the name of the run. Only the last is kept.
+        secrets: The secret of that run's noise, among the arrays that the silo keeps; empty if it has none.
     """
 
     settings: SiteSettings
@@ -69,7 +69,7 @@ class Site:
         """Carry out a task of a run.
 
         Raises:
-            UserError: if the run does not fit this silo, or a file is missing or damaged.
+            UserError: If the run does not fit this silo, or a file is missing or damaged.
         """
         folder = self._folder(run)
         if task.kind == "describe":
@@ -99,9 +99,9 @@ class Site:
     def _store_model(self, run: str, task: SiloTask, model: Message) -> None:
         """Store the model that the silo deploys. It does not leave the silo."""
         folder = self._folder(run)
-        featurisers = Plan.decode(read_message(folder / PLAN)).featurisers
+        featurizers = Plan.decode(read_message(folder / PLAN)).featurizers
         store_own_run(
-            folder, self.workers[run].prepared, featurisers, broadcast=task.broadcast, model=model,
+            folder, self.workers[run].prepared, featurizers, broadcast=task.broadcast, model=model,
             notify=lambda text: print(text, file=sys.stderr),
         )  # fmt: skip
 
@@ -133,8 +133,8 @@ class Announced:
     """A run as a server announces it, with the data and the machine of this silo in place of the server's.
 
     Attributes:
-        resolved: the config with its methods.
-        silos: names of all silos.
+        resolved: The config with its methods.
+        silos: Names of all silos.
     """
 
     resolved: ResolvedConfig
@@ -145,7 +145,7 @@ class Announced:
         """Read a task of the kind ``describe``.
 
         Raises:
-            UserError: if the config is not valid here, asks for a download or a file that the silo does not permit, or the
+            UserError: If the config is not valid here, asks for a download or a file that the silo does not permit, or the
                 task is that of another silo.
         """
         silos = [str(name) for name in json.loads(task.broadcast.notes["silos"])]
@@ -172,7 +172,7 @@ class Announced:
 def store_own_run(
     folder: Path,
     prepared: Prepared,
-    featurisers: Mapping[Modality, Featuriser],
+    featurizers: Mapping[Modality, Featurizer],
     *,
     broadcast: Message,
     model: Message,
@@ -183,15 +183,15 @@ def store_own_run(
     The silo's index is built from it, without a copy of the run of the server. A personal model is only there.
 
     Args:
-        folder: the folder of the run.
-        prepared: the inputs of the silo.
-        featurisers: the fitted featurizers.
-        broadcast: the server's message of the round after the best one.
-        model: the parameters that the silo deploys, and its name.
-        notify: called with a line if there are no ONNX files.
+        folder: The folder of the run.
+        prepared: The inputs of the silo.
+        featurizers: The fitted featurizers.
+        broadcast: The server's message of the round after the best one.
+        model: The parameters that the silo deploys, and its name.
+        notify: Called with a line if there are no ONNX files.
 
     Raises:
-        UserError: if another process writes to the folder, or the disk is full.
+        UserError: If another process writes to the folder, or the disk is full.
     """
     resolved, silo = prepared.resolved, model.sender
     personal = {silo: dict(model.params)} if resolved.federated.personalized else {}
@@ -199,7 +199,7 @@ def store_own_run(
     trained = TrainedModel(
         resolved=resolved,
         spec=prepared.spec,
-        featurisers=featurisers,
+        featurizers=featurizers,
         weights=deployed_weights(resolved.federated, server, personal),
         round=broadcast.round - 1,
     )

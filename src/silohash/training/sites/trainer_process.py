@@ -20,8 +20,8 @@ class TrainerProcess:
     """Pass tasks to the installed trainer, one at a time. A task cannot choose what is started.
 
     Args:
-        file: the silo's own file.
-        notify: called with a line when the trainer has died.
+        file: The silo's own file.
+        notify: Called with a line when the trainer has died.
     """
 
     def __init__(self, file: Path, notify: Callable[[str], None]) -> None:
@@ -32,8 +32,8 @@ class TrainerProcess:
         """Return the trainer's answer to a task, or a message that says that it died.
 
         Args:
-            request: the encoded task.
-            withdrawn: tells whether the task is withdrawn meanwhile. The trainer is then stopped.
+            request: The encoded task.
+            withdrawn: Tells whether the task is withdrawn meanwhile. The trainer is then stopped.
 
         Returns:
             The encoded message; None if the task was withdrawn.

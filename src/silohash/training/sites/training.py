@@ -12,7 +12,7 @@ from pathlib import Path
 from silohash.base.files import write_bytes, write_json, write_text
 from silohash.base.names import describe_near
 from silohash.base.types import Modality, Notify, UserError
-from silohash.features.base import Featuriser
+from silohash.features.base import Featurizer
 from silohash.features.device import choose_device
 from silohash.methods.federated.base import ServerState
 from silohash.methods.message import Message
@@ -59,20 +59,20 @@ def train_at_sites(
     """Train a run, or continue it from its checkpoint.
 
     Args:
-        resolved: the config with its methods. Silos use their own data in place of its archive.
-        folder: the folder of the run.
-        engine: reaches the silos. It is started and stopped here.
-        silos: names of the silos, in order. Enough of them must describe their items before the first round.
-        limits: how long to wait for silos, and how many are needed.
-        observers: receive the record of each round.
-        notify: called with a line if the towers could not be saved as ONNX files, and per silo that does not take part yet
+        resolved: The config with its methods. Silos use their own data in place of its archive.
+        folder: The folder of the run.
+        engine: Reaches the silos. It is started and stopped here.
+        silos: Names of the silos, in order. Enough of them must describe their items before the first round.
+        limits: How long to wait for silos, and how many are needed.
+        observers: Receive the record of each round.
+        notify: Called with a line if the towers could not be saved as ONNX files, and per silo that does not take part yet
             or did not store its model.
 
     Returns:
         The trained run. Its folder does not contain items or a partition.
 
     Raises:
-        UserError: if the config does not fit the silos or the checkpoint of the run, or too few silos answer.
+        UserError: If the config does not fit the silos or the checkpoint of the run, or too few silos answer.
     """
     check_separable(resolved)
     run = Run(folder, resolved)
@@ -91,7 +91,7 @@ def train_at_sites(
             set_threads(resolved.config.train)
             worker = Worker(prepared, choose_device(resolved.config.train.device))
             train_model(
-                run, worker, plan.featurisers, engine, observers=observers, notify=notify, limits=limits,
+                run, worker, plan.featurizers, engine, observers=observers, notify=notify, limits=limits,
                 deployed=partial(deploy_at_sites, limits=limits, notify=notify),
             )  # fmt: skip
         finally:
@@ -103,8 +103,8 @@ def copy_run(folder: Path, copy: Path) -> None:
     """Copy what whoever started a run gets of it: the records of the rounds, and the model.
 
     Args:
-        folder: the folder of the run.
-        copy: the folder to copy to, which may hold an earlier copy.
+        folder: The folder of the run.
+        copy: The folder to copy to, which may hold an earlier copy.
     """
     copy.mkdir(parents=True, exist_ok=True)
     for name in COPIED:
@@ -122,14 +122,14 @@ def agree(run: Run, engine: Engine, silos: Sequence[str], limits: Limits, notify
     it continues without silos that are away, and silos that were away at the beginning join it.
 
     Args:
-        run: the run, in whose folder the plan is stored.
-        engine: reaches the silos.
-        silos: names of the silos, in order.
-        limits: how many silos are needed.
-        notify: called with a line per silo that does not take part yet.
+        run: The run, in whose folder the plan is stored.
+        engine: Reaches the silos.
+        silos: Names of the silos, in order.
+        limits: How many silos are needed.
+        notify: Called with a line per silo that does not take part yet.
 
     Raises:
-        UserError: if too few silos answer, the descriptions do not fit together, or the stored plan is damaged.
+        UserError: If too few silos answer, the descriptions do not fit together, or the stored plan is damaged.
     """
     path, continues = run.folder / PLAN, has_checkpoint(run.checkpoint)
     needed = limits.quorum if continues else limits.start or len(silos)
@@ -181,7 +181,7 @@ def _check_start(asked: Attendance, silos: Sequence[str], needed: int) -> None:
 def deploy_at_sites(
     state: RunState,
     prepared: Prepared,
-    featurisers: Mapping[Modality, Featuriser],
+    featurizers: Mapping[Modality, Featurizer],
     engine: Engine,
     *,
     limits: Limits,
@@ -190,12 +190,12 @@ def deploy_at_sites(
     """Let each silo store the model that it deploys, and return the model of the server, without personal ones.
 
     Args:
-        state: the state after the last round.
-        prepared: the inputs of the server.
-        featurisers: the fitted featurizers.
-        engine: reaches the silos.
-        limits: how long to wait for silos in a round. To store a model, they get at least `STORE_SECONDS`.
-        notify: called with a line per silo that did not store its model.
+        state: The state after the last round.
+        prepared: The inputs of the server.
+        featurizers: The fitted featurizers.
+        engine: Reaches the silos.
+        limits: How long to wait for silos in a round. To store a model, they get at least `STORE_SECONDS`.
+        notify: Called with a line per silo that did not store its model.
     """
     seconds = None if limits.deadline_seconds is None else max(limits.deadline_seconds, STORE_SECONDS)
     attendance = Attendance(engine, Limits(seconds, quorum=0))
@@ -216,7 +216,7 @@ def deploy_at_sites(
     return TrainedModel(
         resolved=prepared.resolved,
         spec=prepared.spec,
-        featurisers=featurisers,
+        featurizers=featurizers,
         weights=deployed_weights(federated, server, {}),
         round=number,
     )

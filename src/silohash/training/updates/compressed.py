@@ -36,9 +36,9 @@ class Compression:
     """The silo's side of a compression.
 
     Attributes:
-        codec: the way of compressing; None if silos send those that they send as they are.
-        hash_layers_only: whether only the hash layers are trained and sent.
-        federated: the federated method.
+        codec: The way of compressing; None if silos send those that they send as they are.
+        hash_layers_only: Whether only the hash layers are trained and sent.
+        federated: The federated method.
     """
 
     codec: Codec | None
@@ -54,7 +54,7 @@ class Compression:
         """Freeze the layers that silos do not send, so that they keep their initial values.
 
         Raises:
-            UserError: if the model has layers that are neither hash layers nor in front of them.
+            UserError: If the model has layers that are neither hash layers nor in front of them.
         """
         if not self.hash_layers_only:
             return
@@ -72,9 +72,9 @@ class Compression:
         """Return a silo's result with a compressed update, and with what is left out among the arrays that it keeps.
 
         Args:
-            result: the result of training, or of finishing a round. Statistics are not compressed.
-            kept: the arrays that the silo stored before.
-            received: the message that the silo received.
+            result: The result of training, or of finishing a round. Statistics are not compressed.
+            kept: The arrays that the silo stored before.
+            received: The message that the silo received.
         """
         update, start = result.update, f"{RESIDUAL}/"
         if self.hash_layers_only:

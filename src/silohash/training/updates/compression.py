@@ -41,7 +41,7 @@ class Codec(Protocol):
     """A way of compressing a parameter.
 
     Attributes:
-        feedback: whether the silo adds what is left out to its next update.
+        feedback: Whether the silo adds what is left out to its next update.
     """
 
     feedback: ClassVar[bool]
@@ -50,8 +50,8 @@ class Codec(Protocol):
         """Return what is sent of a parameter.
 
         Args:
-            wanted: the parameter that the server should have, of any floating-point type.
-            reference: the parameter that the silo received, of the same shape and type.
+            wanted: The parameter that the server should have, of any floating-point type.
+            reference: The parameter that the silo received, of the same shape and type.
         """
         ...
 
@@ -59,7 +59,7 @@ class Codec(Protocol):
         """Return the parameter that the server gets, with the shape and type of the reference.
 
         Raises:
-            DamagedUpdateError: if the parts do not fit the reference.
+            DamagedUpdateError: If the parts do not fit the reference.
         """
         ...
 
@@ -105,7 +105,7 @@ class TopK:
     """The values that differ most from the reference. The others are taken to be unchanged.
 
     Attributes:
-        share: share of the values of each parameter that are sent, rounded up. At 1 nothing is left out.
+        share: Share of the values of each parameter that are sent, rounded up. At 1 nothing is left out.
     """
 
     share: float
@@ -144,7 +144,7 @@ def largest(sizes: np.ndarray, count: int) -> npt.NDArray[np.bool_]:
 
     Args:
         sizes: ``(n,)``, at least 0. NaN counts as infinite.
-        count: number of values, at least 1 and at most ``n``.
+        count: Number of values, at least 1 and at most ``n``.
 
     Example:
         >>> largest(np.array([1.0, 3.0, 2.0, 2.0]), 2).tolist()
@@ -165,10 +165,10 @@ def compressed(update: Message, reference: ReadArrays, residual: ReadArrays, cod
     Integer parameters are sent as they are.
 
     Args:
-        update: the update.
-        reference: the parameters that the silo received, or zeros if its update holds differences.
-        residual: what was left out of the silo's last update, by parameter.
-        codec: the way of compressing.
+        update: The update.
+        reference: The parameters that the silo received, or zeros if its update holds differences.
+        residual: What was left out of the silo's last update, by parameter.
+        codec: The way of compressing.
 
     Returns:
         The message to send, and the residual for the next update: without entries for parameters of which nothing was left
@@ -195,12 +195,12 @@ def restored(update: Message, reference: ReadArrays, codec: Codec | None) -> Mes
     """Return an update as the server uses it, with parameters that are not compressed.
 
     Args:
-        update: the message of a silo.
-        reference: as for `compressed`, for this silo.
-        codec: the way of compressing; None if silos send parameters as they are.
+        update: The message of a silo.
+        reference: As for `compressed`, for this silo.
+        codec: The way of compressing; None if silos send parameters as they are.
 
     Raises:
-        DamagedUpdateError: if a parameter does not fit the reference.
+        DamagedUpdateError: If a parameter does not fit the reference.
     """
     if not update.compressed:
         return update
@@ -230,7 +230,7 @@ def _part(parts: Parts, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...])
     """Return a part of a compressed parameter.
 
     Raises:
-        DamagedUpdateError: if it is missing, or has another type or shape.
+        DamagedUpdateError: If it is missing, or has another type or shape.
     """
     if name not in parts:
         raise DamagedUpdateError(f"no {name}")

@@ -53,11 +53,11 @@ class Scheme:
     """Parameters of CKKS.
 
     Attributes:
-        name: name of the set.
-        primes: sizes of the prime factors of the modulus in bits. The last one is not part of a ciphertext's modulus.
-        scale_bits: binary logarithm of the factor by which values are multiplied before they are rounded.
-        largest: limit on the absolute value of a sum.
-        grid_bits: sums are rounded to multiples of two to the power of minus this, times the largest sum of a block; None
+        name: Name of the set.
+        primes: Sizes of the prime factors of the modulus in bits. The last one is not part of a ciphertext's modulus.
+        scale_bits: Binary logarithm of the factor by which values are multiplied before they are rounded.
+        largest: Limit on the absolute value of a sum.
+        grid_bits: Sums are rounded to multiples of two to the power of minus this, times the largest sum of a block; None
             for sums that are not rounded.
     """
 
@@ -105,8 +105,8 @@ class EncryptedSum:
     """The sum of encrypted vectors of the same length. It does not need a key.
 
     Args:
-        context: a context of the vectors' scheme.
-        count: number of values of each vector.
+        context: A context of the vectors' scheme.
+        count: Number of values of each vector.
     """
 
     def __init__(self, context: Any, count: int) -> None:  # noqa: ANN401
@@ -117,7 +117,7 @@ class EncryptedSum:
         """Add an encrypted vector.
 
         Raises:
-            DamagedUpdateError: if it is not one of that length.
+            DamagedUpdateError: If it is not one of that length.
         """
         given = read_blocks(self.context, vector, self.count)
         if not self.blocks:
@@ -143,7 +143,7 @@ def read_blocks(context: Any, vector: ReadArrays, count: int) -> list[Any]:  # n
     """Return the ciphertexts of an encrypted vector of ``count`` values.
 
     Raises:
-        DamagedUpdateError: if they are damaged, or hold another number of values.
+        DamagedUpdateError: If they are damaged, or hold another number of values.
     """
     import tenseal
 
@@ -176,8 +176,8 @@ class SiloKey:
     """The secret that all silos of a federation share, and that the server must not have.
 
     Attributes:
-        contexts: serialized context with its secret key, by name of the scheme.
-        seal: key of the cipher for what is computed from sums, 32 bytes.
+        contexts: Serialized context with its secret key, by name of the scheme.
+        seal: Key of the cipher for what is computed from sums, 32 bytes.
     """
 
     contexts: Mapping[str, bytes] = field(repr=False)
@@ -188,7 +188,7 @@ class SiloKey:
         """Return a new random key.
 
         Raises:
-            UserError: if a package is missing.
+            UserError: If a package is missing.
         """
         require("cryptography", "Encryption of updates")
         return cls({scheme.name: context_bytes(new_context(scheme), secret=True) for scheme in SCHEMES}, os.urandom(32))
@@ -204,7 +204,7 @@ class SiloKey:
         """Read the key that `save` wrote.
 
         Raises:
-            UserError: if the file is missing or damaged.
+            UserError: If the file is missing or damaged.
         """
         arrays = read_arrays(path, remedy=OTHER_KEY, missing=OTHER_KEY)[0]
         names = [scheme.name for scheme in SCHEMES]
@@ -231,12 +231,12 @@ class SiloKey:
         """Return an encrypted vector.
 
         Args:
-            scheme: the parameters.
+            scheme: The parameters.
             values: ``(n,)``, finite.
-            silos: number of silos whose vectors are added.
+            silos: Number of silos whose vectors are added.
 
         Raises:
-            UserError: if a sum over the silos could exceed what the scheme can hold.
+            UserError: If a sum over the silos could exceed what the scheme can hold.
         """
         import tenseal
 
@@ -253,7 +253,7 @@ class SiloKey:
         """Return the values of an encrypted sum, ``(count,)``.
 
         Raises:
-            DamagedUpdateError: if it is damaged.
+            DamagedUpdateError: If it is damaged.
         """
         blocks = read_blocks(self._opened[scheme.name], vector, count)
         parts = [on_grid(np.array(block.decrypt(), np.float64), scheme.grid_bits) for block in blocks]
@@ -266,8 +266,8 @@ class SiloKey:
         """Return some bytes so that only silos can read them.
 
         Args:
-            content: the bytes.
-            label: what they are, which `opened` must be told.
+            content: The bytes.
+            label: What they are, which `opened` must be told.
         """
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -278,7 +278,7 @@ class SiloKey:
         """Return the bytes that `sealed` sealed under the same label.
 
         Raises:
-            UserError: if they were changed, are those of another label, or were sealed with another key.
+            UserError: If they were changed, are those of another label, or were sealed with another key.
         """
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -303,7 +303,7 @@ def on_grid(values: Values, bits: int | None) -> Values:
 
     Args:
         values: ``(n,)``, decrypted sums.
-        bits: see `Scheme`.
+        bits: See `Scheme`.
 
     Example:
         >>> on_grid(np.array([3.0000000000001, 1e-14, 0.5]), 41).tolist()

@@ -21,7 +21,7 @@ class ReceivedUpdates:
     """The updates of one round, one file per silo, and what the server sent before.
 
     Args:
-        folder: the folder ``received`` of a run.
+        folder: The folder ``received`` of a run.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -31,9 +31,9 @@ class ReceivedUpdates:
         """Remove the updates of the round before, and write what the server sent.
 
         Args:
-            round: number of the round, from 0.
-            params: the parameters from which the silos' changes are measured.
-            extras: the arrays that the server sent beside them.
+            round: Number of the round, from 0.
+            params: The parameters from which the silos' changes are measured.
+            extras: The arrays that the server sent beside them.
         """
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
@@ -53,7 +53,7 @@ class ReceivedUpdates:
         """Return what the server sent at the beginning of the round.
 
         Raises:
-            UserError: if the file is missing or damaged.
+            UserError: If the file is missing or damaged.
         """
         return _read(self.folder / ORIGIN)
 
@@ -61,7 +61,7 @@ class ReceivedUpdates:
         """Yield the number and the update of each silo, in silo order.
 
         Raises:
-            UserError: if a file is damaged.
+            UserError: If a file is damaged.
         """
         numbers = sorted(int(path.stem) for path in self.folder.glob("*.safetensors") if path.stem.isdigit())
         for number in numbers:
@@ -72,8 +72,8 @@ def received_updates(config: RunConfig, folder: Path | None) -> ReceivedUpdates 
     """Return where a run keeps its updates, if it keeps any. Encrypted updates are never kept.
 
     Args:
-        config: the config of the run.
-        folder: the folder of the run; None for a run without one.
+        config: The config of the run.
+        folder: The folder of the run; None for a run without one.
     """
     kept = config.exchange.encryption is None
     return ReceivedUpdates(folder / FOLDER) if kept and folder is not None else None

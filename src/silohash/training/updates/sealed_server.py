@@ -61,7 +61,7 @@ def read_layout(text: str) -> Layout:
     """Return the layout that `layout_of` wrote.
 
     Raises:
-        DamagedUpdateError: if it is damaged.
+        DamagedUpdateError: If it is damaged.
     """
     try:
         return [
@@ -98,8 +98,8 @@ def unreadable(update: Message, federated: FederatedMethod) -> str | None:
     """Return why an update cannot be added to others because of its encryption, or the lack of it; None if it can.
 
     Args:
-        update: the message of a silo.
-        federated: the method as the server sees it.
+        update: The message of a silo.
+        federated: The method as the server sees it.
     """
     if not isinstance(federated, SealedMethod):
         return "its values are encrypted, and those of this run are not" if update.encrypted else None
@@ -117,7 +117,7 @@ def vectors_in(update: Message) -> list[tuple[Scheme, str, Arrays]]:
     """Return the encrypted vectors of a silo, each with its scheme and the text of its layout.
 
     Raises:
-        DamagedUpdateError: if there are none, or their layouts are missing.
+        DamagedUpdateError: If there are none, or their layouts are missing.
     """
     try:
         layouts = json.loads(update.notes[LAYOUTS])
@@ -164,14 +164,14 @@ class SealedMethod(FederatedMethod):
     """A federated method as the server sees it: the hooks of the server, without anything that it could read.
 
     Args:
-        method: the method of the run.
-        engine: reaches the silos.
-        silos: number of silos.
-        limits: how long to wait for the silo that computes the next state.
+        method: The method of the run.
+        engine: Reaches the silos.
+        silos: Number of silos.
+        limits: How long to wait for the silo that computes the next state.
 
     Attributes:
-        uplink_bytes: number of bytes that silos sent for this.
-        downlink_bytes: number of bytes that they received for this.
+        uplink_bytes: Number of bytes that silos sent for this.
+        downlink_bytes: Number of bytes that they received for this.
     """
 
     def __init__(self, method: FederatedMethod, engine: Engine, silos: int, limits: Limits = WAIT_FOR_ALL) -> None:
@@ -189,8 +189,8 @@ class SealedMethod(FederatedMethod):
         """Return the merged statistics, sealed.
 
         Args:
-            server: the state of the server.
-            messages: encrypted statistics of the silos.
+            server: The state of the server.
+            messages: Encrypted statistics of the silos.
         """
         totals = EncryptedTotals()
         for message in messages:
@@ -211,7 +211,7 @@ class SealedMethod(FederatedMethod):
         """Return the answer of the first silo that computes what is wanted: `SEALED` or `MERGED`.
 
         Raises:
-            UserError: if none does.
+            UserError: If none does.
         """
         message = replace(
             total, kind="broadcast", sender="server", encrypted={**total.encrypted, **state_of(server)},

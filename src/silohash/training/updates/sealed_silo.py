@@ -49,11 +49,11 @@ class SealedSilo:
     """What silos with the key do with tasks and results.
 
     Attributes:
-        key: the key of the silos; None if it is not there, so that no task can be carried out.
-        federated: the federated method.
-        run: digest of the run, so that nothing of another run can be taken for something of this one.
-        names: names of all silos, in order.
-        buffers: names of the model's buffers.
+        key: The key of the silos; None if it is not there, so that no task can be carried out.
+        federated: The federated method.
+        run: Digest of the run, so that nothing of another run can be taken for something of this one.
+        names: Names of all silos, in order.
+        buffers: Names of the model's buffers.
     """
 
     key: SiloKey | None
@@ -68,7 +68,7 @@ class SealedSilo:
         The model that a silo deploys is not encrypted: a silo on another machine stores it and does not send it.
 
         Raises:
-            UserError: if there is no key, the server asks for something that it could read, or the task was not made with
+            UserError: If there is no key, the server asks for something that it could read, or the task was not made with
                 the silos' key.
         """
         if task.kind == "merge":
@@ -195,13 +195,13 @@ def opened_state(key: SiloKey | None, run: str, server: ServerState, round: int)
     """Return the server's state before a round as the federated method knows it.
 
     Args:
-        key: the key of the silos.
-        run: digest of the run.
-        server: the state as the server keeps it, sealed or not.
-        round: number of the round, from 0.
+        key: The key of the silos.
+        run: Digest of the run.
+        server: The state as the server keeps it, sealed or not.
+        round: Number of the round, from 0.
 
     Raises:
-        UserError: if it was not sealed with this key.
+        UserError: If it was not sealed with this key.
     """
     if SEALED not in server.private or key is None:
         return server

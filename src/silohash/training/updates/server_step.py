@@ -22,11 +22,11 @@ def next_server(
     If the robust rule does not keep any update, the state does not change, and a remark gives the reason.
 
     Args:
-        server: the current state.
-        updates: the updates that were not rejected.
-        federated: the federated method.
-        rejected: the number of silos of the round whose updates were rejected.
-        buffers: the names of the model's buffers.
+        server: The current state.
+        updates: The updates that were not rejected.
+        federated: The federated method.
+        rejected: The number of silos of the round whose updates were rejected.
+        buffers: The names of the model's buffers.
     """
     kept, remarks = federated.aggregation.screened(federated.origin(server), updates, rejected)
     if not kept:

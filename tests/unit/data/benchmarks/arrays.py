@@ -24,7 +24,7 @@ class Items(NamedTuple):
 
 
 def items(count: int = 30, classes: int = 4, size: int = 16) -> Items:
-    """Returns items whose kind shows in the picture's colour, in the features and in the tags."""
+    """Returns items whose kind shows in the picture's color, in the features and in the tags."""
     draws = np.random.default_rng(count)
     kinds = draws.integers(0, classes, count)
     labels = np.eye(classes, dtype=np.uint8)[kinds]

@@ -8,7 +8,7 @@ from PIL import Image
 
 
 def draw(folder: Path, *names: str) -> None:
-    """Writes a picture file of its own colour for each name."""
+    """Writes a picture file of its own color for each name."""
     for shade, name in enumerate(names):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -21,15 +21,15 @@ DIFFERS = "items differ from the published number"
 
 PROTOCOLS: dict[str, tuple[int, int, int | None, int | None, int, str, str, str, str]] = {
     # name: queries, training items, database, items, labels, population, draw, searched items, measure
-    "fedhap": (4_992, 10_000, 112_226, 122_218, 80, "labelled", "seeded", "rest", "mAP@all"),
+    "fedhap": (4_992, 10_000, 112_226, 122_218, 80, "labeled", "seeded", "rest", "mAP@all"),
     "feduch": (2_000, 5_000, 121_287, 123_287, 80, "all", "seeded", "rest", "mAP@50[denominator=retrieved]"),
-    "deephash": (5_000, 10_000, 117_218, 122_218, 80, "labelled", "stated", "rest", "mAP@5000[denominator=retrieved]"),
+    "deephash": (5_000, 10_000, 117_218, 122_218, 80, "labeled", "stated", "rest", "mAP@5000[denominator=retrieved]"),
     "hashnet-112218": (
         *(5_000, 10_000, 112_218, 122_218, 80),
-        *("labelled", "stated", "not train", "mAP@5000[denominator=retrieved]"),
+        *("labeled", "stated", "not train", "mAP@5000[denominator=retrieved]"),
     ),
-    "csq": (5_000, 9_992, None, None, 80, "labelled", "stated", "neither", "mAP@5000[denominator=retrieved]"),
-    "ucch": (5_000, 117_218, 117_218, 122_218, 80, "labelled", "last rows", "rest", "mAP@all"),
+    "csq": (5_000, 9_992, None, None, 80, "labeled", "stated", "neither", "mAP@5000[denominator=retrieved]"),
+    "ucch": (5_000, 117_218, 117_218, 122_218, 80, "labeled", "last rows", "rest", "mAP@all"),
     "torchcmh": (5_000, 10_000, None, None, 80, "all", "numpy seed", "rest", "mAP@all"),
     "fedbi-gnns": (5_000, 113_287, 5_000, 123_287, 0, "all", "stated", "query", "Success@1"),
     "fedbi-gnns-7972": (5_000, 113_287, 5_000, 123_287, 0, "all", "stated", "query", "Success@1"),

@@ -17,7 +17,7 @@ from silohash.data.benchmarks.mirflickr import MIRFLICKR25K
 from silohash.data.benchmarks.nus_wide import NUS_WIDE
 from silohash.data.benchmarks.wikipedia import WIKIPEDIA
 from silohash.data.catalogue import open_archive
-from silohash.data.pictures.reading import GreyPictures, PictureFiles
+from silohash.data.pictures.reading import GrayPictures, PictureFiles
 from silohash.data.protocols.contents import Contents
 from silohash.run.config.load import load_config
 from silohash.run.folder import archive_of
@@ -110,13 +110,13 @@ def test_lists_with_their_queries_in_the_database_need_the_protocol_that_names_i
     assert isinstance(plain.image, PictureFiles)
 
 
-def grey(count: int) -> Contents:
+def gray(count: int) -> Contents:
     pixels = np.arange(count, dtype=np.uint8)[:, None, None].repeat(4, 1).repeat(4, 2)
     labels = np.ones((count, 24), np.uint8)
     labels[1] = 0
     return Contents(
         ids=np.array([f"p{number}" for number in range(count)]),
-        image=GreyPictures(pixels),
+        image=GrayPictures(pixels),
         text=np.array(["sea"] * count),
         labels=labels,
         label_names=tuple(f"class {column}" for column in range(24)),
@@ -125,16 +125,16 @@ def grey(count: int) -> Contents:
 
 
 def test_pictures_go_with_their_items(tmp_path: Path) -> None:
-    archive = MIRFLICKR25K.archive(grey(40), MIRFLICKR25K.protocol("dcmh-24581/scaled"))
+    archive = MIRFLICKR25K.archive(gray(40), MIRFLICKR25K.protocol("dcmh-24581/scaled"))
     assert len(archive) == 39
     assert isinstance(archive.image, SelectedPictures)
     assert isinstance(archive.image, Pictures)
     row = archive.ids.tolist().index("p7")
     assert archive.image.picture(row).getpixel((0, 0)) == 7
     assert archive.columns["place"][row] == "at 7"
-    whole = replace(grey(40), labels=np.ones((40, 24), np.uint8))
-    assert isinstance(MIRFLICKR25K.archive(whole, MIRFLICKR25K.protocol("dcmh-24581/scaled")).image, GreyPictures)
-    other = SelectedPictures(GreyPictures(np.zeros((3, 2, 2), np.uint8)), np.array([0, 2]))
+    whole = replace(gray(40), labels=np.ones((40, 24), np.uint8))
+    assert isinstance(MIRFLICKR25K.archive(whole, MIRFLICKR25K.protocol("dcmh-24581/scaled")).image, GrayPictures)
+    other = SelectedPictures(GrayPictures(np.zeros((3, 2, 2), np.uint8)), np.array([0, 2]))
     assert other.digest() != SelectedPictures(other.column, np.array([0, 1])).digest()
     for number in range(3):
         Image.new("RGB", (4, 4), (number * 90, 0, 0)).save(tmp_path / f"{number}.png")

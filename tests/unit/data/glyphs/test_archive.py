@@ -80,11 +80,11 @@ def test_options_out_of_range_are_named(options, words):
         glyphs(**options)
 
 
-def test_the_card_names_the_licences_and_the_protocol(one_face):
+def test_the_card_names_the_licenses_and_the_protocol(one_face):
     card = one_face.card
     assert card.protocol == "glyphs/unseen-characters"
-    assert "Bitstream Vera" in card.licence
-    assert "SIL Open Font License" in card.licence
+    assert "Bitstream Vera" in card.license
+    assert "SIL Open Font License" in card.license
     assert len(card.digest) == 32
 
 

@@ -40,7 +40,7 @@ def one_face() -> Archive:
     return glyphs(faces=1)
 
 
-def test_no_drawing_is_blank_or_cut_or_off_centre(one_face):
+def test_no_drawing_is_blank_or_cut_or_off_center(one_face):
     ink = 255 - one_face.image.pixels.astype(int)
     assert ink.sum(axis=(1, 2)).min() >= LEAST_INK
     down, across = ink.any(axis=2), ink.any(axis=1)

@@ -11,14 +11,14 @@ from PIL import Image
 
 from silohash.base.types import UserError
 from silohash.data.catalogue import open_archive
-from silohash.data.packed.reader import MOBILENET_STEP, Labelling, PackedSet, data_root
+from silohash.data.packed.reader import MOBILENET_STEP, Labeling, PackedSet, data_root
 from silohash.data.pictures.reading import read_array
 
 TOY = PackedSet(
     name="toy",
     summary="Four items.",
     source="this test",
-    licence="CC0",
+    license="CC0",
     options={
         "image": ("mobilenet", "png"),
         "text": ("caption", "bow", "words"),
@@ -30,7 +30,7 @@ TOY = PackedSet(
     protocol="{sizes}/{labels}",
     caption="{words}",
     pictures="images",
-    labellings={"kind": Labelling("{kind}", "same kind"), "both": Labelling("{kind}|{place}", "any")},
+    labelings={"kind": Labeling("{kind}", "same kind"), "both": Labeling("{kind}|{place}", "any")},
     split_names={"test": "query"},
     columns={"where": "{place} ({number})"},
     notes={"seen": "by hand"},

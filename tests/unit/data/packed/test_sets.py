@@ -39,7 +39,7 @@ def test_protocols_and_sizes(name, options, protocol, sizes, label_count):
     assert archive.card.protocol == protocol
     assert tuple(len(archive.split(split)) for split in ("query", "database", "train")) == sizes
     assert len(archive.label_names) == label_count
-    assert archive.card.licence
+    assert archive.card.license
     pictures = archive.pictures()
     if pictures is not None:
         assert pictures.picture(len(archive) - 1).mode == "RGB"

@@ -153,8 +153,8 @@ def test_description_and_label_table():
     assert lines[1].split()[:5] == ["silo", "items", "query", "database", "train"]
     assert [line.split()[0] for line in lines[2:]] == ["silo-1", "silo-2"]
     assert sum("pictures" in line for line in lines[2:]) == 1
-    unlabelled = made_up_archive(400, labelled=False)
-    assert partition(unlabelled, "iid", 2, 0).label_table(unlabelled).shape == (2, 0)
+    unlabeled = made_up_archive(400, labeled=False)
+    assert partition(unlabeled, "iid", 2, 0).label_table(unlabeled).shape == (2, 0)
 
 
 def test_seeds_matter():

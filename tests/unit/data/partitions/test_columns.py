@@ -57,12 +57,12 @@ def test_values_of_a_group_share_its_silo():
 def test_a_column_gives_a_silo_a_value_and_spreads_the_rest():
     archive = made_up_archive(1000)
     each = partition(archive, "column", None, 0, column="place")
-    assert sorted(silo.name for silo in each.silos) == ["centre", "east-west", "north", "sea", "south"]
+    assert sorted(silo.name for silo in each.silos) == ["center", "east-west", "north", "sea", "south"]
     for silo in each.silos:
         assert len(np.unique(archive.columns["place"][silo.rows])) == 1
     three = partition(archive, "column", 3, 0, column="place")
     assert [silo.name for silo in three.silos] == ["north", "south", "east-west"]
-    assert set(archive.columns["place"][three.silos[2].rows]) == {"east/west", "centre", "sea"}
+    assert set(archive.columns["place"][three.silos[2].rows]) == {"east/west", "center", "sea"}
 
 
 def test_groups_of_values():
@@ -70,13 +70,13 @@ def test_groups_of_values():
     groups = {"land": ["north", "south"], "water": ["sea"], "other": ["*"]}
     made = partition(archive, "column", 3, 0, column="place", groups=groups)
     held = {silo.name: set(archive.columns["place"][silo.rows]) for silo in made.silos}
-    assert held == {"land": {"north", "south"}, "water": {"sea"}, "other": {"east/west", "centre"}}
+    assert held == {"land": {"north", "south"}, "water": {"sea"}, "other": {"east/west", "center"}}
 
 
 @pytest.mark.parametrize(
     ("groups", "message"),
     [
-        ({"a": ["north"], "b": ["sea"]}, r"leaves out 3 values.*centre"),
+        ({"a": ["north"], "b": ["sea"]}, r"leaves out 3 values.*center"),
         ({"a": ["nort", "*"]}, r'"nort" \(did you mean "north"\?\)'),
         ({"a": ["north"], "b": ["north", "*"]}, "more than once"),
         ({"a": "north"}, "lists of values"),

@@ -139,7 +139,7 @@ def test_a_column_refuses_a_share_that_is_none(mixed):
 @pytest.mark.parametrize("kind", ["dirichlet", "shards"])
 def test_label_kinds_need_labels(kind):
     with pytest.raises(UserError, match="has no labels"):
-        partition(made_up_archive(400, labelled=False), kind, 3, 0)
+        partition(made_up_archive(400, labeled=False), kind, 3, 0)
 
 
 def test_even_shares_are_one_over_the_number_of_silos():
@@ -263,7 +263,7 @@ def test_bounds(check, good, bad):
 @pytest.mark.parametrize("over", ["image", "text"])
 @pytest.mark.parametrize("image", ["features", "pictures"])
 def test_clusters_stand_in_for_labels(over, image):
-    archive = made_up_archive(300, labelled=False, image=image)
+    archive = made_up_archive(300, labeled=False, image=image)
     made = partition(archive, "pseudo", 3, 0, clusters=4, over=over, beta=0.3)
     assert sum(len(silo.rows) for silo in made.silos) == 300
     again = partition(archive, "pseudo", 3, 0, clusters=4, over=over, beta=0.3)
@@ -291,7 +291,7 @@ def test_clusters_follow_the_features():
 
 
 def test_two_clusters_are_the_fewest():
-    archive = made_up_archive(60, labelled=False)
+    archive = made_up_archive(60, labeled=False)
     assert len(partition(archive, "pseudo", 2, 0, clusters=2, beta=50.0, minimum=1)) == 2
     with pytest.raises(UserError, match="clusters is 1; it must be a whole number of at least 2"):
         partition(archive, "pseudo", 2, 0, clusters=1)
@@ -300,7 +300,7 @@ def test_two_clusters_are_the_fewest():
 def noise_archive(count, missing=()):
     features = np.random.default_rng(7).normal(size=(count, 5)).astype(np.float32)
     features[list(missing)] = np.nan
-    return replace(made_up_archive(count, labelled=False), image=features, has_image=np.isfinite(features).all(axis=1))
+    return replace(made_up_archive(count, labeled=False), image=features, has_image=np.isfinite(features).all(axis=1))
 
 
 def k_means(archive, clusters, seed, fitted, predicted):
@@ -344,7 +344,7 @@ def test_as_many_clusters_as_items_are_possible_and_one_more_is_not():
 
 @pytest.mark.parametrize(("over", "other"), [("image", "text"), ("text", "image")])
 def test_clusters_need_items_of_the_modality(over, other):
-    archive = made_up_archive(20, labelled=False, **{over: None})
+    archive = made_up_archive(20, labeled=False, **{over: None})
     with pytest.raises(UserError, match=f'over is "{over}", and no item has {over} data. Set over = "{other}"'):
         pseudo_classes(archive, 2, over, 0)
     assert pseudo_classes(archive, 2, "auto", 0).tolist() == pseudo_classes(archive, 2, other, 0).tolist()
@@ -352,21 +352,21 @@ def test_clusters_need_items_of_the_modality(over, other):
 
 def test_given_features_become_unit_vectors_and_numbers_without_a_size_become_zero():
     rows = np.array([[3, 4, 0], [0, 0, 0], [np.nan, 0, -2], [np.inf, 5, -np.inf]], np.float32)
-    archive = replace(made_up_archive(4, labelled=False), image=rows)
+    archive = replace(made_up_archive(4, labeled=False), image=rows)
     expected = [[0.6, 0.8, 0], [0, 0, 0], [0, 0, -1], [0, 1, 0]]
     np.testing.assert_allclose(_vectors(archive, "image", np.arange(4)), expected, rtol=1e-6)
 
 
 def test_pictures_become_eight_by_eight_pixels_between_zero_and_one():
     shades = [np.full((20, 30), shade, np.uint8) for shade in (0, 51, 255)]
-    archive = replace(made_up_archive(3, labelled=False), image=DrawnPictures(shades))
+    archive = replace(made_up_archive(3, labeled=False), image=DrawnPictures(shades))
     found = _vectors(archive, "image", np.array([2, 0, 1]))
     assert found.shape == (3, 8 * 8 * 3)
     np.testing.assert_allclose(found, np.repeat([[1.0], [0.0], [0.2]], 192, axis=1), rtol=1e-6)
 
 
 def test_texts_become_256_counts_of_hashed_words_of_unit_length():
-    archive = replace(made_up_archive(3, labelled=False), text=np.array(["boat", "boat boat", "boat sea"]))
+    archive = replace(made_up_archive(3, labeled=False), text=np.array(["boat", "boat boat", "boat sea"]))
     found = _vectors(archive, "text", np.arange(3))
     assert found.shape == (3, 256)
     assert sorted(found[0][found[0] > 0]) == sorted(found[1][found[1] > 0]) == [1]

@@ -17,7 +17,7 @@ from silohash.base.files import digest_bytes
 from silohash.base.types import UserError
 from silohash.data.archive import Pictures
 from silohash.data.pictures.reading import (
-    GreyPictures,
+    GrayPictures,
     PackedPictures,
     PictureContents,
     PictureFiles,
@@ -182,7 +182,7 @@ def test_transparency_lies_on_white_paper():
     assert corner(written(palette, transparency=1)) == (255, 255, 255)
 
 
-def test_grey_and_deep_and_printing_colours():
+def test_gray_and_deep_and_printing_colors():
     assert corner(written(Image.new("L", (3, 3), 77))) == (77, 77, 77)
     assert corner(written(Image.new("1", (3, 3), 1))) == (255, 255, 255)
     deep = Image.fromarray(np.full((3, 3), 0x8080, dtype=np.uint16))
@@ -246,12 +246,12 @@ def test_why_a_file_cannot_be_decoded(monkeypatch):
 
 def test_pictures_in_memory():
     pixels = np.arange(2 * 3 * 4, dtype=np.uint8).reshape(2, 3, 4)
-    pictures = GreyPictures(pixels)
+    pictures = GrayPictures(pixels)
     assert isinstance(pictures, Pictures)
     assert len(pictures) == 2
     assert np.asarray(pictures.picture(1)).tolist() == pixels[1].tolist()
-    assert pictures.digest() != GreyPictures(pixels + 1).digest()
-    assert GreyPictures(pixels, "known").digest() == "known"
+    assert pictures.digest() != GrayPictures(pixels + 1).digest()
+    assert GrayPictures(pixels, "known").digest() == "known"
 
 
 def test_a_jpeg_is_decoded_smaller_where_that_is_enough():

@@ -162,7 +162,7 @@ def test_a_label_that_occurs_just_often_enough_counts() -> None:
     assert (two.rows.tolist(), two.label_names, two.notes) == ([0, 1, 2, 3], ("class 0", "class 1"), {})
 
 
-@pytest.mark.parametrize("rule", ["frequent labels", "labelled", "frequent tags"])
+@pytest.mark.parametrize("rule", ["frequent labels", "labeled", "frequent tags"])
 def test_a_population_of_the_published_size_is_not_filtered_again(rule: str) -> None:
     raw = raw_of(4, 2, labels=np.zeros((4, 2), np.uint8))
     assert population(raw, population=rule, least=2, items=4).rows.tolist() == [0, 1, 2, 3]

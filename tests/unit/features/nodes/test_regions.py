@@ -25,7 +25,7 @@ def column(width: int = 3) -> Regions:
 
 
 def fitted(regions: Regions) -> RegionFeatures:
-    made = features.featuriser("image", regions, {})
+    made = features.featurizer("image", regions, {})
     assert isinstance(made, RegionFeatures)
     return made.fitted(made.statistics(regions, ALL))
 
@@ -44,14 +44,14 @@ def test_regions_share_a_mean_and_a_deviation_and_boxes_stay() -> None:
 
 def test_sums_of_silos_give_the_pooled_fit() -> None:
     held = column()
-    made = features.featuriser("image", held, {})
+    made = features.featurizer("image", held, {})
     federated = made.fitted(add_statistics([made.statistics(held, ALL[start::3]) for start in range(3)]))
     np.testing.assert_allclose(federated.transform(held, ALL), fitted(held).transform(held, ALL), atol=2e-3)
 
 
 def test_unstandardized_regions_are_left_as_they_are() -> None:
     held = column()
-    made = features.featuriser("image", held, {"standardize": False})
+    made = features.featurizer("image", held, {"standardize": False})
     found = made.fitted(made.statistics(held, ALL)).transform(held, ALL[3:4])
     np.testing.assert_allclose(found[0, :, :3], held.features[3], rtol=1e-3)
 
@@ -80,6 +80,6 @@ def test_other_inputs_are_refused() -> None:
         with pytest.raises(UserError, match="not finite, or boxes outside of their picture"):
             made.encode_one(changed)
     with pytest.raises(UserError, match="needs regions of pictures"):
-        features.featuriser("image", np.zeros((2, 3), np.float32), {"kind": "regions"})
+        features.featurizer("image", np.zeros((2, 3), np.float32), {"kind": "regions"})
     with pytest.raises(UserError, match="standardize is 1"):
-        features.featuriser("image", column(), {"standardize": 1})
+        features.featurizer("image", column(), {"standardize": 1})

@@ -17,7 +17,7 @@ ALL = np.arange(4)
 
 
 def made(**options: object) -> WordSequences:
-    found = features.featuriser("text", TEXTS, {"kind": "words", **options})
+    found = features.featurizer("text", TEXTS, {"kind": "words", **options})
     assert isinstance(found, WordSequences)
     return found
 
@@ -85,7 +85,7 @@ def test_wrong_options_and_inputs_are_refused() -> None:
     with pytest.raises(UserError, match="length is 2; it must be an integer of at least 3"):
         made(length=2)
     with pytest.raises(UserError, match='kind "words" needs texts'):
-        features.featuriser("text", np.zeros((2, 2), np.float32), {"kind": "words"})
+        features.featurizer("text", np.zeros((2, 2), np.float32), {"kind": "words"})
 
 
 def test_parsed_texts_have_the_places_of_heads(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from tests.unit.methods.federated.helpers import draw
 
 
 def test_kmeans_keeps_rows_in_place_and_empty_clusters_at_their_seeds() -> None:
-    centres = torch.eye(3)
-    values = torch.cat([centres[c] + 0.05 * draw(8, 3, seed=c).float() for c in (0, 1)])
-    seeds = torch.stack([centres[0] + 0.3, centres[1] + 0.2, torch.tensor([0.0, 0.0, -1.0]), torch.zeros(3)])
+    centers = torch.eye(3)
+    values = torch.cat([centers[c] + 0.05 * draw(8, 3, seed=c).float() for c in (0, 1)])
+    seeds = torch.stack([centers[0] + 0.3, centers[1] + 0.2, torch.tensor([0.0, 0.0, -1.0]), torch.zeros(3)])
     found = kmeans(values, seeds, distance="cosine")
     assert found[:2].argmax(1).tolist() == [0, 1]
     torch.testing.assert_close(found[2], torch.tensor([0.0, 0.0, -1.0]))
@@ -23,10 +23,10 @@ def test_kmeans_keeps_rows_in_place_and_empty_clusters_at_their_seeds() -> None:
 
 
 def test_cluster_sizes_count_the_nearest_and_leave_zero_rows_out() -> None:
-    centres = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
+    centers = torch.tensor([[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]])
     values = torch.tensor([[2.0, 0.1], [0.1, 3.0], [-1.0, 0.2], [0.3, 0.2]])
-    assert cluster_sizes(values, centres).tolist() == [2, 0, 2]
-    assert cluster_sizes(values[:0], centres).tolist() == [0, 0, 0]
+    assert cluster_sizes(values, centers).tolist() == [2, 0, 2]
+    assert cluster_sizes(values[:0], centers).tolist() == [0, 0, 0]
 
 
 def test_rows_share_a_cluster_with_the_common_rows_that_they_lie_near() -> None:

@@ -38,7 +38,7 @@ def test_batch_takes_rows_in_order() -> None:
     assert batch.row.tolist() == [4, 1]
 
 
-def test_whole_number_pixels_are_centred_and_divided() -> None:
+def test_whole_number_pixels_are_centerd_and_divided() -> None:
     pixels = torch.randint(0, 256, (3, 1, 4, 4), dtype=torch.uint8)
     mean, deviation = torch.tensor([100.0]).reshape(1, 1, 1), torch.tensor([50.0]).reshape(1, 1, 1)
     data = replace(silo_data(3), image=pixels, pixel_mean=mean, pixel_deviation=deviation)

@@ -22,10 +22,10 @@ def test_local_response_by_a_loop_over_units() -> None:
 
 def test_the_gradient_of_the_local_response_is_that_of_torch() -> None:
     values = torch.from_numpy(20.0 * np.random.default_rng(0).normal(size=(3, 9))).requires_grad_()
-    towards = torch.from_numpy(np.random.default_rng(1).normal(size=(3, 9)))
+    toward = torch.from_numpy(np.random.default_rng(1).normal(size=(3, 9)))
     reference = nn.functional.local_response_norm(values.unsqueeze(2), 5, alpha=5e-4, beta=0.75, k=2.0).squeeze(2)
-    [expected] = torch.autograd.grad(reference, values, towards)
-    [found] = torch.autograd.grad(LocalResponse()(values), values, towards)
+    [expected] = torch.autograd.grad(reference, values, toward)
+    [found] = torch.autograd.grad(LocalResponse()(values), values, toward)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=0)
 
 

@@ -176,7 +176,7 @@ def test_toml_round_trip(tmp_path: Path) -> None:
             "seed": 3,
             "data": {
                 "path": str(tmp_path / 'a "quoted" \\ folder'),
-                "options": {"labels": "colour", "deep": {"x": [1, 2]}},
+                "options": {"labels": "color", "deep": {"x": [1, 2]}},
             },
             "features": {"text": {"kind": "tfidf", "buckets": 64, "vocabulary": ["é", "b"]}},
             "partition": {"kind": "dirichlet", "silos": 4, "beta": 1e-7, "minimum": 3},

@@ -44,11 +44,11 @@ def test_template_has_the_tasks_of_its_archive(
     assert said in written
 
 
-@pytest.mark.parametrize(("labelled", "local"), [(True, "centerap"), (False, "ucch")])
+@pytest.mark.parametrize(("labeled", "local"), [(True, "centerap"), (False, "ucch")])
 def test_template_without_a_local_method_takes_one_that_the_archive_allows(
-    tmp_path: Path, labelled: bool, local: str
+    tmp_path: Path, labeled: bool, local: str
 ) -> None:
-    archive = write_archive(tmp_path / "archive", count=30, text="words", labelled=labelled)
+    archive = write_archive(tmp_path / "archive", count=30, text="words", labeled=labeled)
     written = config_template(tmp_path / "new.toml", local="", federated="fedavg", data=str(archive))
     (tmp_path / "new.toml").write_text(written, encoding="utf-8")
     assert load_config(tmp_path / "new.toml").local.name == local

@@ -89,8 +89,8 @@ def test_a_trained_model_of_one_modality(run: Run) -> None:
     trained = run.model.trained
     spec = replace(trained.spec, towers={"text": trained.spec.towers["text"]})
     params = {n: a for n, a in trained.weights["global"].params.items() if n.startswith("text.")}
-    texts = {"text": trained.featurisers["text"]}
-    only = replace(trained, spec=spec, featurisers=texts, weights={"global": Weights(params, {})}).encoder()
+    texts = {"text": trained.featurizers["text"]}
+    only = replace(trained, spec=spec, featurizers=texts, weights={"global": Weights(params, {})}).encoder()
     with pytest.raises(UserError, match="trained without image data and encodes only text"):
         only.encode(np.zeros(16, np.float32), "image")
 

@@ -84,7 +84,7 @@ def test_pixels_are_standardised_inside(tmp_path: Path) -> None:
     )
     run = experiment.train(resolve(config), tmp_path / "run")
     tower = export.export_onnx(run.model, run.archive, tmp_path / "onnx", run=run.name)[0]
-    pixels = run.model.featurisers["image"].transform(run.archive.image, np.arange(5))  # type: ignore[arg-type]
+    pixels = run.model.featurizers["image"].transform(run.archive.image, np.arange(5))  # type: ignore[arg-type]
     assert pixels.dtype == np.uint8
     encoder = run.model.trained.encoder()
     np.testing.assert_allclose(outputs_of(tower.path, pixels), encoder.outputs(pixels, "image"), atol=1e-5)

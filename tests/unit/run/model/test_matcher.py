@@ -43,7 +43,7 @@ def test_scores_equal_those_of_the_model(run: Run, tmp_path: Path) -> None:
     assert (matcher.most_shared("image"), matcher.most_shared("text")) == (5, 1)
     assert len(np.load(nodes_folder(tmp_path, "image") / "values.npy")) == 8
     images, texts = (
-        nodes_of(network, torch.from_numpy(vectors(archive, encoder.featurisers[name], rows)), name)
+        nodes_of(network, torch.from_numpy(vectors(archive, encoder.featurizers[name], rows)), name)
         for name in ("image", "text")
     )
     exact = scores_of(network, images, texts)
@@ -69,21 +69,21 @@ def matcher(run: Run, folder: Path) -> Matcher:
 
 def test_the_content_of_a_query_gives_the_nodes_of_the_query(run: Run, tmp_path: Path) -> None:
     encoder, text = run.model.encoder(), run.archive.caption(7)
-    words = encoder.featurisers["text"].encode_one(text)
+    words = encoder.featurizers["text"].encode_one(text)
     expected = query_nodes(encoder, text, "text")
     assert expected is not None
     found = matcher(run, tmp_path).nodes(words, "image")
     assert set(found) == set(expected)
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array)
-    regions = vectors(run.archive, encoder.featurisers["image"], np.array([3]))
+    regions = vectors(run.archive, encoder.featurizers["image"], np.array([3]))
     assert len(matcher(run, tmp_path).nodes(regions, "text")["values"]) == 1
 
 
 def test_content_that_does_not_fit_the_model_is_refused(run: Run, tmp_path: Path) -> None:
-    featurisers = run.model.encoder().featurisers
-    words = featurisers["text"].encode_one("A dog.")
-    regions = vectors(run.archive, featurisers["image"], np.array([3]))
+    featurizers = run.model.encoder().featurizers
+    words = featurizers["text"].encode_one("A dog.")
+    regions = vectors(run.archive, featurizers["image"], np.array([3]))
     unknown, low, behind, broken = words.copy(), words.copy(), words.copy(), regions.copy()
     unknown[0, 1], low[0, 1], behind[0, -1], broken[0, 0, 0] = 10_000, -2, -2, np.nan
     for content, modality, flaw in (

@@ -12,8 +12,8 @@ import torch
 from PIL import Image
 
 from silohash.base.types import Modality
-from silohash.features import featuriser
-from silohash.features.base import Featuriser, add_statistics
+from silohash.features import featurizer
+from silohash.features.base import Featurizer, add_statistics
 from silohash.features.network import NetworkFeatures
 from silohash.features.onnx_network import cached_network
 from silohash.run.model import network_saving
@@ -34,9 +34,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache" / "onnx"
 
 
-def fitted(modality: Modality, folder: Path, pictures: Path, **options: str) -> Featuriser:
+def fitted(modality: Modality, folder: Path, pictures: Path, **options: str) -> Featurizer:
     column = backbones.jpegs(pictures, 3) if modality == "image" else backbones.sentences(3)
-    made = featuriser(modality, column, {"kind": "huggingface", "model": str(folder), "device": "cpu", **options})
+    made = featurizer(modality, column, {"kind": "huggingface", "model": str(folder), "device": "cpu", **options})
     return made.fitted(add_statistics([made.statistics(column, np.arange(3))]))
 
 

@@ -47,7 +47,7 @@ def test_a_search_reads_the_record_one_featurizer_and_one_onnx_file(run: Run, co
     code = model.encoder().encode("parrot harbour", "text")
     assert code.words.tolist() == run.model.trained.encoder().encode("parrot harbour", "text").words.tolist()
     assert (code.model_digest, code.bits) == (run.model.trained.digest(), BITS)
-    assert (model.names, model.personalized, tuple(model.featurisers)) == (("global",), False, MODALITIES)
+    assert (model.names, model.personalized, tuple(model.featurizers)) == (("global",), False, MODALITIES)
 
 
 def test_onnxruntime_is_preferred_unless_torch_is_wanted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,15 +164,15 @@ def test_personal_models(run: Run, tmp_path: Path) -> None:
 
 
 def test_featurizers_are_read_once(run: Run, copy: Path) -> None:
-    featurisers = SavedModel.open(copy).featurisers
-    assert featurisers["text"] is featurisers["text"]
-    assert len(featurisers) == 2
+    featurizers = SavedModel.open(copy).featurizers
+    assert featurizers["text"] is featurizers["text"]
+    assert len(featurizers) == 2
     change_record(copy, lambda record: record.update(modalities=["text"]))
-    only = SavedModel.open(copy).featurisers
+    only = SavedModel.open(copy).featurizers
     assert list(only) == ["text"]
     assert "image" not in only
     assert json.dumps(only["text"].state()[1], sort_keys=True) == json.dumps(
-        run.model.featurisers["text"].state()[1], sort_keys=True
+        run.model.featurizers["text"].state()[1], sort_keys=True
     )
 
 

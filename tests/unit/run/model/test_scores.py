@@ -35,7 +35,7 @@ def test_scores_are_those_of_the_model(run: Run) -> None:
     scores = ArchiveScores(run.model, archive)
     found = scores.of_model("i2t", "global", pictures, texts)
     regions, words = (
-        torch.from_numpy(vectors(archive, run.model.featurisers[modality], rows))
+        torch.from_numpy(vectors(archive, run.model.featurizers[modality], rows))
         for modality, rows in (("image", pictures), ("text", texts))
     )
     with torch.no_grad():

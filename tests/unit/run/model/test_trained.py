@@ -55,9 +55,9 @@ def test_digest_changes_with_any_weight_and_with_what_comes_before_the_tower(run
         params[name].reshape(-1)[-1] += 1e-3
         digests.add(replace(trained, weights={"global": Weights(params, {})}).digest())
     assert len(digests) == 1 + len(weights.params)
-    given = trained.featurisers["image"]
+    given = trained.featurizers["image"]
     shifted = replace(given, summed={**given.summed, "sum": given.summed["sum"] + 1})
-    digests.add(replace(trained, featurisers={**trained.featurisers, "image": shifted}).digest())
+    digests.add(replace(trained, featurizers={**trained.featurizers, "image": shifted}).digest())
     extra = replace(trained, weights={"global": Weights(weights.params, {"memory": np.zeros(2)})})
     digests.add(extra.digest())
     assert len(digests) == 3 + len(weights.params)

@@ -34,12 +34,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 def test_known_words_start_from_their_vectors(run: Run, tmp_path: Path) -> None:
     (tmp_path / "glove.txt").unlink()
     [table] = word_tables(run.model.trained.network())
-    featuriser = run.model.featurisers["text"]
+    featurizer = run.model.featurizers["text"]
     weight = table.weight.detach().numpy()
     for word, value in (("dog", 1), ("boat", 2)):
-        np.testing.assert_allclose(weight[featuriser.known_number(word)], value, atol=1e-3)
-    assert abs(weight[featuriser.known_number("cat")]).max() < 0.11
-    assert featuriser.known_number("unheard") is None
+        np.testing.assert_allclose(weight[featurizer.known_number(word)], value, atol=1e-3)
+    assert abs(weight[featurizer.known_number("cat")]).max() < 0.11
+    assert featurizer.known_number("unheard") is None
     stored = read_arrays(run.model_folder / "weights-000.safetensors")[0]
     assert any(name.endswith("words.weight") for name in stored)
 
@@ -52,5 +52,5 @@ def test_every_table_of_words_is_filled() -> None:
 def test_without_a_file_nothing_changes(run: Run) -> None:
     network = run.model.trained.network()
     before = word_tables(network)[0].weight.clone()
-    start_from_word_vectors(network, run.model.featurisers["text"])
+    start_from_word_vectors(network, run.model.featurizers["text"])
     assert (word_tables(network)[0].weight == before).all()

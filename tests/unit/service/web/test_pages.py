@@ -324,9 +324,9 @@ def test_pages_have_landmarks_names_and_nothing_that_the_policy_forbids(backend:
     assert all(str(script["src"]).startswith("/static/") for script in page.all("script"))
     ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
     assert len(ids) == len(set(ids))
-    labelled = {label.get("for") for label in page.all("label")}
+    labeled = {label.get("for") for label in page.all("label")}
     for field in (*page.all("input", type="search"), *page.all("input", type="file")):
-        assert field["id"] in labelled
+        assert field["id"] in labeled
     for image in page.all("img"):
         assert image.get("alt") is not None
     for svg in page.all("svg"):

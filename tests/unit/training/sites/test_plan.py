@@ -45,7 +45,7 @@ def test_merged_plan_gives_the_inputs_of_one_machine(archives: tuple[Path, list[
     own = resolved(pooled)
     archive = archive_of(own.config)
     parts = partition(archive, "column", 3, own.config.seed, **own.config.partition.parameters())
-    whole, featurisers = prepare_run(archive, parts, own)
+    whole, featurizers = prepare_run(archive, parts, own)
     given = Plan.merged([Message.decode(message.encode()) for message in descriptions(apart)], NAMES)
     plan = Plan.decode(Message.decode(given.encode().encode()))
     server = plan.server_inputs(own)
@@ -53,8 +53,8 @@ def test_merged_plan_gives_the_inputs_of_one_machine(archives: tuple[Path, list[
     assert server.silos == whole.silos
     assert server.info() == whole.info()
     assert same_arrays(server.arrays, {name: whole.arrays[name] for name in ("label_counts", "label_items")})
-    for modality, featuriser in featurisers.items():
-        assert same_arrays(plan.featurisers[modality].state()[0], featuriser.state()[0])
+    for modality, featurizer in featurizers.items():
+        assert same_arrays(plan.featurizers[modality].state()[0], featurizer.state()[0])
     for number, path in enumerate(apart):
         silo = plan.silo_inputs(archive_of(resolved(path).config), resolved(path), number)
         assert silo.spec == whole.spec

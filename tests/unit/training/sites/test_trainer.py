@@ -133,10 +133,10 @@ def stored(tmp_path: Path, method: str) -> tuple[Run, Path]:
     data = write_archive(tmp_path / "data", count=40)
     resolved = load_resolved(tiny(data, federated={"name": method}))
     archive = archive_of(resolved.config)
-    prepared, featurisers = prepare_run(archive, rows_of_site(archive, 1, ["north", "south"], 0), resolved)
+    prepared, featurizers = prepare_run(archive, rows_of_site(archive, 1, ["north", "south"], 0), resolved)
     params = params_of(Worker(prepared, torch.device("cpu")).model)
     store_own_run(
-        tmp_path / "first", prepared, featurisers, broadcast=Message("broadcast", "server", 4, params),
+        tmp_path / "first", prepared, featurizers, broadcast=Message("broadcast", "server", 4, params),
         model=Message("model", "south", 4, params), notify=lambda text: None,
     )  # fmt: skip
     return Run.open(tmp_path / "first"), data

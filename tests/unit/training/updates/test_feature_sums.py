@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from silohash.base.types import UserError
-from silohash.features import featuriser
+from silohash.features import featurizer
 from silohash.features.base import add_statistics
 from silohash.training.updates.feature_sums import no_statistics
 
@@ -17,7 +17,7 @@ ROWS = np.arange(3)
 
 @pytest.mark.parametrize("kind", ["tfidf", "count", "binary"])
 def test_words_are_weighed_without_the_silos_texts(kind: str) -> None:
-    made = featuriser("text", TEXTS, {"kind": kind, "buckets": 64})
+    made = featurizer("text", TEXTS, {"kind": kind, "buckets": 64})
     sums = no_statistics(made, TEXTS, ROWS)
     assert not any(array.any() for array in sums.values())
     assert "word_digests" not in sums
@@ -30,7 +30,7 @@ def test_words_are_weighed_without_the_silos_texts(kind: str) -> None:
 
 
 def test_vectors_are_left_as_they_are() -> None:
-    made = featuriser("image", VECTORS, {"kind": "given", "standardize": False})
+    made = featurizer("image", VECTORS, {"kind": "given", "standardize": False})
     fitted = made.fitted(add_statistics([no_statistics(made, VECTORS, ROWS)]))
     assert np.array_equal(fitted.transform(VECTORS, ROWS), VECTORS)
 
@@ -44,4 +44,4 @@ def test_vectors_are_left_as_they_are() -> None:
 )
 def test_features_that_need_sums_are_refused(modality, column, options, remedy) -> None:
     with pytest.raises(UserError, match=remedy):
-        no_statistics(featuriser(modality, column, options), column, ROWS)
+        no_statistics(featurizer(modality, column, options), column, ROWS)

@@ -67,7 +67,7 @@ class _Instances:
         """Return the labels of pictures, ``(N, C)`` uint8, and the number of boxes in other pictures.
 
         Raises:
-            UserError: if a box has a category that is not listed.
+            UserError: If a box has a category that is not listed.
         """
         known = np.array(sorted(self.categories), np.int64)
         categories = np.array(self.box_categories, np.int64)
@@ -91,7 +91,7 @@ def read_annotations(root: Path, *, year: int = 2014, captions: str = "first") -
     ``captions_*.json``.
 
     Raises:
-        UserError: if an option has another value, or the instances are missing or damaged.
+        UserError: If an option has another value, or the instances are missing or damaged.
     """
     reading.check_option("year", year, YEARS)
     instances = _read_instances(root, year)
@@ -252,7 +252,7 @@ def elements(path: Path, key: str) -> Iterator[Any]:
     """Yield the elements of the list that a JSON object has under ``key``; nothing if it has none.
 
     Raises:
-        UserError: if the file is missing, damaged, or not a JSON object.
+        UserError: If the file is missing, damaged, or not a JSON object.
     """
     try:
         with path.open("rb") as stream:

@@ -63,7 +63,7 @@ def common_rows(shapes: Mapping[str, tuple[int, ...]]) -> int:
     """Find the number of items: the one size that every array, given by its shape, has on some axis.
 
     Raises:
-        UserError: if there is no such size, or there are several.
+        UserError: If there is no such size, or there are several.
     """
     shared = set.intersection(*(set(shape) for shape in shapes.values()))
     candidates = {size for size in shared if size > 1} or shared
@@ -79,7 +79,7 @@ def as_labels(values: np.ndarray, where: str) -> tuple[npt.NDArray[np.uint8], di
     """Check ``(N, C)`` labels of 0 and 1, and return them as uint8 with notes on unusual ones.
 
     Raises:
-        UserError: if the array does not have two axes, or a value is neither 0 nor 1.
+        UserError: If the array does not have two axes, or a value is neither 0 nor 1.
     """
     if values.ndim != 2:
         raise UserError(f"{where} is {as_shape(values.shape)}; labels need one row per item and one column per class.")
@@ -101,7 +101,7 @@ def from_class_numbers(values: np.ndarray, where: str) -> tuple[npt.NDArray[np.u
     """Return ``(N,)`` class numbers from 0, or from 1 if no item has 0, as ``(N, C)`` uint8 of 0 and 1, with notes.
 
     Raises:
-        UserError: if a number is negative, or not a finite whole number.
+        UserError: If a number is negative, or not a finite whole number.
     """
     numbers = np.asarray(values, dtype=np.float64).reshape(-1)
     if not np.isfinite(numbers).all():
@@ -124,7 +124,7 @@ def as_features(values: np.ndarray, where: str) -> Features:
     """Check that features are finite, and return them as ``(N, D)`` float32.
 
     Raises:
-        UserError: if the array does not have two axes and at least one column, or a value is not finite as float32.
+        UserError: If the array does not have two axes and at least one column, or a value is not finite as float32.
     """
     if values.ndim != 2 or not values.shape[1]:
         raise UserError(
@@ -157,7 +157,7 @@ def check_repeated(
     """Return a note on queries that occur in the database as well, equal in all parts ``(N, D)``.
 
     Raises:
-        UserError: if they are more than 1 % of the queries, unless ``overlap`` is ``accept``.
+        UserError: If they are more than 1 % of the queries, unless ``overlap`` is ``accept``.
     """
     check_option("overlap", overlap, ("refuse", "accept"))
     query, database = splits["query"], splits["database"]
@@ -217,7 +217,7 @@ def check_aligned(columns: Mapping[str, np.ndarray], *, shuffled: str, least: in
     The three columns ``(N, ...)`` are given by file and variable. Fewer than ``least`` rows are not checked.
 
     Raises:
-        UserError: if one column is clearly shuffled, unless ``shuffled`` is ``accept``.
+        UserError: If one column is clearly shuffled, unless ``shuffled`` is ``accept``.
     """
     check_option("shuffled", shuffled, ("refuse", "accept"))
     count = min(len(column) for column in columns.values())

@@ -79,7 +79,7 @@ def find_file(root: Path, *names: str, near: Path | None = None) -> Path | None:
     If there are several, exactly one of them must be in the folder of the file ``near``.
 
     Raises:
-        UserError: if the name occurs more than once, in the folder of ``near`` or, if it does not occur there, in ``root``.
+        UserError: If the name occurs more than once, in the folder of ``near`` or, if it does not occur there, in ``root``.
     """
     for name in names:
         found = sorted(path for path in root.rglob(name) if path.is_file())
@@ -97,7 +97,7 @@ def need_file(root: Path, *names: str, near: Path | None = None) -> Path:
     """Find a file as `find_file` does; it must be present.
 
     Raises:
-        UserError: if there is no such file, or there are several.
+        UserError: If there is no such file, or there are several.
     """
     found = find_file(root, *names, near=near)
     if found is None:
@@ -111,7 +111,7 @@ def companion(path: Path, name: str, other_order: str = "") -> Path:
     ``other_order`` is its name in the other order of rows (plain or ``-rand``), which must not be used instead.
 
     Raises:
-        UserError: if there is no such file. If there is one in the other order of rows, the error explains the difference.
+        UserError: If there is no such file. If there is one in the other order of rows, the error explains the difference.
     """
     found = path.parent / name
     if found.is_file():

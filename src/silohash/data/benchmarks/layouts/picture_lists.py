@@ -50,7 +50,7 @@ def read_lists(root: Path, *, pictures: str = "", strip: str = "", classes: int 
     only a protocol that is named for the overlap accepts such lists.
 
     Raises:
-        UserError: if a list is missing or damaged, or the lists are of different kinds.
+        UserError: If a list is missing or damaged, or the lists are of different kinds.
     """
     paths = _present(root, ".txt")
     lines = {split: _parse_lines(path) for split, path in paths.items()}
@@ -72,7 +72,7 @@ def read_companion_lists(root: Path, *, pictures: str = "", strip: str = "", cla
     """Read ``{database,train,test}_img.txt`` with ``_label_onehot.txt`` or, if that is missing, ``_label.txt``.
 
     Raises:
-        UserError: if a file is missing or damaged, or pictures and labels differ in number.
+        UserError: If a file is missing or damaged, or pictures and labels differ in number.
     """
     paths = _present(root, "_img.txt")
     names = {split: [line for line in reading.read_lines(path) if line] for split, path in paths.items()}

@@ -56,11 +56,11 @@ class Layout:
     """A set of files in which a data set is distributed.
 
     Attributes:
-        name: the value of the option ``layout``, such as ``dcmh-mat``.
-        summary: one line: who distributes the files and what they hold.
-        needs: the files.
-        read: called as ``read(root, **options)``.
-        options: keyword options of the reader with their meaning.
+        name: The value of the option ``layout``, such as ``dcmh-mat``.
+        summary: One line: who distributes the files and what they hold.
+        needs: The files.
+        read: Called as ``read(root, **options)``.
+        options: Keyword options of the reader with their meaning.
     """
 
     name: str
@@ -78,7 +78,7 @@ def check_option(option: str, value: object, allowed: Sequence[object]) -> None:
     """Check that an option's value is one of the allowed ones.
 
     Raises:
-        UserError: if it is not. The error lists the allowed values.
+        UserError: If it is not. The error lists the allowed values.
     """
     if value not in allowed:
         names = [str(name) for name in allowed]
@@ -94,7 +94,7 @@ def find_one(root: Path, pattern: str, what: str) -> Path:
     """Return the match of a glob that is nearest to the root; ``what`` says in the error what it should hold.
 
     Raises:
-        UserError: if no file matches.
+        UserError: If no file matches.
     """
     found = find(root, pattern)
     if not found:
@@ -163,7 +163,7 @@ def read_zero_one(path: Path, kind: type[Number], *, columns: int | None = None)
     Without ``columns``, there must be as many values per line as in the first one.
 
     Raises:
-        UserError: if the file cannot be read, a value is neither 0 nor 1, the lines differ in length, or a line before
+        UserError: If the file cannot be read, a value is neither 0 nor 1, the lines differ in length, or a line before
             others is empty.
     """
     table = np.empty((0, columns or 1), kind)
@@ -210,7 +210,7 @@ def check_picture_files(folder: Path, names: Sequence[str], remedy: str) -> tupl
     pictures. A note counts those.
 
     Raises:
-        UserError: if there are names and none of the pictures can be used. The error ends with ``remedy``.
+        UserError: If there are names and none of the pictures can be used. The error ends with ``remedy``.
     """
     verdicts = {**check_pictures(folder, list(filter(None, names))), "": Verdict("", "")}
     digests = [verdicts[name].digest for name in names]

@@ -1,6 +1,6 @@
 """Federated averaging with a contrast between every item and the common class prototypes.
 
-The contrast dominates in the early rounds and fades out towards the last.
+The contrast dominates in the early rounds and fades out toward the last.
 
 ==========  ==========================================  ===========================================
 paper       code                                        meaning

@@ -1,6 +1,6 @@
 """Prototype learning without shared parameters: silos exchange only the mean output of each class.
 
-Every silo trains its own model, which is pulled towards the common prototypes of its items' classes.
+Every silo trains its own model, which is pulled toward the common prototypes of its items' classes.
 
 ===========  ==========================================  ======================================
 paper        code                                        meaning
@@ -49,7 +49,7 @@ CARD = MethodCard(
     venue="AAAI",
     year=2022,
     link="https://arxiv.org/abs/2105.00243",
-    summary="Share only class prototypes, and pull the outputs of each silo's own model towards them.",
+    summary="Share only class prototypes, and pull the outputs of each silo's own model toward them.",
     supervised=True,
     sends=("sums and counts of outputs per class",),
     keeps=("its model",),
@@ -57,7 +57,7 @@ CARD = MethodCard(
         "Prototypes are means over the items of all silos. Equation (6) divides twice, which shrinks them.",
         "Items are compared with prototypes, as in the authors' code. The paper compares prototypes with each other.",
         "Both modalities share one prototype per class, except in the presets paper and authors_code.",
-        "Items with several labels are pulled towards the mean of their prototypes.",
+        "Items with several labels are pulled toward the mean of their prototypes.",
         "Items without any prototype are left out of the mean. The authors' code counts them as zero.",
         "Prototypes are computed after training, in evaluation mode, from relaxed codes.",
         "Only classes with enough items are released, except in the presets paper and authors_code.",
@@ -93,7 +93,7 @@ def prototype_distance(values: Tensor, labels: Tensor, prototypes: Tensor, mask:
 
 
 class FedProto(Local):
-    """Separate training towards common prototypes."""
+    """Separate training toward common prototypes."""
 
     Params: ClassVar[type[MethodParams]] = FedProtoParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {

@@ -1,6 +1,6 @@
 """Federated averaging with a contrast between models.
 
-A silo's outputs are pulled towards those of the global model and pushed away from those of its own model of the
+A silo's outputs are pulled toward those of the global model and pushed away from those of its own model of the
 previous round.
 
 ==========  ================================  ===============================================
@@ -40,7 +40,7 @@ CARD = MethodCard(
     venue="CVPR",
     year=2021,
     link="https://arxiv.org/abs/2103.16257",
-    summary="Pull outputs towards those of the global model and away from those of the silo's previous model.",
+    summary="Pull outputs toward those of the global model and away from those of the silo's previous model.",
     supervised=False,
     sends=("parameters", "number of items"),
     keeps=("its previous model, or several of them",),

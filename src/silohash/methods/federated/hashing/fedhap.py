@@ -1,6 +1,6 @@
 """Federated averaging with common binary class prototypes and a discriminator.
 
-The server computes binary prototypes from the silos' class means. Codes are pulled towards the prototypes of their
+The server computes binary prototypes from the silos' class means. Codes are pulled toward the prototypes of their
 labels and pushed away from the others, and are trained against a discriminator that separates prototypes from codes.
 
 ==========  =================================  ======================================================
@@ -10,7 +10,7 @@ H^          ``extras["prototypes"]``           binary prototypes, ``(C, K)``
 G           ``context.model``                  hash network
 D           ``context.auxiliary``              discriminator, `PairJudge`
 L_tl^glob   `triplet_loss`                     triplets of an item, a prototype of its class and another
-L_quan      `quantization`                     pulls relaxed codes towards their signs
+L_quan      `quantization`                     pulls relaxed codes toward their signs
 L_d         `FedHAP.regularizer`               makes codes indistinguishable from prototypes
 mu          ``quantization_weight``            weight of L_quan
 lambda      ``adversarial_weight``             weight of L_d
@@ -59,7 +59,7 @@ CARD = MethodCard(
     venue="arXiv",
     year=2022,
     link="https://arxiv.org/abs/2207.05525",
-    summary="Pull codes towards common binary class prototypes, and train them against a discriminator.",
+    summary="Pull codes toward common binary class prototypes, and train them against a discriminator.",
     supervised=True,
     sends=("parameters", "parameters of the discriminator", "one mean code per class, and which classes exist"),
     differs_from_paper=(
@@ -98,7 +98,7 @@ class FedHAPParams(ReleaseParams):
     distance: Literal["cosine", "euclidean"] = "cosine"
     """Distance between codes and prototypes: `cosine` or `euclidean`."""
     quantization_weight: float = Field(default=0.05, ge=0)
-    """Weight of the quantization loss (mu in the paper), which pulls relaxed codes towards their signs, at least 0.
+    """Weight of the quantization loss (mu in the paper), which pulls relaxed codes toward their signs, at least 0.
     It has no effect if the local method is `triplet` and includes this loss itself."""
     adversarial_weight: float = Field(default=0.1, ge=0)
     """Weight of the adversarial loss (lambda in the paper), at least 0. At 0 no discriminator is trained."""
@@ -174,7 +174,7 @@ def printed_adversarial_loss(made: Tensor, real: Tensor) -> Tensor:
 
 
 class FedHAP(FederatedMethod):
-    """Federated averaging towards common binary prototypes."""
+    """Federated averaging toward common binary prototypes."""
 
     Params: ClassVar[type[MethodParams]] = FedHAPParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {

@@ -1,6 +1,6 @@
 """Federated averaging with a contrast between modalities and a distillation within each of them.
 
-The feature of an item in one modality is pulled towards the feature of its other modality by the global model, and pushed
+The feature of an item in one modality is pulled toward the feature of its other modality by the global model, and pushed
 away from that by the silo's model of the previous round. The codes of each modality are also kept close to those of the
 global model. No term needs labels.
 
@@ -45,7 +45,7 @@ CARD = MethodCard(
     venue="Scientia Sinica Informationis",
     year=2023,
     link="https://doi.org/10.1360/SSI-2022-0366",
-    summary="Pull features towards the other modality of the global model, and codes towards those of the global model.",
+    summary="Pull features toward the other modality of the global model, and codes toward those of the global model.",
     supervised=False,
     sends=("parameters", "number of items"),
     keeps=("its previous model",),

@@ -62,7 +62,7 @@ CARD = MethodCard(
     sends=("parameters, which the server sees silo by silo", "sums and counts of outputs per class"),
     differs_from_paper=(
         "The equations are those of the authors' code, because the paper itself was not available.",
-        "The mixing moves towards the updates of all silos at once. The authors' code moves away, silo by silo.",
+        "The mixing moves toward the updates of all silos at once. The authors' code moves away, silo by silo.",
         "Silos share one hypernetwork per tower, except in the presets paper and authors_code.",
         "Silos train in parallel. In the authors' code, later silos train on mixtures of earlier silos' new models.",
         "A silo is mixed in only for towers that it has trained.",
@@ -281,7 +281,7 @@ class PLFedCMH(FederatedMethod):
         return replace(server, private=private)
 
     def _moved(self, server: ServerState, group: str, updates: Sequence[Message]) -> Arrays:
-        """Return the parameters of one hypernetwork after a step towards the updates of the silos that it mixes for."""
+        """Return the parameters of one hypernetwork after a step toward the updates of the silos that it mixes for."""
         silos = [update.silo for update in updates]
         mixer = self._mixer(server, group, silos[0])
         gains = [self._gain(server, group, mixer, update) for update in updates]
@@ -297,7 +297,7 @@ class PLFedCMH(FederatedMethod):
     def _gain(self, server: ServerState, group: str, mixer: Mixer, update: Message) -> Tensor:
         """Return the inner product of a silo's mixture and its change in training.
 
-        Its gradient moves the mixture towards that change.
+        Its gradient moves the mixture toward that change.
         """
         mixture = self._mixture(server, group, mixer, update.silo)
         sent = {name: torch.from_numpy(update.params[name]) for name in mixture if name in update.params}

@@ -120,7 +120,7 @@ class PTFUCHParams(MethodParams):
     """Temperature of the assignments (t), positive. Lower values make them sharper."""
     target_temperature: float = Field(default=0.1, gt=0)
     """Temperature of the assignments in their common target (t2), positive. Above the other temperature, items are pulled
-    towards all prototypes alike, and below it, towards the nearest ones."""
+    toward all prototypes alike, and below it, toward the nearest ones."""
     weighting: Literal["uniform", "examples"] = "examples"
     """Weights of silos in the average of parameters: `uniform` (equal), or `examples` (by number of items)."""
 

@@ -72,7 +72,7 @@ class SePHParams(MethodParams):
     iterations: int = Field(default=1000, ge=1)
     """Number of iterations of the divergence's minimization, at least 1."""
     quantization_weight: float = Field(default=0.01, ge=0)
-    """Weight of the quantization loss, at least 0. It pulls the values of the codes towards -1 and 1."""
+    """Weight of the quantization loss, at least 0. It pulls the values of the codes toward -1 and 1."""
     anchors: int = Field(default=500, ge=1)
     """Number of anchors of the kernel, at least 1."""
     ridge: float = Field(default=0.01, gt=0)

@@ -66,7 +66,7 @@ class CSQParams(MethodParams):
     """Parameters of CSQ."""
 
     quantization_weight: float = Field(default=0.1, ge=0)
-    """Weight of the quantization loss (lambda in the paper), which pulls relaxed codes towards -1 and 1, at least 0."""
+    """Weight of the quantization loss (lambda in the paper), which pulls relaxed codes toward -1 and 1, at least 0."""
     quantization: Literal["squared", "log-cosh"] = "squared"
     """Quantization loss per bit: `squared` or `log-cosh` (nearly linear for large values) of the distance from -1 or 1."""
 

@@ -82,7 +82,7 @@ class DCHParams(MethodParams):
     quantization: Quantization = "cauchy"
     """Quantization loss: `cauchy` (of the distance to the nearest code) or `squared` (per bit)."""
     quantization_weight: float = Field(default=0.1, ge=0)
-    """Weight of the quantization loss (lambda in the paper), which pulls relaxed codes towards their signs, at least 0."""
+    """Weight of the quantization loss (lambda in the paper), which pulls relaxed codes toward their signs, at least 0."""
 
     without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
         "quantization": {"quantization_weight": (0.0,)}
@@ -115,7 +115,7 @@ def cauchy_loss(distance: Tensor, similar: Tensor, scale: float) -> Tensor:
     Args:
         distance: ``(B, N)``, positive.
         similar: ``(B, N)`` in [0, 1].
-        scale: gamma, positive.
+        scale: ``gamma``, positive.
 
     Source: Cao et al., the Cauchy cross-entropy loss, without the weights.
     """
@@ -127,7 +127,7 @@ def cauchy_quantization(codes: Tensor, scale: float) -> Tensor:
 
     Args:
         codes: ``(B, K)`` relaxed codes.
-        scale: gamma, positive.
+        scale: ``gamma``, positive.
 
     Source: Cao et al., the Cauchy quantization loss.
     """

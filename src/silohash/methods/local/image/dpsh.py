@@ -68,7 +68,7 @@ class DPSHParams(MethodParams):
     """Parameters of DPSH."""
 
     quantization_weight: float = Field(default=0.1, ge=0)
-    """Weight of the quantization loss (eta in the paper), which pulls real-valued outputs towards their signs, at
+    """Weight of the quantization loss (eta in the paper), which pulls real-valued outputs toward their signs, at
     least 0."""
     similarity: Literal["any", "graded"] = "any"
     """Similarity of two items: `any` (1 if they share a label, else 0) or `graded` (the cosine of their label

@@ -212,7 +212,7 @@ def mean_over(values: Tensor, mask: Tensor, dim: int) -> Tensor:
 
     Args:
         values: Cosines or scores of any shape, with words or regions as one dimension.
-        mask: bool, False for padding, with as many dimensions, which broadcasts to the values.
+        mask: Boolean, False for padding, with as many dimensions, which broadcasts to the values.
         dim: The dimension of the words or regions.
 
     Returns:
@@ -226,7 +226,7 @@ def pooled(cosines: Tensor, mask: Tensor, dim: int, pooling: Pooling, scale: flo
 
     Args:
         cosines: ``(T, W, I)`` or ``(T, I, R)``.
-        mask: bool, False for padding, with as many dimensions, which broadcasts to the cosines.
+        mask: Boolean, False for padding, with as many dimensions, which broadcasts to the cosines.
         dim: The dimension of the queries.
         pooling: ``AVG`` or ``LSE``.
         scale: Factor on the cosines in ``LSE`` (lambda_2), positive.

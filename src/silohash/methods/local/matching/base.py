@@ -152,7 +152,7 @@ def max_violation(scores: Tensor, margin: float, *, hardest: bool = True, same: 
 
     Args:
         scores: ``(B, B)``, the score of image i with text j. Image i and text i are a pair.
-        margin: m, by which the pair must score better than others.
+        margin: ``m``, by which the pair must score better than others.
         hardest: Whether only the wrong partner with the highest score counts.
         same: ``(B, B)`` bool, which pairs of an image and a text are right besides the diagonal, because they have the same
             picture. They do not count. None if there are no such pairs.

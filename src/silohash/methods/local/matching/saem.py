@@ -227,7 +227,7 @@ def angular_loss(anchors: Tensor, partners: Tensor, angle: float) -> Tensor:
     Args:
         anchors: ``(B, D)``.
         partners: ``(B, D)``.
-        angle: a, in degrees.
+        angle: ``a``, in degrees.
 
     Source: Wang et al., "Deep Metric Learning with Angular Loss", ICCV 2017, equation (8).
     """

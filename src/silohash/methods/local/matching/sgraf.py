@@ -109,7 +109,7 @@ def masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
 
     Args:
         logits: ``(..., N)``.
-        mask: bool, which broadcasts to the logits. Where nothing is there, the weights are equal.
+        mask: Boolean, which broadcasts to the logits. Where nothing is there, the weights are equal.
     """
     return logits.masked_fill(~mask, torch.finfo(logits.dtype).min).softmax(-1)
 

@@ -118,7 +118,7 @@ def attended(context: Tensor, vectors: Tensor, mask: Tensor, inverse_temperature
     Args:
         context: ``(T, I, D)``.
         vectors: ``(T, 1, N, D)`` or ``(1, I, N, D)``, of length 1.
-        mask: bool of the shape of the vectors without D.
+        mask: Boolean of the shape of the vectors without D.
         inverse_temperature: Factor in the softmax, positive.
     """
     cosines = (vectors * F.normalize(context, dim=-1).unsqueeze(2)).sum(-1)

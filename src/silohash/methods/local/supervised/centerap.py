@@ -83,9 +83,9 @@ class CenterAPParams(MethodParams):
     pair_temperature: float = Field(default=0.2, gt=0)
     """Temperature of the contrastive loss, positive. Lower values emphasize the closest wrong partners."""
     quantization_weight: float = Field(default=0.1, ge=0)
-    """Weight per modality of the quantization loss, which pulls relaxed codes towards -1 and 1, at least 0."""
+    """Weight per modality of the quantization loss, which pulls relaxed codes toward -1 and 1, at least 0."""
     balance_weight: float = Field(default=0.1, ge=0)
-    """Weight per modality of the bit-balance loss, which pulls the mean of each bit towards zero, at least 0."""
+    """Weight per modality of the bit-balance loss, which pulls the mean of each bit toward zero, at least 0."""
     class_scale: float = Field(default=8.0, gt=0)
     """Logit of a class for an item that has exactly its code, positive. Higher values make the classification sharper."""
     adjustment: float = Field(default=1.0, ge=0)

@@ -1,7 +1,7 @@
 """DCGH: DSPH with pairs that share labels, and items that lie evenly between the proxies of their classes.
 
 Proxies gather the items of a class, but do not say how close items with some common labels should be. DCGH adds that the
-cosine of two codes should be at least that of their label vectors. Both losses together can pull an item towards one of its
+cosine of two codes should be at least that of their label vectors. Both losses together can pull an item toward one of its
 classes, so that a third one keeps its distances from the proxies of its classes equal.
 
 =========  ==========================  ==================================================================
@@ -49,7 +49,7 @@ CARD = MethodCard(
         "Proxies and towers share the optimizer of the run. The authors train proxies with SGD (learning rate 0.02, "
         "momentum 0.9, weight decay 5e-4) and towers with an Adam for BERT.",
         "The variance is taken over an item's own classes. The authors' code counts the other classes as 0 (the preset "
-        "authors_code), which also pulls items with one label towards their proxy.",
+        "authors_code), which also pulls items with one label toward their proxy.",
         "Silos average the proxy of a class by their number of items of the class. The paper is not federated.",
     ),
 )

@@ -72,7 +72,7 @@ class DCHMTParams(MethodParams):
     """Smallest squared distance of dissimilar items (vartheta in the paper), as a share of the largest possible one,
     greater than 0 and at most 1. At 0.5 at least half of their bits should differ."""
     quantization_weight: float = Field(default=0.001, ge=0)
-    """Weight of the quantization loss, which pulls probabilities towards 0 and 1, at least 0."""
+    """Weight of the quantization loss, which pulls probabilities toward 0 and 1, at least 0."""
     similarity: Literal["any", "graded"] = "graded"
     """Similarity of two items: `any` (1 if they share a label, else 0) or `graded` (the cosine of their label
     vectors)."""
@@ -136,7 +136,7 @@ def pushes(squared: Tensor, similar: Tensor, largest: float) -> Tensor:
     Args:
         squared: ``(B, N)``, squared distances d^2.
         similar: ``(B, N)``, s in [0, 1].
-        largest: c, the distance from which on dissimilar items are left alone.
+        largest: ``C``, the distance from which on dissimilar items are left alone.
 
     Source: Tu et al., the similarity loss, second term.
     """

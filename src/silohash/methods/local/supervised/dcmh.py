@@ -79,10 +79,10 @@ class DCMHParams(MethodParams):
     """Parameters of DCMH."""
 
     quantization_weight: float = Field(default=0.1, ge=0)
-    """Weight of the quantization loss (gamma in the paper), which pulls real-valued outputs towards their signs, at
+    """Weight of the quantization loss (gamma in the paper), which pulls real-valued outputs toward their signs, at
     least 0."""
     balance_weight: float = Field(default=0.1, ge=0)
-    """Weight of the bit-balance loss (eta in the paper), which pulls the mean of each bit towards zero, at least 0."""
+    """Weight of the bit-balance loss (eta in the paper), which pulls the mean of each bit toward zero, at least 0."""
     similarity: Literal["any", "graded"] = "graded"
     """Similarity of two items: `any` (1 if they share a label, else 0) or `graded` (the cosine of their label
     vectors)."""

@@ -41,7 +41,7 @@ CARD = MethodCard(
     venue="IEEE Transactions on Circuits and Systems for Video Technology",
     year=2024,
     link="https://ieeexplore.ieee.org/document/10149001",
-    summary="Pull codes towards the learned proxies of their classes, and push items without a common label apart.",
+    summary="Pull codes toward the learned proxies of their classes, and push items without a common label apart.",
     supervised=True,
     sends=("number of items per class",),
     differs_from_paper=(
@@ -100,7 +100,7 @@ def repulsion(alike: Tensor, labels: Tensor, margin: float) -> Tensor:
     Args:
         alike: ``(B, C)``, cosines g of codes and proxies.
         labels: ``(B, C)`` multi-hot.
-        margin: zeta.
+        margin: ``zeta``.
 
     Source: Huo et al., the second part of the proxy loss.
     """
@@ -114,7 +114,7 @@ def unrelated_pairs(alike: Tensor, labels: Tensor, others: Tensor, margin: float
         alike: ``(B, N)``, cosines of codes.
         labels: ``(B, C)`` multi-hot, of the rows.
         others: ``(N, C)`` multi-hot, of the columns.
-        margin: zeta.
+        margin: ``zeta``.
 
     Source: Huo et al., the pair loss.
     """
@@ -163,7 +163,7 @@ class DSPH(DefaultHooks):
         Args:
             alike: ``(B, C)``, cosines of codes and proxies, per modality.
             labels: ``(B, C)`` multi-hot, per modality.
-            margin: zeta.
+            margin: ``zeta``.
         """
         return {
             "attraction": (1.0, torch.stack([attraction(alike[m], labels[m]) for m in alike]).sum()),
@@ -176,7 +176,7 @@ class DSPH(DefaultHooks):
         Args:
             codes: ``(B, K)`` relaxed codes per modality.
             labels: ``(B, C)`` multi-hot, per modality.
-            margin: zeta.
+            margin: ``zeta``.
         """
         if not self.params.pair_weight:
             return {}

@@ -89,7 +89,7 @@ class MESDCHParams(MethodParams):
     text_weight: float = Field(default=0.3, ge=0)
     """Weight of the comparison of the label network with the codes of the text network, at least 0."""
     quantization_weight: float = Field(default=0.9, ge=0)
-    """Weight of the quantization loss, which pulls relaxed codes towards the signs of the sum of all codes, at least 0."""
+    """Weight of the quantization loss, which pulls relaxed codes toward the signs of the sum of all codes, at least 0."""
     slope: float = Field(default=1.0, ge=0)
     """Slope of the loss of similar items with a negative cosine of codes, at least 0. At 0, such items do not attract each
     other."""
@@ -114,7 +114,7 @@ def divergence(codes: Tensor, others: Tensor, similar: Tensor, *, offset: float,
         codes: ``(B, K)`` relaxed codes of the network that is trained.
         others: ``(N, K)`` stored codes.
         similar: ``(B, N)`` in [0, 1], s.
-        offset: e, positive.
+        offset: ``e``, positive.
         slope: Slope at negative cosines.
 
     Source: the authors' code, with the slope as an addition.

@@ -86,7 +86,7 @@ class MITHParams(MethodParams):
     global_weight: float = Field(default=10.0, ge=0)
     """Weight of the likelihood of the global branch between the modalities (beta in the paper), at least 0."""
     quantization_weight: float = Field(default=1.0, ge=0)
-    """Weight of the quantization loss (gamma in the paper), which pulls the mean of both codes towards the target code, at
+    """Weight of the quantization loss (gamma in the paper), which pulls the mean of both codes toward the target code, at
     least 0."""
     contrast_weight: float = Field(default=1.0, ge=0)
     """Weight of the loss that aligns the image and the text of an item (delta in the paper), at least 0."""

@@ -101,7 +101,7 @@ class SHDCHParams(MethodParams):
     """Weight of the agreement between the code of a fine class and that of its coarse class (eta in the paper), at least
     0. Without effect if there is one level."""
     quantization_weight: float = Field(default=0.1, ge=0)
-    """Weight of the quantization loss (gamma in the paper), which pulls relaxed codes towards their signs, at least 0."""
+    """Weight of the quantization loss (gamma in the paper), which pulls relaxed codes toward their signs, at least 0."""
     sweeps: int = Field(default=3, ge=0)
     """Number of passes over all bits of the class codes per round, at least 0. At 0 the class codes stay as they start."""
     normalization: Literal["mean", "paper"] = "mean"
@@ -222,9 +222,9 @@ def _swept(
     Args:
         codes: ``(C, K)``, Y transposed.
         others: ``(C', K)``, O, the codes of the other level.
-        weight: w, the weight of the level.
+        weight: ``w``, the weight of the level.
         sums: P ``(C, K)``, the sums of relaxed codes per class, and Z^T Z ``(K, K)``.
-        agreement: eta, the weight of the agreement with the other level.
+        agreement: ``eta``, the weight of the agreement with the other level.
         related: ``(C, C')``, R, 1 where classes of the two levels belong together.
 
     Source: Zhan et al., the updates of Y1 and Y2.

@@ -100,7 +100,7 @@ class SSAHParams(MethodParams):
     code_weight: float = Field(default=1.0, ge=0)
     """Weight of the likelihood of codes (gamma in the paper), at least 0."""
     quantization_weight: float = Field(default=0.1, ge=0)
-    """Weight of the quantization loss (eta in the paper), which pulls relaxed codes towards their signs, at least 0."""
+    """Weight of the quantization loss (eta in the paper), which pulls relaxed codes toward their signs, at least 0."""
     label_weight: float = Field(default=1.0, ge=0)
     """Weight of the squared error of predicted labels (beta in the paper), at least 0."""
     adversarial_weight: float = Field(default=0.1, ge=0)

@@ -57,7 +57,7 @@ class TripletParams(MethodParams):
     distance: Literal["cosine", "euclidean"] = "cosine"
     """Distance between relaxed codes: `cosine` or `euclidean`."""
     quantization_weight: float = Field(default=0.05, ge=0)
-    """Weight of the quantization loss, which pulls relaxed codes towards their signs, at least 0. At 0 it is off."""
+    """Weight of the quantization loss, which pulls relaxed codes toward their signs, at least 0. At 0 it is off."""
 
 
 def pairwise_distances(codes: Tensor, others: Tensor, kind: Literal["cosine", "euclidean"]) -> Tensor:

@@ -84,8 +84,8 @@ def joint_affinity(similarity: Tensor, second_order_weight: float, scale: float)
 
     Args:
         similarity: ``(B, B)``, joint similarity S~ in [-1, 1].
-        second_order_weight: eta.
-        scale: mu.
+        second_order_weight: ``eta``.
+        scale: ``mu``.
 
     Source: Su et al., the joint-semantics affinity matrix.
     """

@@ -203,7 +203,7 @@ def sharpened(values: Tensor, fit: Distribution, low_weight: float, high_weight:
         fit: Statistics of the silo.
         low_weight: l1.
         high_weight: l2.
-        scale: mu.
+        scale: ``mu``.
     """
     low, high = fit.mode - 2.0 * fit.below, fit.mode + 4.0 * fit.above
     lower = 1.0 + low_weight * torch.exp(fit.smallest - values)

@@ -149,9 +149,9 @@ def ranking_loss(similarity: Tensor, *, margin: float, shift: float, temperature
 
     Args:
         similarity: ``(B, B)``, items to partners. The diagonal holds the pairs.
-        margin: m, at least 0.
-        shift: zeta, at least 0.
-        temperature: kappa, positive.
+        margin: ``m``, at least 0.
+        shift: ``zeta``, at least 0.
+        temperature: ``kappa``, positive.
 
     Source: UCCH, the loss L_r.
     """
@@ -226,7 +226,7 @@ class UCCH:
         return forth + back
 
     def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
-        """Move the memory towards the codes of the batch."""
+        """Move the memory toward the codes of the batch."""
         codes = unit_codes({m: values.detach() for m, values in outputs.code.items()})
         has = {m: batch.has(m) for m in codes}
         there = torch.stack(list(has.values())).any(0)

@@ -65,15 +65,15 @@ class Card:
     """One item in a grid.
 
     Attributes:
-        address: address of the item's page.
-        title: the item's caption, or its id where that is not released.
-        badge: its silo.
-        source: address of its picture, or a data URL; empty without a picture.
-        small: whether the picture is a small graphic, which is shown whole. Photographs fill the card.
-        tiny: whether the picture is a graphic of so few pixels that each is shown as a square. Blending them would blur it.
-        distance: distance in words; empty where there is none.
-        near: closeness from 0 (half of the bits differ, as between unrelated codes) to 100 (no bit differs).
-        found_by: the sides that found it, in words; empty if that is not known.
+        address: Address of the item's page.
+        title: The item's caption, or its id where that is not released.
+        badge: Its silo.
+        source: Address of its picture, or a data URL; empty without a picture.
+        small: Whether the picture is a small graphic, which is shown whole. Photographs fill the card.
+        tiny: Whether the picture is a graphic of so few pixels that each is shown as a square. Blending them would blur it.
+        distance: Distance in words; empty where there is none.
+        near: Closeness from 0 (half of the bits differ, as between unrelated codes) to 100 (no bit differs).
+        found_by: The sides that found it, in words; empty if that is not known.
     """
 
     address: str

@@ -39,11 +39,11 @@ class Chart:
     """A curve over the rounds.
 
     Attributes:
-        title: what is shown.
-        points: the values.
-        line: the points as the attribute of a polyline.
-        ticks: height and text of each grid line.
-        note: one sentence about the curve.
+        title: What is shown.
+        points: The values.
+        line: The points as the attribute of a polyline.
+        ticks: Height and text of each grid line.
+        note: One sentence about the curve.
     """
 
     title: str

@@ -40,13 +40,13 @@ class SearchForm:
     """Hold what a page of results was asked for.
 
     Attributes:
-        text: the words to search for.
-        picture: name of a kept picture to search for.
-        find: what to find.
-        silos: names of the silos to search; all if empty.
-        label: the label of the items to search; all if empty.
-        within_bits: maximum distance of a hit; None for no limit.
-        page: number of the page, from 1.
+        text: The words to search for.
+        picture: Name of a kept picture to search for.
+        find: What to find.
+        silos: Names of the silos to search; all if empty.
+        label: The label of the items to search; all if empty.
+        within_bits: Maximum distance of a hit; None for no limit.
+        page: Number of the page, from 1.
     """
 
     text: str = ""
@@ -62,7 +62,7 @@ class SearchForm:
         """Return the form that an address or a sent form holds. Empty fields have their defaults.
 
         Raises:
-            UserError: if a value is not valid.
+            UserError: If a value is not valid.
         """
         silos = [_text(silo, "silo", LONGEST_NAME) for silo in parameters.getlist("silo")[:MOST_SILOS]]
         return cls(
@@ -107,7 +107,7 @@ class SearchForm:
         """Return the options of the search, with one more hit than a page shows, which tells whether there is a next page.
 
         Args:
-            bits: code length.
+            bits: Code length.
         """
         return SearchOptions(
             target=self.find,
@@ -123,7 +123,7 @@ def _text(value: object, name: str, longest: int) -> str:
     """Return a text without white space around it.
 
     Raises:
-        UserError: if it is a file, or too long.
+        UserError: If it is a file, or too long.
     """
     if value is None:
         return ""
@@ -139,7 +139,7 @@ def _number(value: object, name: str, least: int, most: int) -> int | None:
     """Return a whole number; None for an empty field.
 
     Raises:
-        UserError: if it is not a number within the limits.
+        UserError: If it is not a number within the limits.
     """
     text = _text(value, name, LONGEST_NAME)
     if not text:

@@ -38,7 +38,7 @@ class Media:
         """Return the content and the media type of a picture whose sides are at most ``pixels`` long.
 
         Raises:
-            UserError: if the file cannot be read or decoded.
+            UserError: If the file cannot be read or decoded.
         """
         try:
             state = path.stat()

@@ -13,14 +13,14 @@ class Summary:
     """What stands above and below the hits.
 
     Attributes:
-        headline: one short sentence, which screen readers announce.
-        missing: why silos did not answer, by silo.
-        limited: why silos released less than requested, by silo.
-        notes: further sentences.
-        previous: address of the previous page; empty on the first.
-        next: address of the next page; empty on the last.
-        first: number of the first hit of the page, from 1.
-        last: number of its last hit; one less than `first` if the page is empty.
+        headline: One short sentence, which screen readers announce.
+        missing: Why silos did not answer, by silo.
+        limited: Why silos released less than requested, by silo.
+        notes: Further sentences.
+        previous: Address of the previous page; empty on the first.
+        next: Address of the next page; empty on the last.
+        first: Number of the first hit of the page, from 1.
+        last: Number of its last hit; one less than `first` if the page is empty.
     """
 
     headline: str
@@ -37,9 +37,9 @@ def summarized(hits: Hits, form: SearchForm, *, asked: int) -> Summary:
     """Return the summary of a page of hits.
 
     Args:
-        hits: the hits of the page, with one more if there is a next page.
-        form: what was asked for.
-        asked: number of silos that were asked.
+        hits: The hits of the page, with one more if there is a next page.
+        form: What was asked for.
+        asked: Number of silos that were asked.
     """
     shown = min(len(hits), PAGE_HITS)
     first = (form.page - 1) * PAGE_HITS + 1

@@ -41,13 +41,13 @@ class RoundsController(Controller):  # type: ignore[misc]  # FLARE has no types
     """Run the rounds of one run. All arguments come from the job.
 
     Args:
-        run: name of the run.
-        config: the config of the run, as TOML.
-        silos: names of the silos, in order.
-        deadline_seconds: how long to wait for silos in a round; 0 for no limit.
-        quorum: number of silos that must answer in a round.
-        start: number of silos that must describe their items before the first round; 0 for all.
-        task_check_period: seconds between FLARE's looks at its tasks.
+        run: Name of the run.
+        config: The config of the run, as TOML.
+        silos: Names of the silos, in order.
+        deadline_seconds: How long to wait for silos in a round; 0 for no limit.
+        quorum: Number of silos that must answer in a round.
+        start: Number of silos that must describe their items before the first round; 0 for all.
+        task_check_period: Seconds between FLARE's looks at its tasks.
     """
 
     def __init__(

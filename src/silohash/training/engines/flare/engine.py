@@ -71,10 +71,10 @@ class FlareEngine:
     """Send tasks to the sites of a FLARE job.
 
     Args:
-        controller: the controller of the job.
-        context: the context of the job.
-        abort: tells when FLARE ends the job.
-        run: name of the run, under which silos store what they keep.
+        controller: The controller of the job.
+        context: The context of the job.
+        abort: Tells when FLARE ends the job.
+        run: Name of the run, under which silos store what they keep.
     """
 
     def __init__(self, controller: Controller, context: FLContext, abort: Signal, run: str) -> None:
@@ -108,7 +108,7 @@ class FlareEngine:
         """Send all tasks at once, and yield the answers in the order of the tasks.
 
         Raises:
-            UserError: if fewer silos than the quorum answer, or FLARE ends the job.
+            UserError: If fewer silos than the quorum answer, or FLARE ends the job.
         """
         seconds = math.inf if limits.deadline_seconds is None else limits.deadline_seconds
         until = time.monotonic() + seconds

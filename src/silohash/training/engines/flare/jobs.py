@@ -63,11 +63,11 @@ def write_job(folder: Path, run: str, resolved: ResolvedConfig, silos: Sequence[
     """Write the job of a run. It holds settings only, no code.
 
     Args:
-        folder: the new folder of the job.
-        run: name of the run.
-        resolved: the config with its methods.
-        silos: names of the silos, in order.
-        limits: how long to wait for silos.
+        folder: The new folder of the job.
+        run: Name of the run.
+        resolved: The config with its methods.
+        silos: Names of the silos, in order.
+        limits: How long to wait for silos.
     """
     arguments = {
         "run": run, "config": resolved.config.to_toml(), "silos": list(silos),
@@ -97,7 +97,7 @@ def session(kit: Path, seconds: float = 20.0) -> Iterator[Session]:
     """Yield a session with the server of a federation. What FLARE prints and logs meanwhile is in ``log.txt`` of the kit.
 
     Raises:
-        UserError: if the folder is not a kit, or the server cannot be reached.
+        UserError: If the folder is not a kit, or the server cannot be reached.
     """
     if not (kit / STARTUP / ADMIN_FILE).is_file():
         raise UserError(
@@ -122,12 +122,12 @@ def set_admission(kit: Path, silo: str, *, admitted: bool) -> None:
     """Lock a silo out of a federation, or let it in again. The server remembers this when it is started again.
 
     Args:
-        kit: the kit of whoever starts runs.
-        silo: name of the silo. Its connection ends, and its certificate remains valid.
-        admitted: whether it may connect.
+        kit: The kit of whoever starts runs.
+        silo: Name of the silo. Its connection ends, and its certificate remains valid.
+        admitted: Whether it may connect.
 
     Raises:
-        UserError: if the server cannot be reached.
+        UserError: If the server cannot be reached.
     """
     with session(kit) as opened:
         (opened.enable_client if admitted else opened.disable_client)(silo)
@@ -166,16 +166,16 @@ def train_in_federation(
     If FLARE loses the job, a new one continues after the last round, as soon as the silos are connected again.
 
     Args:
-        kit: the kit of whoever starts runs.
-        resolved: the config with its methods.
-        folder: the folder of the run. Its name is the name of the run. A run of the same name continues.
-        silos: names of the silos, in order; all connected ones if empty.
-        limits: how long to wait for silos.
-        observers: receive the records of the rounds.
-        notify: called with a line when a new job continues the run, and per silo that did not store its model.
+        kit: The kit of whoever starts runs.
+        resolved: The config with its methods.
+        folder: The folder of the run. Its name is the name of the run. A run of the same name continues.
+        silos: Names of the silos, in order; all connected ones if empty.
+        limits: How long to wait for silos.
+        observers: Receive the records of the rounds.
+        notify: Called with a line when a new job continues the run, and per silo that did not store its model.
 
     Raises:
-        UserError: if the server cannot be reached, or the run fails.
+        UserError: If the server cannot be reached, or the run fails.
     """
     with session(kit) as opened:
         chosen = list(silos) or connected_silos(opened)
@@ -241,15 +241,15 @@ class Followed:
     """The rounds of a run, which observers receive once each, in whatever jobs they are trained.
 
     Attributes:
-        observers: receive the records.
-        notify: called once with each line for whoever started the run.
-        next_round: number of the first round that they have not received.
-        noted: the lines that were passed on.
-        records: the records that were passed on.
-        away: the silos that do not take part in the present job, or are not waited for, according to the last round.
-        heard: time of the last sign of life of each silo that is away, when this was noticed.
-        invited: how many jobs in a row were ended to take in a silo, which has not taken part since.
-        refusals: why silos do not accept the present job, such as by their policy.
+        observers: Receive the records.
+        notify: Called once with each line for whoever started the run.
+        next_round: Number of the first round that they have not received.
+        noted: The lines that were passed on.
+        records: The records that were passed on.
+        away: The silos that do not take part in the present job, or are not waited for, according to the last round.
+        heard: Time of the last sign of life of each silo that is away, when this was noticed.
+        invited: How many jobs in a row were ended to take in a silo, which has not taken part since.
+        refusals: Why silos do not accept the present job, such as by their policy.
     """
 
     observers: Sequence[Observer]
@@ -299,7 +299,7 @@ class Followed:
         """Return the silos that a new job can take in: those that are away, and have given a sign of life since.
 
         Args:
-            heartbeats: what `heartbeats` returns.
+            heartbeats: What `heartbeats` returns.
         """
         back = []
         for name in sorted(self.away - self.refusals.keys()):
@@ -340,13 +340,13 @@ def follow(opened: Session, job: str, followed: Followed) -> None:
     take silos into a job that has begun, so a new job does when a silo is connected again.
 
     Args:
-        opened: the session.
-        job: id of the job.
-        followed: the rounds that the observers have received, which is changed here.
+        opened: The session.
+        job: Id of the job.
+        followed: The rounds that the observers have received, which is changed here.
 
     Raises:
-        LostJobError: if FLARE ended the job, the server died, or a silo can take part again.
-        UserError: if the run failed for another reason.
+        LostJobError: If FLARE ended the job, the server died, or a silo can take part again.
+        UserError: If the run failed for another reason.
     """
     followed.begin()
     first = None

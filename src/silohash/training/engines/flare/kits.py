@@ -34,12 +34,12 @@ def write_kits(folder: Path, silos: Sequence[str], training: Training) -> None:
     The kits of silos hold a common key for encrypted sums, if the packages for them are installed.
 
     Args:
-        folder: the new folder. It gets ``server``, ``leader`` and one folder per silo.
-        silos: names of the silos.
-        training: where silos find the server.
+        folder: The new folder. It gets ``server``, ``leader`` and one folder per silo.
+        silos: Names of the silos.
+        training: Where silos find the server.
 
     Raises:
-        UserError: if the folder is not empty, or FLARE does not accept a name.
+        UserError: If the folder is not empty, or FLARE does not accept a name.
     """
     check_new_folder(folder)
     with tempfile.TemporaryDirectory() as beside, folder_beside(folder) as new:

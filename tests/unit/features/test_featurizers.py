@@ -1,4 +1,4 @@
-"""What every featuriser keeps, and how one is chosen."""
+"""What every featurizer keeps, and how one is chosen."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from silohash.base.types import UserError
-from silohash.features import FEATURISERS, featuriser, load, save
+from silohash.features import FEATURIZERS, featurizer, load, save
 from silohash.features.base import add_statistics
 from silohash.features.network import NETWORKS
 from tests.archives import drawn_pictures, made_up_archive
@@ -27,13 +27,13 @@ WITH_TESTS_OF_THEIR_OWN = {"regions", "words", "tokens", *NETWORKS}
 
 
 def test_every_kind_is_tried_here():
-    assert set(COLUMNS) | WITH_TESTS_OF_THEIR_OWN == set(FEATURISERS.table)
+    assert set(COLUMNS) | WITH_TESTS_OF_THEIR_OWN == set(FEATURIZERS.table)
 
 
 @pytest.mark.parametrize("kind", list(COLUMNS))
 def test_round(kind, tmp_path):
     modality, column, options = COLUMNS[kind]
-    made = featuriser(modality, column, {"kind": kind, **options})
+    made = featurizer(modality, column, {"kind": kind, **options})
     assert (made.kind, made.modality) == (kind, modality)
     parts = [made.statistics(column, ROWS[start::2]) for start in range(2)]
     federated = made.fitted(add_statistics(parts))
@@ -63,14 +63,14 @@ def test_round(kind, tmp_path):
     ],
 )
 def test_the_natural_kind(column, modality, kind):
-    assert featuriser(modality, column, {"kind": "auto"}).kind == kind
-    assert featuriser(modality, column, {}).modality == modality
+    assert featurizer(modality, column, {"kind": "auto"}).kind == kind
+    assert featurizer(modality, column, {}).modality == modality
 
 
-def test_grey_pictures_stay_grey():
-    assert featuriser("image", drawn_pictures(3, colour=False), {"size": 16}).shape == (1, 16, 16)
-    assert featuriser("image", drawn_pictures(3), {}).shape == (3, 32, 32)
-    assert featuriser("image", drawn_pictures(3), {"channels": 1, "cache": False}).shape == (1, 32, 32)
+def test_gray_pictures_stay_gray():
+    assert featurizer("image", drawn_pictures(3, color=False), {"size": 16}).shape == (1, 16, 16)
+    assert featurizer("image", drawn_pictures(3), {}).shape == (3, 32, 32)
+    assert featurizer("image", drawn_pictures(3), {"channels": 1, "cache": False}).shape == (1, 32, 32)
 
 
 @pytest.mark.parametrize(
@@ -100,17 +100,17 @@ def test_grey_pictures_stay_grey():
 )
 def test_what_does_not_fit_is_said(modality, column, options, message):
     with pytest.raises(UserError, match=message):
-        featuriser(modality, column, options)
+        featurizer(modality, column, options)
 
 
 def test_a_vocabulary_file(tmp_path):
     (tmp_path / "words.txt").write_text("parrot\n\nviolin\n", encoding="utf-8")
-    made = featuriser("text", ARCHIVE.text, {"kind": "count", "vocabulary": str(tmp_path / "words.txt")})
+    made = featurizer("text", ARCHIVE.text, {"kind": "count", "vocabulary": str(tmp_path / "words.txt")})
     assert made.shape == (2,)
 
 
 def test_statistics_that_do_not_fit_together():
-    small, large = (featuriser("text", ARCHIVE.text, {"buckets": b}).statistics(ARCHIVE.text, ROWS) for b in (8, 16))
+    small, large = (featurizer("text", ARCHIVE.text, {"buckets": b}).statistics(ARCHIVE.text, ROWS) for b in (8, 16))
     with pytest.raises(UserError, match="silo 2"):
         add_statistics([small, large])
     with pytest.raises(UserError, match="No silo"):
@@ -119,7 +119,7 @@ def test_statistics_that_do_not_fit_together():
 
 def test_damaged_state(tmp_path):
     path = tmp_path / "state.safetensors"
-    save(featuriser("text", ARCHIVE.text, {}), path)
+    save(featurizer("text", ARCHIVE.text, {}), path)
     path.write_bytes(path.read_bytes()[:20])
     with pytest.raises(UserError, match="damaged"):
         load(path)
