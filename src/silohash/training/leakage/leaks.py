@@ -23,7 +23,7 @@ from silohash.methods.local.base import SiloData
 from silohash.methods.message import Message
 from silohash.models.parameters import to_array
 from silohash.run.folder import Run
-from silohash.training.audit.attacks import (
+from silohash.training.leakage.attacks import (
     Estimate,
     FitScores,
     Values,
@@ -94,7 +94,7 @@ def protection(run: Run) -> str:
     return ", ".join(words) or "none"
 
 
-class Audit:
+class Attacker:
     """Attack one run.
 
     Args:
