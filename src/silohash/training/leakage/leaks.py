@@ -23,6 +23,7 @@ from silohash.methods.local.base import SiloData
 from silohash.methods.message import Message
 from silohash.models.parameters import to_array
 from silohash.run.folder import Run
+from silohash.training.experiment import prepare_run
 from silohash.training.leakage.attacks import (
     Estimate,
     FitScores,
@@ -33,7 +34,6 @@ from silohash.training.leakage.attacks import (
     mean_estimate,
     ridge_predictions,
 )
-from silohash.training.experiment import prepare_run
 from silohash.training.updates.received import FOLDER, ReceivedUpdates
 from silohash.training.worker import Worker
 
