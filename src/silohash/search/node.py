@@ -98,8 +98,8 @@ class SiloNode:
     def prepare(self) -> None:
         """Load all that a query needs, so that the first is answered as fast as the next.
 
-        These are the loops of the scan, also for searches by label, and the digests of all items. An index that cannot be
-        read is not an error until it is searched.
+        These are the loops of the scan, also for searches by label, the digests of all items, and the labels of the summary.
+        An index that cannot be read is not an error until it is searched.
         """
         for modality, side in self._sides.items():
             with suppress(UserError):
@@ -111,6 +111,10 @@ class SiloNode:
             query = Query(words=nothing, bits=manifest.bits, model_digest=manifest.model_digest, target=modality, k=1)
             with suppress(UserError):
                 self._search({modality: side}, query, ())
+        first = next(iter(self._sides.values()), None)
+        if first is not None and "labels" in self.policy.fields:
+            with suppress(UserError):
+                first.labels(self.approved_ids())  # for the summary, during which no query is answered
 
     def share_limits(self, other: SiloNode) -> None:
         """Count the queries of each asker together with another node of the same silo."""

@@ -107,6 +107,27 @@ def open_node(folder: Path, silo: str, policy: Policy | None = None, *, engine: 
     return node
 
 
+def open_silo_node(run: Run, silo: str, policy: Policy) -> SiloNode:
+    """Open the index of a silo, with the model that scores its items if the policy accepts the words and regions of queries.
+
+    Args:
+        run: The run with the index.
+        silo: Name of the silo.
+        policy: The silo's policy.
+
+    Raises:
+        UserError: As `open_node`, or if scoring needs torch and it is not installed.
+    """
+    node = open_node(run.index_folder, silo, policy)
+    if policy.accept_query_content and run.model.record.spec.scores_pairs:
+        try:
+            add_matcher(run, node, run.model.encoder(run.model.name_of(node.model_digest)))
+        except UserError:
+            node.close()
+            raise
+    return node
+
+
 def _checked_engine(engine: Engine | None, folder: Path) -> Engine:
     """Return the engine to open an index folder with, after checking that it is installed."""
     chosen = read_index_config(folder.parent) if engine is None else engine

@@ -12,11 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from silohash.base.types import UserError
-from silohash.run.folder import Run
 from silohash.search.hits import Query
 from silohash.search.node import SiloNode
-from silohash.search.policy import Policy
-from silohash.search.silos import add_matcher, open_node
 from silohash.search.wire import CodeRequest, Request, StatusRequest
 
 
@@ -33,27 +30,6 @@ class Progress:
     digests: frozenset[str] = frozenset()
     done: int = 0
     total: int = 0
-
-
-def open_silo_node(run: Run, silo: str, policy: Policy) -> SiloNode:
-    """Open the index of a silo, with the model that scores its items if the policy accepts the words and regions of queries.
-
-    Args:
-        run: The run with the index.
-        silo: Name of the silo.
-        policy: The silo's policy.
-
-    Raises:
-        UserError: As `open_node`, or if scoring needs torch and it is not installed.
-    """
-    node = open_node(run.index_folder, silo, policy)
-    if policy.accept_query_content and run.model.record.spec.scores_pairs:
-        try:
-            add_matcher(run, node, run.model.encoder(run.model.name_of(node.model_digest)))
-        except UserError:
-            node.close()
-            raise
-    return node
 
 
 class SiloModels:
@@ -75,6 +51,11 @@ class SiloModels:
     def nodes(self) -> tuple[SiloNode, ...]:
         """The nodes, that of the oldest model first."""
         return tuple(self._nodes)
+
+    @property
+    def quick(self) -> bool:
+        """Whether all answers take about a millisecond or less, so that they do not need a thread of their own."""
+        return all(node.quick and not node.policy.accept_query_content for node in self._nodes)
 
     def choose(self, request: Request) -> SiloNode:
         """Return the node that answers a request.

@@ -9,8 +9,8 @@ import asyncio
 import signal
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from logging import DEBUG, ERROR, WARNING
 from typing import TYPE_CHECKING
 
@@ -22,64 +22,45 @@ from silohash.search.answers import encode_refusal
 from silohash.search.bus import Responder, Response, respond
 from silohash.search.hits import Hits
 from silohash.search.node import SiloNode
-from silohash.search.policy import Policy, policy_of, read_policy
-from silohash.search.released import SiloStatus, silo_status
-from silohash.search.silos import POLICIES
+from silohash.search.policy import policy_of, read_policy
+from silohash.search.released import silo_status
+from silohash.search.silos import POLICIES, open_silo_node
 from silohash.search.wire import Request
 from silohash.service.audit import FOLDER, AuditError, AuditLog, entry_of
 from silohash.service.config import SiloConfig
 from silohash.service.event_loop import run_loop
 from silohash.service.logs import is_logged, log_event
-from silohash.service.models import SiloModels, open_silo_node
+from silohash.service.models import SiloModels
 from silohash.service.nats_bus import SiloLink
 
 if TYPE_CHECKING:  # only silos that take items need these modules
     from silohash.service.items.change import ModelChange
-    from silohash.service.items.indexer import Indexer
-    from silohash.service.items.keeper import Keeper, Server
+    from silohash.service.items.keeper import Server
     from silohash.service.silo_metrics import SiloMetrics
 
 
-def open_silo(config: SiloConfig) -> SiloNode:
-    """Open the index of a silo, with the silo's policy. A silo to which items can be added need not be indexed.
-
-    Raises:
-        UserError: If the folder does not hold a run, the silo is not indexed, or its policy is not valid.
-    """
-    run = Run.open(config.run)
-    if config.items is not None:
-        from silohash.service.items.opening import prepare_index
-
-        prepare_index(run, config.silo)
-    return open_silo_node(run, config.silo, policy_of_silo(config))
-
-
 def open_models(config: SiloConfig) -> SiloModels:
-    """Open the index of a silo, and that of its new run if it is finished. The exceptions are those of `open_silo`."""
-    if config.next_run is None:
-        return SiloModels(open_silo(config))
-    run, following = Run.open(config.run), Run.open(config.next_run)
-    policy = policy_of_silo(config)
-    if _is_replaced(run, following, config.silo):
-        return SiloModels(open_silo_node(following, config.silo, policy))
-    models = SiloModels(open_silo(config))
-    if is_indexed(following.index_folder, config.silo):
-        models.add(open_silo_node(following, config.silo, policy))
-    return models
+    """Open the index of a silo with the silo's policy, and that of its new run if it is finished.
 
-
-def _is_replaced(run: Run, following: Run, silo: str) -> bool:
-    """Return whether the index of the new run is finished, and that of the old run was removed."""
-    return is_indexed(following.index_folder, silo) and not is_indexed(run.index_folder, silo)
-
-
-def policy_of_silo(config: SiloConfig) -> Policy:
-    """Return the policy of a silo, which is the same for all models.
+    A silo to which items can be added need not be indexed. If the index of the old run was removed, only the new is opened.
 
     Raises:
-        UserError: If it is not valid.
+        UserError: If a folder does not hold a run, the silo is not indexed, or its policy is not valid.
     """
-    return policy_of(config.run / POLICIES, config.silo) if config.policy is None else read_policy(config.policy)
+    silo = config.silo
+    policy = policy_of(config.run / POLICIES, silo) if config.policy is None else read_policy(config.policy)
+    run, following = Run.open(config.run), None if config.next_run is None else Run.open(config.next_run)
+    is_finished = following is not None and is_indexed(following.index_folder, silo)
+    if following is not None and is_finished and not is_indexed(run.index_folder, silo):
+        return SiloModels(open_silo_node(following, silo, policy))
+    if config.items is not None:
+        from silohash.service.items.indexer import prepare_index
+
+        prepare_index(run, silo)
+    models = SiloModels(open_silo_node(run, silo, policy))
+    if following is not None and is_finished:
+        models.add(open_silo_node(following, silo, policy))
+    return models
 
 
 def run_silo(
@@ -98,95 +79,55 @@ def run_silo(
         read_again: Reads the file of the silo again after SIGHUP, to find a new run; None if the signal ends the process.
 
     Raises:
-        UserError: As `open_silo`, or if the key or a certificate cannot be read.
+        UserError: As `open_models` and `ModelChange`, or if the key or a certificate cannot be read.
     """
     from silohash.service.items.change import ModelChange
 
-    models = open_models(config)
-    # The labels of all items are read now, because no search would be answered meanwhile.
-    status, *_ = [silo_status(node) for node in models.nodes]
-    try:
+    with closing(open_models(config)) as models, ExitStack() as kept:
+        node = models.nodes[0]
         path = config.run / FOLDER / f"{config.silo}.jsonl"
-        log = AuditLog(path, sync_seconds=models.nodes[0].policy.audit_sync_seconds)
-        try:
-            with ExitStack() as kept:
-
-                def keep(changed: SiloConfig) -> Keeper | None:
-                    """Begin to keep the index of the silo."""
-                    return kept.enter_context(keeper_of(changed, models.nodes[0], serve_items))
-
-                metrics = kept.enter_context(metrics_of(config, status))
-                keeper = keep(config)
-
-                def change(executor: Executor) -> ModelChange:
-                    """Prepare to change to the model of a new run."""
-                    return ModelChange(config, models, keeper, keep, executor)
-
-                answer = responder(models.nodes[0], log, metrics, models.choose)
-                quick = all(node.quick and not node.policy.accept_query_content for node in models.nodes)
-                run_loop(_serve(config, answer, ready, change, read_again, quick=quick))
-        finally:
-            log.close()
-    finally:
-        models.close()
+        log = kept.enter_context(closing(AuditLog(path, sync_seconds=node.policy.audit_sync_seconds)))
+        metrics = kept.enter_context(metrics_of(config, node))
+        # It outlives the event loop, where a look that is under way may still have it close the index of the old model.
+        executor = kept.enter_context(ThreadPoolExecutor(1, "answer"))
+        change = kept.enter_context(ModelChange(config, models, executor, serve_items))
+        answer = responder(node, log, metrics, models.choose)
+        link = SiloLink(config.bus, config.federation, config.silo, answer, None if models.quick else executor)
+        run_loop(_serve(config, link, change, ready, read_again))
 
 
-def keeper_of(
-    config: SiloConfig, node: SiloNode, serve_items: Server | None = None
-) -> AbstractContextManager[Keeper | None]:
-    """Return the keeper of a silo's index; None as its value if neither items nor a new run may change it."""
-    if config.items is None and config.next_run is None:
-        return nullcontext()
-    from silohash.service.items.keeper import Keeper
-    from silohash.service.items.opening import open_indexer
-
-    run, silo, folder = Run.open(config.run), config.silo, config.items_folder
-    following = None if config.next_run is None else Run.open(config.next_run)
-
-    def opener() -> Indexer:
-        """Open the index of the new run if the old one was removed."""
-        kept = run if following is None or not _is_replaced(run, following, silo) else following
-        return open_indexer(kept, silo, folder, node.policy.fields)
-
-    return Keeper(folder, run.index_folder / f".{silo}.items.lock", opener, serve_items)
-
-
-def metrics_of(config: SiloConfig, status: SiloStatus) -> AbstractContextManager[SiloMetrics | None]:
+def metrics_of(config: SiloConfig, node: SiloNode) -> AbstractContextManager[SiloMetrics | None]:
     """Return the metrics of the process, which are served meanwhile; None as their value if none are configured."""
     if config.metrics is None:
         return nullcontext()
     require("prometheus_client", "The table [metrics]")
     from silohash.service.silo_metrics import serving_metrics
 
-    return serving_metrics(config.metrics, status)
+    return serving_metrics(config.metrics, silo_status(node))
 
 
 async def _serve(
     config: SiloConfig,
-    answer: Responder,
+    link: SiloLink,
+    change: ModelChange,
     ready: Callable[[], None] | None,
-    change_of: Callable[[Executor], ModelChange],
     read_again: Callable[[], SiloConfig] | None,
-    *,
-    quick: bool = False,
 ) -> None:
+    """Answer what arrives over the bus until a signal."""
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
-    with ThreadPoolExecutor(1, "answer") as executor:
-        link = SiloLink(config.bus, config.federation, config.silo, answer, None if quick else executor)
-        log_event("silo started", silo=config.silo, federation=config.federation)
-        if ready is not None:
-            ready()
-        await link.start(wait_seconds=0)
-        change = change_of(executor)
-        if read_again is not None:
-            read = read_again
-            loop.add_signal_handler(signal.SIGHUP, lambda: loop.create_task(change.reload(read)))
-        changing = loop.create_task(change.keep_looking())
-        await stopped.wait()
-        changing.cancel()
-        await link.stop()
+    log_event("silo started", silo=config.silo, federation=config.federation)
+    if ready is not None:
+        ready()
+    await link.start(wait_seconds=0)
+    if read_again is not None:
+        read = read_again
+        loop.add_signal_handler(signal.SIGHUP, lambda: loop.create_task(change.reload(read)))
+    changing = loop.create_task(change.keep_looking())
+    await stopped.wait()
+    changing.cancel()
+    await link.stop()
     log_event("silo stopped", silo=config.silo)
 
 

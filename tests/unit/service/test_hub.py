@@ -23,7 +23,7 @@ from silohash.search.bus import UNKNOWN, LocalBus
 from silohash.search.hits import Hits, kind_of
 from silohash.search.node import CONTENT_REFUSED, SiloNode
 from silohash.search.policy import Policy
-from silohash.search.silos import open_nodes
+from silohash.search.silos import open_nodes, open_silo_node
 from silohash.service.audit import AuditLog, verify_log
 from silohash.service.backend import (
     ACCEPTANCE_UNKNOWN,
@@ -36,7 +36,6 @@ from silohash.service.backend import (
 )
 from silohash.service.hub import HubBackend
 from silohash.service.local import LocalBackend
-from silohash.service.models import open_silo_node
 from silohash.service.request_record import recording
 from silohash.service.silo import responder
 from silohash.training import experiment

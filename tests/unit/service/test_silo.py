@@ -8,6 +8,8 @@ import shutil
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,9 +20,10 @@ from silohash.search.policy import Policy
 from silohash.search.wire import ItemRequest, encode_request
 from silohash.service.audit import AuditLog, verify_log
 from silohash.service.config import ItemsSettings
+from silohash.service.items.change import ModelChange
 from silohash.service.items.records import Record
 from silohash.service.nats_bus import NOT_CONNECTED, NatsBus
-from silohash.service.silo import keeper_of, open_models, open_silo, responder, run_silo
+from silohash.service.silo import open_models, responder, run_silo
 from tests.nats import Federation, needs_nats
 from tests.runs import train, write_archive
 from tests.silos import made_up_codes, made_up_node, query_of
@@ -41,12 +44,12 @@ def run(tmp_path_factory):
 
 def test_a_silo_opens_its_own_index_with_its_policy(run, tmp_path):
     federation = Federation(tmp_path, "silo-1", run=run)
-    node = open_silo(federation.silo("silo-1"))
+    [node] = open_models(federation.silo("silo-1")).nodes
     assert (node.name, node.policy) == ("silo-1", Policy())
     node.close()
     (tmp_path / "policy.toml").write_text("max_results = 3\n")
     strict = federation.silo("silo-1").model_copy(update={"policy": tmp_path / "policy.toml"})
-    node = open_silo(strict)
+    [node] = open_models(strict).nodes
     assert node.policy.max_results == 3
     node.close()
 
@@ -54,10 +57,10 @@ def test_a_silo_opens_its_own_index_with_its_policy(run, tmp_path):
 def test_a_silo_that_is_not_indexed_or_has_no_run_is_explained(run, tmp_path):
     federation = Federation(tmp_path, "north", run=run)
     with pytest.raises(UserError, match=r"There is no index of the silo north in .*silohash index"):
-        open_silo(federation.silo("north"))
+        open_models(federation.silo("north"))
     nowhere = federation.silo("north").model_copy(update={"run": Path("nowhere")})
     with pytest.raises(UserError, match='"nowhere" does not hold a run'):
-        open_silo(nowhere)
+        open_models(nowhere)
 
 
 def test_both_indexes_are_opened_until_the_old_one_is_removed(run, tmp_path):
@@ -68,8 +71,8 @@ def test_both_indexes_are_opened_until_the_old_one_is_removed(run, tmp_path):
     def opened(settings):
         models = open_models(settings)
         found = len(models.nodes), models.nodes[-1].side("image").store.path.is_relative_to(tmp_path / "second")
-        with keeper_of(settings, models.nodes[0]) as keeper:
-            kept = keeper._writers()[0].index.is_relative_to(tmp_path / "second")
+        with ThreadPoolExecutor(1) as executor, ModelChange(settings, models, executor) as change:
+            kept = change.keeper._writers()[0].index.is_relative_to(tmp_path / "second")
         models.close()
         return *found, kept
 
@@ -82,17 +85,14 @@ def test_both_indexes_are_opened_until_the_old_one_is_removed(run, tmp_path):
 
 def test_a_silo_with_an_items_folder_need_not_be_indexed(run, tmp_path):
     config = Federation(tmp_path, "new", run=run).silo("new")
-    with keeper_of(config, None) as keeper:
-        assert keeper is None
+    with pytest.raises(UserError, match="There is no index of the silo new"):
+        open_models(config)
     config = config.model_copy(update={"items": ItemsSettings(folder=tmp_path / "items")})
-    node = open_silo(config)
-    try:
-        with keeper_of(config, node) as keeper:
-            assert keeper.keeps
-            assert not keeper.put(Record(id="a", text="red")).indexed, "the run was trained on given features"
-        assert len(node.side("text").index) == 0
-    finally:
-        node.close()
+    with closing(open_models(config)) as models, ThreadPoolExecutor(1) as executor:
+        with ModelChange(config, models, executor) as change:
+            assert change.keeper.keeps
+            assert not change.keeper.put(Record(id="a", text="red")).indexed, "the run was trained on given features"
+        assert len(models.nodes[0].side("text").index) == 0
 
 
 def test_answers_and_refusals_are_logged_without_the_query(tmp_path, caplog):

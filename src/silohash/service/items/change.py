@@ -1,69 +1,106 @@
-"""The change of a silo process to the model of a new run, while it answers.
+"""The change of a silo to the model of a new run, while it answers.
 
-Every process of the silo opens the new index when it is finished, and closes the old one when nobody has searched it for
-some time. The process that keeps the index builds the new one, and removes the old one.
+All items of the old index are encoded again from their archive, in small batches, into a folder beside the indexes of the
+new run. The items of the items folder follow. The folder then becomes the silo's index in the new run by a single rename. A
+build that was interrupted continues with the items that are missing.
+
+The process that keeps the index builds the new one, and removes the old one. Every process of the silo opens the new index
+when it is finished, and closes the old one when nobody has searched it for some time.
 """
 
 from __future__ import annotations
 
 import asyncio
+import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import ExitStack
 from logging import ERROR, WARNING
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+import numpy as np
+from pydantic import BaseModel
+
+from silohash.base.files import explaining_disk_errors, read_json
 from silohash.base.memory import return_unused
-from silohash.base.types import UserError
+from silohash.base.types import MODALITIES, Modality, Rows, UserError
+from silohash.data.archive import Archive
+from silohash.data.catalogue import open_archive
+from silohash.index.base import Keys
+from silohash.index.listing import is_indexed, note_indexed
+from silohash.index.source import SOURCE
+from silohash.index.store import Store
+from silohash.run.added_archive import NOTE
+from silohash.run.encodable import encodable_rows
 from silohash.run.folder import Run
+from silohash.run.model.node_files import nodes_folder
 from silohash.search.policy import Policy
-from silohash.search.released import silo_status
-from silohash.service.items.successor import Successor
+from silohash.search.silos import open_silo_node
+from silohash.service.config import SiloConfig
+from silohash.service.items.indexer import Indexer, encoder_of, open_indexer
+from silohash.service.items.keeper import Keeper, Server
+from silohash.service.items.ledger import LEDGER, Ledger
 from silohash.service.logs import log_event
-from silohash.service.models import SiloModels, open_silo_node
-
-if TYPE_CHECKING:
-    from silohash.service.config import SiloConfig
-    from silohash.service.items.keeper import Keeper
+from silohash.service.models import Progress, SiloModels
 
 LOOK_SECONDS = 1.0
 SECONDS_PER_HOUR = 3600.0
 
+BUILDING = "index-next"
+"""Name of the folder in the new run in which indexes are built."""
+
+BATCH_ROWS = 256
+"""Number of items of the archive that are encoded at the same time."""
+
+KEYS_AT_ONCE = 10_000
+
+NAMED = 10
+"""Number of items without a new code that one line of the log names. Each has a line of its own with the reason."""
+
 
 class ModelChange:
-    """Change a process of a silo to a new model.
+    """Keep the index of a silo, and change this process to a new model. Use it in a ``with`` block.
 
     Attributes:
+        keeper: Keeps the index; None if neither items nor a new run change it.
         successor: Builds the new index; None if there is no new run, or the change is over.
     """
 
     def __init__(
-        self,
-        config: SiloConfig,
-        models: SiloModels,
-        keeper: Keeper | None,
-        keep: Callable[[SiloConfig], Keeper | None],
-        executor: Executor,
+        self, config: SiloConfig, models: SiloModels, executor: Executor, serve_items: Server | None = None
     ) -> None:
-        """Prepare the change, and begin it if the config names a new run that is not indexed yet.
+        """Begin to keep the index, and to change to the new run that the config names, if it is not indexed yet.
 
         Args:
             config: The file of the silo.
             models: The nodes that answer.
-            keeper: Keeps the index of the silo; None if nothing changed it so far.
-            keep: Begins to keep the index.
             executor: Runs the answers, one at a time.
+            serve_items: Serves the API of `ItemsSettings.listen`; None for no API.
 
         Raises:
-            UserError: If the new run does not have a model.
+            UserError: If the index cannot be opened, the API cannot be served, or the new run does not have a model.
         """
-        self._models, self._keeper, self._keep, self._executor = models, keeper, keep, executor
+        self._models, self._executor, self._serve_items = models, executor, serve_items
         self._policy = models.nodes[0].policy
         self._config = config
         self._looking = threading.Lock()
+        self._kept = ExitStack()
+        self.keeper: Keeper | None = None
         self.successor: Successor | None = None
-        self.begin(config)
+        with ExitStack() as begun:
+            begun.callback(self._kept.close)
+            if config.items is not None or config.next_run is not None:
+                self.keeper = self._keep()
+            self.begin(config)
+            begun.pop_all()
+
+    def __enter__(self) -> ModelChange:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kept.close()
 
     def begin(self, config: SiloConfig) -> None:
         """Begin to change to the new run that a config names, unless the change to it is under way.
@@ -83,12 +120,10 @@ class ModelChange:
         successor = successor_of(config, self._policy)
         if successor.is_searched_alone:
             return
-        if self._keeper is None:
-            self._keeper = self._keep(config)
+        self.keeper = self.keeper or self._keep()
         self.successor = successor
         self._models.progress = successor.progress
-        if self._keeper is not None:
-            self._keeper.follow(successor)
+        self.keeper.follow(successor)
 
     def look(self) -> None:
         """Open the new index if it is finished, and close the old one if nobody needs it.
@@ -102,7 +137,6 @@ class ModelChange:
         with self._looking:
             if len(self._models.nodes) == 1 and successor.finished:
                 node = open_silo_node(successor.new, successor.silo, self._policy)
-                silo_status(node)
                 self._models.add(node)
                 log_event("answering with the new model, too", silo=successor.silo, model=node.model_digest)
             unused = self._models.unused_seconds()
@@ -110,11 +144,24 @@ class ModelChange:
                 oldest = self._models.drop_oldest()
                 time.sleep(LOOK_SECONDS)  # a query may still be answered from it
                 self._executor.submit(oldest.close).result()
-                if self._keeper is not None:
-                    self._keeper.drop_old()
+                if self.keeper is not None:
+                    self.keeper.drop_old()
                 return_unused()
                 self.successor = None
                 log_event("answering with the new model only", silo=successor.silo)
+
+    def _keep(self) -> Keeper:
+        """Begin to keep the index of the silo."""
+        run, silo, folder = Run.open(self._config.run), self._config.silo, self._config.items_folder
+        following = None if self._config.next_run is None else Run.open(self._config.next_run)
+
+        def opener() -> Indexer:
+            """Open the index of the new run if the old one was removed."""
+            kept = run if following is None or not is_replaced(run, following, silo) else following
+            return open_indexer(kept, silo, folder, self._policy.fields)
+
+        keeper = Keeper(folder, run.index_folder / f".{silo}.items.lock", opener, self._serve_items)
+        return self._kept.enter_context(keeper)
 
     async def keep_looking(self) -> None:
         """Look again and again, until the task is canceled."""
@@ -163,3 +210,238 @@ def successor_of(config: SiloConfig, policy: Policy) -> Successor:
         fields=policy.fields,
         archive=config.archive,
     )
+
+
+def is_replaced(run: Run, following: Run, silo: str) -> bool:
+    """Return whether the index of a new run is finished, and that of the old run was removed."""
+    return is_indexed(following.index_folder, silo) and not is_indexed(run.index_folder, silo)
+
+
+class _Note(BaseModel):
+    """The part of the note beside an added silo's index that a build needs, see `silohash.run.added_archive`."""
+
+    folder: Path | None = None
+
+
+class Successor:
+    """Build the index of a silo for the model of a new run.
+
+    Attributes:
+        old: The run whose index is searched.
+        new: The new run.
+        silo: Name of the silo.
+    """
+
+    def __init__(
+        self, old: Run, new: Run, silo: str, *, folder: Path, fields: Collection[str], archive: Path | None = None
+    ) -> None:
+        """Prepare to build.
+
+        Args:
+            old: The run whose index is searched.
+            new: The new run.
+            silo: Name of the silo.
+            folder: The items folder.
+            fields: The fields that the policy of the silo releases.
+            archive: Folder of the archive that the old index was built from; None for the one that is noted beside it.
+
+        Raises:
+            UserError: If the new run does not have a model.
+        """
+        self.old, self.new, self.silo = old, new, silo
+        self._folder, self._fields, self._archive = folder, fields, archive
+        self._digests = frozenset(new.model.digest(name) for name in new.model.names)
+        self._done = self._total = 0
+
+    @property
+    def index(self) -> Path:
+        """Folder of the finished index."""
+        return self.new.index_folder / self.silo
+
+    @property
+    def is_searched_alone(self) -> bool:
+        """Whether the change is over: the new index is finished, and the old one was removed."""
+        return is_replaced(self.old, self.new, self.silo)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the index is finished."""
+        return is_indexed(self.new.index_folder, self.silo)
+
+    def progress(self) -> Progress:
+        """Return how far the index is."""
+        return Progress(self._digests, self._done, self._total)
+
+    def build(self, stopped: threading.Event) -> Indexer:
+        """Encode the items of the old index, and return the index, which is still in the folder for unfinished ones.
+
+        Args:
+            stopped: Ends the build early when it is set.
+
+        Raises:
+            UserError: If the archive cannot be read, or the index cannot be written.
+        """
+        place = self.new.folder / BUILDING / self.silo
+        encoder = encoder_of(self.new, self.silo)
+        if not _is_of_model(place, encoder.digest):
+            shutil.rmtree(place, ignore_errors=True)  # it was begun for another model
+        indexer = Indexer(place, self.silo, self._folder, encoder, self._fields)
+        try:
+            self._encode_old(indexer, stopped)
+        except BaseException:
+            indexer.close()
+            raise
+        return indexer
+
+    def finish(self, indexer: Indexer) -> Indexer:
+        """Make the index that of the silo in the new run, and return it opened in its new place.
+
+        Args:
+            indexer: The result of `build`, to which the items of the folder were added. It is closed.
+
+        Raises:
+            UserError: If the folder cannot be renamed.
+        """
+        place, modalities = indexer.index, indexer.modalities
+        surplus = _ids(place) - self._old_ids()
+        indexer.remove(sorted(surplus))  # removed from the old index since they were encoded
+        self._log_lost(place, modalities)
+        self._write_nodes(indexer)
+        indexer.close()
+        for name in (SOURCE, NOTE):
+            if (self.old.index_folder / self.silo / name).exists():
+                shutil.copyfile(self.old.index_folder / self.silo / name, place / name)
+        with explaining_disk_errors(self.index):
+            self.index.parent.mkdir(parents=True, exist_ok=True)
+            place.rename(self.index)
+        note_indexed(self.new.index_folder, self.silo, modalities, self.new.silo_names)
+        log_event(
+            "all items are encoded with the new model", silo=self.silo, items=self._done, run=str(self.new.folder)
+        )
+        return self.open()
+
+    def open(self) -> Indexer:
+        """Return the finished index, opened for writing.
+
+        Raises:
+            UserError: If it cannot be opened.
+        """
+        return open_indexer(self.new, self.silo, self._folder, self._fields)
+
+    def remove_old(self) -> None:
+        """Remove the old index of the silo."""
+        shutil.rmtree(self.old.index_folder / self.silo, ignore_errors=True)
+        log_event("the index of the old model was removed", silo=self.silo, run=str(self.old.folder))
+
+    def _encode_old(self, indexer: Indexer, stopped: threading.Event) -> None:
+        wanted = self._old_ids()
+        self._total = len(wanted)
+        if not wanted:
+            return
+        archive = self._open_archive()
+        rows = _rows_of(archive, wanted)
+        if len(rows) < len(wanted):
+            log_event(
+                "items are not in the archive any more",
+                level=WARNING, silo=self.silo, items=len(wanted) - len(rows), archive=archive.card.name,
+            )  # fmt: skip
+        encodable = encodable_rows(archive, indexer.encoder.featurizers, rows)
+        fields = self._fields_of(encodable)
+        held = {modality: np.isin(rows, present) for modality, present in encodable.items()}
+        for start in range(0, len(rows), BATCH_ROWS):
+            if stopped.is_set():
+                return
+            batch = rows[start : start + BATCH_ROWS]
+            for modality in encodable:
+                indexer.add_rows(archive, batch[held[modality][start : start + BATCH_ROWS]], modality, fields[modality])
+            self._done = start + len(batch)
+
+    def _log_lost(self, place: Path, modalities: Sequence[Modality]) -> None:
+        """Log the items that a new index lacks, because their pictures or texts could not be read or encoded."""
+        for modality in modalities:
+            lost = sorted(_ids(self.old.index_folder / self.silo, [modality]) - _ids(place, [modality]))
+            if lost:
+                log_event(
+                    f"{modality}s of the old index are not in the new one, because they could not be read or encoded",
+                    level=WARNING, silo=self.silo, items=len(lost), examples=lost[:NAMED],
+                )  # fmt: skip
+
+    def _write_nodes(self, indexer: Indexer) -> None:
+        """Write the words and regions of the archive's items beside the new index, if the new model scores pairs."""
+        if not self.new.model.record.spec.scores_pairs:
+            return
+        from silohash.run.model.matcher import write_nodes
+
+        archive = self._open_archive()
+        rows = _rows_of(archive, _ids(indexer.index))
+        for modality in indexer.modalities:
+            shutil.rmtree(nodes_folder(indexer.index, modality), ignore_errors=True)  # begun before an interruption
+            with Store.open(indexer.index / f"{modality}.sqlite") as store:
+                keys = store.keys_of(archive.ids[rows].tolist())
+            write_nodes(indexer.index, indexer.encoder, archive, rows[keys >= 0], modality, keys[keys >= 0])
+
+    def _fields_of(self, encodable: Mapping[Modality, Rows]) -> dict[Modality, frozenset[str]]:
+        """Return the fields to store per modality. Previews are stored once, in the first index that has items."""
+        first = next((modality for modality, present in encodable.items() if len(present)), None)
+        everything = frozenset(self._fields)
+        return {name: everything if name == first else everything - {"preview"} for name in encodable}
+
+    def _old_ids(self) -> set[str]:
+        """Return the ids of the items of the old index that do not come from the items folder."""
+        return _ids(self.old.index_folder / self.silo)
+
+    def _open_archive(self) -> Archive:
+        """Return the archive that the old index was built from.
+
+        Raises:
+            UserError: If it cannot be read.
+        """
+        if self._archive is not None:
+            return open_archive(None, self._archive)
+        note = self.old.index_folder / self.silo / NOTE
+        folder = read_json(note, _Note).folder if note.exists() else None
+        try:
+            return self.old.archive if folder is None else open_archive(None, folder)
+        except UserError as error:
+            raise UserError(f"{error} Or set archive in the file of the silo to the folder of its items.") from error
+
+
+def _is_of_model(place: Path, digest: str) -> bool:
+    """Return whether an unfinished index was begun with a model. An empty folder counts as one."""
+    for modality in MODALITIES:
+        path = place / f"{modality}.sqlite"
+        if path.exists():
+            try:
+                with Store.open(path) as store:
+                    if store.manifest.model_digest != digest:
+                        return False
+            except UserError:  # it is damaged
+                return False
+    return True
+
+
+def _rows_of(archive: Archive, ids: Collection[str]) -> Rows:
+    """Return the rows of the items with some ids, in ascending order."""
+    return np.array([row for row, name in enumerate(archive.ids.tolist()) if name in ids], np.int64)
+
+
+def _ids(folder: Path, modalities: Sequence[Modality] = MODALITIES) -> set[str]:
+    """Return the ids of the items of an index that do not come from the items folder, and have one of some modalities."""
+    found: set[str] = set()
+    for modality in modalities:
+        if (folder / f"{modality}.sqlite").exists():
+            with Store.open(folder / f"{modality}.sqlite") as store:
+                keys: list[Keys] = [keys for keys, _ in store.codes()]
+                for part in _parts(np.concatenate([np.empty(0, np.int64), *keys])):
+                    found.update(store.item_ids(part))
+    if (folder / LEDGER).exists():
+        ledger = Ledger(folder / LEDGER)
+        found -= ledger.indexed_ids()
+        ledger.close()
+    return found
+
+
+def _parts(keys: Keys) -> Iterator[Keys]:
+    """Yield keys in parts."""
+    for start in range(0, len(keys), KEYS_AT_ONCE):
+        yield keys[start : start + KEYS_AT_ONCE]

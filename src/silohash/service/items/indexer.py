@@ -16,13 +16,15 @@ from typing import TypeAlias
 
 import numpy as np
 
-from silohash.base.types import Modality, Rows, UserError
+from silohash.base.types import MODALITIES, Modality, Rows, UserError
 from silohash.data.archive import Archive, ArchiveCard, as_texts, multi_hot
 from silohash.data.pictures.reading import PictureFiles
 from silohash.index.base import IndexManifest
 from silohash.index.codes import Codes
+from silohash.index.listing import note_indexed
 from silohash.index.store import Store
 from silohash.run.encodable import cannot_encode, encodable_rows
+from silohash.run.folder import Run
 from silohash.run.indexing import shown_of
 from silohash.run.model.encoder import Encoder
 from silohash.run.model.node_files import forgetting
@@ -297,6 +299,51 @@ class Indexer:
     def _drop(self, ids: Sequence[str]) -> None:
         for store in self._stores.values():
             _remove_from(store, ids)
+
+
+def prepare_index(run: Run, silo: str) -> None:
+    """Create the index files of a silo that do not exist, so that items can be added and searched.
+
+    Raises:
+        UserError: If the run does not have a model, or it is not known which personal model the silo uses.
+    """
+    folder = run.index_folder / silo
+    encoder = encoder_of(run, silo)
+    missing = [modality for modality in encoder.featurizers if not (folder / f"{modality}.sqlite").exists()]
+    for modality in missing:
+        path = folder / f"{modality}.sqlite"
+        try:
+            Store.create(path, IndexManifest(encoder.digest, encoder.bits, modality, silo=silo)).close()
+        except UserError:
+            if not path.exists():  # otherwise another process of the silo has just created it
+                raise
+    if missing:
+        note_indexed(run.index_folder, silo, tuple(encoder.featurizers), run.silo_names)
+
+
+def open_indexer(run: Run, silo: str, folder: Path, fields: Collection[str]) -> Indexer:
+    """Open the index of a silo in a run for writing, with the run's model. The other arguments are those of `Indexer`.
+
+    Raises:
+        UserError: As `Indexer` and `prepare_index`.
+    """
+    return Indexer(run.index_folder / silo, silo, folder, encoder_of(run, silo), fields)
+
+
+def encoder_of(run: Run, silo: str) -> Encoder:
+    """Return the encoder of a silo: of its personal model, of the model that built its index, or of the global model.
+
+    Raises:
+        UserError: If the run does not have a model, or silos use personal models and none can be told for this silo.
+    """
+    if not run.model.personalized or silo in run.model.names:
+        return run.model.encoder(run.model.deployed_by(silo))
+    for modality in MODALITIES:
+        path = run.index_folder / silo / f"{modality}.sqlite"
+        if path.exists():
+            with Store.open(path) as store:
+                return run.model.encoder(run.model.name_of(store.manifest.model_digest))
+    return run.model.encoder(run.model.shared_name())
 
 
 def encode_rows(

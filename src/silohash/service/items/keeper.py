@@ -29,7 +29,7 @@ from silohash.service.logs import log_event
 if TYPE_CHECKING:
     from filelock import FileLock
 
-    from silohash.service.items.successor import Successor
+    from silohash.service.items.change import Successor
 
 LOOK_MILLISECONDS = 500
 """Longest time between two looks for changes that were reported."""

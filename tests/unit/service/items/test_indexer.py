@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from silohash.base.types import UserError
+from silohash.index.listing import read_listing
 from silohash.index.store import Store
 from silohash.run.folder import Run
 from silohash.run.model.node_files import NodeWriter, nodes_folder
+from silohash.search.silos import open_node
 from silohash.service.items import indexer as module
-from silohash.service.items.indexer import Change, Indexer, archive_of
+from silohash.service.items.indexer import Change, Indexer, archive_of, encoder_of, open_indexer, prepare_index
 from silohash.service.items.ledger import LEDGER, Entry, Ledger
-from silohash.service.items.opening import encoder_of
 from silohash.service.items.scan import FolderItem, Scan
 from tests.served import drawn, png
 
@@ -205,3 +206,29 @@ def test_the_ledger_is_beside_the_index(indexer: Indexer) -> None:
     assert isinstance(indexer.ledger, Ledger)
     assert (indexer.index / LEDGER).is_file()
     assert indexer.modalities == ("image", "text")
+
+
+def test_a_silo_without_an_index_gets_an_empty_one(run: Run, folder: Path) -> None:
+    prepare_index(run, "new")
+    prepare_index(run, "new")
+    listing = read_listing(run.index_folder)
+    assert listing is not None
+    assert listing["new"] == ("image", "text")
+    node = open_node(run.index_folder, "new")
+    assert node.model_digest == run.model.digest("global")
+    indexer = open_indexer(run, "new", folder, ("caption",))
+    indexer.add([FolderItem("a", text="red square", labels=("red",))])
+    assert indexer.index == run.index_folder / "new"
+    assert node.captions(10) == []
+    assert len(node.side("text").index) == 1
+    assert node.side("text").store.payloads(node.side("text").index.keys) == [{"caption": "red square"}]
+    indexer.close()
+    node.close()
+
+
+def test_the_model_of_a_silo_is_its_own_or_that_of_its_index(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert encoder_of(run, "silo-0").digest == run.model.digest("global")
+    monkeypatch.setattr(type(run.model), "personalized", True)
+    prepare = run.index_folder / "silo-1" / "text.sqlite"
+    assert prepare.exists()
+    assert encoder_of(run, "silo-1").digest == run.model.digest("global")

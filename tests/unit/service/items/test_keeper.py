@@ -12,9 +12,8 @@ import pytest
 from silohash.base.types import UserError
 from silohash.index.store import Store
 from silohash.run.folder import Run
-from silohash.service.items.indexer import Indexer
+from silohash.service.items.indexer import Indexer, encoder_of, open_indexer, prepare_index
 from silohash.service.items.keeper import ItemState, Keeper
-from silohash.service.items.opening import open_indexer, prepare_index
 from silohash.service.items.records import Record
 from tests.served import drawn, png
 
@@ -200,7 +199,7 @@ class Following:
     """A successor that builds an empty index of the same model in a folder of its own."""
 
     def __init__(self, run: Run, folder: Path, silo: str, place: Path) -> None:
-        self._open = lambda: open_indexer(run, silo, folder, ("caption",), place)
+        self._open = lambda: Indexer(place, silo, folder, encoder_of(run, silo), ("caption",))
         self.finished = self.removed = False
         self.failures = 1
 
