@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from fastapi import FastAPI
 
-    from silohash.service.config import ItemsSettings, SiloConfig
+    from silohash.service.config import ItemsSettings
     from silohash.service.items.keeper import Server
 
 PORT = 8765
@@ -155,21 +155,18 @@ def silo(
     if settings.items is not None:
         serve_items = _items_server(settings.items)
     start_logging(level=DEBUG if verbose else INFO)
-    with _training_beside(settings):
+    training = nullcontext() if settings.training is None else _training_beside(settings.training, settings.silo)
+    with training:
         run_silo(settings, serve_items=serve_items, read_again=lambda: read_silo_config(config))
 
 
-def _training_beside(settings: SiloConfig) -> AbstractContextManager[None]:
-    """Return the context in which a silo also trains, if its file names its training kit."""
-    if settings.training is None:
-        return nullcontext()
+def _training_beside(kit: Path, silo: str) -> AbstractContextManager[None]:
+    """Return the context in which a silo also trains, with its training kit."""
     _require_training()
     from silohash.service.logs import log_event
     from silohash.training.sites.members import member_beside
 
-    return member_beside(
-        settings.training, settings.silo, lambda text: log_event("training", silo=settings.silo, state=text)
-    )
+    return member_beside(kit, silo, lambda text: log_event("training", silo=silo, state=text))
 
 
 def _items_server(settings: ItemsSettings) -> Server | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from silohash.base.types import UserError
 from silohash.search.hits import Query
 from silohash.search.node import SiloNode
+from silohash.search.policy import Policy
 from silohash.search.wire import CodeRequest, Request, StatusRequest
 
 
@@ -51,6 +52,11 @@ class SiloModels:
     def nodes(self) -> tuple[SiloNode, ...]:
         """The nodes, that of the oldest model first."""
         return tuple(self._nodes)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy of the silo, which is the same for all models."""
+        return self._nodes[0].policy
 
     @property
     def quick(self) -> bool:

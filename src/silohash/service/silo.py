@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
 from logging import DEBUG, ERROR, WARNING
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,9 @@ from silohash.service.event_loop import run_loop
 from silohash.service.logs import is_logged, log_event
 from silohash.service.models import SiloModels
 from silohash.service.nats_bus import SiloLink
+
+LOOK_SECONDS = 1.0
+"""Pause between two looks whether the index of a new model is finished, or that of the old one is no longer needed."""
 
 if TYPE_CHECKING:  # only silos that take items need these modules
     from silohash.service.items.change import ModelChange
@@ -124,9 +127,11 @@ async def _serve(
     if read_again is not None:
         read = read_again
         loop.add_signal_handler(signal.SIGHUP, lambda: loop.create_task(change.reload(read)))
-    changing = loop.create_task(change.keep_looking())
-    await stopped.wait()
-    changing.cancel()
+    while not stopped.is_set():
+        if change.successor is not None:
+            await change.look_again()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stopped.wait(), LOOK_SECONDS)
     await link.stop()
     log_event("silo stopped", silo=config.silo)
 

@@ -45,8 +45,8 @@ from silohash.service.items.ledger import LEDGER, Ledger
 from silohash.service.logs import log_event
 from silohash.service.models import Progress, SiloModels
 
-LOOK_SECONDS = 1.0
 SECONDS_PER_HOUR = 3600.0
+LAST_QUERY_SECONDS = 1.0
 
 BUILDING = "index-next"
 """Name of the folder in the new run in which indexes are built."""
@@ -83,7 +83,6 @@ class ModelChange:
             UserError: If the index cannot be opened, the API cannot be served, or the new run does not have a model.
         """
         self._models, self._executor, self._serve_items = models, executor, serve_items
-        self._policy = models.nodes[0].policy
         self._config = config
         self._looking = threading.Lock()
         self._kept = ExitStack()
@@ -117,7 +116,7 @@ class ModelChange:
         self._config = config
         if config.next_run is None or self.successor is not None:
             return
-        successor = successor_of(config, self._policy)
+        successor = successor_of(config, self._models.policy)
         if successor.is_searched_alone:
             return
         self.keeper = self.keeper or self._keep()
@@ -136,13 +135,13 @@ class ModelChange:
             return
         with self._looking:
             if len(self._models.nodes) == 1 and successor.finished:
-                node = open_silo_node(successor.new, successor.silo, self._policy)
+                node = open_silo_node(successor.new, successor.silo, self._models.policy)
                 self._models.add(node)
                 log_event("answering with the new model, too", silo=successor.silo, model=node.model_digest)
             unused = self._models.unused_seconds()
             if unused is not None and unused >= self._config.keep_old_hours * SECONDS_PER_HOUR:
                 oldest = self._models.drop_oldest()
-                time.sleep(LOOK_SECONDS)  # a query may still be answered from it
+                time.sleep(LAST_QUERY_SECONDS)  # a query may still be answered from it
                 self._executor.submit(oldest.close).result()
                 if self.keeper is not None:
                     self.keeper.drop_old()
@@ -158,16 +157,14 @@ class ModelChange:
         def opener() -> Indexer:
             """Open the index of the new run if the old one was removed."""
             kept = run if following is None or not is_replaced(run, following, silo) else following
-            return open_indexer(kept, silo, folder, self._policy.fields)
+            return open_indexer(kept, silo, folder, self._models.policy.fields)
 
         keeper = Keeper(folder, run.index_folder / f".{silo}.items.lock", opener, self._serve_items)
         return self._kept.enter_context(keeper)
 
-    async def keep_looking(self) -> None:
-        """Look again and again, until the task is canceled."""
-        while True:
-            await self._logged(self.look)
-            await asyncio.sleep(LOOK_SECONDS)
+    async def look_again(self) -> None:
+        """Do `look` in a thread, and log the error with which it ends."""
+        await self._logged(self.look)
 
     async def reload(self, read: Callable[[], SiloConfig]) -> None:
         """Read the file of the silo again, and begin to change to the new run that it names.

@@ -66,7 +66,7 @@ def built() -> Built:
 def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, built: Built) -> Callable[..., Any]:
     new = made_up_node(tmp_path / "new", "north", WORDS, 16, model="new")
     keeper = Kept()
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(module, "LAST_QUERY_SECONDS", 0.0)
     monkeypatch.setattr(module, "successor_of", lambda config, policy: built)
     monkeypatch.setattr(module, "open_silo_node", lambda run, silo, policy: new)
     monkeypatch.setattr(ModelChange, "_keep", lambda _: keeper)
