@@ -1,7 +1,7 @@
 """Every federated method fulfills its contract, with DCMH as the local method.
 
-Those that need a local method without gradient steps are part of the contract of such methods. `make test` lets methods learn
-from items with several labels, `make test-all` also from items with one.
+Those that need a local method without gradient steps are part of the contract of such methods. `make test` lets methods
+learn from items with several labels, `make test-all` also from items with one.
 """
 
 from __future__ import annotations
