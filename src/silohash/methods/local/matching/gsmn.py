@@ -111,15 +111,7 @@ def node_cosines(texts: Fragments, images: Fragments, inverse_temperature: float
 
 
 class GraphMatching(nn.Module):
-    """The two levels of matching, of nodes and of structure.
-
-    Args:
-        blocks: Number P of blocks of dimensions.
-        kernels: Number K of Gaussian kernels of the image's graph.
-        width: Number of values per node and kernel after the convolution.
-        inverse_temperature: Factor in the softmax of the attention and of the edges between words (lambda), positive.
-        propagation: What a node receives.
-    """
+    """The two levels of matching, of nodes and of structure."""
 
     def __init__(
         self, *, blocks: int, kernels: int, width: int, inverse_temperature: float, propagation: Propagation
@@ -169,13 +161,7 @@ class GraphMatching(nn.Module):
 
 
 class GSMNNet(MatchingNet):
-    """Scores by graph matching.
-
-    Args:
-        image: Encoder of regions.
-        text: Encoder of words.
-        params: Parameters of the method.
-    """
+    """Scores by graph matching."""
 
     def __init__(self, image: nn.Module, text: nn.Module, params: GSMNParams) -> None:
         super().__init__(image, text)

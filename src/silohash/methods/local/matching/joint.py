@@ -76,12 +76,7 @@ class JointParams(MatchingParams):
 
 
 class JointRegions(nn.Module):
-    """Encode a picture as its regions, and as the mean of its regions after a Transformer layer.
-
-    Args:
-        spec: The tower of images.
-        params: Parameters of the method.
-    """
+    """Encode a picture as its regions, and as the mean of its regions after a Transformer layer."""
 
     def __init__(self, spec: TowerSpec, params: JointParams) -> None:
         super().__init__()
@@ -96,12 +91,7 @@ class JointRegions(nn.Module):
 
 
 class JointWords(nn.Module):
-    """Encode a text as its words, and as one vector from convolutions.
-
-    Args:
-        spec: The tower of texts. Its dropout applies to the vectors of words.
-        params: Parameters of the method.
-    """
+    """Encode a text as its words, and as one vector from convolutions."""
 
     def __init__(self, spec: TowerSpec, params: JointParams) -> None:
         super().__init__()
@@ -120,14 +110,7 @@ class JointWords(nn.Module):
 
 
 class JointNet(MatchingNet):
-    """Cosines of items alone and of the two parts of pairs.
-
-    Args:
-        image: Encoder of pictures.
-        text: Encoder of texts.
-        width: Width D of the common space.
-        params: Parameters of the method.
-    """
+    """Cosines of items alone and of the two parts of pairs."""
 
     def __init__(self, image: JointRegions, text: JointWords, width: int, params: JointParams) -> None:
         super().__init__(image, text)

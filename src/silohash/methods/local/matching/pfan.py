@@ -88,12 +88,7 @@ def covered(boxes: Tensor) -> Tensor:
 
 
 class PlacedRegions(nn.Module):
-    """Map each region and its place to a vector of length 1, ``(B, R, D + 4) -> Nodes`` of width ``hidden``.
-
-    Args:
-        spec: The tower of images. Its dropout applies to the features.
-        width: Width of the vectors of cells.
-    """
+    """Map each region and its place to a vector of length 1, ``(B, R, D + 4) -> Nodes`` of width ``hidden``."""
 
     def __init__(self, spec: TowerSpec, width: int) -> None:
         super().__init__()

@@ -85,12 +85,7 @@ class SAEMParams(MatchingParams):
 
 
 class RegionTransformer(nn.Module):
-    """Encode a picture as one vector of length 1: the mean of its regions after a Transformer layer.
-
-    Args:
-        spec: The tower of images.
-        params: Parameters of the method.
-    """
+    """Encode a picture as one vector of length 1: the mean of its regions after a Transformer layer."""
 
     def __init__(self, spec: TowerSpec, params: SAEMParams) -> None:
         super().__init__()
@@ -186,12 +181,7 @@ class Convolutions(nn.Module):
 
 
 class WordConvolutions(nn.Module):
-    """Encode a text as one vector of length 1, from convolutions over its words.
-
-    Args:
-        spec: The tower of texts. Its dropout applies to the vectors of words.
-        params: Parameters of the method.
-    """
+    """Encode a text as one vector of length 1, from convolutions over its words."""
 
     def __init__(self, spec: TowerSpec, params: SAEMParams) -> None:
         super().__init__()
@@ -250,12 +240,7 @@ def angular_weight(first: float, epoch: int) -> float:
 
 
 class SAEMNet(MatchingNet):
-    """Cosines of one vector per item.
-
-    Args:
-        image: Encoder of pictures.
-        text: Encoder of texts.
-    """
+    """Cosines of one vector per item."""
 
     def __init__(self, image: RegionTransformer, text: WordConvolutions) -> None:
         super().__init__(image, text)

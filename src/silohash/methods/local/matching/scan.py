@@ -78,13 +78,7 @@ class SCANParams(MatchingParams):
 
 
 class SCANNet(MatchingNet):
-    """Scores by stacked cross attention.
-
-    Args:
-        image: Encoder of regions.
-        text: Encoder of words.
-        params: Parameters of the method.
-    """
+    """Scores by stacked cross attention."""
 
     def __init__(self, image: nn.Module, text: nn.Module, params: SCANParams) -> None:
         super().__init__(image, text)

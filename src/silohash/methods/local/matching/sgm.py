@@ -111,12 +111,7 @@ def relative_places(subjects: Tensor, objects: Tensor) -> Tensor:
 
 
 class SceneGraph(nn.Module):
-    """Encode a picture as its objects and relations.
-
-    Args:
-        spec: The tower of images. Its dropout applies to the features.
-        neighbors: Number of relations per region.
-    """
+    """Encode a picture as its objects and relations."""
 
     def __init__(self, spec: TowerSpec, neighbors: int) -> None:
         super().__init__()
@@ -146,12 +141,7 @@ class SceneGraph(nn.Module):
 
 
 class Sentence(nn.Module):
-    """Encode a text as its words and as one relation, the mean state of a second GRU at its words.
-
-    Args:
-        spec: The tower of texts. Its dropout applies to the vectors of words.
-        word_width: Width of the learned vectors of words.
-    """
+    """Encode a text as its words and as one relation, the mean state of a second GRU at its words."""
 
     def __init__(self, spec: TowerSpec, word_width: int) -> None:
         super().__init__()
@@ -166,13 +156,7 @@ class Sentence(nn.Module):
 
 
 class SGMNet(MatchingNet):
-    """Scores of objects and relations.
-
-    Args:
-        image: Encoder of pictures.
-        text: Encoder of texts.
-        relation_weight: Weight of the relations.
-    """
+    """Scores of objects and relations."""
 
     def __init__(self, image: SceneGraph, text: Sentence, relation_weight: float) -> None:
         super().__init__(image, text)

@@ -81,12 +81,7 @@ class SGRAFParams(MatchingParams):
 
 
 class Whole(nn.Module):
-    """Encode an item as its nodes and a vector of the whole, their weighted mean.
-
-    Args:
-        encoder: Encoder of the nodes.
-        width: Width D of the nodes.
-    """
+    """Encode an item as its nodes and a vector of the whole, their weighted mean."""
 
     def __init__(self, encoder: nn.Module, width: int) -> None:
         super().__init__()
@@ -115,12 +110,7 @@ def masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
 
 
 class Similarity(nn.Module):
-    """The similarity of two vectors as a vector of length 1.
-
-    Args:
-        width: Width of the vectors that are compared.
-        out: Width of the similarity vector.
-    """
+    """The similarity of two vectors as a vector of length 1."""
 
     def __init__(self, width: int, out: int) -> None:
         super().__init__()
@@ -132,12 +122,7 @@ class Similarity(nn.Module):
 
 
 class Reasoning(nn.Module):
-    """Similarity graph reasoning: similarity vectors exchange values in several steps.
-
-    Args:
-        width: Width S of the vectors.
-        steps: Number of steps.
-    """
+    """Similarity graph reasoning: similarity vectors exchange values in several steps."""
 
     def __init__(self, width: int, steps: int) -> None:
         super().__init__()
@@ -159,11 +144,7 @@ class Reasoning(nn.Module):
 
 
 class Filtration(nn.Module):
-    """Similarity attention filtration: similarity vectors are weighted by their importance.
-
-    Args:
-        width: Width S of the vectors.
-    """
+    """Similarity attention filtration: similarity vectors are weighted by their importance."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -181,14 +162,7 @@ class Filtration(nn.Module):
 
 
 class SGRAFNet(MatchingNet):
-    """Scores from similarity vectors.
-
-    Args:
-        image: Encoder of regions.
-        text: Encoder of words.
-        width: Width D of the common space.
-        params: Parameters of the method.
-    """
+    """Scores from similarity vectors."""
 
     def __init__(self, image: nn.Module, text: nn.Module, width: int, params: SGRAFParams) -> None:
         super().__init__(Whole(image, width), Whole(text, width))

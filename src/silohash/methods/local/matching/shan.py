@@ -67,11 +67,7 @@ class SHANParams(MatchingParams):
 
 
 class Gate(nn.Module):
-    """Mix each vector with its context, dimension by dimension.
-
-    Args:
-        width: Width D of the vectors.
-    """
+    """Mix each vector with its context, dimension by dimension."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -90,11 +86,7 @@ class Gate(nn.Module):
 
 
 class Pool(nn.Module):
-    """The weighted mean of vectors, with weights that depend on each vector.
-
-    Args:
-        width: Width D of the vectors.
-    """
+    """The weighted mean of vectors, with weights that depend on each vector."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -126,14 +118,7 @@ def attended(context: Tensor, vectors: Tensor, mask: Tensor, inverse_temperature
 
 
 class SHANNet(MatchingNet):
-    """Scores of three steps of alignment.
-
-    Args:
-        image: Encoder of regions.
-        text: Encoder of words.
-        width: Width D of the common space.
-        params: Parameters of the method.
-    """
+    """Scores of three steps of alignment."""
 
     def __init__(self, image: nn.Module, text: nn.Module, width: int, params: SHANParams) -> None:
         super().__init__(image, text)

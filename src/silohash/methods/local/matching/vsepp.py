@@ -58,11 +58,7 @@ class VSEParams(MatchingParams):
 
 
 class Pooled(nn.Module):
-    """Encode an item as the mean of its nodes, scaled to length 1: a single node.
-
-    Args:
-        encoder: Encoder of the nodes.
-    """
+    """Encode an item as the mean of its nodes, scaled to length 1: a single node."""
 
     def __init__(self, encoder: RegionEncoder | WordEncoder) -> None:
         super().__init__()
@@ -76,12 +72,7 @@ class Pooled(nn.Module):
 
 
 class VSENet(MatchingNet):
-    """One vector per image and per text.
-
-    Args:
-        image: Encoder of regions.
-        text: Encoder of words.
-    """
+    """One vector per image and per text."""
 
     def __init__(self, image: RegionEncoder, text: WordEncoder) -> None:
         super().__init__(Pooled(image), Pooled(text))

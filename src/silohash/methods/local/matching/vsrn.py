@@ -64,11 +64,7 @@ class VSRNParams(MatchingParams):
 
 
 class Relation(nn.Module):
-    """A residual graph convolution: each region adds what it receives from all regions.
-
-    Args:
-        width: Width D of the regions.
-    """
+    """A residual graph convolution: each region adds what it receives from all regions."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -105,12 +101,7 @@ def last_states(gru: nn.GRU, values: Tensor, mask: Tensor) -> Tensor:
 
 
 class ReasonedRegions(nn.Module):
-    """Encode a picture as one vector of length 1: the last state of a GRU over regions that have reasoned on each other.
-
-    Args:
-        spec: The tower of images. Its dropout applies to the features.
-        layers: Number of graph convolutions.
-    """
+    """Encode a picture as one vector of length 1: the last state of a GRU over regions that reasoned on each other."""
 
     def __init__(self, spec: TowerSpec, layers: int) -> None:
         super().__init__()
@@ -128,12 +119,7 @@ class ReasonedRegions(nn.Module):
 
 
 class LastWord(nn.Module):
-    """Encode a text as one vector of length 1: the last state of a GRU over its words.
-
-    Args:
-        spec: The tower of texts. Its dropout applies to the vectors of words.
-        word_width: Width of the learned vectors of words.
-    """
+    """Encode a text as one vector of length 1: the last state of a GRU over its words."""
 
     def __init__(self, spec: TowerSpec, word_width: int) -> None:
         super().__init__()
@@ -150,13 +136,7 @@ class LastWord(nn.Module):
 
 
 class Captions(nn.Module):
-    """Generate a text from the vector of its picture.
-
-    Args:
-        words: Number of words.
-        word_width: Width of the vectors of words.
-        width: Width D of the vectors of pictures.
-    """
+    """Generate a text from the vector of its picture."""
 
     def __init__(self, words: int, word_width: int, width: int) -> None:
         super().__init__()
@@ -190,13 +170,7 @@ def caption_loss(logits: Tensor, numbers: Tensor) -> Tensor:
 
 
 class VSRNNet(MatchingNet):
-    """Cosines of one vector per item.
-
-    Args:
-        image: The tower of images.
-        text: The tower of texts.
-        params: Parameters of the method.
-    """
+    """Cosines of one vector per item."""
 
     def __init__(self, image: TowerSpec, text: TowerSpec, params: VSRNParams) -> None:
         super().__init__(ReasonedRegions(image, params.layers), LastWord(text, params.word_width))

@@ -89,10 +89,6 @@ class ChoiceLayer(nn.Module):
     """A hash layer with two rectified units per bit, ``(B, H) -> (B, K)``: half the difference of the units of each bit.
 
     The tanh of the output is the difference of the two probabilities of a softmax over the units.
-
-    Args:
-        hidden: Number of features H.
-        bits: Code length K.
     """
 
     def __init__(self, hidden: int, bits: int) -> None:

@@ -141,11 +141,6 @@ class FusionNet(HashNet):
     Besides the backbone and the hash layer, a tower has a label network ``labels``, a label branch ``branch``, and an
     auxiliary head ``auxiliary``, which predicts labels from the features. The hash layer and the label branch take the fused
     features.
-
-    Args:
-        spec: The structure of the model.
-        bits: Code length K.
-        params: Parameters of the method, which decide which of these parts a tower has.
     """
 
     def __init__(self, spec: ModelSpec, bits: int, params: DLFFHParams) -> None:

@@ -131,10 +131,6 @@ class CommonNet(HashNet):
     The shared layers are ``shared.hash`` and ``shared.classifier``. The buffer ``mean`` of a tower is the mean
     representation of its modality, which is subtracted from the outputs of the hash layer.
 
-    Args:
-        spec: The structure of the model.
-        bits: Code length K.
-
     Raises:
         UserError: If the feature layers of the towers have different widths.
     """

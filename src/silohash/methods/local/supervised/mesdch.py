@@ -135,14 +135,7 @@ def semantic_layers(inputs: int, width: int, hidden: int, *, scales: bool) -> nn
 
 
 class MESDCHNet(HashNet):
-    """Towers that end in a tanh, with a label network.
-
-    Args:
-        spec: The structure of the model.
-        bits: Code length K.
-        width: Width of the first layer of the label network and of a text network with averages over windows.
-        scales: Whether the text and the label network average over windows.
-    """
+    """Towers that end in a tanh, with a label network."""
 
     def __init__(self, spec: ModelSpec, bits: int, *, width: int, scales: bool) -> None:
         super().__init__(spec, bits, relaxation="tanh")

@@ -255,12 +255,7 @@ def class_residual(codes: Tensor, labels: Tensor, classes: Tensor) -> Tensor:
 
 
 class HierarchyNet(HashNet):
-    """Towers that end in a tanh, with the class codes as buffers that only the server changes.
-
-    Args:
-        spec: The structure of the model.
-        bits: Code length K.
-    """
+    """Towers that end in a tanh, with the class codes as buffers that only the server changes."""
 
     fixed_buffers = (COARSE, FINE)
 

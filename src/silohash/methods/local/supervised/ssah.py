@@ -173,11 +173,7 @@ def label_error(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 class Judge(nn.Module):
-    """A discriminator of features, ``(B, H) -> (B,)``: logits, positive for features of labels.
-
-    Args:
-        hidden: Width H of the features.
-    """
+    """A discriminator of features, ``(B, H) -> (B,)``: logits, positive for features of labels."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -202,14 +198,7 @@ def scaled_text(spec: TowerSpec, width: int) -> nn.Module:
 
 
 class SSAHNet(HashNet):
-    """Towers that also predict labels, with a label network and one discriminator per modality.
-
-    Args:
-        spec: The structure of the model.
-        bits: Code length K.
-        width: Width of the first layer of the label network and of a text network with averages over windows.
-        text_scales: Whether the text network averages over windows.
-    """
+    """Towers that also predict labels, with a label network and one discriminator per modality."""
 
     def __init__(self, spec: ModelSpec, bits: int, *, width: int, text_scales: bool) -> None:
         super().__init__(spec, bits, relaxation="tanh")
