@@ -13,7 +13,7 @@ from silohash.methods.local.matching.base import Matching
 from silohash.methods.local.matching.vsepp import VSENet
 from silohash.models.nodes import Nodes
 from silohash.testing import ContractError, local_method_checks
-from silohash.testing.matching import LACKING, lacking, node_data, node_spec
+from silohash.testing.inputs import LACKING, lacking, node_data, node_spec
 
 CHECKS = {
     check.name.removeprefix("vsepp-recommended-"): check for check in local_method_checks("vsepp", federated=None)
