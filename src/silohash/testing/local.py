@@ -54,7 +54,7 @@ def local_method_checks(name: str, *, federated: str | None = "fedavg") -> list[
     kind = LOCAL_METHODS.resolve(name)
     if issubclass(kind, ClosedForm):
         return closed_form_checks(name)
-    if getattr(kind, "scores_pairs", False):
+    if kind.traits.scores_pairs:
         return matching_checks(name)
     checks = []
     for preset, values in kind.presets.items():
