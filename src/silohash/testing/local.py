@@ -30,7 +30,6 @@ from silohash.testing.closed_form import closed_form_checks
 from silohash.testing.federated import federated_method_checks
 from silohash.testing.inputs import (
     BITS,
-    BOTH,
     LACKING,
     LACKING_NODES,
     MODALITIES,

@@ -10,8 +10,9 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from silohash.base.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, ReadArrays, Side, Step, Terms
+from silohash.base.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, ReadArrays, Step, Terms
 from silohash.methods.local.label_counts import FederationLabels
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet, Part, outputs_over, standardized
 
@@ -123,29 +124,6 @@ class SiloState:
     epochs_before: int = 0
 
 
-@dataclass(frozen=True)
-class EpochRules:
-    """How a silo trains for an epoch. By default, an epoch is a pass over the items, and an optimizer lasts for a phase.
-
-    Attributes:
-        fresh_optimizers: Whether the state of the optimizers is reset at the start of each epoch.
-        independent_batches: Whether each batch is a random subset of all items, independent of the other batches of the
-            epoch. An epoch then has as many batches as fit into the silo's items, at least one, and leaves some items out.
-    """
-
-    fresh_optimizers: bool = False
-    independent_batches: bool = False
-
-
-def epoch_rules(method: LocalMethod) -> EpochRules:
-    """Return how a silo trains for an epoch with a local method.
-
-    The default rules apply, unless the method has the attribute ``epoch_rules``.
-    """
-    rules: EpochRules | None = getattr(method, "epoch_rules", None)
-    return rules or EpochRules()
-
-
 class LocalMethod(Protocol):
     """What a silo optimizes. One paper, one file, one class.
 
@@ -155,7 +133,7 @@ class LocalMethod(Protocol):
 
     Params: ClassVar[type[MethodParams]]
     presets: ClassVar[Mapping[str, Mapping[str, Any]]]
-    needs_labels: ClassVar[bool]
+    traits: Traits
 
     def __init__(self, params: Any) -> None:  # noqa: ANN401  the class's own Params
         """Store the parameters of the method."""
@@ -231,7 +209,7 @@ class ClosedForm(Protocol):
     """A local method that computes the network's parameters without gradient steps.
 
     The loop calls `fit` in place of the epochs of a phase, and none of the hooks that gradient steps need. A method whose
-    bits mean something else in every silo sets ``codes_comparable = False`` on its class. Its models are not averaged.
+    bits mean something else in every silo has the trait ``codes_comparable = False``. Its models are not averaged.
     """
 
     def fit(self, model: nn.Module, data: SiloData) -> dict[str, float]:
@@ -249,35 +227,6 @@ class ClosedForm(Protocol):
     def remarks(self, spec: ModelSpec, bits: int) -> list[str]:
         """Return what a user should know before the training, as sentences."""
         ...
-
-
-def label_sides(method: LocalMethod) -> tuple[Side, ...]:
-    """Return the sides of a search whose items the method's models encode with their true labels.
-
-    There are none, unless the method has the attribute ``label_sides``. Its models then use the labels of a batch in
-    evaluation mode, if the batch has any, and only the items of these sides are encoded with labels.
-    """
-    sides: tuple[Side, ...] = getattr(method, "label_sides", ())
-    return sides
-
-
-def has_record_terms(method: LocalMethod) -> bool:
-    """Return whether the loss of an item depends on nothing but that item's outputs and constants, in all steps.
-
-    It does not, unless the method has the attribute ``record_terms``. Its steps then train different parameters, each with
-    the terms of its own modalities, and the working tensors do not depend on the silo's items. This is what differential
-    privacy per record needs: an item that takes part in another item's loss would have more than one share in a gradient.
-    """
-    return bool(getattr(method, "record_terms", False))
-
-
-def scores_pairs(method: LocalMethod) -> bool:
-    """Return whether the method's models score an image against a text with a number, and are measured by the scores.
-
-    They do not, unless the method has the attribute ``scores_pairs``. Its models are then a
-    `silohash.models.matching_net.MatchingNet`, and `terms` reads ``outputs.pair_score``.
-    """
-    return bool(getattr(method, "scores_pairs", False))
 
 
 def signs(values: Tensor) -> Tensor:

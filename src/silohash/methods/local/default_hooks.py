@@ -8,6 +8,7 @@ from torch import nn
 
 from silohash.base.types import Outputs, PairBatch, Step
 from silohash.methods.local.base import SiloData, SiloState
+from silohash.methods.traits import Traits
 
 
 class DefaultHooks:
@@ -15,6 +16,8 @@ class DefaultHooks:
 
     The other members of the contract (`silohash.methods.local.base.LocalMethod`) have no defaults.
     """
+
+    traits: Traits = Traits()
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Keep nothing."""

@@ -82,7 +82,7 @@ def test_every_method_has_a_card_and_presets(name: str) -> None:
     assert card.key == name
     assert card.summary
     assert "recommended" in kind.presets
-    assert kind.needs_labels == card.supervised
+    assert kind.traits.needs_labels == card.supervised
     for preset in kind.presets.values():
         kind(kind.Params(**preset))
 

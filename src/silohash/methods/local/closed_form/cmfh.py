@@ -316,7 +316,6 @@ class CMFH(WithoutSteps):
         "recommended": {},
         "paper": {"outputs": "latent"},
     }
-    needs_labels: ClassVar[bool] = False
 
     def fit(self, model: nn.Module, data: SiloData) -> dict[str, float]:
         """Compute the projections from the silo's pairs. The loss is the objective per item."""

@@ -51,6 +51,7 @@ from silohash.methods.local.closed_form.base import (
     there,
     total,
 )
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 
 CARD = MethodCard(
@@ -298,7 +299,7 @@ class SCM(WithoutSteps):
         "recommended": {},
         "paper": {"ridge": 1e-9},
     }
-    needs_labels: ClassVar[bool] = True
+    traits: Traits = Traits(needs_labels=True)
 
     def fit(self, model: nn.Module, data: SiloData) -> dict[str, float]:
         """Compute the projections from the silo's pairs."""

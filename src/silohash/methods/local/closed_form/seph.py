@@ -36,6 +36,7 @@ from torch import Tensor, nn
 from silohash.base.types import Arrays, MethodCard, Modality, UserError
 from silohash.methods.local.base import MethodParams, SiloData, signs
 from silohash.methods.local.closed_form.base import WithoutSteps
+from silohash.methods.traits import Traits
 from silohash.models.kernel_tower import gaussian_kernel
 from silohash.models.parameters import install
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -280,8 +281,7 @@ class SePH(WithoutSteps):
 
     Params: ClassVar[type[MethodParams]] = SePHParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"sample": 5000}}
-    needs_labels: ClassVar[bool] = True
-    codes_comparable: ClassVar[bool] = False
+    traits: Traits = Traits(needs_labels=True, codes_comparable=False)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers whose hash layers see the similarities to anchors.

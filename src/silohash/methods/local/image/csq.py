@@ -34,6 +34,7 @@ from silohash.methods.local.base import MethodParams, SiloData, SiloState, signs
 from silohash.methods.local.class_codes import hash_centers, random_code
 from silohash.methods.local.default_hooks import DefaultHooks
 from silohash.methods.local.losses import mean_where
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import Adapted, HashNet
 
@@ -123,8 +124,7 @@ class CSQ(DefaultHooks):
         "paper": {"quantization_weight": 0.05, "quantization": "log-cosh"},
         "authors_code": {"quantization_weight": 0.05},
     }
-    needs_labels: ClassVar[bool] = True
-    record_terms: ClassVar[bool] = True
+    traits: Traits = Traits(needs_labels=True, record_terms=True)
 
     def __init__(self, params: CSQParams) -> None:
         self.params = params

@@ -33,6 +33,7 @@ from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import MethodParams, SiloData, SiloState, tower_steps
 from silohash.methods.local.default_hooks import DefaultHooks
 from silohash.methods.local.losses import different_items, mean_similarity, mean_where, pair_weights, similarity
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
 
@@ -163,7 +164,7 @@ class DCH(DefaultHooks):
             "quantization_weight": 0.0,
         },
     }
-    needs_labels: ClassVar[bool] = True
+    traits: Traits = Traits(needs_labels=True)
 
     def __init__(self, params: DCHParams) -> None:
         self.params = params

@@ -38,6 +38,7 @@ from silohash.methods.local.base import (
 )
 from silohash.methods.local.losses import quantization
 from silohash.methods.local.stored_pairs import collapse_warnings, labels_and_share, stored_likelihood
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
 
@@ -95,7 +96,7 @@ class DPSH:
             "anchors": 1_000_000,
         },
     }
-    needs_labels: ClassVar[bool] = True
+    traits: Traits = Traits(needs_labels=True)
 
     def __init__(self, params: DPSHParams) -> None:
         self.params = params

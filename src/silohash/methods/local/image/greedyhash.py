@@ -32,6 +32,7 @@ from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, 
 from silohash.methods.local.base import MethodParams, SiloState, class_group, joint_step
 from silohash.methods.local.default_hooks import DefaultHooks
 from silohash.methods.local.losses import mean_where, straight_through
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
 
@@ -122,7 +123,7 @@ class GreedyHash(DefaultHooks):
 
     Params: ClassVar[type[MethodParams]] = GreedyHashParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
-    needs_labels: ClassVar[bool] = True
+    traits: Traits = Traits(needs_labels=True)
 
     def __init__(self, params: GreedyHashParams) -> None:
         self.params = params

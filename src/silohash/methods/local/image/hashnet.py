@@ -38,6 +38,7 @@ from silohash.methods.local.losses import (
     pair_weights,
     similarity,
 )
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
 
@@ -98,7 +99,7 @@ class HashNetMethod(DefaultHooks):
 
     Params: ClassVar[type[MethodParams]] = HashNetParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"stage_epochs": 5}}
-    needs_labels: ClassVar[bool] = True
+    traits: Traits = Traits(needs_labels=True)
 
     def __init__(self, params: HashNetParams) -> None:
         self.params = params

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from silohash.base.types import MODALITIES, Outputs, PairBatch, Step, Terms, UserError
 from silohash.methods.local.base import MethodParams, SiloData, SiloState
 from silohash.methods.local.default_hooks import DefaultHooks
+from silohash.methods.traits import Traits
 from silohash.models.matching_net import MatchingNet
 from silohash.models.specs import ModelSpec, TowerSpec
 
@@ -47,15 +48,10 @@ class MatchingParams(MethodParams):
 
 
 class Matching(DefaultHooks, ABC):
-    """A base of matching methods, which build a `silohash.models.matching_net.MatchingNet`.
-
-    Attributes:
-        scores_pairs: Whether the method's models score pairs.
-    """
+    """A base of matching methods, which build a `silohash.models.matching_net.MatchingNet`."""
 
     Params: ClassVar[type[MethodParams]] = MatchingParams
-    needs_labels: ClassVar[bool] = False
-    scores_pairs: ClassVar[bool] = True
+    traits: Traits = Traits(scores_pairs=True)
 
     def __init__(self, params: Any) -> None:  # noqa: ANN401  the class's own Params
         self.params = params

@@ -28,6 +28,7 @@ Learning via Logit Adjustment", ICLR 2021, applied per silo.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -41,6 +42,7 @@ from silohash.methods.local.class_codes import class_codes
 from silohash.methods.local.default_hooks import DefaultHooks
 from silohash.methods.local.label_counts import FederationLabels
 from silohash.methods.local.losses import similarity
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import Adapted, HashNet
 
@@ -229,16 +231,11 @@ class CenterAP(DefaultHooks):
 
     Params: ClassVar[type[MethodParams]] = CenterAPParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
-    needs_labels: ClassVar[bool] = True
-    needs_label_counts: ClassVar[bool] = True
+    traits: Traits = Traits(needs_labels=True, needs_label_counts=True)
 
     def __init__(self, params: CenterAPParams) -> None:
         self.params = params
-
-    @property
-    def item_bits(self) -> int:
-        """Number of bits that only the pair term trains."""
-        return self.params.item_bits
+        self.traits = replace(self.traits, item_bits=params.item_bits)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers that end in a tanh."""

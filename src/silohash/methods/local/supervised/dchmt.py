@@ -36,6 +36,7 @@ from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, 
 from silohash.methods.local.base import MethodParams, SiloState, joint_step
 from silohash.methods.local.default_hooks import DefaultHooks
 from silohash.methods.local.losses import similarity
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
 
@@ -175,7 +176,7 @@ class DCHMT(DefaultHooks):
             "per_bit": False,
         },
     }
-    needs_labels: ClassVar[bool] = True
+    traits: Traits = Traits(needs_labels=True)
 
     def __init__(self, params: DCHMTParams) -> None:
         self.params = params

@@ -233,11 +233,9 @@ class DLFFH(DCMH):
 
     def __init__(self, params: DLFFHParams) -> None:
         super().__init__(params)
-
-    @property
-    def label_sides(self) -> tuple[Side, ...]:
-        """The sides of a search whose items are encoded with their true labels."""
-        return SIDES_WITH_LABELS[self.params.labels]
+        self.traits = replace(
+            self.traits, label_sides=SIDES_WITH_LABELS[params.labels], label_free='local.labels = "label-free"'
+        )
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers with label networks."""

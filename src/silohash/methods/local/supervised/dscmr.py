@@ -39,6 +39,7 @@ from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairB
 from silohash.methods.local.base import MethodParams, SiloData, SiloState, joint_step, outputs_of
 from silohash.methods.local.default_hooks import DefaultHooks
 from silohash.methods.local.losses import similarity
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import Adapted, HashNet
 
@@ -181,7 +182,7 @@ class DSCMR(DefaultHooks):
         "recommended": {},
         "paper": {"similarity_weight": 1e-3, "pair_weight": 0.1, "scale": 0.5, "centered": False},
     }
-    needs_labels: ClassVar[bool] = True
+    traits: Traits = Traits(needs_labels=True)
 
     def __init__(self, params: DSCMRParams) -> None:
         self.params = params

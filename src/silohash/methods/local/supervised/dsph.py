@@ -32,6 +32,7 @@ from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, 
 from silohash.methods.local.base import MethodParams, SiloState, joint_step
 from silohash.methods.local.default_hooks import DefaultHooks
 from silohash.methods.local.proxies import PROXIES, ProxyNet, separation_margin
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 
 CARD = MethodCard(
@@ -127,7 +128,7 @@ class DSPH(DefaultHooks):
 
     Params: ClassVar[type[MethodParams]] = DSPHParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
-    needs_labels: ClassVar[bool] = True
+    traits: Traits = Traits(needs_labels=True)
 
     def __init__(self, params: DSPHParams) -> None:
         self.params = params

@@ -42,6 +42,7 @@ from silohash.methods.local.base import (
 from silohash.methods.local.default_hooks import DefaultHooks
 from silohash.methods.local.label_networks import MultiScale
 from silohash.methods.local.losses import quantization, similarity
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import Adapted, HashNet
 
@@ -168,7 +169,7 @@ class MESDCH(DefaultHooks):
         "recommended": {},
         "paper": {"slope": 0.0, "offset": 1e-5, "anchors": 1_000_000, "width": 4096, "scales": True},
     }
-    needs_labels: ClassVar[bool] = True
+    traits: Traits = Traits(needs_labels=True)
 
     def __init__(self, params: MESDCHParams) -> None:
         self.params = params

@@ -50,6 +50,7 @@ from silohash.methods.local.base import (
 from silohash.methods.local.concept_networks import CONCEPTS, GLOBAL, TOKEN, VECTOR, ConceptNet, alignment
 from silohash.methods.local.losses import quantization
 from silohash.methods.local.stored_pairs import labels_and_share, stored_likelihood
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 
 CARD = MethodCard(
@@ -191,8 +192,7 @@ class MITH:
             "anchors": 1_000_000,
         },
     }
-    needs_labels: ClassVar[bool] = True
-    takes_tokens: ClassVar[bool] = True
+    traits: Traits = Traits(needs_labels=True, takes_tokens=True)
 
     def __init__(self, params: MITHParams) -> None:
         self.params = params

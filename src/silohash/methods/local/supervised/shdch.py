@@ -25,7 +25,7 @@ update of Y1 and Y2 is `updated_codes`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -46,6 +46,7 @@ from silohash.methods.local.base import (
 )
 from silohash.methods.local.class_codes import class_codes
 from silohash.methods.local.losses import quantization
+from silohash.methods.traits import Traits
 from silohash.models.parameters import to_array
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import Adapted, HashNet
@@ -284,15 +285,11 @@ class SHDCH:
             "quantization_weight": 10.0, "hierarchy_weight": 100.0, "normalization": "paper", "sweeps": 1,
         },
     }  # fmt: skip
-    needs_labels: ClassVar[bool] = True
+    traits: Traits = Traits(needs_labels=True)
 
     def __init__(self, params: SHDCHParams) -> None:
         self.params = params
-
-    @property
-    def coarse_column(self) -> str:
-        """Column of the archive with the coarse classes; empty if there is one level."""
-        return self.params.coarse_column
+        self.traits = replace(self.traits, coarse_column=params.coarse_column)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers that end in a tanh, with class codes that are far apart."""

@@ -50,6 +50,7 @@ from silohash.methods.local.default_hooks import DefaultHooks
 from silohash.methods.local.label_networks import LabelNet, LocalResponse, MultiScale
 from silohash.methods.local.losses import pair_likelihood, pair_weights, quantization, similarity
 from silohash.methods.local.stored_pairs import labels_and_share
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import Adapted, HashNet
 
@@ -265,7 +266,7 @@ class SSAH(DefaultHooks):
             "text_scales": True,
         },
     }
-    needs_labels: ClassVar[bool] = True
+    traits: Traits = Traits(needs_labels=True)
 
     def __init__(self, params: SSAHParams) -> None:
         self.params = params

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -27,6 +28,7 @@ from torch import Tensor, nn
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import MethodParams, SiloState, joint_step, signs
 from silohash.methods.local.default_hooks import DefaultHooks
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
 
@@ -98,10 +100,11 @@ class Triplet(DefaultHooks):
 
     Params: ClassVar[type[MethodParams]] = TripletParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
-    needs_labels: ClassVar[bool] = True
+    traits: Traits = Traits(needs_labels=True)
 
     def __init__(self, params: TripletParams) -> None:
         self.params = params
+        self.traits = replace(self.traits, quantizes=params.quantization_weight > 0)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers that end in a tanh."""

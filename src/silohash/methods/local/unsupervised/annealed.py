@@ -64,7 +64,6 @@ class AnnealedMethod(DefaultHooks, ABC):
     A subclass sets ``key``, ``Params`` and ``presets``, and implements `losses`. Its parameters have the switch ``anneal``.
     """
 
-    needs_labels: ClassVar[bool] = False
     key: ClassVar[str]
 
     def __init__(self, params: Any) -> None:  # noqa: ANN401  the class's own Params

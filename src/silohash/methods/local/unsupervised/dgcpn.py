@@ -321,7 +321,6 @@ class DGCPN(DefaultHooks):
 
     Params: ClassVar[type[MethodParams]] = DGCPNParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
-    needs_labels: ClassVar[bool] = False
 
     def __init__(self, params: DGCPNParams) -> None:
         self.params = params

@@ -37,6 +37,7 @@ from torch import Tensor, nn
 
 from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import MethodParams, SiloData, SiloState, drawn_rows, joint_step, outputs_of, signs
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import Adapted, HashNet
 
@@ -170,7 +171,7 @@ class UCCH:
         "paper": {},
         "authors_code": {"contrast_weight": 0.9, "shift": 1.0},
     }
-    needs_labels: ClassVar[bool] = False
+    traits: Traits = Traits()
 
     def __init__(self, params: UCCHParams) -> None:
         self.params = params
