@@ -19,14 +19,12 @@ Equations (8) to (12) of FedBi-GNNs are `node_cosines`, (13) to (15) are `GraphM
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, UserError
-from silohash.methods.local.base import MethodParams
 from silohash.methods.local.matching.attention import (
     Fragments,
     affinities,
@@ -186,8 +184,9 @@ class GSMNNet(MatchingNet):
 class GSMN(Matching):
     """Graph matching of words and regions."""
 
-    Params: ClassVar[type[MethodParams]] = GSMNParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = GSMNParams
+    params: GSMNParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {"easy_epochs": 0},
         "authors_code": {"easy_epochs": 0, "propagation": "self"},

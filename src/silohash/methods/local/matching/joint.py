@@ -14,9 +14,7 @@ alpha       ``joint_weight``            weight of their cosine
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -24,7 +22,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, UserError
-from silohash.methods.local.base import MethodParams
 from silohash.methods.local.matching.base import Matching, MatchingParams, pooled, towers_of
 from silohash.methods.local.matching.saem import (
     Convolutions,
@@ -153,8 +150,8 @@ def pairs(images: Tensor, texts: Tensor) -> Tensor:
 class JointAttention(Matching):
     """Regions and words in one Transformer layer per pair."""
 
-    Params: ClassVar[type[MethodParams]] = JointParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
+    Params = JointParams
+    params: JointParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders and the joint layer.

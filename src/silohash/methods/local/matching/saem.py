@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -25,7 +25,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Terms, UserError
-from silohash.methods.local.base import MethodParams, SiloState
+from silohash.methods.local.base import SiloState
 from silohash.methods.local.matching.base import EPOCHS, Matching, MatchingParams, pooled, towers_of
 from silohash.models.matching_net import MatchingNet
 from silohash.models.node_encoders import RegionEncoder
@@ -78,7 +78,7 @@ class SAEMParams(MatchingParams):
     word_width: int = Field(default=300, ge=1)
     """Width of the learned vectors of words, at least 1."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         **MatchingParams.without_effect,
         "angle": {"angular_weight": (0,)},
     }
@@ -258,8 +258,9 @@ class SAEMNet(MatchingNet):
 class SAEM(Matching):
     """Self-attention embeddings of regions and words."""
 
-    Params: ClassVar[type[MethodParams]] = SAEMParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = SAEMParams
+    params: SAEMParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {"easy_epochs": 0, "heads": 16, "inner_width": 2048},
     }

@@ -17,9 +17,7 @@ rho         ``relation_weight``             weight of the relations in the score
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -27,7 +25,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
-from silohash.methods.local.base import MethodParams
 from silohash.methods.local.matching.attention import affinities, chunked, fragments, mean_over
 from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
 from silohash.models.matching_net import MatchingNet
@@ -187,8 +184,8 @@ class SGMNet(MatchingNet):
 class SGM(Matching):
     """Objects and relations of scene graphs."""
 
-    Params: ClassVar[type[MethodParams]] = SGMParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
+    Params = SGMParams
+    params: SGMParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders."""

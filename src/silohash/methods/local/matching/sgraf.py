@@ -17,9 +17,8 @@ lambda      ``inverse_temperature``         factor in the softmax of the attenti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -27,7 +26,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
-from silohash.methods.local.base import MethodParams
 from silohash.methods.local.matching.attention import affinities, attention, contexts, fragments
 from silohash.methods.local.matching.base import Matching, MatchingParams, pooled, towers_of
 from silohash.models.matching_net import MatchingNet
@@ -74,7 +72,7 @@ class SGRAFParams(MatchingParams):
     word_width: int = Field(default=300, ge=1)
     """Width of the learned vectors of words, at least 1."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         **MatchingParams.without_effect,
         "steps": {"module": ("SAF",)},
     }
@@ -196,8 +194,8 @@ class SGRAFNet(MatchingNet):
 class SGRAF(Matching):
     """Similarity vectors of words and regions."""
 
-    Params: ClassVar[type[MethodParams]] = SGRAFParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
+    Params = SGRAFParams
+    params: SGRAFParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders and the networks on similarity vectors."""

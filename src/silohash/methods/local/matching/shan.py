@@ -16,8 +16,7 @@ lambda          ``inverse_temperature``     factor in the softmax of the attenti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -25,7 +24,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
-from silohash.methods.local.base import MethodParams
 from silohash.methods.local.matching.attention import contexts, mean_over
 from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
 from silohash.methods.local.matching.sgraf import TEXTS_AT_ONCE, masked_softmax
@@ -161,8 +159,8 @@ class SHANNet(MatchingNet):
 class SHAN(Matching):
     """Step-wise alignment of words, regions and contexts."""
 
-    Params: ClassVar[type[MethodParams]] = SHANParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
+    Params = SHANParams
+    params: SHANParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders and the networks of the three steps."""

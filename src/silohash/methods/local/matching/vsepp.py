@@ -17,15 +17,11 @@ Equations (4) and (6) are `silohash.methods.local.matching.base.max_violation`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
-
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
-from silohash.methods.local.base import MethodParams
 from silohash.methods.local.matching.base import Matching, MatchingParams, pooled, towers_of
 from silohash.models.matching_net import MatchingNet
 from silohash.models.node_encoders import RegionEncoder, WordEncoder
@@ -85,8 +81,8 @@ class VSENet(MatchingNet):
 class VSEpp(Matching):
     """One vector per item, compared by the cosine."""
 
-    Params: ClassVar[type[MethodParams]] = VSEParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
+    Params = VSEParams
+    params: VSEParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders."""

@@ -16,7 +16,6 @@ L_G         `caption_loss`              negative log-likelihood of the words
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -25,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
-from silohash.methods.local.base import MethodParams, SiloState
+from silohash.methods.local.base import SiloState
 from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
 from silohash.methods.local.matching.saem import one_node
 from silohash.models.matching_net import MatchingNet
@@ -191,8 +190,8 @@ class VSRNNet(MatchingNet):
 class VSRN(Matching):
     """Reasoning on regions, and one vector per item."""
 
-    Params: ClassVar[type[MethodParams]] = VSRNParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
+    Params = VSRNParams
+    params: VSRNParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders and the generator of texts."""
