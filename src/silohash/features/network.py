@@ -20,22 +20,22 @@ import numpy.typing as npt
 from PIL import Image
 from PIL import __version__ as pillow_version
 
+from silohash.base.cache import private_cache
 from silohash.base.files import digest_bytes, digest_json
 from silohash.base.optional import require
 from silohash.base.stamps import PICTURE_RULE
 from silohash.base.types import Arrays, Modality, Rows, UserError
 from silohash.data.archive import Column, Pictures, is_features
 from silohash.data.pictures.reading import PictureContents, decode
-from silohash.features.base import Value
+from silohash.features.base import Value, check_switches
 from silohash.features.device import choose_device, half_type
-from silohash.features.given import WHITENING, GivenFeatures, is_whitened
-from silohash.features.image import FIRST_RULE, check_rule, query_picture
+from silohash.features.given import WHITENING, GivenFeatures, TokenVectors, is_whitened
+from silohash.features.image import explaining_picture, pictures_of, query_picture
 from silohash.features.loading import loader_threads, prefetched, progress
 from silohash.features.onnx_network import OnnxNetwork, cached_network
 from silohash.features.preprocess import PicturePreparation
 from silohash.features.text import query_text, texts_of
-from silohash.features.token_vectors import TokenVectors
-from silohash.features.vector_cache import NetworkVectors, VectorCache
+from silohash.features.vector_cache import NetworkVectors
 from silohash.features.word_pieces import WordPieces
 
 if TYPE_CHECKING:
@@ -239,7 +239,6 @@ class NetworkFeatures:
         half: Whether to compute in 16 bits if that is faster, and to store vectors in 16 bits.
         draft: Whether to decode pictures at a reduced size if that is large enough for the network.
         vectors: The cached vectors.
-        rule: The version of the rule by which pictures are decoded, see `silohash.data.pictures.deep`.
     """
 
     source: Source
@@ -250,7 +249,6 @@ class NetworkFeatures:
     half: bool
     draft: bool
     vectors: NetworkVectors = field(repr=False)
-    rule: int = field(default=PICTURE_RULE, repr=False)
 
     options: ClassVar[Mapping[str, Any]] = {**COMMON_OPTIONS, **WHITENING}
 
@@ -274,9 +272,7 @@ class NetworkFeatures:
             )
         if type(options["batch"]) is not int or options["batch"] < 1:
             raise UserError(f"[features] batch is {options['batch']!r}; it must be an integer of at least 1.")
-        for name in ("half", "draft"):
-            if not isinstance(options[name], bool):
-                raise UserError(f"[features] {name} is {options[name]!r}; it must be true or false.")
+        check_switches(options, "half", "draft")
         choose_device(options["device"], f"features.{modality}.device")
         settings = {n: value for n, value in options.items() if n not in cls.options}
         source = Source(kind, modality, settings)
@@ -291,14 +287,14 @@ class NetworkFeatures:
         key: str,
         given: GivenFeatures | TokenVectors,
         options: Mapping[str, Any],
-        rule: int = PICTURE_RULE,
     ) -> NetworkFeatures:
         settings = {name: options[name] for name in ("half", "draft")}
         if given.modality == "image":
-            settings |= {"pillow": pillow_version, "rule": rule}
-        vectors = VectorCache().of_network(digest_json([key, settings]), given.width, half=options["half"])
+            settings |= {"pillow": pillow_version, "rule": PICTURE_RULE}
+        folder = private_cache("vectors") / digest_json([key, settings])
+        vectors = NetworkVectors(folder, given.width, half=options["half"])
         half, draft = options["half"], options["draft"]
-        return cls(source, key, given, options["batch"], options["device"], half, draft, vectors, rule)
+        return cls(source, key, given, options["batch"], options["device"], half, draft, vectors)
 
     @property
     def kind(self) -> str:
@@ -345,7 +341,7 @@ class NetworkFeatures:
                 exists, has changed, or cannot run because torch is missing.
         """
         image = self.modality == "image"
-        query = check_rule(query_picture(value), self.rule) if image else query_text(value)
+        query = query_picture(value) if image else query_text(value)
         stored = None if self.half else self.source.stored_network(self.key)
         if stored is not None:
             found = stored.vectors([query])
@@ -367,7 +363,7 @@ class NetworkFeatures:
             "draft": self.draft,
         }
         if self.modality == "image":
-            about["rule"] = self.rule
+            about["rule"] = PICTURE_RULE
         return dict(self.given.summed or {}), about | self.given.settings()
 
     @classmethod
@@ -376,7 +372,7 @@ class NetworkFeatures:
         source = Source(about["kind"], about["modality"], about["options"], about["key"])
         given = (TokenVectors if about.get("tokens") else GivenFeatures).from_state(arrays, about)
         options = {**COMMON_OPTIONS, "half": about["half"], "draft": about["draft"]}
-        return cls._over(source, about["key"], given, options, about.get("rule", FIRST_RULE))
+        return cls._over(source, about["key"], given, options)
 
     def network_vectors(self, column: Column, rows: Rows) -> npt.NDArray[np.float32]:
         """Return the network's vectors before standardization, ``(n, width)`` float32. Missing ones are computed first."""
@@ -388,11 +384,9 @@ class NetworkFeatures:
         return self.vectors.take(digests)
 
     def _check(self, column: Column) -> None:
-        if self.modality == "image" and not isinstance(column, Pictures):
-            raise UserError(
-                "The run was trained on pictures, and this archive does not hold any. Use an archive with pictures."
-            )
-        if self.modality == "text":
+        if self.modality == "image":
+            pictures_of(column)
+        else:
             texts_of(column)
 
     def _encode(self, column: Column, rows: Rows, digests: list[str], lacking: list[int]) -> None:
@@ -428,7 +422,7 @@ class NetworkFeatures:
 
     def _value(self, column: Column, row: int, at_least_pixels: int) -> Value:
         if isinstance(column, Pictures):
-            return check_rule(_decoded(column, row, at_least_pixels), self.rule)
+            return _decoded(column, row, at_least_pixels)
         return str(texts_of(column)[row])
 
 
@@ -463,11 +457,7 @@ def _content_digest(column: Column, row: int) -> str:
 
 
 def _decoded(column: Pictures, row: int, at_least_pixels: int) -> Image.Image:
-    try:
+    with explaining_picture(row):
         if at_least_pixels and isinstance(column, PictureContents):
             return decode(column.content(row), at_least_pixels=at_least_pixels)
         return column.picture(row)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"The picture in row {row} cannot be decoded ({error}). Replace the file, or leave the item out."
-        ) from error

@@ -20,11 +20,10 @@ from silohash.base.files import digest_json
 from silohash.base.types import Arrays, Modality, UserError
 from silohash.features.base import Featurizer
 from silohash.features.image import PixelFeatures
-from silohash.features.model_folder import find_model, folder_digest, needs_transformers, sentence_rule
+from silohash.features.model_folder import find_model, first_line, folder_digest, needing_transformers, sentence_rule
 from silohash.features.network import Network
 from silohash.features.preprocess import PicturePreparation, read_preparation
-from silohash.features.tokens import TokenFeatures
-from silohash.features.word_pieces import LONGEST, PADDING, WordPieces, read_word_pieces
+from silohash.features.word_pieces import LONGEST, PADDING, TokenFeatures, WordPieces, read_word_pieces
 
 Pooling = Literal["auto", "projection", "pooler", "cls", "mean", "tokens"]
 
@@ -360,16 +359,14 @@ def _explaining(folder: Path, sample: Tensor) -> Iterator[None]:
     except Exception as error:  # many types: each network reports unsupported inputs in its own way
         what = "word pieces" if sample.ndim == 2 else f"pictures of {sample.shape[-1]} x {sample.shape[-2]} pixels"
         raise UserError(
-            f"The model in {folder} does not support {what} ({_first_line(error)}). Choose another model."
+            f"The model in {folder} does not support {what} ({first_line(error)}). Choose another model."
         ) from error
 
 
 def _published(folder: Path) -> tuple[dict[str, Any], nn.Module, set[str]]:
     """Return a folder's config, its network in float32, and the names of missing weights."""
-    try:
+    with needing_transformers(f"The model in {folder}"):
         from transformers import AutoConfig, AutoModel
-    except ImportError as error:
-        raise needs_transformers(f"The model in {folder}") from error
     try:
         with _quietly():
             config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -383,17 +380,15 @@ def _published(folder: Path) -> tuple[dict[str, Any], nn.Module, set[str]]:
             )
     except Exception as error:  # many types: an unknown architecture, a damaged file, wrong shapes
         raise UserError(
-            f"The model in {folder} cannot be read ({_first_line(error)}). Restore the folder, or choose another model."
+            f"The model in {folder} cannot be read ({first_line(error)}). Restore the folder, or choose another model."
         ) from error
     plain = {name: value for name, value in json.loads(config.to_json_string()).items() if name not in NEEDLESS_CONFIG}
     return plain, network.float().eval(), set(about["missing_keys"])
 
 
 def _built(config: Mapping[str, Any]) -> nn.Module:
-    try:
+    with needing_transformers(f'A backbone of the kind "{config["model_type"]}"'):
         from transformers import AutoConfig, AutoModel
-    except ImportError as error:
-        raise needs_transformers(f'A backbone of the kind "{config["model_type"]}"') from error
     rest = {name: value for name, value in config.items() if name != "model_type"}
     with _quietly():
         make: Any = AutoModel.from_config
@@ -410,10 +405,6 @@ def _stripped(network: nn.Module, modality: Modality, pooling: Pooling) -> nn.Mo
     elif pooling != "pooler" and hasattr(getattr(network, "pooler", None), "dense"):
         network.pooler = None  # type: ignore[assignment]
     return network
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 @contextmanager

@@ -6,11 +6,9 @@ import shutil
 
 import numpy as np
 import pytest
-from PIL import Image
 
 pytest.importorskip("transformers")
 
-from silohash.base.stamps import PICTURE_RULE
 from silohash.base.types import UserError
 from silohash.data.pictures.reading import PictureFiles
 from silohash.features import featurizer, load, save
@@ -272,21 +270,3 @@ def test_paths_of_the_users_files_are_stored_in_full(tmp_path, monkeypatch):
         "model": str(folder.resolve()), "pooling": "vit",
     }  # fmt: skip
     assert Source("huggingface", "image", {"model": "google/vit"}).options == {"model": "google/vit"}
-
-
-def test_a_run_of_another_rule_reads_8_bits_only(tmp_path, encoded):
-    folder, column = backbones.vit(tmp_path / "vit"), backbones.jpegs(tmp_path / "pictures", 3)
-    Image.fromarray(np.arange(4096, dtype=np.uint16).reshape(64, 64)).save(column.folder / "deep.png")
-    deep, rows = PictureFiles(column.folder, ["deep.png"]), np.arange(3)
-    features = fitted(made(folder, column), column, rows)
-    found = features.transform(column, rows)
-    assert features.transform(deep, rows[:1]).shape == found[:1].shape
-    arrays, about = features.state()
-    assert about["rule"] == PICTURE_RULE
-    before = NetworkFeatures.from_state(arrays, {name: value for name, value in about.items() if name != "rule"})
-    passes = len(encoded)
-    np.testing.assert_array_equal(before.transform(column, rows), found)
-    assert len(encoded) == passes + 1, "vectors of another rule are not taken from the cache"
-    for encode in (lambda: before.transform(deep, rows[:1]), lambda: before.encode_one(deep.picture(0))):
-        with pytest.raises(UserError, match="decoded pictures of more than 8 bits"):
-            encode()
