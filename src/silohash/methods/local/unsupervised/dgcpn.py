@@ -51,7 +51,6 @@ from silohash.methods.local.unsupervised.base import (
 )
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
-from silohash.models.used_columns import skip_unused_columns
 
 MOST_STORED = 5000
 """Largest number of items of a silo whose similarities are all stored, which takes 100 MB. With more items, those of each
@@ -328,8 +327,6 @@ class DGCPN(LocalMethod):
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers whose outputs are in (-1, 1). The hash layer of texts starts with larger weights.
 
-        The first layer of texts skips the words that no text of a batch has.
-
         Raises:
             UserError: If a tower is a published network, whose inputs cannot be compared.
         """
@@ -337,7 +334,6 @@ class DGCPN(LocalMethod):
         model = HashNet(spec, bits, relaxation="tanh")
         if "text" in model.modalities:
             nn.init.normal_(model.get_parameter("text.hash.weight"), std=self.params.initial_deviation)
-            skip_unused_columns(model.tower("text").backbone)
         return model
 
     def steps(self, model: nn.Module) -> Sequence[Step]:
