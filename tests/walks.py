@@ -22,7 +22,9 @@ IMPLICIT = ("__repr__", "__eq__", "__hash__", "__getattr__", "__del__", "__len__
 
 
 class Walk:
-    """The files that some carriers enter, in the order in which they are first entered.
+    """The files that some carriers enter, in the order in which they are first entered, and every stay in one of them.
+
+    A stay lasts until a function of another file is called with a carrier.
 
     Args:
         carries: returns whether an argument is a carrier.
@@ -31,9 +33,11 @@ class Walk:
 
     def __init__(self, carries: Callable[[object], bool], stop: Callable[[str, str], bool] = lambda *_: False) -> None:
         self.files: list[str] = []
+        self.stays: list[str] = []
         self.carries = carries
         self.stop = stop
         self.ended = False
+        self._begun: dict[int, FrameType] = {}
 
     def follow(self, task: Callable[[], object]) -> list[str]:
         """Run a task and return the files."""
@@ -54,10 +58,20 @@ class Walk:
         if self.stop(where, code.co_name):
             self.ended = True
             sys.setprofile(None)
-        elif where in self.files or code.co_name.startswith("<") or code.co_name in IMPLICIT:
+        elif code.co_name.startswith("<") or code.co_name in IMPLICIT or self._goes_on(frame):
             return
-        elif any(self.carries(value) for value in arguments(frame)):
-            self.files.append(where)
+        elif where not in self.stays[-1:] and any(self.carries(value) for value in arguments(frame)):
+            self.stays.append(where)
+            if where not in self.files:
+                self.files.append(where)
+
+    def _goes_on(self, frame: FrameType) -> bool:
+        """Return whether a coroutine goes on after a wait, which Python reports like a call."""
+        is_coroutine = frame.f_code.co_flags & inspect.CO_COROUTINE
+        if not is_coroutine or id(frame) in self._begun:
+            return bool(is_coroutine)
+        self._begun[id(frame)] = frame  # the frame is kept, so that no other gets its number
+        return False
 
 
 def arguments(frame: FrameType) -> Iterable[object]:

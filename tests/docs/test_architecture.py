@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
 import re
+import signal
+import sys
+import threading
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -23,14 +29,26 @@ from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.run.config.load import ResolvedConfig
 from silohash.run.folder import Run
 from silohash.run.indexing import index_run
+from silohash.search.answers import decode_hits
+from silohash.search.bus import Response
 from silohash.search.hits import Hits, Query
+from silohash.search.node import SiloNode
+from silohash.search.policy import Policy
 from silohash.search.silos import ask_run, open_nodes
+from silohash.search.wire import encode_request
+from silohash.service import silo
+from silohash.service.audit import AuditLog
+from silohash.service.config import BusSettings, SiloConfig
+from silohash.service.items.change import ModelChange
+from silohash.service.models import SiloModels
+from silohash.service.nats_bus import Link, NatsBus
 from silohash.training.checkpoint import RunState
 from silohash.training.engines.in_process import InProcess
 from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.prepared import Prepared
 from silohash.training.rounds import RoundSettings
 from silohash.training.worker import Worker
+from tests.nats import Federation, needs_nats
 from tests.runs import silohash, tiny
 from tests.walks import Walk, folder_of, returns
 
@@ -44,6 +62,10 @@ FROM_THE_CONFIG = (
 READING = ("base/files.py", "base/forms.py")
 """Files that read and check any file, which the page leaves out."""
 
+FROM_THE_CONFIG_OF_A_SILO = (
+    *(SiloConfig, BusSettings, Run, Policy, SiloNode, SiloModels, ModelChange, AuditLog, Link),
+    *(Query, Hits, Response),
+)
 FROM_A_PICTURE = (Image.Image, np.ndarray, torch.Tensor, PairBatch, Outputs, Codes)
 
 
@@ -124,3 +146,44 @@ def test_from_a_query_to_the_merged_hits(trained: tuple[Run, list[str]]) -> None
     files = walk.follow(search)
     assert files == listed("From a query to the merged hits")
     assert len(files) <= 10
+
+
+@needs_nats
+def test_from_the_config_of_a_silo_to_its_answer(trained: tuple[Run, list[str]], tmp_path: Path) -> None:
+    run, _ = trained
+    code = run.model.encoder().encode("rightwards arrow", "text")
+    query = Query(words=code.words[0], bits=code.bits, model_digest=code.model_digest, target="image", k=3)
+    sent, answers = encode_request(query), dict[str, bytes]()
+
+    async def ask(federation: Federation) -> None:
+        bus = NatsBus(federation.hub.bus, "tests")
+        await bus.link.start(wait_seconds=60)
+        while not answers:
+            answers.update((await bus.ask({"silo-1": sent}, 60)).answers)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await bus.link.stop()
+
+    def ask_apart() -> None:
+        sys.setprofile(None)  # the walk is that of the silo
+        asyncio.run(ask(federation))
+
+    def carries(value: object) -> bool:
+        if isinstance(value, bytes):
+            return code.model_digest.encode() in value
+        is_file = isinstance(value, Path) and value.name == "silo-1.toml"
+        return is_file or isinstance(value, FROM_THE_CONFIG_OF_A_SILO)
+
+    walk = Walk(carries, stop=lambda where, name: (where, name) == ("service/silo.py", "_log"))
+    with Federation(tmp_path, "silo-1", run=run.folder) as federation:
+        thread = threading.Thread(target=ask_apart)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(silo, "log_event", lambda event, **_: thread.start() if event == "silo started" else None)
+            walk.follow(lambda: silohash("silo", tmp_path / "silo-1.toml"))
+        thread.join(60)
+    assert decode_hits(answers["silo-1"], query, "silo-1").answered
+    assert walk.ended
+    files = [name for name in walk.files if name not in READING]
+    assert files == listed("From the config of a silo to its answer")
+    assert len(files) <= 20
+    stays = len(list(groupby(name for name in walk.stays if name not in READING)))
+    assert stays <= 50

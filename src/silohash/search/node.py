@@ -279,7 +279,8 @@ class SiloNode:
     def _search(self, sides: Mapping[Modality, Side], query: Query, reasons: Sequence[str]) -> Hits:
         k = min(query.reach, self.policy.max_results)
         radius_bits, step_bits = self.policy.radius_bits(query.radius_bits), self.policy.distance_step_bits
-        items, scores, refusal = self._scored(sides, query, k)
+        asks_for_scores = len(sides) == 1 and not (query.nodes is None and query.content is None)
+        items, scores, refusal = self._scored(sides, query, k) if asks_for_scores else (None, None, [])
         left_out: Mapping[int, int] = {}
         if items is None:
             items, left_out = nearest_items(sides, query, k, radius_bits, step_bits=step_bits)
@@ -316,8 +317,6 @@ class SiloNode:
         Raises:
             UserError: If the content of the query does not fit the model, or items changed meanwhile.
         """
-        if (query.nodes is None and query.content is None) or len(sides) > 1:
-            return None, None, []
         refusal = self._refusal_to_score(query)
         if refusal or self.matcher is None:
             return None, None, refusal

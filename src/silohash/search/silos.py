@@ -83,7 +83,9 @@ def _load(nodes: Sequence[SiloNode], *, prepared: bool) -> None:
         node.prepare()
 
 
-def open_node(folder: Path, silo: str, policy: Policy | None = None, *, engine: Engine | None = None) -> SiloNode:
+def open_node(
+    folder: Path, silo: str, policy: Policy | None = None, *, engine: Engine | None = None, run: Run | None = None
+) -> SiloNode:
     """Open the index of one silo for many queries.
 
     Args:
@@ -91,9 +93,12 @@ def open_node(folder: Path, silo: str, policy: Policy | None = None, *, engine: 
         silo: Name of the silo.
         policy: The silo's policy; None for that of the folder ``policies`` beside the index folder.
         engine: Index engine, as in `open_nodes`.
+        run: The run with the index folder, whose model scores items if the policy accepts the words and regions of
+            queries. None compares codes only.
 
     Raises:
-        UserError: If the silo is not indexed, the policy is not valid, or the engine is not installed.
+        UserError: If the silo is not indexed, the policy is not valid, the engine is not installed, or scoring needs torch
+            and it is not installed.
     """
     engine = _checked_engine(engine, folder)
     existing = dict(_index_files(folder)).get(silo, {})
@@ -104,22 +109,7 @@ def open_node(folder: Path, silo: str, policy: Policy | None = None, *, engine: 
     stores = _open_stores(folder / silo, existing, unusable)
     node = SiloNode(silo, stores, policy, engine=engine, unusable=unusable, prepared=True)
     node.prepare()
-    return node
-
-
-def open_silo_node(run: Run, silo: str, policy: Policy) -> SiloNode:
-    """Open the index of a silo, with the model that scores its items if the policy accepts the words and regions of queries.
-
-    Args:
-        run: The run with the index.
-        silo: Name of the silo.
-        policy: The silo's policy.
-
-    Raises:
-        UserError: As `open_node`, or if scoring needs torch and it is not installed.
-    """
-    node = open_node(run.index_folder, silo, policy)
-    if policy.accept_query_content and run.model.record.spec.scores_pairs:
+    if run is not None and policy.accept_query_content and run.model.record.spec.scores_pairs:
         try:
             add_matcher(run, node, run.model.encoder(run.model.name_of(node.model_digest)))
         except UserError:

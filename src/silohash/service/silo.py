@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, closing, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from logging import DEBUG, ERROR, WARNING
 from typing import TYPE_CHECKING
 
@@ -24,10 +24,10 @@ from silohash.search.hits import Hits
 from silohash.search.node import SiloNode
 from silohash.search.policy import policy_of, read_policy
 from silohash.search.released import silo_status
-from silohash.search.silos import POLICIES, open_silo_node
+from silohash.search.silos import POLICIES, open_node
 from silohash.search.wire import Request
 from silohash.service.audit import FOLDER, AuditError, AuditLog, entry_of
-from silohash.service.config import SiloConfig
+from silohash.service.config import MetricsSettings, SiloConfig
 from silohash.service.event_loop import run_loop
 from silohash.service.logs import is_logged, log_event
 from silohash.service.models import SiloModels
@@ -55,14 +55,14 @@ def open_models(config: SiloConfig) -> SiloModels:
     run, following = Run.open(config.run), None if config.next_run is None else Run.open(config.next_run)
     is_finished = following is not None and is_indexed(following.index_folder, silo)
     if following is not None and is_finished and not is_indexed(run.index_folder, silo):
-        return SiloModels(open_silo_node(following, silo, policy))
+        return SiloModels(open_node(following.index_folder, silo, policy, run=following))
     if config.items is not None:
         from silohash.service.items.indexer import prepare_index
 
         prepare_index(run, silo)
-    models = SiloModels(open_silo_node(run, silo, policy))
+    models = SiloModels(open_node(run.index_folder, silo, policy, run=run))
     if following is not None and is_finished:
-        models.add(open_silo_node(following, silo, policy))
+        models.add(open_node(following.index_folder, silo, policy, run=following))
     return models
 
 
@@ -90,7 +90,7 @@ def run_silo(
         node = models.nodes[0]
         path = config.run / FOLDER / f"{config.silo}.jsonl"
         log = kept.enter_context(closing(AuditLog(path, sync_seconds=node.policy.audit_sync_seconds)))
-        metrics = kept.enter_context(metrics_of(config, node))
+        metrics = None if config.metrics is None else kept.enter_context(_metrics(config.metrics, node))
         # It outlives the event loop, where a look that is under way may still have it close the index of the old model.
         executor = kept.enter_context(ThreadPoolExecutor(1, "answer"))
         change = kept.enter_context(ModelChange(config, models, executor, serve_items))
@@ -99,14 +99,12 @@ def run_silo(
         run_loop(_serve(config, link, change, ready, read_again))
 
 
-def metrics_of(config: SiloConfig, node: SiloNode) -> AbstractContextManager[SiloMetrics | None]:
-    """Return the metrics of the process, which are served meanwhile; None as their value if none are configured."""
-    if config.metrics is None:
-        return nullcontext()
+def _metrics(settings: MetricsSettings, node: SiloNode) -> AbstractContextManager[SiloMetrics]:
+    """Return the metrics of the process, which are served meanwhile."""
     require("prometheus_client", "The table [metrics]")
     from silohash.service.silo_metrics import serving_metrics
 
-    return serving_metrics(config.metrics, silo_status(node))
+    return serving_metrics(settings, silo_status(node))
 
 
 async def _serve(

@@ -23,7 +23,7 @@ from silohash.search.bus import UNKNOWN, LocalBus
 from silohash.search.hits import Hits, kind_of
 from silohash.search.node import CONTENT_REFUSED, SiloNode
 from silohash.search.policy import Policy
-from silohash.search.silos import open_nodes, open_silo_node
+from silohash.search.silos import open_node, open_nodes
 from silohash.service.audit import AuditLog, verify_log
 from silohash.service.backend import (
     ACCEPTANCE_UNKNOWN,
@@ -331,7 +331,8 @@ class Asked:
 
     def __init__(self, run: Run, accept: Mapping[str, bool]) -> None:
         self.nodes = [
-            open_silo_node(run, silo, Policy(accept_query_content=accepts)) for silo, accepts in accept.items()
+            open_node(run.index_folder, silo, Policy(accept_query_content=accepts), run=run)
+            for silo, accepts in accept.items()
         ]
         self.requests: dict[str, list[dict[str, Any]]] = {silo: [] for silo in accept}
         self.bus = LocalBus.of(*self.nodes)

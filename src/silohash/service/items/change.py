@@ -37,7 +37,7 @@ from silohash.run.encodable import encodable_rows
 from silohash.run.folder import Run
 from silohash.run.model.node_files import nodes_folder
 from silohash.search.policy import Policy
-from silohash.search.silos import open_silo_node
+from silohash.search.silos import open_node
 from silohash.service.config import SiloConfig
 from silohash.service.items.indexer import Indexer, encoder_of, open_indexer
 from silohash.service.items.keeper import Keeper, Server
@@ -135,7 +135,7 @@ class ModelChange:
             return
         with self._looking:
             if len(self._models.nodes) == 1 and successor.finished:
-                node = open_silo_node(successor.new, successor.silo, self._models.policy)
+                node = open_node(successor.new.index_folder, successor.silo, self._models.policy, run=successor.new)
                 self._models.add(node)
                 log_event("answering with the new model, too", silo=successor.silo, model=node.model_digest)
             unused = self._models.unused_seconds()

@@ -68,7 +68,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, built: Built) -> Call
     keeper = Kept()
     monkeypatch.setattr(module, "LAST_QUERY_SECONDS", 0.0)
     monkeypatch.setattr(module, "successor_of", lambda config, policy: built)
-    monkeypatch.setattr(module, "open_silo_node", lambda run, silo, policy: new)
+    monkeypatch.setattr(module, "open_node", lambda folder, silo, policy, run: new)
     monkeypatch.setattr(ModelChange, "_keep", lambda _: keeper)
 
     def make(next_run: Path | None, hours: float = 1.0) -> tuple[Any, ...]:
