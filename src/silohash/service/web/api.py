@@ -23,7 +23,7 @@ from silohash.service.web.documents import (
     TextQuery,
     VectorQuery,
 )
-from silohash.service.web.responses import responses
+from silohash.service.web.errors import responses
 from silohash.service.web.state import Service, Shared
 from silohash.service.web.view.form import LONGEST_NAME
 

@@ -7,46 +7,28 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
-from starlette.exceptions import HTTPException
+from fastapi.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from silohash import __version__
-from silohash.base.types import UserError
-from silohash.service.backend import Backend, NotFound, Unavailable
+from silohash.service.backend import Backend
 from silohash.service.measured import MeasuredBackend
 from silohash.service.metrics import Metrics
 from silohash.service.web import api, monitor, pages
 from silohash.service.web.access import Access, everyone
 from silohash.service.web.documents import HealthDocument, ReadyDocument
-from silohash.service.web.faults import message_of
-from silohash.service.web.guard import BODY_ROOM, Guard, error_document
+from silohash.service.web.errors import REQUEST_ID, handle_errors, json_answer, responses, status_of
+from silohash.service.web.guard import BODY_ROOM, Guard
 from silohash.service.web.monitor import Monitor
-from silohash.service.web.responses import REQUEST_ID, responses
 from silohash.service.web.state import Service, Shared
-from silohash.service.web.uploads import Limits, UploadError
+from silohash.service.web.uploads import Limits
 from silohash.service.web.view.templates import STATIC
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """Names of this machine for itself."""
 
 FOREVER = "public, max-age=31536000, immutable"
-CODES = {
-    400: "bad_request",
-    401: "unauthorized",
-    403: "forbidden",
-    404: "not_found",
-    405: "method_not_allowed",
-    413: "too_large",
-    415: "unsupported_format",
-    422: "invalid",
-    429: "too_many_requests",
-    503: "unavailable",
-}
-"""The name of each kind of error in a JSON document."""
-
 DESCRIPTION = """
 Search the silos of a federation with words, a picture, a drawing or a code. Every error has the same form:
 `{"error": {"status": …, "code": …, "message": …}}`.
@@ -106,9 +88,7 @@ def create_app(
     app.include_router(monitor.router)
     app.mount("/static", _Static(directory=STATIC), name="static")
     app.include_router(_health_router)
-    app.add_exception_handler(UserError, _user_error)
-    app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(RequestValidationError, _invalid)
+    handle_errors(app, status=status_of, answer=_answer, reasons=_REASONS)
     app.add_middleware(Guard, hosts=tuple(hosts), most_bytes=service.limits.most_bytes + BODY_ROOM)
     app.add_middleware(Monitor, metrics=metrics)
     return app
@@ -151,29 +131,5 @@ async def _ready(service: Shared, response: Response) -> ReadyDocument:
 def _answer(request: Request, status: int, message: str) -> Response:
     """Return an error as JSON for programs, and as a page for people."""
     if request.url.path.startswith(("/api/", "/healthz", "/readyz", "/static/", "/metrics")):
-        return JSONResponse(error_document(status, CODES.get(status, "error"), message), status)
+        return json_answer(request, status, message)
     return pages.error_page(status, message)
-
-
-async def _user_error(request: Request, error: Exception) -> Response:
-    return _answer(request, _status(error), str(error))
-
-
-def _status(error: Exception) -> int:
-    if isinstance(error, UploadError):
-        return error.status
-    if isinstance(error, NotFound):
-        return 404
-    return 503 if isinstance(error, Unavailable) else 422
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101  the handler is registered for this type
-    answer = _answer(request, error.status_code, _REASONS.get(str(error.detail), str(error.detail)))
-    answer.headers.update(error.headers or {})
-    return answer
-
-
-async def _invalid(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)  # noqa: S101  as above
-    return _answer(request, 422, message_of(error, request))

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from silohash.service.web.errors import error_document
+
 LOG = logging.getLogger("silohash.service")
 
 POLICY = (
@@ -34,16 +36,6 @@ DEFAULT_CACHE = "private, no-cache"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 BODY_ROOM = 100_000
 """Number of bytes that a request may have in addition to its picture."""
-
-
-def error_document(status: int, code: str, message: str) -> dict[str, object]:
-    """Return the JSON document of an error. All errors of the API have this form.
-
-    Example:
-        >>> error_document(404, "not_found", "There is no silo.")
-        {'error': {'status': 404, 'code': 'not_found', 'message': 'There is no silo.'}}
-    """
-    return {"error": {"status": status, "code": code, "message": message}}
 
 
 class Guard:

@@ -12,10 +12,7 @@ from typing import Annotated
 import uvicorn
 from fastapi import Depends, FastAPI, File, Form, HTTPException, Query, Request, Response, UploadFile
 from fastapi import Path as InPath
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel
-from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from silohash import __version__
 from silohash.base.types import Modality, UserError
@@ -23,9 +20,9 @@ from silohash.data.pictures.formats import format_of
 from silohash.index.items import is_id
 from silohash.service.items.keeper import ItemState, Keeper, Server
 from silohash.service.items.records import Record
-from silohash.service.web.app import CODES, LOOPBACK
-from silohash.service.web.faults import message_of
-from silohash.service.web.guard import BODY_ROOM, Guard, error_document
+from silohash.service.web.app import LOOPBACK
+from silohash.service.web.errors import handle_errors
+from silohash.service.web.guard import BODY_ROOM, Guard
 from silohash.service.web.uploads import Limits, UploadError, read_picture
 
 LONGEST_ID = 1_000
@@ -36,6 +33,7 @@ MOST_ITEMS = 1_000
 """Largest number of items of a page."""
 
 STOP_SECONDS = 5
+BEARER = {"WWW-Authenticate": "Bearer"}
 
 ItemId = Annotated[str, InPath(min_length=1, max_length=LONGEST_ID, description="The id of the item.")]
 Label = Annotated[str, Form(max_length=LONGEST_LABEL)]
@@ -70,7 +68,7 @@ def _guarded_app(token: str, limits: Limits) -> FastAPI:
         """Refuse a request without the token."""
         sent = request.headers.get("authorization", "").removeprefix("Bearer ")
         if not hmac.compare_digest(sent.encode(), token.encode()):
-            raise HTTPException(401, "Send the token of this silo: Authorization: Bearer TOKEN")
+            raise HTTPException(401, "Send the token of this silo: Authorization: Bearer TOKEN", BEARER)
 
     app = FastAPI(
         title="silohash items",
@@ -80,9 +78,8 @@ def _guarded_app(token: str, limits: Limits) -> FastAPI:
         redoc_url=None,
         dependencies=[Depends(check_token)],
     )
-    app.add_exception_handler(UserError, _user_error)
-    app.add_exception_handler(StarletteHTTPException, _http_error)
-    app.add_exception_handler(RequestValidationError, _invalid)
+    # Everything but a refused picture is a failure of the silo.
+    handle_errors(app, status=lambda error: error.status if isinstance(error, UploadError) else 503)
     app.add_middleware(Guard, hosts=LOOPBACK, most_bytes=limits.most_bytes + BODY_ROOM + LONGEST_TEXT)
     return app
 
@@ -210,25 +207,3 @@ def _checked_picture(picture: UploadFile | None, limits: Limits) -> tuple[bytes,
 
 def _unknown(name: str) -> str:
     return f'This silo does not have an item "{name}". Check its id.'
-
-
-def _answer(status: int, message: str) -> JSONResponse:
-    return JSONResponse(error_document(status, CODES.get(status, "error"), message), status)
-
-
-async def _user_error(_: Request, error: Exception) -> JSONResponse:
-    """Return a refused picture with its own status, and everything else as a failure of the silo."""
-    return _answer(error.status if isinstance(error, UploadError) else 503, str(error))
-
-
-async def _http_error(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, StarletteHTTPException)  # noqa: S101  the handler is registered for this type
-    answer = _answer(error.status_code, str(error.detail))
-    if error.status_code == 401:
-        answer.headers["www-authenticate"] = "Bearer"
-    return answer
-
-
-async def _invalid(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)  # noqa: S101  as above
-    return _answer(422, message_of(error, request))

@@ -15,6 +15,7 @@ from silohash.search.hits import Hits
 from silohash.search.inputs import target_named
 from silohash.service.backend import FederationStatus, Item, NotFound
 from silohash.service.web.access import Allowed, Asker, asker
+from silohash.service.web.errors import status_of
 from silohash.service.web.state import Service, Shared
 from silohash.service.web.uploads import UploadError
 from silohash.service.web.view import cards, charts
@@ -140,13 +141,6 @@ async def federation(service: Shared, who: Allowed) -> HTMLResponse:
 def error_page(status: int, message: str) -> HTMLResponse:
     """Return the page of an error."""
     return HTMLResponse(render("error.html", code=status, message=message), status)
-
-
-def status_of(error: UserError) -> int:
-    """Return the HTTP status code of an error."""
-    if isinstance(error, UploadError):
-        return error.status
-    return 404 if isinstance(error, NotFound) else 422
 
 
 async def _found(service: Service, status: FederationStatus, form: SearchForm, name: str) -> Hits:

@@ -1,0 +1,191 @@
+"""The errors of the APIs: their JSON documents, what they say, and how they are described for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from email.message import Message
+from typing import Any, TypeAlias
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from silohash.base.types import UserError
+from silohash.service.backend import NotFound, Unavailable
+from silohash.service.web.documents import ErrorDocument
+from silohash.service.web.uploads import UploadError
+
+Answer: TypeAlias = Callable[[Request, int, str], Response]
+"""A function that returns an error with a status and a message."""
+
+ERRORS: Mapping[int, tuple[str, str]] = {
+    400: ("bad_request", "The request cannot be read, or it is for another host."),
+    401: ("unauthorized", "The service has accounts, and the request has neither a session nor a valid token."),
+    403: (
+        "forbidden",
+        "The token or the account does not permit the request, or the request comes from a page of another site.",
+    ),
+    404: ("not_found", "A named silo or item does not exist."),
+    405: ("method_not_allowed", "The address does not take requests of this kind."),
+    413: ("too_large", "The request or its picture is too large."),
+    415: ("unsupported_format", "The file is not a picture of a supported format."),
+    422: ("invalid", "The request is not valid, or cannot be encoded."),
+    429: ("too_many_requests", "There were too many requests."),
+    503: ("unavailable", "No silo that the request needs answers."),
+}
+"""The name of each kind of error in a JSON document, and its description, by status."""
+
+ALWAYS = (400, 401, 403, 413, 422, 429)
+"""Statuses that every call can have."""
+
+REQUEST_ID: Mapping[str, Any] = {
+    "x-request-id": {
+        "description": "Id of the request, which is in the logs of the hub and of the silos.",
+        "required": True,
+        "schema": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
+    }
+}
+"""Header of every response."""
+
+HEADERS: Mapping[int, Mapping[str, Any]] = {
+    401: {
+        "www-authenticate": {
+            "description": "How to send a token.",
+            "required": True,
+            "schema": {"type": "string", "enum": ["Bearer"]},
+        }
+    },
+    429: {
+        "retry-after": {
+            "description": "Seconds until the request is allowed.",
+            "required": True,
+            "schema": {"type": "integer", "minimum": 1},
+        }
+    },
+}
+"""Further headers of some errors."""
+
+
+MOST_FAULTS = 5
+"""Maximum number of faults that are reported at once."""
+
+SEND_JSON = "The request is not sent as JSON. Send JSON with Content-Type: application/json."
+
+
+def responses(*further: int) -> dict[int | str, dict[str, Any]]:
+    """Return the description of the responses of a call.
+
+    Args:
+        further: Statuses of errors that the call can have besides `ALWAYS`.
+    """
+    described: dict[int | str, dict[str, Any]] = {200: {"headers": REQUEST_ID}}
+    for status in sorted({*ALWAYS, *further}):
+        described[status] = {
+            "model": ErrorDocument,
+            "description": ERRORS[status][1],
+            "headers": {**REQUEST_ID, **HEADERS.get(status, {})},
+        }
+    return described
+
+
+def error_document(status: int, code: str, message: str) -> dict[str, object]:
+    """Return the JSON document of an error. All errors of the API have this form.
+
+    Example:
+        >>> error_document(404, "not_found", "There is no silo.")
+        {'error': {'status': 404, 'code': 'not_found', 'message': 'There is no silo.'}}
+    """
+    return {"error": {"status": status, "code": code, "message": message}}
+
+
+def json_answer(_: Request, status: int, message: str) -> Response:
+    """Return an error as JSON."""
+    return JSONResponse(error_document(status, ERRORS.get(status, ("error",))[0], message), status)
+
+
+def handle_errors(
+    app: FastAPI,
+    *,
+    status: Callable[[UserError], int],
+    answer: Answer = json_answer,
+    reasons: Mapping[str, str] | None = None,
+) -> None:
+    """Let an application answer with sentences when a request fails.
+
+    Args:
+        app: The application.
+        status: Returns the HTTP status code of an error.
+        answer: Returns the response.
+        reasons: Sentences for the errors of the framework, by their phrases.
+    """
+
+    async def user_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, UserError)  # noqa: S101  the handler is registered for this type
+        return answer(request, status(error), str(error))
+
+    async def http_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)  # noqa: S101  as above
+        message = str(error.detail)
+        response = answer(request, error.status_code, (reasons or {}).get(message, message))
+        response.headers.update(error.headers or {})
+        return response
+
+    async def invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)  # noqa: S101  as above
+        return answer(request, 422, message_of(error, request))
+
+    app.add_exception_handler(UserError, user_error)
+    app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(RequestValidationError, invalid)
+
+
+def status_of(error: UserError) -> int:
+    """Return the HTTP status code of an error."""
+    if isinstance(error, UploadError):
+        return error.status
+    if isinstance(error, NotFound):
+        return 404
+    return 503 if isinstance(error, Unavailable) else 422
+
+
+def message_of(error: RequestValidationError, request: Request) -> str:
+    """Return what is wrong with a request.
+
+    Args:
+        error: The faults that FastAPI found.
+        request: The request.
+    """
+    faults: list[Mapping[str, Any]] = list(error.errors()[:MOST_FAULTS])
+    if any(fault["loc"] == ("body",) for fault in faults) and not _is_json(request):
+        return SEND_JSON
+    return f"The request is not valid. {' '.join(_sentence(fault, request) for fault in faults)}"
+
+
+def _sentence(fault: Mapping[str, Any], request: Request) -> str:
+    """Return one fault as a sentence."""
+    kind, (place, *path) = fault["type"], fault["loc"]
+    name = ".".join(map(str, path))
+    if kind == "json_invalid":
+        return f"The body is not valid JSON: {fault['ctx']['error']} at character {path[0] + 1}."
+    if fault["loc"] == ("body",):
+        return "The body is empty. Send a JSON object." if kind == "missing" else "The body is not a JSON object."
+    if kind == "extra_forbidden" and place == "query":
+        return f'There is no parameter "{name}". Choose from: {", ".join(_parameters(request))}.'
+    if kind == "extra_forbidden":
+        return f'There is no field "{name}".'
+    return f"{name}: {fault['msg']}."
+
+
+def _is_json(request: Request) -> bool:
+    """Return whether the content type of a request is JSON, as FastAPI decides it."""
+    message = Message()
+    message["content-type"] = request.headers.get("content-type", "text/plain")
+    kind = message.get_content_subtype()
+    return message.get_content_maintype() == "application" and (kind == "json" or kind.endswith("+json"))
+
+
+def _parameters(request: Request) -> list[str]:
+    """Return the names of the parameters that may follow the address of a request."""
+    call = request.app.openapi()["paths"][request.scope["route"].path][request.method.lower()]
+    return [parameter["name"] for parameter in call["parameters"] if parameter["in"] == "query"]
