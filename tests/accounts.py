@@ -10,7 +10,7 @@ import argon2
 import httpx2
 from starlette.testclient import TestClient
 
-from silohash.service.accounts.store import Accounts
+from silohash.service.accounts import Accounts
 
 PASSWORD = "correct horse"  # noqa: S105  of tests
 

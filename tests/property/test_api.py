@@ -23,10 +23,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from silohash.service.accounts.throttle import RateLimit
 from silohash.service.local import LocalBackend
 from silohash.service.web.app import create_app
-from silohash.service.web.auth import Gate, create_protected_app
+from silohash.service.web.auth import Gate, RateLimit, create_protected_app
 from tests.accounts import PASSWORD, quick_accounts
 from tests.served import SHAPES, MadeUpBackend, drawn, npy, png, served_run
 

@@ -15,8 +15,7 @@ from silohash.cli.console import print_json, print_result, print_status
 from silohash.cli.help import SEARCH, Commands, add_command
 
 if TYPE_CHECKING:
-    from silohash.service.accounts.store import Accounts
-    from silohash.service.accounts.values import Scope, Token
+    from silohash.service.accounts import Accounts, Scope, Token
 
 Config = Annotated[
     Path,
@@ -127,7 +126,7 @@ def _opened(config: Path) -> Accounts:
     Raises:
         UserError: If the config does not exist, or the file of accounts cannot be used.
     """
-    from silohash.service.accounts.store import FILE, Accounts
+    from silohash.service.accounts import FILE, Accounts
 
     if not config.is_file():
         raise UserError(f"{config} does not exist. Give the config of the hub.")

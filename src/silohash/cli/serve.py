@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
 from logging import DEBUG, INFO
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -175,12 +176,11 @@ def _items_server(settings: ItemsSettings) -> Server | None:
         return None
     for package in ("fastapi", "uvicorn", "python_multipart"):
         require(package, "The items API")
-    from silohash.service.items.token import read_token
-    from silohash.service.web.items import serving
+    from silohash.service.web.items import read_token, serving
 
     token = read_token(settings.token)
     print_result(f"The items API is at http://{settings.listen}/v1/items, with the token in {settings.token}")
-    return serving(settings.address, token)
+    return partial(serving, address=settings.address, token=token)
 
 
 def hub(
@@ -223,7 +223,7 @@ def hub(
 
 
 def _serve_hub(config: Path, host: str, port: int, *, verbose: bool) -> None:
-    from silohash.service.accounts.store import accounts_beside
+    from silohash.service.accounts import accounts_beside
     from silohash.service.config import read_hub_config
     from silohash.service.listening import listening_socket
     from silohash.service.logs import start_logging

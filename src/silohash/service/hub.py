@@ -42,8 +42,7 @@ from silohash.service.backend import (
     check_silos,
     without_item,
 )
-from silohash.service.logs import log_event
-from silohash.service.request_record import request_id
+from silohash.service.logs import log_event, request_id
 
 if TYPE_CHECKING:
     from silohash.features.base import Value

@@ -39,7 +39,7 @@ LOOK_SECONDS = 1.0
 if TYPE_CHECKING:  # only silos that take items need these modules
     from silohash.service.items.change import ModelChange
     from silohash.service.items.keeper import Server
-    from silohash.service.silo_metrics import SiloMetrics
+    from silohash.service.metrics import SiloMetrics
 
 
 def open_models(config: SiloConfig) -> SiloModels:
@@ -102,7 +102,7 @@ def run_silo(
 def _metrics(settings: MetricsSettings, node: SiloNode) -> AbstractContextManager[SiloMetrics]:
     """Return the metrics of the process, which are served meanwhile."""
     require("prometheus_client", "The table [metrics]")
-    from silohash.service.silo_metrics import serving_metrics
+    from silohash.service.metrics import serving_metrics
 
     return serving_metrics(settings, silo_status(node))
 

@@ -18,7 +18,7 @@ import pytest
 
 from silohash.base.types import UserError
 from silohash.cli.serve import hub, serve, server, silo
-from silohash.service.accounts.store import Accounts
+from silohash.service.accounts import Accounts
 from silohash.service.nats_server import public_key
 from tests.accounts import PASSWORD
 from tests.nats import Federation

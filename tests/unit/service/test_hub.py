@@ -36,7 +36,7 @@ from silohash.service.backend import (
 )
 from silohash.service.hub import HubBackend
 from silohash.service.local import LocalBackend
-from silohash.service.request_record import recording
+from silohash.service.logs import recording
 from silohash.service.silo import responder
 from silohash.training import experiment
 from tests.regions import matching_config, write_region_set

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
 
 import pytest
 
-from silohash.service.logs import log_event, start_logging
-from silohash.service.request_record import recording
+from silohash.service.logs import Record, current_record, log_event, recording, request_id, start_logging
 
 
 @pytest.fixture
@@ -57,3 +57,26 @@ def test_the_end_of_an_encrypted_connection_is_not_a_warning(lines):
     logging.getLogger("asyncio").warning("returning true from eof_received() has no effect when using ssl")
     logging.getLogger("asyncio").warning("socket.send() raised exception.")
     assert [line["event"] for line in lines()] == ["socket.send() raised exception."]
+
+
+def test_a_record_belongs_to_its_request() -> None:
+    assert (current_record(), request_id()) == (None, "")
+
+    async def handled(delay: float) -> tuple[str, str, str]:
+        with recording() as record:
+            await asyncio.sleep(delay)
+            return record.id, request_id(), await asyncio.to_thread(request_id)
+
+    async def two() -> list[tuple[str, str, str]]:
+        return await asyncio.gather(handled(0.02), handled(0.0))
+
+    first, second = asyncio.run(two())
+    assert len({*first}) == len({*second}) == 1
+    assert first != second
+    assert (current_record(), request_id()) == (None, "")
+
+
+def test_a_record_begins_without_a_query() -> None:
+    record = Record()
+    assert (record.kind, record.outcome, record.silos_answered, record.missing) == (None, None, 0, {})
+    assert len(bytes.fromhex(record.id)) == 8

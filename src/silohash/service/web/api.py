@@ -12,7 +12,6 @@ from silohash.data.pictures.formats import NAMES
 from silohash.search.hits import Hits
 from silohash.search.inputs import vector_in
 from silohash.service.backend import Code, FederationStatus, SearchRequest, Vector
-from silohash.service.web.access import Allowed, asker
 from silohash.service.web.documents import (
     ItemDocument,
     PictureQuery,
@@ -24,7 +23,7 @@ from silohash.service.web.documents import (
     VectorQuery,
 )
 from silohash.service.web.errors import responses
-from silohash.service.web.state import Service, Shared
+from silohash.service.web.state import Allowed, Service, Shared, asker
 from silohash.service.web.view.form import LONGEST_NAME
 
 PREFIX = "/api/v1"

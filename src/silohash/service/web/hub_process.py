@@ -22,7 +22,7 @@ from silohash.service.web.server import Server, ignoring_signals
 if TYPE_CHECKING:
     import socket
 
-    from silohash.service.accounts.store import Accounts
+    from silohash.service.accounts import Accounts
     from silohash.service.config import HubConfig
 
 FIRST_CONNECTION_SECONDS = 2.0

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hmac
-import socket
+import os
+import secrets
+import stat
 import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated
 
 import uvicorn
@@ -15,11 +18,14 @@ from fastapi import Path as InPath
 from pydantic import BaseModel
 
 from silohash import __version__
-from silohash.base.types import Modality, UserError
+from silohash.base.files import explaining_disk_errors
+from silohash.base.forms import reading
+from silohash.base.types import UserError
 from silohash.data.pictures.formats import format_of
 from silohash.index.items import is_id
-from silohash.service.items.keeper import ItemState, Keeper, Server
+from silohash.service.items.keeper import ItemState, Keeper
 from silohash.service.items.records import Record
+from silohash.service.listening import listening_socket
 from silohash.service.web.app import LOOPBACK
 from silohash.service.web.errors import handle_errors
 from silohash.service.web.guard import BODY_ROOM, Guard
@@ -33,31 +39,19 @@ MOST_ITEMS = 1_000
 """Largest number of items of a page."""
 
 STOP_SECONDS = 5
+LEAST_CHARACTERS = 32
+"""Minimum length of a token."""
+
 BEARER = {"WWW-Authenticate": "Bearer"}
 
 ItemId = Annotated[str, InPath(min_length=1, max_length=LONGEST_ID, description="The id of the item.")]
 Label = Annotated[str, Form(max_length=LONGEST_LABEL)]
 
 
-class ItemDocument(BaseModel):
-    """The state of an item."""
-
-    id: str
-    indexed: bool
-    modalities: tuple[Modality, ...]
-    model_digest: str
-    problem: str
-
-    @classmethod
-    def of(cls, state: ItemState) -> ItemDocument:
-        """Return the document of a state."""
-        return cls(**vars(state))
-
-
 class PageDocument(BaseModel):
     """Some items in the order of their ids, and the id after which the next page begins; None on the last page."""
 
-    items: list[ItemDocument]
+    items: list[ItemState]
     after: str | None
 
 
@@ -102,7 +96,7 @@ def items_app(keeper: Keeper, token: str, limits: Limits | None = None) -> FastA
         picture: Annotated[UploadFile | None, File(description="The picture file.")] = None,
         text: Annotated[str, Form(max_length=LONGEST_TEXT)] = "",
         labels: Annotated[list[Label] | None, Form(max_length=MOST_LABELS)] = None,
-    ) -> ItemDocument:
+    ) -> ItemState:
         """Store an item, and answer when it is on the disk and can be found.
 
         The status is 202 if the item is stored, but the present model cannot encode it. The document then has the reason.
@@ -113,7 +107,7 @@ def items_app(keeper: Keeper, token: str, limits: Limits | None = None) -> FastA
             raise HTTPException(422, "The item has neither a picture nor a text. Send at least one of them.")
         state = keeper.put(record, content, suffix)
         response.status_code = 200 if state.indexed else 202
-        return ItemDocument.of(state)
+        return state
 
     @app.delete("/v1/items/{name:path}", summary="Remove an item", status_code=204)
     def delete_item(name: ItemId) -> None:
@@ -122,12 +116,12 @@ def items_app(keeper: Keeper, token: str, limits: Limits | None = None) -> FastA
             raise HTTPException(404, _unknown(name))
 
     @app.get("/v1/items/{name:path}", summary="Return the state of an item")
-    def get_item(name: ItemId) -> ItemDocument:
+    def get_item(name: ItemId) -> ItemState:
         """Return whether an item can be found, and by which model it was encoded."""
         state = keeper.state(name)
         if state is None:
             raise HTTPException(404, _unknown(name))
-        return ItemDocument.of(state)
+        return state
 
     @app.get("/v1/items", summary="List the items of the folder")
     def get_items(
@@ -137,53 +131,36 @@ def items_app(keeper: Keeper, token: str, limits: Limits | None = None) -> FastA
         """Return items that were added after the first indexing, in the order of their ids."""
         states = keeper.page(after, limit)
         last = states[-1].id if len(states) == limit else None
-        return PageDocument(items=[ItemDocument.of(state) for state in states], after=last)
+        return PageDocument(items=states, after=last)
 
     return app
 
 
-def serving(address: tuple[str, int], token: str, limits: Limits | None = None) -> Server:
-    """Return a function that serves the API of a keeper in a thread while its context lasts.
+@contextmanager
+def serving(keeper: Keeper, address: tuple[str, int], token: str) -> Iterator[None]:
+    """Serve the API of a keeper in a thread while a block runs.
 
     Args:
+        keeper: Keeps the silo's index.
         address: Host and port to listen on.
         token: What programs send as a bearer token.
-        limits: Limits of pictures; the defaults if None.
-    """
-
-    def serve(keeper: Keeper) -> AbstractContextManager[socket.socket]:
-        """Serve the API of a keeper."""
-        return _running(items_app(keeper, token, limits), address)
-
-    return serve
-
-
-@contextmanager
-def _running(app: FastAPI, address: tuple[str, int]) -> Iterator[socket.socket]:
-    """Serve an application in a thread, and yield the socket on which it listens.
 
     Raises:
         UserError: If the address cannot be used.
     """
-    host, port = address
-    try:
-        listening = socket.create_server(address, family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as error:
-        raise UserError(
-            f"Port {port} of {host} cannot be used for the items API ({error.strerror}). Change listen in [items]."
-        ) from error
-    options = uvicorn.Config(
-        app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=STOP_SECONDS
-    )
-    server = uvicorn.Server(options)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="items API", daemon=True)
-    thread.start()
-    try:
-        yield listening
-    finally:
-        server.should_exit = True
-        thread.join()
-        listening.close()
+    with listening_socket(*address, remedy="Change listen in [items].") as listening:
+        options = uvicorn.Config(
+            items_app(keeper, token),
+            log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=STOP_SECONDS,
+        )  # fmt: skip
+        server = uvicorn.Server(options)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="items API", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 def _record(name: str, text: str, labels: tuple[str, ...] | list[str]) -> Record:
@@ -207,3 +184,31 @@ def _checked_picture(picture: UploadFile | None, limits: Limits) -> tuple[bytes,
 
 def _unknown(name: str) -> str:
     return f'This silo does not have an item "{name}". Check its id.'
+
+
+def read_token(path: Path) -> str:
+    """Return the token in a file. A file that does not exist is created with a new token.
+
+    Raises:
+        UserError: If the file cannot be read or written, others can read it, or its token is too short.
+    """
+    if not path.exists():
+        _create(path)
+    with reading(path, remedy="Remove it, and start the silo again.", missing="Start the silo again."):
+        token = path.read_text("ascii").strip()
+        mode = path.stat().st_mode
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise UserError(f"{path} can be read by others (mode {stat.filemode(mode)}). Run: chmod 600 {path}")
+    if len(token) < LEAST_CHARACTERS:
+        raise UserError(
+            f"The token in {path} has {len(token)} characters, and at least {LEAST_CHARACTERS} are needed. Remove the file "
+            "to get a new one."
+        )
+    return token
+
+
+def _create(path: Path) -> None:
+    with explaining_disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+            file.write(secrets.token_urlsafe(32) + "\n")

@@ -1,4 +1,4 @@
-"""Monitoring: the route of the metrics, and an id, counters and one line in the log for each request.
+"""Monitoring: the route of the metrics, and an id, counters and one line in the log for each request and its query.
 
 The line gives the kind of the request, its outcome and its duration. It contains neither the address nor the body of the
 request, so that queries, pictures, passwords and tokens are not logged.
@@ -7,22 +7,30 @@ request, so that queries, pictures, passwords and tokens are not logged.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 from logging import DEBUG, INFO
+from typing import TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from silohash.base.types import UserError
+from silohash.base.types import Modality, UserError
+from silohash.search.hits import Hits, MissingKind, kind_of
+from silohash.service.backend import (
+    Backend,
+    FederationStatus,
+    Item,
+    SearchOptions,
+    SearchRequest,
+    Unavailable,
+)
 from silohash.service.config import is_local
-from silohash.service.logs import log_event
+from silohash.service.logs import Kind, Outcome, Record, current_record, log_event, recording
 from silohash.service.metrics import CONTENT_TYPE, Metrics
-from silohash.service.request_record import Record, recording
-from silohash.service.web.access import SIGN_IN
 from silohash.service.web.guard import without_port
-from silohash.service.web.state import Shared
+from silohash.service.web.state import SIGN_IN, Shared
 
 METRICS = "/metrics"
 AREAS: Mapping[str, str] = {
@@ -143,3 +151,85 @@ def outcome_of_status(status: int) -> str:
     if status == 0 or status >= 500:
         return "failed"
     return "refused" if status >= 400 else "complete"
+
+
+AnswerT = TypeVar("AnswerT", Hits, Item)
+
+
+class MeasuredBackend:
+    """Pass all calls on to another backend. See `silohash.service.backend.Backend`."""
+
+    def __init__(self, backend: Backend, metrics: Metrics) -> None:
+        """Count the queries to a backend."""
+        self._backend, self._metrics = backend, metrics
+        self._silo_count = 0
+
+    async def search(self, request: SearchRequest) -> Hits:
+        """Return the nearest items of the silos. See `Backend.search`."""
+        return await self._counted(kind_of_search(request), self._silos(request.silos), self._backend.search(request))
+
+    async def similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None = None) -> Hits:
+        """Return the items nearest to an item, without the item. See `Backend.similar`."""
+        answer = self._backend.similar(silo, name, options, by)
+        return await self._counted("similar", self._silos(options.silos), answer)
+
+    async def item(self, silo: str, name: str, *, asker: str = "") -> Item:
+        """Return what a silo releases of one item. See `Backend.item`."""
+        return await self._counted("item", 1, self._backend.item(silo, name, asker=asker))
+
+    async def status(self) -> FederationStatus:
+        """Return the state of the federation. See `Backend.status`."""
+        status = await self._backend.status()
+        self._silo_count = len(status.silos)
+        self._metrics.show(status)
+        return status
+
+    def _silos(self, silos: Sequence[str] | None) -> int:
+        """Return the number of silos that a query goes to."""
+        return len({*silos}) if silos else self._silo_count
+
+    async def _counted(self, kind: Kind, silos: int, answer: Awaitable[AnswerT]) -> AnswerT:
+        """Return the answer to a query, and count it."""
+        start = time.perf_counter()
+        outcome: Outcome = "failed"
+        missing: Mapping[str, MissingKind] = {}
+        answered = 0
+        try:
+            found = await answer
+            missing = missing_of(found)
+            answered, outcome = silos - len(missing), outcome_of(found)
+            return found
+        except UserError as error:
+            outcome = outcome_of_error(error)
+            raise
+        finally:
+            self._metrics.query(kind, outcome, time.perf_counter() - start)
+            for silo, reason in missing.items():
+                self._metrics.silo_missing(silo, reason)
+            if (record := current_record()) is not None:
+                record.kind, record.outcome = kind, outcome
+                record.silos_answered, record.missing = answered, missing
+
+
+def kind_of_search(request: SearchRequest) -> Kind:
+    """Return what a search searches with."""
+    if request.text is not None:
+        return "text"
+    return "picture" if request.picture is not None else "code"
+
+
+def missing_of(answer: Hits | Item) -> dict[str, MissingKind]:
+    """Return the kind of the reason for each silo that is missing from an answer."""
+    return {silo: kind_of(reason) for silo, reason in answer.missing_silos.items()} if isinstance(answer, Hits) else {}
+
+
+def outcome_of(answer: Hits | Item) -> Outcome:
+    """Return the outcome of a query with an answer."""
+    if not isinstance(answer, Hits) or not answer.missing_silos:
+        return "complete"
+    return "partial" if answer.answered else "unavailable"
+
+
+def outcome_of_error(error: UserError) -> Outcome:
+    """Return the outcome of a query without an answer."""
+    return "unavailable" if isinstance(error, Unavailable) else "refused"

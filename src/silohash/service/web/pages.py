@@ -14,9 +14,8 @@ from silohash.data.pictures.formats import MEDIA_TYPES
 from silohash.search.hits import Hits
 from silohash.search.inputs import target_named
 from silohash.service.backend import FederationStatus, Item, NotFound
-from silohash.service.web.access import Allowed, Asker, asker
 from silohash.service.web.errors import status_of
-from silohash.service.web.state import Service, Shared
+from silohash.service.web.state import Allowed, Asker, Service, Shared, asker
 from silohash.service.web.uploads import UploadError
 from silohash.service.web.view import cards, charts
 from silohash.service.web.view.form import LONGEST_NAME, SearchForm

@@ -1,4 +1,7 @@
-"""The state that the routes of an application share: backend, limits, last status, and pictures of recent searches."""
+"""What the routes of an application share: who may ask, backend, limits, last status, and pictures of recent searches.
+
+Every route of the API and of the page depends on `asker`, which alone decides whether it may be used.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,10 @@ import asyncio
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from logging import ERROR
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from fastapi import Depends, Request
 from PIL import Image
@@ -17,7 +20,6 @@ from PIL import Image
 from silohash.service.backend import Backend, FederationStatus
 from silohash.service.logs import log_event
 from silohash.service.metrics import Metrics
-from silohash.service.web.access import Access, everyone
 from silohash.service.web.uploads import Limits, read_drawing, read_picture
 
 STATUS_SECONDS = 5.0
@@ -34,6 +36,29 @@ KEPT_SECONDS = 3600.0
 
 KEPT_BYTES = 200_000_000
 """Maximum number of bytes of kept picture files. The oldest are dropped first."""
+
+SIGN_IN = "/sign-in"
+"""Address of the form for signing in."""
+
+
+@dataclass(frozen=True)
+class Asker:
+    """The person or program that sends a request.
+
+    Attributes:
+        name: Name for limits and logs; empty where no account is needed.
+    """
+
+    name: str = ""
+
+
+Access: TypeAlias = Callable[[Request], Awaitable[Asker]]
+"""A function that returns the sender of a request, or raises an `HTTPException` with the status 401, 403 or 429."""
+
+
+async def everyone(_: Request) -> Asker:
+    """Allow every request. This is meant for a service that only this machine can reach."""
+    return Asker()
 
 
 @dataclass(frozen=True)
@@ -173,3 +198,12 @@ async def service_of(request: Request) -> Service:
 
 
 Shared = Annotated[Service, Depends(service_of)]
+
+
+async def asker(request: Request) -> Asker:
+    """Return the sender of a request, according to the access rule of the application."""
+    access: Access = request.app.state.service.access
+    return await access(request)
+
+
+Allowed = Annotated[Asker, Depends(asker)]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.service.accounts.store import Accounts
+from silohash.service.accounts import Accounts
 from tests.accounts import PASSWORD, quick_accounts
 
 

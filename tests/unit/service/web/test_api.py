@@ -10,8 +10,8 @@ from fastapi import Request
 
 from silohash.index.codes import pack
 from silohash.service.backend import Code
-from silohash.service.web.access import Asker
 from silohash.service.web.documents import MOST_HITS, CodeDocument
+from silohash.service.web.state import Asker
 from silohash.service.web.uploads import Limits
 from silohash.service.web.view.form import FARTHEST_OFFSET
 from tests.served import MadeUpBackend, client_of, drawn, npy, png

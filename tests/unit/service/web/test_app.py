@@ -6,9 +6,9 @@ import pytest
 from fastapi import HTTPException, Request
 
 from silohash.service.web import state
-from silohash.service.web.access import Asker
 from silohash.service.web.app import FOREVER
 from silohash.service.web.guard import DEFAULT_CACHE
+from silohash.service.web.state import Asker
 from silohash.service.web.view.templates import static_address
 from tests.served import HangingBackend, MadeUpBackend, client_of
 

@@ -8,12 +8,13 @@ import re
 import pytest
 from starlette.testclient import TestClient
 
-from silohash.service.accounts.store import Accounts
-from silohash.service.accounts.throttle import BackOff, RateLimit
+from silohash.service.accounts import Accounts
 from silohash.service.web.auth import (
     COOKIE,
     SECURE_COOKIE,
+    BackOff,
     Gate,
+    RateLimit,
     address_of,
     app_for,
     create_protected_app,
@@ -30,7 +31,7 @@ ORIGIN = {"origin": BASE}
 
 class Clock:
     def __init__(self) -> None:
-        self.now = 0.0
+        self.now = 100.0
 
     def __call__(self) -> float:
         return self.now
@@ -307,3 +308,81 @@ def test_a_service_with_accounts_asks_who_it_is_under_its_own_names(accounts: Ac
     open_app = app_for(MadeUpBackend(), None, ["search.example.org"])
     assert TestClient(open_app, base_url="http://127.0.0.1").get("/").status_code == 200
     assert TestClient(open_app, base_url="https://search.example.org").get("/").status_code == 400
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_a_bucket_empties_and_fills(clock: Clock) -> None:
+    limit = RateLimit(per_minute=30, burst=3, clock=clock)
+    assert [limit.wait_seconds("a") for _ in range(4)] == [0, 0, 0, 2]
+    assert limit.wait_seconds("b") == 0
+    clock.now += 1
+    assert limit.wait_seconds("a") == 1
+    clock.now += 1
+    assert limit.wait_seconds("a") == 0
+    assert limit.wait_seconds("a") == 2
+    clock.now += 1_000
+    assert [limit.wait_seconds("a") for _ in range(4)] == [0, 0, 0, 2]
+
+
+def test_waits_double_after_five_wrong_passwords(clock: Clock) -> None:
+    back_off = BackOff(clock=clock)
+    waits = []
+    for _ in range(17):
+        back_off.failed("ada", "1.1.1.1")
+        waits.append(back_off.wait_seconds("ada", "1.1.1.1"))
+    assert waits == [0] * 5 + [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 900, 900]
+    clock.now += 899
+    assert back_off.wait_seconds("ada", "1.1.1.1") == 1
+    clock.now += 1
+    assert back_off.wait_seconds("ada", "1.1.1.1") == 0
+    back_off.failed("ada", "1.1.1.1")
+    assert back_off.wait_seconds("ada", "1.1.1.1") == 900
+
+
+def test_another_address_and_another_account_do_not_wait(clock: Clock) -> None:
+    back_off = BackOff(clock=clock)
+    for _ in range(8):
+        back_off.failed("ada", "1.1.1.1")
+    assert back_off.wait_seconds("ada", "1.1.1.1") == 4
+    assert back_off.wait_seconds("ada", "2.2.2.2") == 0
+    assert back_off.wait_seconds("eve", "1.1.1.1") == 0
+
+
+def test_the_right_password_and_time_forget_wrong_ones(clock: Clock) -> None:
+    back_off = BackOff(clock=clock)
+    for _ in range(7):
+        back_off.failed("ada", "1.1.1.1")
+    back_off.succeeded("ada", "1.1.1.1")
+    assert back_off.wait_seconds("ada", "1.1.1.1") == 0
+    back_off.succeeded("ada", "1.1.1.1")
+    for _ in range(7):
+        back_off.failed("ada", "1.1.1.1")
+    clock.now += 3_601
+    back_off.failed("ada", "1.1.1.1")
+    assert back_off.wait_seconds("ada", "1.1.1.1") == 0
+
+
+def test_attempts_that_are_spread_wait_too(clock: Clock) -> None:
+    over_addresses, over_accounts = BackOff(clock=clock), BackOff(clock=clock)
+    for number in range(50):
+        over_addresses.failed("ada", f"1.1.1.{number}")
+        over_accounts.failed(f"a{number}", "1.1.1.1")
+    assert over_addresses.wait_seconds("ada", "9.9.9.9") == over_accounts.wait_seconds("eve", "1.1.1.1") == 0
+    over_addresses.failed("ada", "8.8.8.8")
+    over_accounts.failed("bob", "1.1.1.1")
+    assert over_addresses.wait_seconds("ada", "9.9.9.9") == over_accounts.wait_seconds("eve", "1.1.1.1") == 1
+
+
+def test_memory_is_bounded(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("silohash.service.web.auth.MOST_KEYS", 10)
+    limit, back_off = RateLimit(per_minute=1, burst=1, clock=clock), BackOff(clock=clock)
+    for number in range(100):
+        limit.wait_seconds(number)
+        back_off.failed(f"a{number}", f"1.{number}")
+    assert len(limit._buckets) == len(back_off._failures) == 10
+    assert limit.wait_seconds(99) == 60
+    assert limit.wait_seconds(0) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from silohash.base.types import UserError
 from silohash.service.clients.items import Items
 from silohash.service.items.keeper import ItemState
 from silohash.service.items.records import Record
-from silohash.service.web.items import items_app, serving
+from silohash.service.web.items import items_app, read_token, serving
 from silohash.service.web.uploads import Limits
 from tests.ports import free_port
 from tests.served import drawn, png
@@ -132,7 +133,7 @@ def test_other_hosts_large_bodies_and_failures_have_plain_answers(client: TestCl
 @pytest.fixture
 def served(kept: Kept) -> Iterator[str]:
     port = free_port()
-    with serving(("127.0.0.1", port), TOKEN)(kept):  # type: ignore[arg-type]
+    with serving(kept, ("127.0.0.1", port), TOKEN):  # type: ignore[arg-type]
         yield f"http://127.0.0.1:{port}"
 
 
@@ -156,7 +157,7 @@ def test_a_taken_port_is_named(served: str) -> None:
     port = int(served.rpartition(":")[2])
     with (
         pytest.raises(UserError, match=rf"Port {port} of 127\.0\.0\.1 cannot be used .*Change listen in \[items\]"),
-        serving(("127.0.0.1", port), TOKEN)(Kept()),  # type: ignore[arg-type]
+        serving(Kept(), ("127.0.0.1", port), TOKEN),  # type: ignore[arg-type]
     ):
         pass
 
@@ -172,3 +173,25 @@ def test_a_picture_is_kept_under_the_suffix_of_its_format(
     drawn("red", "square").save(content, kind, **options)
     assert put(client, "a", content.getvalue()).status_code == 200
     assert kept.put_items["a"][1:] == (content.getvalue(), suffix)
+
+
+def test_a_token_is_made_once_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "secrets" / "items.token"
+    token = read_token(path)
+    assert len(token) >= 32
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert read_token(path) == token
+    assert read_token(tmp_path / "other.token") != token
+
+
+def test_a_token_that_is_not_secret_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "items.token"
+    read_token(path)
+    for mode in (0o640, 0o604):
+        path.chmod(mode)
+        with pytest.raises(UserError, match=r"can be read by others .*chmod 600"):
+            read_token(path)
+    path.chmod(0o600)
+    path.write_text("x" * 31)
+    with pytest.raises(UserError, match="has 31 characters, and at least 32 are needed"):
+        read_token(path)

@@ -8,12 +8,13 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import pytest
+from starlette.requests import Request
 
 from silohash.base.types import UserError
 from silohash.service.web import state
 from silohash.service.web.app import create_app
-from silohash.service.web.state import KEPT_SECONDS, RecentPictures, Service
-from tests.served import HangingBackend, MadeUpBackend, png
+from silohash.service.web.state import KEPT_SECONDS, Asker, RecentPictures, Service, asker, everyone
+from tests.served import HangingBackend, MadeUpBackend, client_of, png
 
 T = TypeVar("T")
 
@@ -139,3 +140,15 @@ def test_drawings_are_fitted_to_the_archive() -> None:
         service = Service(MadeUpBackend(archive=archive))
         assert asyncio.run(service.read_picture(png(), drawing=True)).size == size
         assert asyncio.run(service.read_picture(png(), drawing=False)).size == (24, 24)
+
+
+def test_everyone_may_ask_unless_there_is_a_rule() -> None:
+    app = client_of(MadeUpBackend()).app
+    request = Request({"type": "http", "headers": [], "app": app})
+    assert asyncio.run(everyone(request)) == asyncio.run(asker(request)) == Asker("")
+
+    async def ann(request: Request) -> Asker:
+        return Asker("ann")
+
+    app.state.service = Service(MadeUpBackend(), ann)
+    assert asyncio.run(asker(request)) == Asker("ann")
