@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 import urllib.error
 import urllib.request
+from collections.abc import Iterable
+from http import HTTPStatus
 from http.client import HTTPException, IncompleteRead
 from pathlib import Path
 from typing import Any
@@ -49,38 +53,77 @@ def read_file(path: Path) -> bytes:
         raise UserError(f'"{path}" cannot be read ({error.strerror}). Check the path.') from error
 
 
-def authorization(token: str) -> dict[str, str]:
-    """Return the header that sends a token, which may end with a line break, as in a file."""
-    return {"authorization": f"Bearer {token.strip()}"}
+def form(fields: Iterable[tuple[str, bytes]], **files: bytes) -> tuple[bytes, str]:
+    """Return the body of a form with texts and files, and its content type."""
+    boundary = secrets.token_hex(16)
+    file = '%s"; filename="%s"\r\nContent-Type: application/octet-stream'
+    parts = [*((f'{name}"', value) for name, value in fields), *((file % (name, name), files[name]) for name in files)]
+    body = b"".join(
+        b'--%s\r\nContent-Disposition: form-data; name="%s\r\n\r\n%s\r\n' % (boundary.encode(), head.encode(), value)
+        for head, value in parts
+    )
+    return b"%s--%s--\r\n" % (body, boundary.encode()), f"multipart/form-data; boundary={boundary}"
 
 
-def answer_to(
-    request: urllib.request.Request, *, timeout_seconds: float, server: str, remedy: str
-) -> tuple[int, bytes]:
-    """Return the status and the content of the answer to a request.
+class Connection:
+    """Calls to one server of silohash.
 
-    Args:
-        request: The request, with a checked address.
-        timeout_seconds: Time limit.
-        server: Address of the server, for the error.
-        remedy: Sentence of the error on what to do if the server cannot be reached.
-
-    Raises:
-        UserError: If the server cannot be reached, or does not speak HTTP.
+    Attributes:
+        url: Address of the server.
     """
-    try:
+
+    def __init__(self, url: str, token: str, timeout_seconds: float, *, kind: str, remedy: str) -> None:
+        """Keep the address of a server.
+
+        Args:
+            url: The address, as `checked_address` returns it.
+            token: The token that is sent; empty for none. It may end with a line break, as in a file.
+            timeout_seconds: Time limit for each call.
+            kind: What the server is, for errors.
+            remedy: Sentence of an error on what to do if the server cannot be reached.
+        """
+        self.url = url
+        self._headers = {"accept": "application/json"} | ({"authorization": f"Bearer {token.strip()}"} if token else {})
+        self._timeout, self._kind, self._remedy = timeout_seconds, kind, remedy
+
+    def call(self, method: str, path: str, body: bytes | None = None, content_type: str = "") -> dict[str, Any]:
+        """Return the JSON document of an answer; empty if the answer has none.
+
+        Raises:
+            UserError: If the server refuses the request, cannot be reached, or does not answer with JSON.
+        """
+        headers = self._headers | ({"content-type": content_type} if content_type else {})
+        request = urllib.request.Request(self.url + path, body, headers, method=method)  # noqa: S310  it is checked
+        status, content = self._answer(request)
         try:
-            answer: Any = urllib.request.urlopen(request, timeout=timeout_seconds)  # noqa: S310  the scheme is checked
-        except urllib.error.HTTPError as error:
-            answer = error
-        with answer:
-            content = answer.read(MOST_ANSWER_BYTES)
-            length = answer.headers.get("content-length", "")
-        if length.isdecimal() and len(content) < min(int(length), MOST_ANSWER_BYTES):
-            raise IncompleteRead(content)
-        return answer.status, content
-    except HTTPException as error:
-        raise UserError(f"{server} did not answer like a server of silohash. Check the address.") from error
-    except OSError as error:
-        reason = getattr(error, "reason", None) or error
-        raise UserError(f"{server} cannot be reached ({reason}). {remedy}") from error
+            document = json.loads(content) if content else {}
+        except ValueError:
+            document = None
+        if not isinstance(document, dict):
+            raise UserError(f"{self.url} did not answer like {self._kind} of silohash. Check the address.")
+        if status < HTTPStatus.BAD_REQUEST:
+            return document
+        error = document.get("error")
+        message = error.get("message") if isinstance(error, dict) else None
+        raise UserError(str(message or f"{self.url} answered with the status {status}. Check the address."))
+
+    def _answer(self, request: urllib.request.Request) -> tuple[int, bytes]:
+        """Return the status and the content of the answer to a request."""
+        try:
+            try:
+                answer: Any = urllib.request.urlopen(request, timeout=self._timeout)  # noqa: S310  as above
+            except urllib.error.HTTPError as error:
+                answer = error
+            with answer:
+                content = answer.read(MOST_ANSWER_BYTES)
+                length = answer.headers.get("content-length", "")
+            # http.client does not notice the end of a connection before the announced end of an answer that is read in part.
+            if length.isdecimal() and len(content) < min(int(length), MOST_ANSWER_BYTES):
+                raise IncompleteRead(content)
+            return answer.status, content
+        except HTTPException as error:
+            raise UserError(f"{self.url} did not answer like a server of silohash. Check the address.") from error
+        except OSError as error:
+            # urllib wraps the error of the socket in a URLError, but a time limit while reading is not wrapped.
+            reason = error.reason if isinstance(error, urllib.error.URLError) else error
+            raise UserError(f"{self.url} cannot be reached ({reason}). {self._remedy}") from error

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import secrets
 from collections.abc import Iterator, Sequence
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
-from urllib.request import Request
 
-from silohash.base.types import UserError
-from silohash.service.clients.calls import TIMEOUT_SECONDS, answer_to, authorization, checked_address, read_file
+from silohash.service.clients.calls import TIMEOUT_SECONDS, Connection, checked_address, form, read_file
 
 
 class Items:
@@ -39,7 +34,8 @@ class Items:
             UserError: If the address is not valid.
         """
         self.url = checked_address(url, "an items API", "http://127.0.0.1:8766")
-        self._headers, self._timeout = authorization(token), timeout_seconds
+        remedy = "Check that the silo is running."
+        self._connection = Connection(self.url, token, timeout_seconds, kind="an items API", remedy=remedy)
 
     def __repr__(self) -> str:
         return f'Items("{self.url}")'
@@ -68,19 +64,8 @@ class Items:
         """
         content = picture if isinstance(picture, bytes) or picture is None else read_file(Path(picture))
         fields = [("text", text.encode()), *(("labels", label.encode()) for label in labels)]
-        boundary = secrets.token_hex(16)
-        body = b"".join(
-            b'--%s\r\nContent-Disposition: form-data; name="%s"\r\n\r\n%s\r\n'
-            % (boundary.encode(), name.encode(), value)
-            for name, value in fields
-        )
-        if content is not None:
-            body += (
-                b'--%s\r\nContent-Disposition: form-data; name="picture"; filename="picture"\r\n'
-                b"Content-Type: application/octet-stream\r\n\r\n%s\r\n" % (boundary.encode(), content)
-            )
-        body += b"--%s--\r\n" % boundary.encode()
-        return self._call("PUT", _path(id), body, f"multipart/form-data; boundary={boundary}")
+        body, content_type = form(fields, **({} if content is None else {"picture": content}))
+        return self._connection.call("PUT", _path(id), body, content_type)
 
     def delete(self, id: str) -> None:  # noqa: A002
         """Remove an item.
@@ -88,38 +73,19 @@ class Items:
         Raises:
             UserError: If the silo does not have the item, or cannot be reached.
         """
-        self._call("DELETE", _path(id))
+        self._connection.call("DELETE", _path(id))
 
     def state(self, id: str) -> dict[str, Any]:  # noqa: A002
-        """Return the state of an item. The exceptions are those of `delete`."""
-        return self._call("GET", _path(id))
+        """Return the state of an item. Raises the same errors as `delete`."""
+        return self._connection.call("GET", _path(id))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield the states of all items that were added after the first indexing, in the order of their ids."""
         after: str | None = ""
         while after is not None:
-            page = self._call("GET", f"/v1/items?{urlencode({'after': after})}")
+            page = self._connection.call("GET", f"/v1/items?{urlencode({'after': after})}")
             yield from page["items"]
             after = page["after"]
-
-    def _call(self, method: str, path: str, body: bytes | None = None, kind: str = "") -> dict[str, Any]:
-        """Return the JSON document of one call; empty if the answer has none."""
-        headers = {**self._headers, **({"content-type": kind} if kind else {})}
-        status, content = answer_to(
-            Request(self.url + path, body, headers, method=method),  # noqa: S310  the scheme is checked
-            timeout_seconds=self._timeout,
-            server=self.url,
-            remedy="Check that the silo is running.",
-        )
-        if status >= HTTPStatus.BAD_REQUEST:
-            raise UserError(self._message(content, status))
-        return dict(json.loads(content)) if content else {}
-
-    def _message(self, content: bytes, status: int) -> str:
-        try:
-            return str(json.loads(content)["error"]["message"])
-        except (ValueError, KeyError, TypeError):
-            return f"{self.url} answered with the status {status}. Check the address."
 
 
 def _path(name: str) -> str:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import io
-import json
-import secrets
 from collections.abc import Mapping, Sequence
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
-from urllib.request import Request
 
 import numpy as np
 
@@ -18,7 +14,7 @@ from silohash.base.types import UserError
 from silohash.features.truncation import Unread
 from silohash.search.hits import Hits
 from silohash.search.inputs import VectorLike
-from silohash.service.clients.calls import TIMEOUT_SECONDS, answer_to, authorization, checked_address, read_file
+from silohash.service.clients.calls import TIMEOUT_SECONDS, Connection, checked_address, form, read_file
 
 API = "/api/v1"
 
@@ -49,8 +45,8 @@ class Client:
     def __init__(self, url: str, *, token: str = "", timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         """Keep the address of a service. See `connect`."""
         self.url = checked_address(url, "a service", "http://127.0.0.1:8765")
-        self._headers = {"accept": "application/json", **(authorization(token) if token else {})}
-        self._timeout = timeout_seconds
+        remedy = "Check that the service is running."
+        self._connection = Connection(self.url, token, timeout_seconds, kind="a search service", remedy=remedy)
 
     def __repr__(self) -> str:
         return f'Client("{self.url}")'
@@ -123,41 +119,12 @@ class Client:
     def _call(self, path: str, query: Mapping[str, Any], **files: bytes) -> dict[str, Any]:
         """Return the JSON document of one call, which sends at most one file."""
         given = {name: _written(value) for name, value in query.items() if value is not None}
-        address = f"{self.url}{API}{path}?{urlencode(given, doseq=True)}"
-        body, headers = self._with_file(*files.popitem()) if files else (None, self._headers)
-        status, content = answer_to(
-            Request(address, body, headers),  # noqa: S310  the scheme is checked
-            timeout_seconds=self._timeout,
-            server=self.url,
-            remedy="Check that the service is running.",
+        address = f"{API}{path}?{urlencode(given, doseq=True)}"
+        return (
+            self._connection.call("POST", address, *form((), **files))
+            if files
+            else self._connection.call("GET", address)
         )
-        if status >= HTTPStatus.BAD_REQUEST:
-            raise UserError(self._reason(content, status))
-        return self._document(content)
-
-    def _with_file(self, field: str, content: bytes) -> tuple[bytes, dict[str, str]]:
-        """Return the body of a request with a file, and its headers."""
-        boundary = secrets.token_hex(16)
-        head = (
-            f'--{boundary}\r\nContent-Disposition: form-data; name="{field}"; filename="{field}"\r\n'
-            "Content-Type: application/octet-stream\r\n\r\n"
-        )
-        body = head.encode() + content + f"\r\n--{boundary}--\r\n".encode()
-        return body, {**self._headers, "content-type": f"multipart/form-data; boundary={boundary}"}
-
-    def _document(self, content: bytes) -> dict[str, Any]:
-        try:
-            found = json.loads(content)
-        except ValueError:
-            found = None
-        if not isinstance(found, dict):
-            raise UserError(f"{self.url} did not answer like a search service of silohash. Check the address.")
-        return found
-
-    def _reason(self, content: bytes, code: int) -> str:
-        error = self._document(content).get("error")
-        message = error.get("message") if isinstance(error, dict) else None
-        return str(message) if message else f"{self.url} answered with the status {code}. Check the address."
 
 
 def _query(options: Mapping[str, Any]) -> dict[str, Any]:

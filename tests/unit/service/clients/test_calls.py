@@ -6,12 +6,12 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from urllib.request import Request
+from typing import Any
 
 import pytest
 
 from silohash.base.types import UserError
-from silohash.service.clients.calls import answer_to, authorization, checked_address
+from silohash.service.clients.calls import Connection, checked_address
 from tests.ports import free_port
 
 
@@ -33,9 +33,8 @@ def answering(content: bytes) -> Iterator[tuple[str, list[bytes]]]:
         thread.join()
 
 
-def ask(url: str, token: str = "") -> tuple[int, bytes]:
-    request = Request(url, headers=authorization(token))  # noqa: S310  a socket of the test
-    return answer_to(request, timeout_seconds=60, server=url, remedy="Start it.")
+def ask(url: str, token: str = "") -> dict[str, Any]:
+    return Connection(url, token, 60, kind="a service", remedy="Start it.").call("GET", "/")
 
 
 @pytest.mark.parametrize(
@@ -54,14 +53,23 @@ def test_an_address_loses_the_slash_at_its_end(url: str) -> None:
 
 
 def test_a_token_may_end_with_a_line_break() -> None:
-    with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok") as (url, received):
-        assert ask(url, "secret\n") == (200, b"ok")
+    with answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}") as (url, received):
+        assert ask(url, "secret\n") == {}
     assert b"\r\nAuthorization: Bearer secret\r\n" in received[0]
 
 
-def test_an_error_has_its_status_and_content() -> None:
-    with answering(b"HTTP/1.1 404 Not Found\r\nContent-Length: 4\r\n\r\nnone") as (url, _):
-        assert ask(url) == (404, b"none")
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b'{"error": {"message": "There is none."}}', "There is none."),
+        (b'{"error": 1}', "answered with the status 404. Check the address."),
+        (b"none", "did not answer like a service of silohash. Check the address."),
+    ],
+)
+def test_an_error_is_that_of_the_server(content: bytes, says: str) -> None:
+    head = b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % len(content)
+    with answering(head + content) as (url, _), pytest.raises(UserError, match=says):
+        ask(url)
 
 
 @pytest.mark.parametrize(
