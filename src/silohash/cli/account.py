@@ -121,11 +121,7 @@ def revoke(
 
 
 def _opened(config: Path) -> Accounts:
-    """Return the accounts beside the config of a hub.
-
-    Raises:
-        UserError: If the config does not exist, or the file of accounts cannot be used.
-    """
+    """Return the accounts beside the config of a hub."""
     from silohash.service.accounts import FILE, Accounts
 
     if not config.is_file():
@@ -153,7 +149,6 @@ def _described(token: Token) -> dict[str, Any]:
 
 
 def _line(token: Token) -> str:
-    """Return a token as a line of text."""
     expiry = "without expiry" if token.expires is None else f"until {_date(token.expires)}"
     return visible(f"token {token.id}  {', '.join(sorted(token.scopes))}  {expiry}  {token.label}".rstrip())
 

@@ -102,7 +102,6 @@ def require_page() -> None:
 
 
 def _run(app: FastAPI, host: str, listening: socket.socket, *, open_browser: bool) -> None:
-    """Serve an application until the process is interrupted."""
     import uvicorn
 
     from silohash.service.web.server import Server, ignoring_signals
@@ -162,7 +161,6 @@ def silo(
 
 
 def _training_beside(kit: Path, silo: str) -> AbstractContextManager[None]:
-    """Return the context in which a silo also trains, with its training kit."""
     _require_training()
     from silohash.service.logs import log_event
     from silohash.training.sites.members import member_beside
@@ -176,11 +174,12 @@ def _items_server(settings: ItemsSettings) -> Server | None:
         return None
     for package in ("fastapi", "uvicorn", "python_multipart"):
         require(package, "The items API")
+    from silohash.service.config import host_and_port
     from silohash.service.web.items import read_token, serving
 
     token = read_token(settings.token)
     print_result(f"The items API is at http://{settings.listen}/v1/items, with the token in {settings.token}")
-    return partial(serving, address=settings.address, token=token)
+    return partial(serving, address=host_and_port(settings.listen), token=token)
 
 
 def hub(

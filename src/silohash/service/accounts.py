@@ -364,7 +364,6 @@ class Accounts:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Translate errors of the file into messages."""
         try:
             yield
         except sqlite3.ProgrammingError:

@@ -128,11 +128,7 @@ class AuditLog:
 
     @contextmanager
     def _locked(self) -> Iterator[tuple[FileIO, int]]:
-        """Hold the lock of the current file, which an error releases by closing the file.
-
-        Yields:
-            The file, and its size in bytes.
-        """
+        """Hold the lock of the current file, which an error releases by closing the file."""
         try:
             file, size = self._lock_current()
             yield file, size
@@ -158,7 +154,6 @@ class AuditLog:
             self._close_file()
 
     def _open(self) -> FileIO:
-        """Open the current file, and note which file it is."""
         file = self._file = _open_private(self.path)
         about = os.fstat(file.fileno())
         self._identity = (about.st_dev, about.st_ino)
@@ -202,10 +197,7 @@ class AuditLog:
             )
 
     def _repair(self, file: FileIO, size: int) -> None:
-        """Remove an incomplete last line, as a loss of power leaves it, and add a line that records the removal.
-
-        The lock of the file of ``size`` bytes is held.
-        """
+        """Remove an incomplete last line, as a loss of power leaves it, and add a line that records the removal."""
         content = _end_of(self.path)
         cut = len(content) - (content.rfind(b"\n") + 1)
         if cut:
@@ -270,7 +262,6 @@ def _of_answer(answer: Answer | None) -> dict[str, Any]:
 
 
 def _fields_of(summary: SiloStatus) -> list[str]:
-    """Return the names of the fields that a summary holds of any item."""
     values: dict[str, list[object]] = {
         "caption": [item.caption for item in summary.examples],
         "labels": [summary.labels, *(item.labels for item in summary.examples)],
@@ -330,11 +321,7 @@ def _next_name(path: Path) -> Path:
 
 
 def _tail_of_log(path: Path) -> Tail:
-    """Return the last line of a log.
-
-    Raises:
-        UserError: If it is not a line of a log.
-    """
+    """Return the last line of a log."""
     for file in (path, *reversed(_closed_files(path))):
         lines = _end_of(file).splitlines() if file.exists() else []
         if lines:

@@ -1,52 +1,6 @@
-"""The TOML files of a hub and of a silo.
+"""The TOML files of a hub and of a silo, with the keys that docs/how-to/deploy.md shows by example.
 
-Paths in a file are relative to the folder of the file. A silo's file::
-
-    silo = "north"                  # name of the silo
-    federation = "museums"          # name of the federation, the same for all of its members
-    run = "first"                   # folder of the trained run, with the silo's index in index/north
-    policy = "policy.toml"          # what the silo releases; by default policies/north.toml in the folder of the run
-    training = "kits/north"         # folder of the silo's training kit, if the same process also trains
-
-    [bus]
-    servers = ["tls://nats.example.org:4222"]  # addresses of the NATS server; the silo dials out, nothing dials in
-    key = "north.key"               # the silo's secret key, made by: silohash silo CONFIG --new-key
-    authority = "ca.pem"            # certificate of the authority that signed the server's certificate
-    certificate = "north.pem"       # the silo's own certificate, if the server asks for one
-    certificate_key = "north-key.pem"
-
-    next_run = "second"             # folder of a new run: all items are encoded with its model while the old one answers
-    archive = "paintings"           # folder of the items of the index, if they are not where they were indexed
-    keep_old_hours = 24.0           # the old index is removed when nobody has searched it for this time
-
-    [items]                         # items that are added while the silo runs
-    folder = "items"                # folder of pictures, which is watched
-    listen = "127.0.0.1:8766"       # address of an API for programs on this machine; without it there is none
-    token = "items.token"           # file of the token that the programs send; made at the first start
-
-    [metrics]                       # metrics of this process for Prometheus
-    listen = "127.0.0.1:9100"       # address of this machine, without an account
-
-A hub's file::
-
-    federation = "museums"
-    run = "first"                   # folder of the trained run; only config.toml, rounds.jsonl and model/ are needed
-    deadline_seconds = 5.0          # time limit for the silos' answers to a query
-    next_run = "second"             # folder of a new run, which is used as soon as the silos have its model
-    next_share = 1.0                # share of the silos that must have it
-    next_at = 2027-01-31T08:00:00Z  # time from which it is used in any case; by default it waits for the silos
-    hosts = ["search.example.org"]  # names under which the page is reached, if there are accounts
-
-    [bus]                           # as above, with a key of the hub's own
-
-    [silos]                         # the public key of each silo
-    north = "UA..."
-
-    [nats]                          # for silohash hub CONFIG --write-nats-config FILE
-    listen = "0.0.0.0:4222"
-    certificate = "server.pem"
-    certificate_key = "server-key.pem"
-    authority = "ca.pem"            # of the clients' certificates, which are required if it is set
+Paths in a file are relative to the folder of the file.
 """
 
 from __future__ import annotations
@@ -104,8 +58,8 @@ def _checked_listen(address: str) -> str:
     return address
 
 
-def _host_and_port(address: str) -> tuple[str, int]:
-    """Return the host and the port of a checked address."""
+def host_and_port(address: str) -> tuple[str, int]:
+    """Return the host and the port of an address to listen on."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -194,11 +148,6 @@ class ItemsSettings(_Table):
     listen: Annotated[str, AfterValidator(_checked_listen)] | None = None
     token: Path = Path("items.token")
 
-    @property
-    def address(self) -> tuple[str, int]:
-        """The host and the port of ``listen``."""
-        return _host_and_port(self.listen or "")
-
 
 class MetricsSettings(_Table):
     """Where the metrics of a silo's process are served.
@@ -208,11 +157,6 @@ class MetricsSettings(_Table):
     """
 
     listen: Annotated[str, AfterValidator(_checked_listen)] = "127.0.0.1:9100"
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """The host and the port of ``listen``."""
-        return _host_and_port(self.listen)
 
 
 class SiloConfig(_Table):
@@ -323,7 +267,6 @@ def _explained(error: ValidationError, form: type[BaseModel]) -> str:
 
 
 def _keys(form: type[BaseModel], tables: list[str]) -> list[str]:
-    """Return the keys of a table within a file."""
     nested: dict[str, type[BaseModel]] = {
         "bus": BusSettings,
         "nats": NatsSettings,

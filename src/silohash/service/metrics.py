@@ -34,7 +34,7 @@ from silohash.search.released import NotFound, SiloStatus
 from silohash.search.requests import FederationStatus
 from silohash.search.wire import CodeRequest, ItemRequest, StatusRequest
 from silohash.service.audit import AuditError
-from silohash.service.config import MetricsSettings
+from silohash.service.config import MetricsSettings, host_and_port
 from silohash.service.logs import Kind, Outcome
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -204,7 +204,6 @@ class SiloMetrics:
             self._released.inc(len(response.answer) if isinstance(response.answer, Hits) else 1)
 
     def _show(self, status: SiloStatus) -> None:
-        """Show the number of items of a summary."""
         for modality, count in status.items.items():
             self._items.labels(modality).set(count)
 
@@ -241,7 +240,7 @@ def serving_metrics(settings: MetricsSettings, status: SiloStatus) -> Iterator[S
     Raises:
         UserError: If the address is taken or may not be used.
     """
-    metrics, (host, port) = SiloMetrics(status), settings.address
+    metrics, (host, port) = SiloMetrics(status), host_and_port(settings.listen)
     try:
         server, thread = start_http_server(port, host, metrics.registry)
     except OSError as error:

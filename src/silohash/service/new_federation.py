@@ -172,7 +172,6 @@ def _write_silo(run: Run, folder: Path, silo: str, federation: str, server: Serv
 
 
 def _write_hub(run: Run, root: Path, federation: str, server: ServerSettings, keys: dict[str, str]) -> None:
-    """Write the folders of the hub and of the NATS server."""
     folder = root / HUB
     _copy_run(run, folder / "run")
     new_key(folder / "hub.key")
@@ -184,7 +183,6 @@ def _write_hub(run: Run, root: Path, federation: str, server: ServerSettings, ke
 
 
 def _copy_run(run: Run, folder: Path) -> None:
-    """Copy what every member needs of a run."""
     shutil.copytree(run.model_folder, folder / "model")
     for name in SHARED:
         if (run.folder / name).exists():

@@ -100,7 +100,6 @@ def run_silo(
 
 
 def _metrics(settings: MetricsSettings, node: SiloNode) -> AbstractContextManager[SiloMetrics]:
-    """Return the metrics of the process, which are served meanwhile."""
     require("prometheus_client", "The table [metrics]")
     from silohash.service.metrics import serving_metrics
 
@@ -114,7 +113,6 @@ async def _serve(
     ready: Callable[[], None] | None,
     read_again: Callable[[], SiloConfig] | None,
 ) -> None:
-    """Answer what arrives over the bus until a signal."""
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
@@ -150,7 +148,6 @@ def responder(
     """
 
     def answer(content: bytes, most_bytes: int, arrived: float) -> bytes:
-        """Answer one request."""
         start = time.perf_counter()
         response = _audited(node, respond(node, content, most_bytes, choose, arrived=arrived), log)
         seconds = time.perf_counter() - start

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from silohash.base.types import UserError
 from silohash.run.config.toml import to_toml
-from silohash.service.config import MetricsSettings, is_local, read_hub_config, read_silo_config
+from silohash.service.config import MetricsSettings, host_and_port, is_local, read_hub_config, read_silo_config
 
 KEY = "U" + "A" * 55
 SILO = {
@@ -68,7 +68,7 @@ def test_items_are_relative_to_the_file_and_served_on_this_machine(tmp_path):
     assert (items.folder, items.token, items.listen) == (tmp_path / "items", tmp_path / "items.token", None)
     for listen, address in (("127.0.0.1:8766", ("127.0.0.1", 8766)), ("[::1]:65535", ("::1", 65535))):
         items = read_silo_config(write(tmp_path, SILO, items={"folder": "/items", "listen": listen})).items
-        assert (str(items.folder), items.address) == ("/items", address)
+        assert (str(items.folder), host_and_port(items.listen)) == ("/items", address)
 
 
 @pytest.mark.parametrize(
@@ -155,8 +155,8 @@ def test_hosts_of_this_machine(host, local):
 
 
 def test_metrics_are_served_to_this_machine_only() -> None:
-    assert MetricsSettings().address == ("127.0.0.1", 9100)
-    assert MetricsSettings(listen="[::1]:9200").address == ("::1", 9200)
+    assert host_and_port(MetricsSettings().listen) == ("127.0.0.1", 9100)
+    assert host_and_port(MetricsSettings(listen="[::1]:9200").listen) == ("::1", 9200)
     for listen in ("0.0.0.0:9100", "silo.example.org:9100", "127.0.0.1", "127.0.0.1:70000"):
         with pytest.raises(ValidationError):
             MetricsSettings(listen=listen)

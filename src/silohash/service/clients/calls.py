@@ -108,7 +108,6 @@ class Connection:
         raise UserError(str(message or f"{self.url} answered with the status {status}. Check the address."))
 
     def _answer(self, request: urllib.request.Request) -> tuple[int, bytes]:
-        """Return the status and the content of the answer to a request."""
         try:
             try:
                 answer: Any = urllib.request.urlopen(request, timeout=self._timeout)  # noqa: S310  as above

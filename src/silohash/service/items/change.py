@@ -150,12 +150,10 @@ class ModelChange:
                 log_event("answering with the new model only", silo=successor.silo)
 
     def _keep(self) -> Keeper:
-        """Begin to keep the index of the silo."""
         run, silo, folder = Run.open(self._config.run), self._config.silo, self._config.items_folder
         following = None if self._config.next_run is None else Run.open(self._config.next_run)
 
         def opener() -> Indexer:
-            """Open the index of the new run if the old one was removed."""
             kept = run if following is None or not is_replaced(run, following, silo) else following
             return open_indexer(kept, silo, folder, self._models.policy.fields)
 
@@ -173,7 +171,6 @@ class ModelChange:
         """
 
         def begin() -> None:
-            """Use the file as it is now."""
             self.begin(read())
             log_event("the config was read again", next_run=str(self._config.next_run or ""))
 
@@ -354,7 +351,6 @@ class Successor:
             self._done = start + len(batch)
 
     def _log_lost(self, place: Path, modalities: Sequence[Modality]) -> None:
-        """Log the items that a new index lacks, because their pictures or texts could not be read or encoded."""
         for modality in modalities:
             lost = sorted(_ids(self.old.index_folder / self.silo, [modality]) - _ids(place, [modality]))
             if lost:
@@ -364,7 +360,6 @@ class Successor:
                 )  # fmt: skip
 
     def _write_nodes(self, indexer: Indexer) -> None:
-        """Write the words and regions of the archive's items beside the new index, if the new model scores pairs."""
         if not self.new.model.record.spec.scores_pairs:
             return
         from silohash.run.model.matcher import write_nodes
@@ -388,11 +383,7 @@ class Successor:
         return _ids(self.old.index_folder / self.silo)
 
     def _open_archive(self) -> Archive:
-        """Return the archive that the old index was built from.
-
-        Raises:
-            UserError: If it cannot be read.
-        """
+        """Return the archive that the old index was built from."""
         if self._archive is not None:
             return open_archive(None, self._archive)
         note = self.old.index_folder / self.silo / NOTE
@@ -418,7 +409,6 @@ def _is_of_model(place: Path, digest: str) -> bool:
 
 
 def _rows_of(archive: Archive, ids: Collection[str]) -> Rows:
-    """Return the rows of the items with some ids, in ascending order."""
     return np.array([row for row, name in enumerate(archive.ids.tolist()) if name in ids], np.int64)
 
 
@@ -439,6 +429,5 @@ def _ids(folder: Path, modalities: Sequence[Modality] = MODALITIES) -> set[str]:
 
 
 def _parts(keys: Keys) -> Iterator[Keys]:
-    """Yield keys in parts."""
     for start in range(0, len(keys), KEYS_AT_ONCE):
         yield keys[start : start + KEYS_AT_ONCE]

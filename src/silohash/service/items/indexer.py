@@ -252,14 +252,12 @@ class Indexer:
         return encoded
 
     def _reason(self, item: FolderItem) -> str:
-        """Return why an item has no code."""
         modalities = tuple(self._stores)
         if item.text and not item.picture and "text" in modalities:
             return "its text does not contain a word that the model knows"
         return cannot_encode(modalities)
 
     def _write(self, items: Sequence[FolderItem], encoded: Encoded) -> None:
-        """Write the codes of items to the index files, and note them."""
         entries = [self._entry(item) for item in items]
         self.ledger.write(entries)
         for modality, store in self._stores.items():
@@ -272,7 +270,6 @@ class Indexer:
         self.ledger.write(Entry(each.id, each.stamp, "indexed", replaced=each.replaced) for each in entries)
 
     def _entry(self, item: FolderItem) -> Entry:
-        """Return the entry of an item that is about to be written."""
         return Entry(item.id, item.stamp, "pending", replaced=self._replaces(item.id, self.ledger.entry(item.id)))
 
     def _replaces(self, name: str, known: Entry | None) -> bool:
@@ -291,7 +288,6 @@ class Indexer:
         return True
 
     def _hide(self, items: Sequence[FolderItem]) -> None:
-        """Remove deleted items, and note that they are hidden."""
         if items:
             self._drop([item.id for item in items])
             self.ledger.write(Entry(item.id, item.stamp, "removed", replaced=True) for item in items)
@@ -354,7 +350,6 @@ def encode_rows(
 
 
 def _divided(items: Sequence[FolderItem], encoded: Encoded) -> tuple[list[FolderItem], list[FolderItem]]:
-    """Return the items that have a code, and those that do not."""
     with_code = {name for codes, _, _ in encoded.values() for name in codes.ids.tolist()}
     kept = [item for item in items if item.id in with_code]
     return kept, [item for item in items if item.id not in with_code]

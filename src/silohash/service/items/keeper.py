@@ -245,7 +245,6 @@ class Keeper:
             successor.remove_old()
 
     def _bring_up(self, writer: Indexer, *, again: bool = False) -> Change:
-        """Bring one index up to the folder. See `update`."""
         before = writer.ledger.stamps(again=again)
         with self._scanning:
             scan = self._scanner.scan()
@@ -311,11 +310,6 @@ class Keeper:
         return (self._writer(), *(() if self._following is None else (self._following,)))
 
     def _writer(self) -> Indexer:
-        """Return the indexer.
-
-        Raises:
-            UserError: If another process keeps the index.
-        """
         if self._indexer is None:
             raise UserError("Another process keeps the index of this silo. Send the request to that process.")
         return self._indexer
@@ -336,11 +330,7 @@ class Keeper:
         return False
 
     def _check_mounted(self) -> None:
-        """Check that items can be written to the folder.
-
-        Raises:
-            UserError: If another process keeps the index, or the folder is not the one of the index.
-        """
+        """Check that items can be written to the folder."""
         if not self._is_mounted(self._writer()):
             raise UserError(f"The items folder {self.folder} cannot be used: {NOT_MOUNTED}.")
 
@@ -362,11 +352,7 @@ class Keeper:
         self._problems = problems
 
     def _begin(self) -> bool:
-        """Become the process that keeps the index, if there is no other, and return whether it did.
-
-        Raises:
-            UserError: If the index cannot be opened or the API cannot be served.
-        """
+        """Become the process that keeps the index, if there is no other, and return whether it did."""
         with ExitStack() as opened:
             lock = _locked(self._lock_path)
             if lock is None:
@@ -391,7 +377,6 @@ class Keeper:
                 indexer.close()
 
     def _run(self) -> None:
-        """Keep the index until the keeper is stopped."""
         _lower_priority()
         while not self.keeps and not self._stopped.wait(TAKEOVER_SECONDS):
             with _logged():
@@ -427,7 +412,6 @@ class Keeper:
 
 
 def _lower_priority() -> None:
-    """Let other threads go first."""
     with suppress(OSError, AttributeError):  # not every system has priorities of threads
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND_PRIORITY)
 

@@ -124,7 +124,6 @@ class Ledger:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        """Run one transaction."""
         with self._reading() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:

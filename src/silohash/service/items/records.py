@@ -123,7 +123,6 @@ class Records:
         return self.folder / f"{digest_bytes(name.encode())}.json"
 
     def _picture_of(self, name: str) -> str:
-        """Return the name of an item's picture file; empty without one."""
         try:
             record = self.read(name)
         except UserError:  # the damaged file is replaced

@@ -192,7 +192,6 @@ class FolderScanner:
         boundary = Boundary(self.folder)
 
         def unreadable(error: OSError) -> None:
-            """Note that a part of the folder could not be read."""
             scan.problems[str(error.filename)] = f"it cannot be read ({error.strerror})"
             scan.complete = False
 
@@ -254,7 +253,6 @@ def _is_settled(stat: os.stat_result, now: float) -> bool:
 
 
 def _problem_of_picture(name: str, boundary: Boundary) -> str:
-    """Return why a row must not name a picture file, or an empty string."""
     if not name:
         return ""
     path = Path(os.path.normpath(name))

@@ -211,7 +211,6 @@ class Gate:
         return SECURE_COOKIE if self.secure_cookies else COOKIE
 
     def _program(self, request: Request, credentials: str) -> str:
-        """Return the account of the token in a header."""
         kind, _, secret = credentials.partition(" ")
         if kind.lower() != "bearer":
             raise _unauthorized("The Authorization header is not of the form: Authorization: Bearer TOKEN.")
@@ -227,7 +226,6 @@ class Gate:
         return token.account
 
     def _person(self, request: Request) -> Account:
-        """Return the account that is signed in."""
         account = self.signed_in(request)
         if account is None:
             raise _not_signed_in(request)
@@ -238,24 +236,18 @@ class Gate:
         return account
 
     def _count(self, limit: RateLimit, key: str) -> None:
-        """Count a request.
-
-        Raises:
-            HTTPException: With status 429 if there were too many.
-        """
+        """Count a request."""
         wait = limit.wait_seconds(key)
         if wait:
             raise HTTPException(429, f"Too many requests. Wait {math.ceil(wait)} s.", _retry_after(wait))
 
     async def _show(self, request: Request, next: str = "/") -> Response:  # noqa: A002  the name in the address
-        """Show the form for signing in."""
         self._count(self.address_limit, address_of(request))
         if self.signed_in(request) is not None:
             return RedirectResponse(local_path(next), 303)
         return _form(next)
 
     async def _sign_in(self, request: Request, name: Field = "", password: Field = "", next: Field = "/") -> Response:  # noqa: A002
-        """Check a password, and start a session."""
         address = address_of(request)
         self._count(self.address_limit, address)
         if not is_same_origin(request):
@@ -285,7 +277,6 @@ class Gate:
         return answer
 
     async def _sign_out(self, request: Request) -> Response:
-        """End the session."""
         if not is_same_origin(request):
             raise HTTPException(403, "The request does not come from a page of this service.")
         answer = RedirectResponse(SIGN_IN, 303)
@@ -293,7 +284,6 @@ class Gate:
         return answer
 
     async def _show_account(self, request: Request) -> Response:
-        """Show the account that is signed in, and the form for signing out."""
         self._count(self.address_limit, address_of(request))
         account = self.signed_in(request)
         if account is None:

@@ -163,7 +163,6 @@ def message_of(error: RequestValidationError, request: Request) -> str:
 
 
 def _sentence(fault: Mapping[str, Any], request: Request) -> str:
-    """Return one fault as a sentence."""
     kind, (place, *path) = fault["type"], fault["loc"]
     name = ".".join(map(str, path))
     if kind == "json_invalid":
@@ -186,6 +185,5 @@ def _is_json(request: Request) -> bool:
 
 
 def _parameters(request: Request) -> list[str]:
-    """Return the names of the parameters that may follow the address of a request."""
     call = request.app.openapi()["paths"][request.scope["route"].path][request.method.lower()]
     return [parameter["name"] for parameter in call["parameters"] if parameter["in"] == "query"]

@@ -66,7 +66,6 @@ async def _serve(
     metrics = Metrics()
 
     def make(run: Run) -> HubBackend:
-        """Return the backend of a run."""
         return HubBackend(
             run, config.silos, bus, deadline_seconds=config.deadline_seconds, observe=metrics.silo_answered
         )

@@ -97,7 +97,6 @@ class Monitor:
         with recording() as record, self._metrics.in_flight():
 
             async def sending(message: Message) -> None:
-                """Add the id of the request to the start of the response."""
                 nonlocal status
                 if message["type"] == "http.response.start":
                     status = message["status"]
@@ -129,7 +128,6 @@ def area_of(path: str) -> str:
 
 
 def _log(area: str, record: Record, status: int, seconds: float) -> None:
-    """Log the one line of a request."""
     fields: dict[str, object] = {
         "kind": record.kind or area,
         "outcome": record.outcome or outcome_of_status(status),
@@ -185,11 +183,9 @@ class MeasuredBackend:
         return status
 
     def _silos(self, silos: Sequence[str] | None) -> int:
-        """Return the number of silos that a query goes to."""
         return len({*silos}) if silos else self._silo_count
 
     async def _counted(self, kind: Kind, silos: int, answer: Awaitable[AnswerT]) -> AnswerT:
-        """Return the answer to a query, and count it."""
         start = time.perf_counter()
         outcome: Outcome = "failed"
         missing: Mapping[str, MissingKind] = {}

@@ -143,17 +143,7 @@ def error_page(status: int, message: str) -> HTMLResponse:
 
 
 async def _found(service: Service, status: FederationStatus, form: SearchForm, name: str) -> Hits:
-    """Return the hits of one page, and one more if there is a next page.
-
-    Args:
-        service: The service.
-        status: The state of the federation.
-        form: The form that was sent.
-        name: Name of the asker.
-
-    Raises:
-        NotFound: If the picture is no longer kept.
-    """
+    """Return the hits of one page, and one more if there is a next page."""
     options = replace(form.options(status.bits), asker=name)
     if not form.picture:
         return await service.backend.search(options.request(text=form.text))
@@ -193,7 +183,6 @@ def _item_page(status: FederationStatus, found: Item, form: SearchForm, by: Moda
     words = {"image": "picture", "text": "text"}
 
     def tab(side: Modality, target: str) -> str:
-        """Return the address of the item's page with the items that are near one of its codes."""
         return cards.item_address(found.silo, found.id, by=side, find="" if target == "item" else target_named(target))
 
     return render(

@@ -185,7 +185,6 @@ class Service:
 
 
 def _log_failure(request: asyncio.Task[FederationStatus]) -> None:
-    """Log why a request for a status failed."""
     error = None if request.cancelled() else request.exception()
     if error is not None:
         log_event("the status cannot be renewed", level=ERROR, reason=f"{type(error).__name__}: {error}")

@@ -160,7 +160,6 @@ def _hit_card(hit: Hit, badge: Badge, bits: int) -> Card:
 
 
 def _place(hit: Hit) -> str:
-    """Return what orders a hit, in words."""
     if hit.rank is not None:
         return f"rank {hit.rank}"
     return bits_in_words(hit.distance_bits) if hit.score is None else f"score {hit.score:.3f}"

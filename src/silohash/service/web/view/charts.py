@@ -72,7 +72,6 @@ def charts(rounds: Sequence[RoundRecord], chosen: int | None) -> list[Chart]:
 
 
 def _chart(title: str, values: Sequence[tuple[int, float]], note: str) -> Chart | None:
-    """Return a chart of (round, value) pairs, or None if there are none."""
     if not values:
         return None
     numbers = [value for _, value in values]

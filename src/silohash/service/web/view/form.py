@@ -120,11 +120,7 @@ class SearchForm:
 
 
 def _text(value: object, name: str, longest: int) -> str:
-    """Return a text without white space around it.
-
-    Raises:
-        UserError: If it is a file, or too long.
-    """
+    """Return a text without white space around it."""
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -136,11 +132,7 @@ def _text(value: object, name: str, longest: int) -> str:
 
 
 def _number(value: object, name: str, least: int, most: int) -> int | None:
-    """Return a whole number; None for an empty field.
-
-    Raises:
-        UserError: If it is not a number within the limits.
-    """
+    """Return a whole number; None for an empty field."""
     text = _text(value, name, LONGEST_NAME)
     if not text:
         return None
