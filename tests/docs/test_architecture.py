@@ -24,7 +24,7 @@ from silohash.run.config.load import ResolvedConfig
 from silohash.run.folder import Run
 from silohash.run.indexing import index_run
 from silohash.search.hits import Hits, Query
-from silohash.search.silos import ask_run, open_nodes
+from silohash.search.silos import open_nodes
 from silohash.training.checkpoint import RunState
 from silohash.training.engines.in_process import InProcess
 from silohash.training.engines.port import SiloResult, SiloTask
@@ -32,6 +32,7 @@ from silohash.training.prepared import Prepared
 from silohash.training.rounds import RoundSettings
 from silohash.training.worker import Worker
 from tests.runs import silohash, tiny
+from tests.silos import ask_run
 from tests.walks import Walk, folder_of, returns
 
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "architecture.md"

@@ -16,8 +16,8 @@ from silohash.run.folder import Run
 from silohash.search.hits import Query
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
+from silohash.search.requests import CodeRequest, Request, StatusRequest
 from silohash.search.silos import add_matcher, open_node
-from silohash.search.wire import CodeRequest, Request, StatusRequest
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,11 @@ from typing import Literal, TypeAlias
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, start_http_server
 
 from silohash.base.types import UserError
-from silohash.search.answers import ReleasedItem
-from silohash.search.bus import Response, TimeOver
 from silohash.search.hits import Hits, Query, kind_of
 from silohash.search.limits import LimitReached
-from silohash.search.released import NotFound, SiloStatus
-from silohash.search.wire import CodeRequest, ItemRequest, StatusRequest
+from silohash.search.released import Item, NotFound, SiloStatus
+from silohash.search.requests import CodeRequest, ItemRequest, StatusRequest
+from silohash.search.wire import Response, TimeOver
 from silohash.service.audit import AuditError
 from silohash.service.config import MetricsSettings
 from silohash.service.metrics import BUCKETS
@@ -67,7 +66,7 @@ class SiloMetrics:
         self._answered.labels(kind).inc()
         if isinstance(response.answer, SiloStatus):
             self._show(response.answer)
-        elif isinstance(response.answer, Hits | ReleasedItem):
+        elif isinstance(response.answer, Hits | Item):
             self._released.inc(len(response.answer) if isinstance(response.answer, Hits) else 1)
 
     def _show(self, status: SiloStatus) -> None:

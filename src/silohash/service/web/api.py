@@ -36,7 +36,7 @@ router = APIRouter(prefix=PREFIX, dependencies=[Depends(asker)])
 @router.get("/search", summary="Search for words", responses=responses(404, 503))
 async def search_words(service: Shared, who: Allowed, query: TextQuery) -> ResultsDocument:
     """Return the items of all silos that are nearest to some words."""
-    return await _search(service, query.options(who.name).request(text=query.text), query.silo)
+    return await _search(service, SearchRequest.of(query.options(who.name), text=query.text), query.silo)
 
 
 @router.post("/search", summary="Search for words or a code", responses=responses(404, 503))
@@ -45,7 +45,9 @@ async def search_document(service: Shared, who: Allowed, document: SearchDocumen
     code = None if document.code is None else document.code.code()
     if code is not None:
         check_code(code, await service.recent_status())
-    return await _search(service, document.options(who.name).request(text=document.text, code=code), document.silo)
+    return await _search(
+        service, SearchRequest.of(document.options(who.name), text=document.text, code=code), document.silo
+    )
 
 
 @router.post("/search/picture", summary="Search for a picture", responses=responses(404, 415, 503))
@@ -57,7 +59,7 @@ async def search_picture(
 ) -> ResultsDocument:
     """Return the items of all silos that are nearest to a picture. The picture is not kept."""
     value = await service.read_picture(await picture.read(), drawing=query.drawing)
-    return await _search(service, query.options(who.name).request(picture=value), query.silo)
+    return await _search(service, SearchRequest.of(query.options(who.name), picture=value), query.silo)
 
 
 @router.post("/search/vector", summary="Search for a feature vector", responses=responses(404, 503))
@@ -72,7 +74,7 @@ async def search_vector(
     A vector has the shape (D,), and the regions of a picture with their boxes have the shape (R, D + 4).
     """
     values = vector_in(await vector.read())
-    request = query.options(who.name).request(vector=Vector(values=values, modality=query.of))
+    request = SearchRequest.of(query.options(who.name), vector=Vector(values=values, modality=query.of))
     return await _search(service, request, query.silo)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from silohash.run.folder import Run
+from silohash.search.wire import WireBus
 from silohash.service.adoption import Adoption, open_backend
 from silohash.service.event_loop import run_loop
 from silohash.service.hub import HubBackend
@@ -67,9 +68,8 @@ async def _serve(
 
     def make(run: Run) -> HubBackend:
         """Return the backend of a run."""
-        return HubBackend(
-            run, config.silos, bus, deadline_seconds=config.deadline_seconds, observe=metrics.silo_answered
-        )
+        silos = WireBus(bus, metrics.silo_answered)
+        return HubBackend(run, config.silos, silos, deadline_seconds=config.deadline_seconds)
 
     backend = open_backend(config, make)
     backend.warm_up()

@@ -13,7 +13,7 @@ from silohash.base.types import MODALITIES, TARGETS, Modality, UserError
 from silohash.data.pictures.formats import MEDIA_TYPES
 from silohash.search.hits import Hits
 from silohash.search.inputs import target_named
-from silohash.service.backend import FederationStatus, Item, NotFound
+from silohash.service.backend import FederationStatus, Item, NotFound, SearchRequest
 from silohash.service.web.access import Allowed, Asker, asker
 from silohash.service.web.state import Service, Shared
 from silohash.service.web.uploads import UploadError
@@ -163,12 +163,12 @@ async def _found(service: Service, status: FederationStatus, form: SearchForm, n
     """
     options = replace(form.options(status.bits), asker=name)
     if not form.picture:
-        return await service.backend.search(options.request(text=form.text))
+        return await service.backend.search(SearchRequest.of(options, text=form.text))
     kept = service.recent.get(form.picture)
     if kept is None:
         raise NotFound(EXPIRED)
     value = await service.read_picture(kept.content, drawing=kept.drawing)
-    return await service.backend.search(options.request(picture=value))
+    return await service.backend.search(SearchRequest.of(options, picture=value))
 
 
 def _search_page(status: FederationStatus, form: SearchForm, hits: Hits | None, message: str, who: Asker) -> str:
