@@ -18,8 +18,10 @@ import time
 from collections import deque
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from typing import Generic, Protocol, TypeVar
 
 from silohash.base.cores import available_cores
@@ -28,7 +30,7 @@ from silohash.index.engines import time_limit
 from silohash.search.hits import Hits, Query, Reason
 from silohash.search.node import SiloNode
 from silohash.search.released import Code, Item, NotFound, Refusal, SiloStatus, item_code, released_item, silo_status
-from silohash.search.requests import Answer, CodeRequest, ItemRequest, Request
+from silohash.search.requests import Answer, CodeRequest, ItemRequest, Request, StatusRequest
 
 T = TypeVar("T")
 
@@ -37,6 +39,7 @@ SHARED_CODES = 1_000_000
 
 UNKNOWN = Reason("It is not part of the federation.", "unknown")
 
+_WANTED: Mapping[type, type] = {Query: Hits, ItemRequest: Item, CodeRequest: Code, StatusRequest: SiloStatus}
 _NAMES: Mapping[type, str] = {Hits: "hits", Item: "released", Code: "item code", SiloStatus: "summary"}
 _log = logging.getLogger(__name__)
 
@@ -54,6 +57,13 @@ class Replies(Generic[T]):
     answers: Mapping[str, T] = field(default_factory=dict)
     reasons: Mapping[str, Reason] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, outcomes: Mapping[str, T | Reason], seconds: Mapping[str, float] | None = None) -> Replies[T]:
+        """Return the replies of silos that answered, or are missing for a reason."""
+        answers = {silo: outcome for silo, outcome in outcomes.items() if not isinstance(outcome, Reason)}
+        reasons = {silo: outcome for silo, outcome in outcomes.items() if isinstance(outcome, Reason)}
+        return cls(answers, reasons, seconds or {})
 
 
 class Bus(Protocol):
@@ -122,23 +132,19 @@ def flaw(silo: str, request: Request, answer: Answer) -> str:
     """Return what is wrong with the answer of a silo to a request, or an empty string. A refusal answers any request."""
     if isinstance(answer, Refusal):
         return ""
-    if isinstance(request, Query):
-        return _flaw_of_hits(silo, request, answer) if isinstance(answer, Hits) else _other_kind(answer, Hits)
-    if isinstance(request, ItemRequest):
-        if not isinstance(answer, Item):
-            return _other_kind(answer, Item)
-        return "" if answer.id == request.id else "It answered with another item."
-    if isinstance(request, CodeRequest):
-        if not isinstance(answer, Code):
-            return _other_kind(answer, Code)
-        if request.modality in (None, answer.modality):
-            return ""
+    if not isinstance(answer, wanted := _WANTED[type(request)]):
+        return f"It answered with {_NAMES[type(answer)]} instead of {_NAMES[wanted]}."
+    if isinstance(request, Query) and isinstance(answer, Hits):
+        return _flaw_of_hits(silo, request, answer)
+    if isinstance(request, ItemRequest) and isinstance(answer, Item) and answer.id != request.id:
+        return "It answered with another item."
+    if (
+        isinstance(request, CodeRequest)
+        and isinstance(answer, Code)
+        and request.modality not in (None, answer.modality)
+    ):
         return f"It answered with the code of the item's {answer.modality} instead of its {request.modality}."
-    return "" if isinstance(answer, SiloStatus) else _other_kind(answer, SiloStatus)
-
-
-def _other_kind(answer: Answer, wanted: type) -> str:
-    return f"It answered with {_NAMES[type(answer)]} instead of {_NAMES[wanted]}."
+    return ""
 
 
 def _flaw_of_hits(silo: str, query: Query, hits: Hits) -> str:
@@ -148,42 +154,41 @@ def _flaw_of_hits(silo: str, query: Query, hits: Hits) -> str:
         return f"It answered with codes of another model ({min(others)[:12]} instead of {query.model_digest[:12]})."
     if hits.ranks is not None:
         return "It answered with ranks, which only the hub assigns."
-    return _flaw_of_columns(query, hits) or _flaw_of_distances(query, hits) or _flaw_of_scores(query, hits)
+    return _flaw_of_columns(query, hits) or _flaw_of_distances(query, hits)
 
 
 def _flaw_of_columns(query: Query, hits: Hits) -> str:
     columns = (hits.distances, hits.silos, hits.payloads, hits.sides, hits.ids if hits.scores is None else hits.scores)
-    if any(len(column) != len(hits) for column in columns):
+    if {len(hits), *map(len, columns)} != {len(hits)}:
         return "It answered with columns of unequal length."
     if len(hits) > query.reach:
         return f"It answered with {len(hits):,} hits when {query.reach:,} were requested."
     if len(set(hits.ids)) < len(hits):
         return "It answered with the same item twice."
     sides = sides_of(query.target)
-    if {side for found in set(hits.sides) for side in found}.difference(sides):
+    if not set(sides).issuperset(chain.from_iterable(set(hits.sides))):
         return f"It answered with sides other than {' and '.join(sides)}."
     return ""
 
 
 def _flaw_of_distances(query: Query, hits: Hits) -> str:
     reach_bits = query.bits if query.radius_bits is None else min(query.bits, query.radius_bits)
-    if hits.scores is None and sorted(hits.distances) != [*hits.distances]:
+    ascending = sorted(hits.distances)
+    if hits.scores is None and ascending != [*hits.distances]:
         return "It answered with distances that are not in ascending order."
-    if max(hits.distances, default=0) > reach_bits:
-        return f"It answered with a distance of {max(hits.distances)} bits, beyond the limit of {reach_bits} bits."
+    if ascending and ascending[-1] > reach_bits:
+        return f"It answered with a distance of {ascending[-1]} bits, beyond the limit of {reach_bits} bits."
     if any(distance > reach_bits for distance in hits.left_out):
         return f"It answered with items left out beyond the limit of {reach_bits} bits."
-    if min(hits.distances, default=0) < 0 or any(count < 0 for count in hits.left_out.values()):
+    if min([*ascending[:1], *hits.left_out.values()], default=0) < 0:
         return "It answered with a negative distance or number of items left out."
-    return ""
+    return "" if hits.scores is None else _flaw_of_scores(query, hits, hits.scores)
 
 
-def _flaw_of_scores(query: Query, hits: Hits) -> str:
-    if hits.scores is None:
-        return ""
+def _flaw_of_scores(query: Query, hits: Hits, scores: tuple[float, ...]) -> str:
     if query.content is None and query.nodes is None:
         return "It answered with scores, although it was sent a code only."
-    if sorted(hits.scores, reverse=True) != [*hits.scores] or hits.left_out:
+    if sorted(scores, reverse=True) != [*scores] or hits.left_out:
         return "It answered with scores that are not in descending order, or with items left out at a distance."
     return ""
 
@@ -206,29 +211,27 @@ class LocalBus:
         """Send one request per silo, and wait for the answers. After the deadline, no further quick silo is asked."""
         end = time.monotonic() + deadline_seconds
         nodes = [self.nodes[silo] for silo in requests if silo in self.nodes]
-        quick = [node for node in nodes if node.quick]
         slow = [node for node in nodes if not node.quick]
         arrived: queue.SimpleQueue[tuple[str, Answer | Reason]] = queue.SimpleQueue()
-
-        def reply(node: SiloNode) -> None:
-            """Put the answer of a silo into the queue. Its search on a server ends at the deadline."""
-            with time_limit(deadline_seconds):
-                arrived.put((node.name, _outcome(node, requests[node.name])))
-
         for node in slow:
-            threading.Thread(target=reply, args=(node,), name=f"ask {node.name}", daemon=True).start()
-        found = _of_quick(quick, requests, end)
-        for _ in slow:
-            try:
+            arguments = (node, requests[node.name], arrived, deadline_seconds)
+            threading.Thread(target=_reply, args=arguments, name=f"ask {node.name}", daemon=True).start()
+        found = _of_quick([node for node in nodes if node not in slow], requests, end)
+        with suppress(queue.Empty):
+            for _ in slow:
                 name, outcome = arrived.get(timeout=max(0.0, end - time.monotonic()))
-            except queue.Empty:
-                break
-            found[name] = outcome
-        found = {silo: found.get(silo, late(deadline_seconds) if silo in self.nodes else UNKNOWN) for silo in requests}
-        return Replies(
-            {silo: outcome for silo, outcome in found.items() if not isinstance(outcome, Reason)},
-            {silo: outcome for silo, outcome in found.items() if isinstance(outcome, Reason)},
-        )
+                found[name] = outcome
+        for silo in requests.keys() - found:
+            found[silo] = late(deadline_seconds) if silo in self.nodes else UNKNOWN
+        return Replies.of(found)
+
+
+def _reply(
+    node: SiloNode, request: Request, arrived: queue.SimpleQueue[tuple[str, Answer | Reason]], deadline_seconds: float
+) -> None:
+    """Put the answer of a silo into a queue. Its search on a server ends at the deadline."""
+    with time_limit(deadline_seconds):
+        arrived.put((node.name, _outcome(node, request)))
 
 
 def _of_quick(nodes: Sequence[SiloNode], requests: Mapping[str, Request], end: float) -> dict[str, Answer | Reason]:

@@ -170,7 +170,7 @@ class Federation:
 
     def _with_scoring(self, encoded: Encoded, value: Value, modality: Modality) -> Encoded:
         """Return a query with what its silos score their items with."""
-        raise NotImplementedError
+        return encoded
 
     async def _run_encoding(self, encode: Encode, modality: Modality) -> Encoded:
         """Encode a query of a modality."""

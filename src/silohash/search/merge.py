@@ -211,6 +211,12 @@ def _joined_reasons(parts: Sequence[Mapping[str, str]]) -> dict[str, str]:
     return reasons
 
 
+def _key_of(queries: Mapping[str, Query], secret: bytes) -> bytes:
+    """Return the key of the order among equals, which depends on the codes of a question alone."""
+    codes = list({id(query.words): query.words for query in queries.values()}.values())
+    return question_key(secret, codes if len(codes) == 1 else [queries[silo].words for silo in sorted(queries)])
+
+
 async def ask(bus: Bus, queries: Mapping[str, Query], *, deadline_seconds: float, secret: bytes = b"") -> Hits:
     """Send queries to silos, and merge the answers that arrive before the deadline.
 
@@ -227,8 +233,7 @@ async def ask(bus: Bus, queries: Mapping[str, Query], *, deadline_seconds: float
     """
     if not queries:
         return Hits()
-    codes = list({id(query.words): query.words for query in queries.values()}.values())
-    key = question_key(secret, codes if len(codes) == 1 else [queries[silo].words for silo in sorted(queries)])
+    key = _key_of(queries, secret)
     keyed = {id(query): query.with_key(key) for query in queries.values()}
     replies = await answers_to(bus, {silo: keyed[id(query)] for silo, query in queries.items()}, deadline_seconds)
     refusals = {silo: answer.reason for silo, answer in replies.answers.items() if isinstance(answer, Refusal)}

@@ -300,7 +300,8 @@ class NatsBus:
             open_ = {silo: content for silo, content in requests.items() if silo not in found}
             if open_:
                 await asyncio.sleep(RETRY_SECONDS)
-        return _replies(found, {silo: moment - start for silo, moment in arrived.items()})
+        answered = [silo for silo, outcome in found.items() if isinstance(outcome, bytes) and silo in arrived]
+        return Replies.of(found, {silo: arrived[silo] - start for silo in answered})
 
     def _is_final(self, outcome: bytes | Reason | None, end: float) -> bool:
         """Return whether the outcome for a silo is final: it answered, it is absent, or the time is over."""
@@ -408,13 +409,6 @@ class SiloLink(Link):
 
         client.msg_class = ArrivedMessage
         await client.subscribe(self._subject, queue=QUEUE, cb=answer, pending_msgs_limit=MOST_WAITING_REQUESTS)
-
-
-def _replies(found: Mapping[str, bytes | Reason], seconds: Mapping[str, float]) -> Replies[bytes]:
-    """Return outcomes as answers (bytes) and reasons, with the times of the answers."""
-    answers = {silo: outcome for silo, outcome in found.items() if isinstance(outcome, bytes)}
-    reasons = {silo: outcome for silo, outcome in found.items() if isinstance(outcome, Reason)}
-    return Replies(answers, reasons, {silo: seconds[silo] for silo in answers if silo in seconds})
 
 
 def _left(end: float) -> float:
