@@ -15,7 +15,6 @@ from silohash.search.hits import CANDIDATES
 from silohash.search.inputs import (
     ImageLike,
     VectorLike,
-    check_filters,
     modality_named,
     read_input,
     several,
@@ -281,7 +280,6 @@ class TrainedRun:
             UserError: If the run is not indexed, the input cannot be read or encoded, or no training text held any word of
                 the text.
         """
-        check_filters(label, k=k, offset=offset, radius_bits=radius_bits, candidates=candidates)
         request = SearchRequest.for_value(
             *read_input(text, image, vector, vector_modality),
             target=target_named(find),

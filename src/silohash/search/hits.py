@@ -41,6 +41,9 @@ CANDIDATES = 100
 """Default number of pictures or texts that a silo scores."""
 
 
+_NUMBERS = ("k", "offset", "radius_bits", "candidates")
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SearchOptions:
     """Set what a search finds, and how much of it is returned, on the command line, in the APIs, on the page, in messages.
@@ -68,11 +71,16 @@ class SearchOptions:
     candidates: Annotated[int, Unsent] = CANDIDATES
 
     def __post_init__(self) -> None:
-        """Check the numbers.
+        """Check the options, for callers that do not check types.
 
         Raises:
-            UserError: If a number is out of range.
+            UserError: If the label is not a text, or a number is not a whole number or out of range.
         """
+        if not isinstance(self.label, str | None):
+            raise UserError(f"The label is of type {type(self.label).__name__}. Filter by one label, given as a str.")
+        for name, value in self.values().items():
+            if name in _NUMBERS and not isinstance(value, int | np.integer | None):
+                raise UserError(f"{name} is {value!r}. Use a whole number.")
         if self.k < 1 or self.offset < 0:
             raise UserError(f"k is {self.k} and offset is {self.offset}. Use k of at least 1 and offset of at least 0.")
         if self.candidates < 1:
@@ -120,10 +128,10 @@ class Query(SearchOptions):
     seconds_left: SecondsLeft = None
 
     def __post_init__(self) -> None:
-        """Check the code and the numbers.
+        """Check the code and the options.
 
         Raises:
-            UserError: If there is not exactly one code, or a number is out of range.
+            UserError: If there is not exactly one code, or an option is not valid.
         """
         words = np.asarray(self.words)
         if words.ndim == 2 and len(words) == 1:

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 
 from silohash.base.types import UserError
 from silohash.search.hits import Hits, Query, kind_of
-from silohash.search.limits import LimitReached
+from silohash.search.policy import LimitReached
 from silohash.search.released import Item, NotFound, SiloStatus
 from silohash.search.requests import CodeRequest, ItemRequest, StatusRequest
 from silohash.search.wire import Response, TimeOver

@@ -93,13 +93,13 @@ async def item(
     id: NameQuery,  # noqa: A002  the name in the address
 ) -> ItemDocument:
     """Return what a silo releases of one item."""
-    return ItemDocument.of(await service.backend.item(silo, id, asker=who.name))
+    return ItemDocument.model_validate(await service.backend.item(silo, id, asker=who.name))
 
 
 @router.get("/status", summary="Show the federation", responses=responses())
 async def status(service: Shared) -> StatusDocument:
     """Return the silos with their numbers of items, and which of them answer."""
-    return StatusDocument.of(await service.recent_status())
+    return StatusDocument.model_validate(await service.recent_status())
 
 
 def check_code(code: Code, status: FederationStatus) -> None:
