@@ -38,6 +38,7 @@ from tests.nats import Federation  # isort: skip
 
 from silohash.api.runs import open_run
 from silohash.run.folder import Run
+from silohash.search.wire import WireBus
 from silohash.service.adoption import Adoption, open_backend
 from silohash.service.backend import Backend, SearchRequest
 from silohash.service.event_loop import run_loop
@@ -146,7 +147,7 @@ async def change(federation: Federation, runs: Sequence[Path], process: int) -> 
     begin = time.perf_counter()
     for old, new in pairwise(runs):
         config = hub.model_copy(update={"run": old, "next_run": new})
-        backend = open_backend(config, make := partial(HubBackend, silos=[SILO], bus=bus, deadline_seconds=10))
+        backend = open_backend(config, make := partial(HubBackend, silos=[SILO], bus=WireBus(bus), deadline_seconds=10))
         before, after = ({Run.open(run).model.digest("global")} for run in (old, new))
         ask = asker(backend)
         if not one:

@@ -27,8 +27,9 @@ from index_scan import clustered_codes, roof_one
 from silohash.index.base import IndexManifest
 from silohash.index.codes import Words
 from silohash.index.store import Store
-from silohash.search.hits import Query
-from silohash.search.merge import ask, merge
+from silohash.search import merge
+from silohash.search.bus import LocalBus, now
+from silohash.search.hits import Hits, Query
 from silohash.search.nearest import nearest_items
 from silohash.search.node import SiloNode
 from silohash.search.order import item_digests, keyed_order
@@ -61,6 +62,11 @@ def queries_of(words: Words, k: int) -> list[Query]:
     return [Query(words=code, bits=BITS, model_digest=MODEL, target="image", k=k, tie_key=KEY) for code in words]
 
 
+def ask(bus: LocalBus, query: Query) -> Hits:
+    """Return what all silos answer to a query."""
+    return now(merge.ask(bus, dict.fromkeys(bus.nodes, query), deadline_seconds=10.0))
+
+
 def milliseconds(call: Callable[[], object]) -> float:
     """Return the wall time of a call."""
     start = time.perf_counter()
@@ -73,11 +79,11 @@ def least(call: Callable[[Query], object], queries: list[Query]) -> float:
     return min(milliseconds(lambda query=query: call(query)) for query in queries)
 
 
-def rate(nodes: list[SiloNode], queries: list[Query], callers: int) -> float:
+def rate(bus: LocalBus, queries: list[Query], callers: int) -> float:
     """Return the number of searches per second of several threads, each of which asks one query after the other."""
     start = time.perf_counter()
     with ThreadPoolExecutor(callers) as pool:
-        list(pool.map(lambda query: ask(nodes, query), queries))
+        list(pool.map(lambda query: ask(bus, query), queries))
     return len(queries) / (time.perf_counter() - start)
 
 
@@ -115,7 +121,7 @@ def parts(nodes: list[SiloNode], queries: list[Query], k: int) -> dict[str, floa
         "hashing of ids at the hub, of k hits": least(
             lambda q: item_digests(answers[id(q)][0].silos, answers[id(q)][0].ids), queries
         ),
-        "merge of three answers": least(lambda q: merge(answers[id(q)], k=k, key=KEY), queries),
+        "merge of three answers": least(lambda q: merge.merge(answers[id(q)], k=k, key=KEY), queries),
     }
 
 
@@ -128,12 +134,13 @@ def measure(folder: Path, items: int, words: Words) -> None:
     """Open the silos, search them, and print all figures."""
     opened = time.perf_counter()
     nodes = open_nodes(folder, prepared=True)
+    bus = LocalBus(nodes)
     opened = time.perf_counter() - opened
     print(f"\n3 silos of {items:,} codes of {BITS} bits, opened in {opened:.2f} s")
-    first = milliseconds(lambda: ask(nodes, queries_of(words[:1], 10)[0]))
+    first = milliseconds(lambda: ask(bus, queries_of(words[:1], 10)[0]))
     for k in (10, 100):
         queries = queries_of(words[1:], k)
-        took = [milliseconds(lambda query=query: ask(nodes, query)) for query in queries]
+        took = [milliseconds(lambda query=query: ask(bus, query)) for query in queries]
         middle, quickest = statistics.median(took), min(took)
         line(
             f"k = {k}: median of {len(took)} searches",
@@ -143,7 +150,7 @@ def measure(folder: Path, items: int, words: Words) -> None:
         line(f"k = {k}: 95th percentile", statistics.quantiles(took, n=20)[-1], "")
         line(f"k = {k}: 99th percentile", statistics.quantiles(took, n=100)[-1], "")
         for callers in (1, 8, 32):
-            print(f"k = {k}: {callers:2} callers {rate(nodes, queries, callers):8.0f} searches per second", flush=True)
+            print(f"k = {k}: {callers:2} callers {rate(bus, queries, callers):8.0f} searches per second", flush=True)
         if k == 10:
             line("first search, beyond the median", first - middle, goal(first - middle, GOAL_FIRST_MS))
         line(f"k = {k}: least", quickest, "")

@@ -46,11 +46,12 @@ from silohash.index.base import IndexManifest
 from silohash.index.codes import Words
 from silohash.index.store import Store
 from silohash.run.folder import Run
-from silohash.search.answers import decode_hits, encode_answer
+from silohash.search.bus import flaw
 from silohash.search.hits import Hits, Query
 from silohash.search.merge import merge
 from silohash.search.order import question_key
 from silohash.search.silos import open_node
+from silohash.search.wire import WireBus, decode_answer, encode_answer
 from silohash.service.backend import Code, SearchRequest
 from silohash.service.event_loop import run_loop
 from silohash.service.hub import HubBackend
@@ -190,7 +191,7 @@ async def measure(
         processes = {**processes, "NATS server": federation.process.pid}
     bus = NatsBus(federation.hub.bus, federation.hub.federation)
     await bus.link.start(wait_seconds=10)
-    backend = HubBackend(run, SILOS, bus, deadline_seconds=10)
+    backend = HubBackend(run, SILOS, WireBus(bus), deadline_seconds=10)
     codes = [
         Code(words=words, bits=BITS, model_digest=run.model.digest("global")) for words in random_codes(queries, 99)
     ]
@@ -295,6 +296,14 @@ async def call(ask: Caller, numbers: Iterator[int], times: list[float]) -> None:
         times.append(time.perf_counter() - begin)
 
 
+def hits_of(content: bytes, query: Query, silo: str) -> Hits:
+    """Return the checked hits of a silo."""
+    hits = decode_answer(content, silo)
+    assert isinstance(hits, Hits)
+    assert not flaw(silo, query, hits)
+    return hits
+
+
 def parts_of_a_query(run: Run, codes: list[Code], k: int) -> dict[str, float]:
     """Return the median milliseconds of the slowest silo, of the merge, and of encoding a text, in this process."""
     nodes = [open_node(run.index_folder, silo) for silo in SILOS]
@@ -310,7 +319,7 @@ def parts_of_a_query(run: Run, codes: list[Code], k: int) -> dict[str, float]:
             scans.append(time.perf_counter() - begin)
         times["scan"].append(max(scans))
         begin = time.perf_counter()
-        merge([decode_hits(content, query, silo) for silo, content in contents.items()], k=k, key=key)
+        merge([hits_of(content, query, silo) for silo, content in contents.items()], k=k, key=key)
         times["merge"].append(time.perf_counter() - begin)
         begin = time.perf_counter()
         encoder.encode(f"{WORDS[number % 8]} {WORDS[number // 8 % 8]}", "text")
@@ -332,7 +341,7 @@ class ReadyHub(HubBackend):
 
 async def time_of_api(run: Run, bus: NatsBus, code: Code, k: int, queries: int) -> float:
     """Return the median milliseconds that the application takes for a result that is ready, without the web server."""
-    hub = ReadyHub(run, SILOS, bus, deadline_seconds=10)
+    hub = ReadyHub(run, SILOS, WireBus(bus), deadline_seconds=10)
     hub.hits = await HubBackend.search(hub, SearchRequest(code=code, target="image", k=k, previews=False))
     app = create_app(hub)
     scope = {

@@ -25,8 +25,8 @@ from silohash.api.runs import train
 from silohash.base.types import Modality
 from silohash.index.preview import make_preview, preview_url
 from silohash.run.events import RoundRecord, SiloRecord
+from silohash.search.federation import check_silos
 from silohash.search.hits import Hits
-from silohash.search.released import as_item
 from silohash.service.backend import (
     FederationStatus,
     Item,
@@ -35,7 +35,6 @@ from silohash.service.backend import (
     SearchRequest,
     SiloStatus,
     Unavailable,
-    check_silos,
 )
 from silohash.service.web.app import create_app
 from tests.pictures import COLORS, small_config
@@ -160,10 +159,11 @@ class MadeUpBackend:
             raise Unavailable(f"The silo {silo} cannot be searched: {self.missing[silo]}")
         if not re.fullmatch(r"item-[0-9]{1,4}", name):
             raise NotFound(f'The silo {silo} does not have an item "{name}". Check its id.')
-        return as_item(silo, name, ("image", "text"), self.payload(name), path=self.path)
+        return Item(id=name, silo=silo, modalities=("image", "text"), payload=self.payload(name), path=self.path)
 
     async def status(self) -> FederationStatus:
-        examples = [as_item("north", f"item-{n}", ("image",), self.payload(f"item-{n}")) for n in range(4)]
+        names = [f"item-{n}" for n in range(4)]
+        examples = [Item(id=name, modalities=("image",), payload=self.payload(name)) for name in names]
         return FederationStatus(
             name="made-up",
             silos=tuple(

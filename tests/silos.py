@@ -2,22 +2,134 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
+import time
 import weakref
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from silohash.base.types import Modality, Target
 from silohash.index.base import IndexManifest
 from silohash.index.codes import pack
 from silohash.index.store import Store
-from silohash.search.hits import Query
+from silohash.run.folder import Run
+from silohash.search import merge
+from silohash.search.bus import UNKNOWN, LocalBus, Replies, flaw, late, now
+from silohash.search.hits import Hits, Query, silent
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
+from silohash.search.released import NotFound, Refusal
+from silohash.search.requests import CodeRequest, ItemRequest, Request, SearchRequest, StatusRequest
+from silohash.search.silos import RunSearch
+from silohash.search.wire import MOST_ANSWER_BYTES, Reader, Responder, WireError, decode_answer, respond, with_time_left
+from silohash.service.nats_bus import completed, ignore
 
 MODEL = "3f2a"
+
+
+def ask(
+    nodes: Sequence[Any], query: Query | Mapping[str, Query], *, secret: bytes = b"", deadline_seconds: float = 60.0
+) -> Hits:
+    """Returns what silos of this process answer to a query, or to one query each."""
+    queries = dict(query) if isinstance(query, Mapping) else {node.name: query for node in nodes}
+    return now(merge.ask(LocalBus(nodes), queries, deadline_seconds=deadline_seconds, secret=secret))
+
+
+def ask_run(
+    run: Run,
+    value: Any,
+    modality: Modality,
+    target: Target = "item",
+    *,
+    nodes: Sequence[SiloNode] | None = None,
+    **options: Any,
+) -> Hits:
+    """Returns what the silos of a run answer to a text, a picture or a vector, without previews."""
+    request = SearchRequest.for_value(value, modality, target=target, **{"previews": False, **options})
+    return now(RunSearch(run, nodes).search(request))
+
+
+def decoded(content: bytes, request: Request, silo: str) -> Any:
+    """Returns the checked answer of a silo to a request; hits of a silo that refused are silent.
+
+    Raises:
+        NotFound: what is requested does not exist.
+        WireError: the silo refused something else than a search, or its answer cannot be used.
+    """
+    answer = decode_answer(content, silo)
+    if text := flaw(silo, request, answer):
+        raise WireError(text)
+    if not isinstance(answer, Refusal):
+        return answer
+    if isinstance(request, Query):
+        return silent(silo, answer.reason)
+    raise (NotFound if answer.not_found else WireError)(answer.reason)
+
+
+def decode_hits(content: bytes, query: Query, silo: str) -> Any:
+    """Returns the hits of a silo, see `decoded`."""
+    return decoded(content, query, silo)
+
+
+def decode_item(content: bytes, request: ItemRequest, silo: str) -> Any:
+    """Returns the item of a silo, see `decoded`."""
+    return decoded(content, request, silo)
+
+
+def decode_code(content: bytes, request: CodeRequest, silo: str) -> Any:
+    """Returns the code of an item of a silo, see `decoded`."""
+    return decoded(content, request, silo)
+
+
+def decode_status(content: bytes, silo: str) -> Any:
+    """Returns the summary of a silo, see `decoded`."""
+    return decoded(content, StatusRequest(), silo)
+
+
+class BytesInThreads:
+    """Carry bytes to silos of this process, each of which answers in a thread. See `silohash.search.wire.Carrier`."""
+
+    def __init__(self, responders: Mapping[str, Responder]) -> None:
+        self.responders = dict(responders)
+
+    @classmethod
+    def of(cls, *nodes: SiloNode) -> BytesInThreads:
+        """Returns a carrier to some silos."""
+
+        def responder(node: SiloNode) -> Responder:
+            return lambda content, most_bytes, arrived: respond(node, content, most_bytes, arrived=arrived).content
+
+        return cls({node.name: responder(node) for node in nodes})
+
+    async def ask(
+        self, requests: Mapping[str, bytes], deadline_seconds: float, read: Reader = ignore
+    ) -> Replies[bytes]:
+        start = time.monotonic()
+        silo_of = {
+            asyncio.create_task(
+                asyncio.to_thread(
+                    self.responders[silo], with_time_left(content, deadline_seconds), MOST_ANSWER_BYTES, start
+                )
+            ): silo
+            for silo, content in requests.items()
+            if silo in self.responders
+        }
+        answers: dict[str, bytes] = {}
+        reasons = {silo: UNKNOWN for silo in requests if silo not in self.responders}
+        async for task in completed(silo_of, deadline_seconds):
+            silo = silo_of[task]
+            answers[silo] = task.result()
+            read(silo, answers[silo])
+        for task, silo in silo_of.items():
+            if silo not in answers:
+                task.cancel()
+                reasons[silo] = late(deadline_seconds)
+        return Replies(answers, reasons, dict.fromkeys(answers, 0.0))
 
 
 class AnswerAfterRead:

@@ -13,8 +13,8 @@ from silohash.cli import demo
 from silohash.run.config.load import load_config
 from silohash.run.folder import Run
 from silohash.search.hits import Hits
-from silohash.search.silos import ask_run
 from tests.runs import silohash
+from tests.silos import ask_run
 
 FIRST_RUN = Path(__file__).resolve().parents[2] / "docs" / "tutorial" / "first-run.md"
 QUESTION = re.compile(r'^silohash search runs/first "([^"]+)" -k (\d+)$', re.MULTILINE)

@@ -23,7 +23,6 @@ import pytest
 from silohash.api.runs import open_run
 from silohash.base.types import UserError
 from silohash.run.folder import Run
-from silohash.search.answers import decode_hits
 from silohash.search.bus import Replies
 from silohash.search.hits import Hits, Query
 from silohash.search.wire import encode_request
@@ -33,6 +32,7 @@ from silohash.service.nats_bus import NatsBus
 from tests.nats import Federation, needs_nats
 from tests.ports import free_port
 from tests.served import drawn, png, served_run
+from tests.silos import decode_hits
 
 pytestmark = [needs_nats, pytest.mark.whole_run, pytest.mark.timeout(900)]
 

@@ -18,7 +18,8 @@ from silohash.report.tables import read_results
 from silohash.run.config.toml import to_toml
 from silohash.run.folder import Run
 from silohash.run.model.scores import ArchiveScores
-from silohash.search.requests import SearchOptions
+from silohash.search.hits import SearchOptions
+from silohash.search.requests import SearchRequest
 from silohash.service.local import LocalBackend
 from silohash.service.web.view.cards import hit_cards
 from tests.regions import matching_config, write_region_set
@@ -95,7 +96,7 @@ def test_the_search_page_scores_pictures(folder: Path) -> None:
     run = trained(folder, "served")
     backend = LocalBackend.open(run.folder)
     try:
-        hits = asyncio.run(backend.search(SearchOptions(k=3).request(text="A dog and a cat.")))
+        hits = asyncio.run(backend.search(SearchRequest(k=3, text="A dog and a cat.")))
         status = asyncio.run(backend.status())
         [card, *_] = hit_cards(hits, status)
         alike = asyncio.run(backend.similar(hits.silos[0], hits.ids[0], SearchOptions(k=2)))

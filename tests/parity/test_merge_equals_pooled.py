@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silohash.search.merge import ask
 from silohash.search.node import SiloNode
 from silohash.search.order import question_key, tie_order
-from tests.silos import MODEL, distances_to, made_up_codes, made_up_node, query_of
+from tests.silos import MODEL, ask, distances_to, made_up_codes, made_up_node, query_of
 
 SECRET = b"hub"
 

@@ -12,10 +12,10 @@ from silohash.index.flat import FlatIndex
 from silohash.run.folder import Run
 from silohash.run.indexing import index_run
 from silohash.search.hits import Query
-from silohash.search.merge import ask
 from silohash.search.order import question_key, tie_order
-from silohash.search.silos import ask_run, open_nodes
+from silohash.search.silos import open_nodes
 from tests.runs import train, write_archive
+from tests.silos import ask, ask_run
 
 SECRET = b"hub"
 

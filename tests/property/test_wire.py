@@ -12,25 +12,11 @@ from hypothesis import strategies as st
 
 from silohash.base.types import UserError
 from silohash.index.codes import pack
-from silohash.search.answers import (
-    ReleasedItem,
-    decode_code,
-    decode_hits,
-    decode_item,
-    decode_status,
-    encode_answer,
-    encode_refusal,
-)
 from silohash.search.hits import Hits, Query
-from silohash.search.released import Item, ItemCode, SiloStatus
-from silohash.search.wire import (
-    CodeRequest,
-    ItemRequest,
-    StatusRequest,
-    WireError,
-    decode_request,
-    encode_request,
-)
+from silohash.search.released import Code, Item, SiloStatus
+from silohash.search.requests import CodeRequest, ItemRequest, StatusRequest
+from silohash.search.wire import WireError, decode_request, encode_answer, encode_refusal, encode_request
+from tests.silos import decode_code, decode_hits, decode_item, decode_status
 
 WORDS = pack([[1, -1] * 32])[0]
 QUERY = Query(words=WORDS, bits=64, model_digest="3f2a", target="item", k=5, label="bird", radius_bits=9, tie_key=b"k")
@@ -43,12 +29,12 @@ REQUESTS = [
     encode_request(request)
     for request in (QUERY, ASKING_FOR_SCORES, ItemRequest("a"), CodeRequest("a"), StatusRequest())
 ]
-ITEM = Item(id="a", silo="north", modalities=("image",), caption="two")
+ITEM = Item(id="a", silo="north", modalities=("image",), payload={"caption": "two"})
 ANSWERS = [
     encode_answer("north", HITS),
     encode_answer("north", replace(HITS, distances=(4, 1), left_out={}, scores=(0.5, -1.0))),
-    encode_answer("north", ReleasedItem("a", ("text",), {"caption": "two"})),
-    encode_answer("north", ItemCode(words=WORDS, bits=64, model_digest="3f2a", modality="image")),
+    encode_answer("north", Item(id="a", modalities=("text",), payload={"caption": "two"})),
+    encode_answer("north", Code(words=WORDS, bits=64, model_digest="3f2a", modality="image")),
     encode_answer("north", SiloStatus(name="north", items={"image": 2}, labels={"x": 1}, examples=(ITEM,))),
     encode_refusal("north", UserError("busy")),
 ]

@@ -10,17 +10,18 @@ from silohash.base.optional import require
 from silohash.base.types import UserError
 from silohash.base.visible import visible
 from silohash.index.store import ENGINES
+from silohash.search.bus import now
 from silohash.search.hits import CANDIDATES
 from silohash.search.inputs import (
     ImageLike,
     VectorLike,
-    check_filters,
     modality_named,
     read_input,
     several,
     target_named,
 )
-from silohash.search.silos import ask_run, open_nodes, released_fields, remove_items
+from silohash.search.requests import SearchRequest
+from silohash.search.silos import RunSearch, open_nodes, released_fields, remove_items
 
 if TYPE_CHECKING:
     from silohash.base.types import Notify, ResultRow
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from silohash.run.config.sections import RunConfig
     from silohash.run.events import Observer
     from silohash.search.hits import Hits
-    from silohash.search.node import SiloNode
 
 
 WITH_COMMA = "An id that contains a comma is given to --remove in a file, as @FILE."
@@ -106,7 +106,7 @@ class TrainedRun:
 
         self.folder = Path(folder)
         self._run = Run.open(self.folder)
-        self._nodes: dict[MemoryEngine | None, list[SiloNode]] = {}
+        self._silos: dict[MemoryEngine | None, RunSearch] = {}
 
     def __repr__(self) -> str:
         config = self.config
@@ -123,10 +123,10 @@ class TrainedRun:
 
     def close(self) -> None:
         """Close the indexes that searches have opened. A further search opens them again."""
-        for nodes in self._nodes.values():
-            for node in nodes:
+        for silos in self._silos.values():
+            for node in silos.nodes.values():
                 node.close()
-        self._nodes.clear()
+        self._silos.clear()
 
     @property
     def config(self) -> RunConfig:
@@ -280,14 +280,9 @@ class TrainedRun:
             UserError: If the run is not indexed, the input cannot be read or encoded, or no training text held any word of
                 the text.
         """
-        check_filters(label, k=k, offset=offset, radius_bits=radius_bits, candidates=candidates)
-        value, modality = read_input(text, image, vector, vector_modality)
-        return ask_run(
-            self._run,
-            value,
-            modality,
-            target_named(find),
-            nodes=self._open_nodes(engine),
+        request = SearchRequest.for_value(
+            *read_input(text, image, vector, vector_modality),
+            target=target_named(find),
             k=k,
             offset=offset,
             radius_bits=radius_bits,
@@ -295,6 +290,7 @@ class TrainedRun:
             candidates=candidates,
             previews=previews,
         )
+        return now(self._opened(engine).search(request))
 
     def evaluate(
         self,
@@ -335,10 +331,10 @@ class TrainedRun:
             return named_or_folder(str(archive), link_options(follow_links=follow_links))
         return archive
 
-    def _open_nodes(self, engine: MemoryEngine | None) -> list[SiloNode]:
+    def _opened(self, engine: MemoryEngine | None) -> RunSearch:
         """Return the silos, which remain open between searches."""
         if engine is not None and engine not in ENGINES:
             raise UserError(f'There is no index engine "{engine}"; choose one of: {", ".join(ENGINES)}.')
-        if engine not in self._nodes:
-            self._nodes[engine] = open_nodes(self._run.index_folder, engine=engine)
-        return self._nodes[engine]
+        if engine not in self._silos:
+            self._silos[engine] = RunSearch(self._run, open_nodes(self._run.index_folder, engine=engine))
+        return self._silos[engine]

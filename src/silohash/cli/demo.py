@@ -187,15 +187,17 @@ def _search(run: Run, archive: Archive) -> None:
     """Index the federated run and print the results of three searches."""
     from silohash.cli.search import print_aligned, print_notes
     from silohash.cli.train import index_silos
-    from silohash.search.silos import ask_run, open_nodes
+    from silohash.search.bus import now
+    from silohash.search.requests import SearchRequest
+    from silohash.search.silos import RunSearch
 
     if not run.index_folder.exists():
         index_silos(run)
-    nodes = open_nodes(run.index_folder)
-    for title, value, query_modality in demo_queries(archive):
+    silos = RunSearch(run)
+    for title, value, modality in demo_queries(archive):
         print_result(f"\n{title}")
         try:
-            hits = ask_run(run, value, query_modality, k=HITS, nodes=nodes)
+            hits = now(silos.search(SearchRequest.for_value(value, modality, k=HITS)))
         except UserError as error:  # another archive, chosen with --set, may not have the words of the text
             print_status(str(error))
             continue

@@ -1,73 +1,80 @@
 """The bus between a hub and the silos: one request per silo, and the answers that arrive before a deadline.
 
-A bus carries bytes (see `silohash.search.wire`) and knows neither queries nor codes. To each request it adds the time for
-which the hub still waits, so that a silo does not work for nobody. `LocalBus` connects silos of this process. Silos of other
-machines are connected by `silohash.service.nats_bus`.
+A hub compares each answer with its request (`answers_to`). If anything is wrong, nothing of the answer is used, and the silo
+is listed as missing with the reason.
+
+`LocalBus` connects silos of this process. A silo may have to wait for another machine, so each is asked in a thread of its
+own. Silos that state that they are quick are asked by the calling thread, because this takes less time than starting another
+thread. If they hold many codes together, threads that already run take some of them, one per further core. Silos of other
+machines are connected by `silohash.search.wire`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
+import queue
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections import deque
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias, TypeVar
+from functools import cache
+from itertools import chain
+from typing import Generic, Protocol, TypeVar
 
-from silohash.base.types import UserError
+from silohash.base.cores import available_cores
+from silohash.base.types import UserError, sides_of
 from silohash.index.engines import time_limit
-from silohash.search.answers import MOST_ANSWER_BYTES, Answer, ReleasedItem, encode_answer, encode_refusal
-from silohash.search.hits import Query, Reason
+from silohash.search.hits import Hits, Query, Reason
 from silohash.search.node import SiloNode
-from silohash.search.released import item_code, released_item, silo_status
-from silohash.search.wire import CodeRequest, ItemRequest, Request, decode_request, with_time_left
+from silohash.search.released import Code, Item, NotFound, Refusal, SiloStatus, item_code, released_item, silo_status
+from silohash.search.requests import Answer, CodeRequest, ItemRequest, Request, StatusRequest
 
 T = TypeVar("T")
 
+SHARED_CODES = 1_000_000
+"""Quick silos with more codes than this together are shared with other threads, which saves more time than it takes."""
+
 UNKNOWN = Reason("It is not part of the federation.", "unknown")
 
-Responder: TypeAlias = Callable[[bytes, int, float], bytes]
-"""Function that returns the answer to a request.
-
-It is given the request, the limit on the answer's number of bytes, and the value of the monotonic clock at which the request
-arrived.
-"""
-
-Reader: TypeAlias = Callable[[str, bytes], None]
-"""Function that takes the name of a silo and its answer."""
-
+_WANTED: Mapping[type, type] = {Query: Hits, ItemRequest: Item, CodeRequest: Code, StatusRequest: SiloStatus}
+_NAMES: Mapping[type, str] = {Hits: "hits", Item: "released", Code: "item code", SiloStatus: "summary"}
 _log = logging.getLogger(__name__)
 
 
-def ignore(silo: str, answer: bytes) -> None:
-    """Do nothing with an answer."""
-
-
 @dataclass(frozen=True)
-class Replies:
-    """Hold what arrived before the deadline. Every silo of the request is in one of the two mappings.
+class Replies(Generic[T]):
+    """Hold what arrived before the deadline. Every silo of the request is in one of the first two mappings.
 
     Attributes:
         answers: Maps each silo that answered to its answer.
         reasons: Maps each other silo to the reason.
-        seconds: Maps each silo that answered to the time from the request until its answer arrived.
+        seconds: Maps silos that answered to the time from the request until their answers arrived, if it is known.
     """
 
-    answers: Mapping[str, bytes] = field(default_factory=dict)
+    answers: Mapping[str, T] = field(default_factory=dict)
     reasons: Mapping[str, Reason] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, outcomes: Mapping[str, T | Reason], seconds: Mapping[str, float] | None = None) -> Replies[T]:
+        """Return the replies of silos that answered, or are missing for a reason."""
+        answers = {silo: outcome for silo, outcome in outcomes.items() if not isinstance(outcome, Reason)}
+        reasons = {silo: outcome for silo, outcome in outcomes.items() if isinstance(outcome, Reason)}
+        return cls(answers, reasons, seconds or {})
 
 
 class Bus(Protocol):
     """Carry requests to silos, and their answers back."""
 
-    async def ask(self, requests: Mapping[str, bytes], deadline_seconds: float, read: Reader = ignore) -> Replies:
+    async def ask(self, requests: Mapping[str, Request], deadline_seconds: float) -> Replies[Answer]:
         """Send one request per silo at the same time, and wait for the answers.
 
         Args:
             requests: Maps the names of silos to requests.
             deadline_seconds: Time limit for all answers.
-            read: Called with each answer as soon as it arrives, while other silos still work on theirs.
 
         Returns:
             The answers, and the reason for each silo without an answer. Nothing is raised for such a silo.
@@ -75,40 +82,18 @@ class Bus(Protocol):
         ...
 
 
-async def completed(
-    futures: Collection[asyncio.Future[T]], deadline_seconds: float
-) -> AsyncIterator[asyncio.Future[T]]:
-    """Yield futures in the order in which they are done, until a deadline."""
-    clock = asyncio.get_running_loop().time
-    end, waiting = clock() + deadline_seconds, {*futures}
-    while waiting:
-        seconds = max(0.0, end - clock())
-        done, waiting = await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        if not done:
-            return
-        for future in done:
-            yield future
+def now(coroutine: Coroutine[object, object, T]) -> T:
+    """Return the result of a coroutine that does not wait for others, such as a search over a `LocalBus`.
 
-
-class TimeOver(UserError):  # noqa: N818  a refusal, not a failure
-    """The sender of a request does not wait for its answer any more."""
-
-
-@dataclass(frozen=True)
-class Response:
-    """Hold the answer of a silo as bytes, and what it was made from, for the silo's log.
-
-    Attributes:
-        content: The answer.
-        request: The request; None if it could not be read.
-        answer: The answer before it was encoded; None for a refusal.
-        error: Why the silo refused; None if it did not.
+    It runs without an event loop, which would take longer to start than a search takes.
     """
-
-    content: bytes
-    request: Request | None = None
-    answer: Answer | None = None
-    error: Exception | None = None
+    try:
+        coroutine.send(None)
+    except StopIteration as ended:
+        result: T = ended.value
+        return result
+    coroutine.close()
+    raise RuntimeError("The coroutine waits for others, and needs an event loop.")
 
 
 def late(deadline_seconds: float) -> Reason:
@@ -116,114 +101,177 @@ def late(deadline_seconds: float) -> Reason:
     return Reason(f"It did not answer within {deadline_seconds:g} seconds.", "late")
 
 
-def respond(
-    node: SiloNode,
-    content: bytes,
-    most_bytes: int = MOST_ANSWER_BYTES,
-    choose: Callable[[Request], SiloNode] | None = None,
-    *,
-    arrived: float | None = None,
-) -> Response:
+def answer_of(node: SiloNode, request: Request) -> Answer:
     """Return the answer of a silo to a request.
 
-    A request whose sender does not wait any more is refused without work. Searches on servers end when the sender stops
-    waiting. No error leaves this function. An unexpected one is logged, and the hub gets a refusal without its details.
-
-    Args:
-        node: The silo.
-        content: The request.
-        most_bytes: Limit on the number of bytes of the answer.
-        choose: Returns the node that answers a request, if the silo has one per model; None if ``node`` answers all.
-        arrived: Value of the monotonic clock at which the request arrived; None for now.
-    """
-    request: Request | None = None
-    try:
-        request = decode_request(content)
-        with time_limit(_seconds_left(request, arrived)):
-            answer = _answer(node if choose is None else choose(request), request)
-        return Response(encode_answer(node.name, answer, most_bytes=most_bytes), request, answer)
-    except UserError as error:
-        return Response(encode_refusal(node.name, error), request, error=error)
-    except Exception as error:  # a request that makes one silo fail must not end its process
-        _log.exception("The silo %s failed to answer", node.name)
-        return Response(encode_refusal(node.name, error), request, error=error)
-
-
-def _seconds_left(request: Request, arrived: float | None) -> float | None:
-    """Return the time for which the sender of a request still waits; None if it is not known.
-
     Raises:
-        TimeOver: If it does not wait any more.
+        UserError: If the silo does not have what is requested, or its index cannot be used.
     """
-    if request.seconds_left is None:
-        return None
-    waited = 0.0 if arrived is None else time.monotonic() - arrived
-    if waited >= request.seconds_left:
-        raise TimeOver("Its time limit had passed before the silo could begin with it.")
-    return request.seconds_left - waited
-
-
-def _answer(node: SiloNode, request: Request) -> Answer:
     if isinstance(request, Query):
         return node.answer(request)
-    if isinstance(request, ItemRequest | CodeRequest):
-        node.admit(request.asker)
     if isinstance(request, ItemRequest):
-        modalities, payload = released_item(node, request.id)
-        return ReleasedItem(request.id, modalities, payload)
-    if isinstance(request, CodeRequest):
-        return item_code(node, request.id, request.modality)
-    return silo_status(node)
+        return released_item(node, request.id)
+    return item_code(node, request.id, request.modality) if isinstance(request, CodeRequest) else silo_status(node)
+
+
+async def answers_to(bus: Bus, requests: Mapping[str, Request], deadline_seconds: float) -> Replies[Answer]:
+    """Ask silos, and check their answers. The arguments are those of `Bus.ask`."""
+    replies = await bus.ask(requests, deadline_seconds)
+    flaws = {silo: flaw(silo, requests[silo], answer) for silo, answer in replies.answers.items()}
+    invalid = {silo: Reason(text, "invalid") for silo, text in flaws.items() if text}
+    answers = {silo: answer for silo, answer in replies.answers.items() if silo not in invalid}
+    reasons = {**replies.reasons, **invalid}
+    for silo, reason in reasons.items():
+        if reason.kind == "invalid":
+            fields = {"silo": silo, "reason": str(reason)}
+            _log.warning("ignored an answer that cannot be used", extra={"fields": fields})
+    return Replies(answers, reasons, replies.seconds)
+
+
+def flaw(silo: str, request: Request, answer: Answer) -> str:
+    """Return what is wrong with the answer of a silo to a request, or an empty string. A refusal answers any request."""
+    if isinstance(answer, Refusal):
+        return ""
+    if not isinstance(answer, wanted := _WANTED[type(request)]):
+        return f"It answered with {_NAMES[type(answer)]} instead of {_NAMES[wanted]}."
+    if isinstance(request, Query) and isinstance(answer, Hits):
+        return _flaw_of_hits(silo, request, answer)
+    if isinstance(request, ItemRequest) and isinstance(answer, Item) and answer.id != request.id:
+        return "It answered with another item."
+    if (
+        isinstance(request, CodeRequest)
+        and isinstance(answer, Code)
+        and request.modality not in (None, answer.modality)
+    ):
+        return f"It answered with the code of the item's {answer.modality} instead of its {request.modality}."
+    return ""
+
+
+def _flaw_of_hits(silo: str, query: Query, hits: Hits) -> str:
+    if {*hits.silos, *hits.missing_silos, *hits.limited_silos} - {silo}:
+        return "It answered in the name of another silo."
+    if others := hits.model_digests - {query.model_digest}:
+        return f"It answered with codes of another model ({min(others)[:12]} instead of {query.model_digest[:12]})."
+    if hits.ranks is not None:
+        return "It answered with ranks, which only the hub assigns."
+    return _flaw_of_columns(query, hits) or _flaw_of_distances(query, hits)
+
+
+def _flaw_of_columns(query: Query, hits: Hits) -> str:
+    columns = (hits.distances, hits.silos, hits.payloads, hits.sides, hits.ids if hits.scores is None else hits.scores)
+    if {len(hits), *map(len, columns)} != {len(hits)}:
+        return "It answered with columns of unequal length."
+    if len(hits) > query.reach:
+        return f"It answered with {len(hits):,} hits when {query.reach:,} were requested."
+    if len(set(hits.ids)) < len(hits):
+        return "It answered with the same item twice."
+    sides = sides_of(query.target)
+    if not set(sides).issuperset(chain.from_iterable(set(hits.sides))):
+        return f"It answered with sides other than {' and '.join(sides)}."
+    return ""
+
+
+def _flaw_of_distances(query: Query, hits: Hits) -> str:
+    reach_bits = query.bits if query.radius_bits is None else min(query.bits, query.radius_bits)
+    ascending = sorted(hits.distances)
+    if hits.scores is None and ascending != [*hits.distances]:
+        return "It answered with distances that are not in ascending order."
+    if ascending and ascending[-1] > reach_bits:
+        return f"It answered with a distance of {ascending[-1]} bits, beyond the limit of {reach_bits} bits."
+    if any(distance > reach_bits for distance in hits.left_out):
+        return f"It answered with items left out beyond the limit of {reach_bits} bits."
+    if min([*ascending[:1], *hits.left_out.values()], default=0) < 0:
+        return "It answered with a negative distance or number of items left out."
+    return "" if hits.scores is None else _flaw_of_scores(query, hits, hits.scores)
+
+
+def _flaw_of_scores(query: Query, hits: Hits, scores: tuple[float, ...]) -> str:
+    if query.content is None and query.nodes is None:
+        return "It answered with scores, although it was sent a code only."
+    if sorted(scores, reverse=True) != [*scores] or hits.left_out:
+        return "It answered with scores that are not in descending order, or with items left out at a distance."
+    return ""
 
 
 class LocalBus:
-    """Connect silos of this process. Each request runs in a thread.
+    """Connect silos of this process. `ask` never waits for another coroutine, so that `now` can run it.
+
+    A silo that is not quick is asked in a daemon thread. It delays neither the hub nor its exit if it never returns. Its
+    search on a server that does not answer ends soon after the deadline.
 
     Attributes:
-        responders: Maps the names of silos to the functions that answer for them.
+        nodes: Maps the names of the silos to the silos.
     """
 
-    def __init__(self, responders: Mapping[str, Responder]) -> None:
-        self.responders = responders
+    def __init__(self, nodes: Iterable[SiloNode]) -> None:
+        """Connect silos. Those whose attribute ``quick`` is true are asked by the calling thread."""
+        self.nodes = {node.name: node for node in nodes}
 
-    @classmethod
-    def of(cls, *nodes: SiloNode) -> LocalBus:
-        """Return a bus to the given silos."""
-
-        def responder(node: SiloNode) -> Responder:
-            """Return the function that answers for a node."""
-            return lambda content, most_bytes, arrived: respond(node, content, most_bytes, arrived=arrived).content
-
-        return cls({node.name: responder(node) for node in nodes})
-
-    async def ask(self, requests: Mapping[str, bytes], deadline_seconds: float, read: Reader = ignore) -> Replies:
-        """Send one request per silo, and wait for the answers. See `Bus.ask`."""
-        start = time.monotonic()
-        silo_of: dict[asyncio.Future[tuple[bytes, float]], str] = {
-            asyncio.create_task(
-                asyncio.to_thread(_timed, self.responders[silo], with_time_left(content, deadline_seconds), start)
-            ): silo
-            for silo, content in requests.items()
-            if silo in self.responders
-        }
-        answers: dict[str, bytes] = {}
-        seconds: dict[str, float] = {}
-        reasons = {silo: UNKNOWN for silo in requests if silo not in self.responders}
-        async for task in completed(silo_of, deadline_seconds):
-            silo = silo_of[task]
-            if error := task.exception():
-                reasons[silo] = Reason(f"It failed: {type(error).__name__}: {error}", "failed")
-                continue
-            answers[silo], seconds[silo] = task.result()
-            read(silo, answers[silo])
-        for task, silo in silo_of.items():
-            if silo not in answers and silo not in reasons:
-                task.cancel()
-                reasons[silo] = late(deadline_seconds)
-        return Replies(answers, reasons, seconds)
+    async def ask(self, requests: Mapping[str, Request], deadline_seconds: float) -> Replies[Answer]:
+        """Send one request per silo, and wait for the answers. After the deadline, no further quick silo is asked."""
+        end = time.monotonic() + deadline_seconds
+        nodes = [self.nodes[silo] for silo in requests if silo in self.nodes]
+        slow = [node for node in nodes if not node.quick]
+        arrived: queue.SimpleQueue[tuple[str, Answer | Reason]] = queue.SimpleQueue()
+        for node in slow:
+            arguments = (node, requests[node.name], arrived, deadline_seconds)
+            threading.Thread(target=_reply, args=arguments, name=f"ask {node.name}", daemon=True).start()
+        found = _of_quick([node for node in nodes if node not in slow], requests, end)
+        with suppress(queue.Empty):
+            for _ in slow:
+                name, outcome = arrived.get(timeout=max(0.0, end - time.monotonic()))
+                found[name] = outcome
+        for silo in requests.keys() - found:
+            found[silo] = late(deadline_seconds) if silo in self.nodes else UNKNOWN
+        return Replies.of(found)
 
 
-def _timed(responder: Responder, content: bytes, arrived: float) -> tuple[bytes, float]:
-    """Return the answer to a request, and the seconds that it took."""
-    start = time.perf_counter()
-    return responder(content, MOST_ANSWER_BYTES, arrived), time.perf_counter() - start
+def _reply(
+    node: SiloNode, request: Request, arrived: queue.SimpleQueue[tuple[str, Answer | Reason]], deadline_seconds: float
+) -> None:
+    """Put the answer of a silo into a queue. Its search on a server ends at the deadline."""
+    with time_limit(deadline_seconds):
+        arrived.put((node.name, _outcome(node, request)))
+
+
+def _of_quick(nodes: Sequence[SiloNode], requests: Mapping[str, Request], end: float) -> dict[str, Answer | Reason]:
+    """Return the answers of quick silos by name. None is asked after ``end``, a value of the monotonic clock.
+
+    This thread and the helpers each take the next silo until none is left. A helper that is still busy with another search
+    is not waited for.
+    """
+    waiting, found = deque(nodes), dict[str, Answer | Reason]()
+
+    def work() -> None:
+        """Ask silos until none is left."""
+        while waiting and time.monotonic() < end:
+            try:
+                node = waiting.popleft()
+            except IndexError:  # another thread took the last
+                return
+            found[node.name] = _outcome(node, requests[node.name])
+
+    shared = len(nodes) > 1 and sum(node.codes for node in nodes) > SHARED_CODES
+    helpers = min(available_cores(), len(nodes)) - 1 if shared else 0
+    started = [_helpers().submit(work) for _ in range(helpers)]
+    work()
+    for helper in started:
+        if not helper.cancel():
+            helper.result()
+    return found
+
+
+@cache
+def _helpers() -> ThreadPoolExecutor:
+    """Return the threads that share quick silos with those that search."""
+    return ThreadPoolExecutor(max(1, available_cores() - 1), "search")
+
+
+def _outcome(node: SiloNode, request: Request) -> Answer | Reason:
+    """Return the answer of a silo, or the reason for its absence."""
+    try:
+        return answer_of(node, request)
+    except UserError as error:
+        return Refusal(str(error), isinstance(error, NotFound))
+    except Exception as error:  # an error of one silo must not cost the answers of the others
+        return Reason(f"It failed: {type(error).__name__}: {error}", "failed")

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, Self, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, TypeAlias, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from silohash.base.types import Modality, Target, UserError
 from silohash.index.preview import preview_content
 from silohash.index.source import find_file
+from silohash.search.fields import (
+    CODE,
+    CONTENT,
+    KEY,
+    MOST_ITEMS,
+    Bits,
+    Count,
+    Model,
+    RequestId,
+    SecondsLeft,
+    Sometimes,
+    Text,
+    Unsent,
+)
 from silohash.search.table import as_html, as_text
 
 if TYPE_CHECKING:
@@ -26,61 +41,46 @@ CANDIDATES = 100
 """Default number of pictures or texts that a silo scores."""
 
 
+_NUMBERS = ("k", "offset", "radius_bits", "candidates")
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Query:
-    """Hold one code and the search parameters.
+class SearchOptions:
+    """Set what a search finds, and how much of it is returned, on the command line, in the APIs, on the page, in messages.
 
     Attributes:
-        words: ``(W,)`` packed code.
-        bits: Code length.
-        model_digest: Digest of the model that computed the code. A silo answers only if its codes have the same digest.
-        target: What to find: "item" for items by the nearer of their two codes, "image" or "text" for one side alone.
+        target: What to find: "item" for items by the nearer of their two codes, "image" or "text" for one of them alone.
         k: Number of hits.
         offset: Number of nearest items to skip, for the pages after the first.
         radius_bits: Maximum distance of a hit; None for no limit.
         label: If set, only items with this label are searched.
         previews: Whether hits carry the small pictures that silos release.
-        nodes: The words of a text or the regions of a picture, encoded for silos of this process whose models score pairs;
-            None to compare codes only. They are never sent to another machine.
-        content: The words of a text or the regions of a picture as the model's featurizer gives them, ``(1, ...)``, for
-            silos of other machines whose policies accept them. A silo computes ``nodes`` from them. None to compare codes
-            only.
-        candidates: Number of pictures or texts that a silo finds by their codes and then scores, at least 1.
-        tie_key: Key of the order among items at the same distance. It is set by `ask`.
         asker: Name of the account or program that asks, for the limits and the audit logs of silos; empty if unknown.
-        request_id: Id of the request in the logs of the hub, for the logs of silos; empty if there is none.
-        seconds_left: Time for which the sender of the query waited when it was sent; None if it was not sent, or by a hub
-            that does not tell.
+        silos: Names of the silos to search; None for all.
+        candidates: Number of pictures or texts that a silo of this process finds by their codes and then scores, at least 1.
     """
 
-    words: npt.NDArray[np.unsignedinteger]
-    bits: int
-    model_digest: str
-    target: Target
-    k: int = 10
-    offset: int = 0
-    radius_bits: int | None = None
-    label: str | None = None
-    previews: bool = False
-    nodes: Mapping[str, np.ndarray] | None = None
-    content: np.ndarray | None = None
-    candidates: int = CANDIDATES
-    tie_key: bytes = b""
-    asker: str = ""
-    request_id: str = ""
-    seconds_left: float | None = None
+    target: Target = "item"
+    k: Annotated[int, Field(ge=1, lt=MOST_ITEMS)] = 10
+    offset: Count = 0
+    radius_bits: Count | None = None
+    label: Text | None = None
+    previews: bool = True
+    asker: Annotated[Text, Sometimes] = ""
+    silos: Annotated[tuple[str, ...] | None, Unsent] = None
+    candidates: Annotated[int, Unsent] = CANDIDATES
 
     def __post_init__(self) -> None:
-        """Check the code and the numbers.
+        """Check the options, for callers that do not check types.
 
         Raises:
-            UserError: If there is not exactly one code, or a number is out of range.
+            UserError: If the label is not a text, or a number is not a whole number or out of range.
         """
-        words = np.asarray(self.words)
-        if words.ndim == 2 and len(words) == 1:
-            object.__setattr__(self, "words", words[0])
-        elif words.ndim != 1:
-            raise UserError(f"The query's words have the shape {words.shape}. Search for one code at a time.")
+        if not isinstance(self.label, str | None):
+            raise UserError(f"The label is of type {type(self.label).__name__}. Filter by one label, given as a str.")
+        for name, value in self.values().items():
+            if name in _NUMBERS and not isinstance(value, int | np.integer | None):
+                raise UserError(f"{name} is {value!r}. Use a whole number.")
         if self.k < 1 or self.offset < 0:
             raise UserError(f"k is {self.k} and offset is {self.offset}. Use k of at least 1 and offset of at least 0.")
         if self.candidates < 1:
@@ -88,16 +88,63 @@ class Query:
         if self.radius_bits is not None and self.radius_bits < 0:
             raise UserError(f"The radius is {self.radius_bits} bits. Use a radius of at least 0 bits.")
 
-    def with_key(self, tie_key: bytes) -> Query:
-        """Return the query with another ``tie_key``. The other values, which were checked, are not checked again."""
-        copied = object.__new__(Query)
-        copied.__dict__.update(self.__dict__, tie_key=tie_key)
-        return copied
+    def values(self) -> dict[str, Any]:
+        """Return the options by their names."""
+        return {each.name: getattr(self, each.name) for each in fields(SearchOptions)}
 
     @property
     def reach(self) -> int:
         """The number of nearest items that the page needs: offset + k."""
         return self.offset + self.k
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Query(SearchOptions):
+    """Hold one code and the options of a search, which is what a silo is asked.
+
+    Attributes:
+        words: ``(W,)`` packed code.
+        bits: Code length.
+        model_digest: Digest of the model that computed the code. A silo answers only if its codes have the same digest.
+        tie_key: Key of the order among items at the same distance. It is set by `ask`.
+        content: The words of a text or the regions of a picture as the model's featurizer gives them, ``(1, ...)``, for
+            silos of other machines whose policies accept them. A silo computes ``nodes`` from them. None to compare codes
+            only.
+        nodes: The words of a text or the regions of a picture, encoded for silos of this process whose models score pairs;
+            None to compare codes only. They are never sent to another machine.
+        request_id: Id of the request in the logs of the hub, for the logs of silos; empty if there is none.
+        seconds_left: Time for which the sender of the query waited when it was sent; None if it was not sent, or by a hub
+            that does not tell.
+    """
+
+    bits: Bits
+    words: Annotated[npt.NDArray[np.unsignedinteger], CODE]
+    model_digest: Model
+    previews: bool = False
+    tie_key: Annotated[bytes, KEY] = b""
+    content: Annotated[np.ndarray | None, CONTENT, Sometimes] = None
+    nodes: Annotated[Mapping[str, np.ndarray] | None, Unsent] = None
+    request_id: Annotated[RequestId, Sometimes] = ""
+    seconds_left: SecondsLeft = None
+
+    def __post_init__(self) -> None:
+        """Check the code and the options.
+
+        Raises:
+            UserError: If there is not exactly one code, or an option is not valid.
+        """
+        words = np.asarray(self.words)
+        if words.ndim == 2 and len(words) == 1:
+            object.__setattr__(self, "words", words[0])
+        elif words.ndim != 1:
+            raise UserError(f"The query's words have the shape {words.shape}. Search for one code at a time.")
+        super().__post_init__()
+
+    def with_key(self, tie_key: bytes) -> Query:
+        """Return the query with another ``tie_key``. The other values, which were checked, are not checked again."""
+        copied = object.__new__(Query)
+        copied.__dict__.update(self.__dict__, tie_key=tie_key)
+        return copied
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -357,13 +404,3 @@ def kind_of(reason: str) -> MissingKind:
 def silent(silo: str, reason: str) -> Hits:
     """Return the result of a silo that does not answer."""
     return Hits(missing_silos={silo: reason})
-
-
-class Node(Protocol):
-    """Represent a silo to the hub, in this process or behind a network connection."""
-
-    name: str
-
-    def answer(self, query: Query) -> Hits:
-        """Return the silo's nearest ``query.reach`` items, ordered by (distance, `order.tie_order`)."""
-        ...

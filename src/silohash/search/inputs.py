@@ -63,19 +63,6 @@ def _given(names: Sequence[str]) -> str:
     return f"{' and '.join(names) or 'none'} {'were' if len(names) > 1 else 'was'} given"
 
 
-def check_filters(label: str | None, **numbers: int | None) -> None:
-    """Check the types of a label and of numbers, None for one that is not set, for callers that do not check types.
-
-    Raises:
-        UserError: If the label is not a string, or a number is not a whole number.
-    """
-    if not isinstance(label, str | None):
-        raise UserError(f"The label is of type {type(label).__name__}. Filter by one label, given as a str.")
-    for name, value in numbers.items():
-        if not isinstance(value, int | np.integer | None):
-            raise UserError(f"{name} is {value!r}. Use a whole number.")
-
-
 def several(names: str | Iterable[str]) -> list[str]:
     """Return names as a list. A single string is one name.
 
@@ -92,10 +79,9 @@ def modality_named(name: str) -> Modality:
     Raises:
         UserError: If there is no such modality.
     """
-    for modality in MODALITIES:
-        if name == modality:
-            return modality
-    raise UserError(f'"{name}" is not a modality. Use image or text.')
+    if name not in MODALITIES:
+        raise UserError(f'"{name}" is not a modality. Use image or text.')
+    return name
 
 
 def target_named(name: str) -> Target:
@@ -104,10 +90,9 @@ def target_named(name: str) -> Target:
     Raises:
         UserError: If there is no such target.
     """
-    for target in TARGETS:
-        if name == target:
-            return target
-    raise UserError(f'"{name}" cannot be found. Use item, image or text.')
+    if name not in TARGETS:
+        raise UserError(f'"{name}" cannot be found. Use item, image or text.')
+    return name
 
 
 def _read_image(image: ImageLike) -> Value:

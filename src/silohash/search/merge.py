@@ -26,11 +26,10 @@ from itertools import chain
 from typing import NamedTuple
 
 from silohash.base.types import UserError
-from silohash.search.gathering import NOT_QUERIED, gather
-from silohash.search.hits import Hits, Node, Query
+from silohash.search.bus import Bus, answers_to
+from silohash.search.hits import Hits, Query, silent
 from silohash.search.order import question_key, tie_order
-
-DEADLINE_SECONDS = 10.0
+from silohash.search.released import Refusal
 
 
 def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -> Hits:
@@ -212,51 +211,35 @@ def _joined_reasons(parts: Sequence[Mapping[str, str]]) -> dict[str, str]:
     return reasons
 
 
-def ask(
-    nodes: Sequence[Node],
-    query: Query | Mapping[str, Query],
-    *,
-    secret: bytes = b"",
-    deadline_seconds: float = DEADLINE_SECONDS,
-) -> Hits:
-    """Send a query to all silos, and merge the answers that arrive before the deadline. See `gather`.
+def _key_of(queries: Mapping[str, Query], secret: bytes) -> bytes:
+    """Return the key of the order among equals, which depends on the codes of a question alone."""
+    codes = list({id(query.words): query.words for query in queries.values()}.values())
+    return question_key(secret, codes if len(codes) == 1 else [queries[silo].words for silo in sorted(queries)])
+
+
+async def ask(bus: Bus, queries: Mapping[str, Query], *, deadline_seconds: float, secret: bytes = b"") -> Hits:
+    """Send queries to silos, and merge the answers that arrive before the deadline.
 
     Args:
-        nodes: The silos, with unique names.
-        query: One query for all silos, or one query per silo if silos use different models. Queries of a mapping may only
-            differ in code and model. If they are for several models, answers are merged by rank.
-        secret: The hub's key for the order among equals. The same secret gives the same order on every page.
+        bus: The bus to the silos.
+        queries: Maps each silo to its query. Queries may only differ in code, model and content. If they are for several
+            models, answers are merged by rank.
         deadline_seconds: Time limit for the slowest silo.
+        secret: The hub's key for the order among equals. The same secret gives the same order on every page.
 
     Returns:
         The requested page of hits. A silo that raised an error, refused, was late or gave an invalid answer is listed in
         ``missing_silos`` with the reason. If all silos did, there are no hits.
-
-    Raises:
-        UserError: If two nodes have the same name, or the queries of a mapping disagree.
     """
-    names = [node.name for node in nodes]
-    if len(set(names)) < len(names):
-        twice = Counter(names).most_common(1)[0][0]
-        raise UserError(f'Two silos have the name "{twice}". Give each silo a unique name.')
-    queries = dict(query) if isinstance(query, Mapping) else dict.fromkeys(names, query)
-    first = _common(queries)
-    if first is None:
-        return Hits(missing_silos=dict.fromkeys(sorted(names), NOT_QUERIED))
-    codes = [query.words] if isinstance(query, Query) else [query[name].words for name in sorted(query)]
-    key = question_key(secret, codes)
-    keyed = {id(value): value.with_key(key) for value in queries.values()}
-    answers = gather(nodes, {name: keyed[id(value)] for name, value in queries.items()}, deadline_seconds)
-    merged = merge(answers, k=first.reach, key=key, by_rank=len({q.model_digest for q in queries.values()}) > 1)
+    if not queries:
+        return Hits()
+    key = _key_of(queries, secret)
+    keyed = {id(query): query.with_key(key) for query in queries.values()}
+    replies = await answers_to(bus, {silo: keyed[id(query)] for silo, query in queries.items()}, deadline_seconds)
+    refusals = {silo: answer.reason for silo, answer in replies.answers.items() if isinstance(answer, Refusal)}
+    parts = [silent(silo, reason) for silo, reason in {**replies.reasons, **refusals}.items()]
+    parts += [answer for answer in replies.answers.values() if isinstance(answer, Hits)]
+    first = next(iter(queries.values()))
+    by_rank = len({query.model_digest for query in queries.values()}) > 1
+    merged = merge(parts, k=first.reach, key=key, by_rank=by_rank)
     return merged.page(first.offset) if first.offset else merged
-
-
-def _common(queries: Mapping[str, Query]) -> Query | None:
-    """Return one of the queries, after checking that they differ in their codes and models only."""
-    parameters = {(q.bits, q.target, q.k, q.offset, q.radius_bits, q.label, q.previews) for q in queries.values()}
-    if len(parameters) > 1:
-        raise UserError(
-            "The queries of the silos differ in more than their codes; only their codes may differ. "
-            "Use the same bits, target, k, offset, radius, label and previews for all of them."
-        )
-    return next(iter(queries.values()), None)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,9 @@ from silohash.index.digests import Digests
 from silohash.search.hits import Query
 from silohash.search.order import keyed_order
 from silohash.search.side import Side
+
+if TYPE_CHECKING:  # it needs torch
+    from silohash.run.model.matcher import Matcher
 
 NO_KEY = -1
 
@@ -166,22 +169,6 @@ def _left_out(ordered: Distances, k: int) -> dict[int, int]:
     last = ordered[k - 1]
     count = int(ordered.searchsorted(last, "right")) - k
     return {int(last): count} if count else {}
-
-
-class Matcher(Protocol):
-    """Scores the items of a silo, see `silohash.run.model.matcher.Matcher`."""
-
-    def most_shared(self, modality: Modality) -> int:
-        """Return the largest number of items that share a picture or a text."""
-        ...
-
-    def nodes(self, content: np.ndarray, modality: Modality) -> Mapping[str, np.ndarray]:
-        """Return the nodes of the content of a query, with which items of a modality are scored."""
-        ...
-
-    def scores(self, query: Mapping[str, np.ndarray], modality: Modality, keys: Sequence[int]) -> list[float]:
-        """Return the score of each item under a key with the nodes of a query; higher is better."""
-        ...
 
 
 def candidates(matcher: Matcher, query: Query, side: Modality, k: int) -> int:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -16,10 +16,12 @@ from silohash.index.codes import word_count, word_type
 from silohash.index.preview import preview_url
 from silohash.index.store import Engine, Store
 from silohash.search.hits import Hits, Query, Reason, silent
-from silohash.search.limits import Approvals, Quota
-from silohash.search.nearest import NO_KEY, Matcher, NearItems, best_items, candidates, nearest_items
-from silohash.search.policy import Policy
+from silohash.search.nearest import NO_KEY, NearItems, best_items, candidates, nearest_items
+from silohash.search.policy import Approvals, Policy, Quota
 from silohash.search.side import Side
+
+if TYPE_CHECKING:  # it needs torch
+    from silohash.run.model.matcher import Matcher
 
 T = TypeVar("T")
 

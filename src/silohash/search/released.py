@@ -1,18 +1,36 @@
-"""What a silo releases besides hits: one of its items, the code of an item, and a summary of its index."""
+"""What a silo answers besides hits: one of its items, the code of an item, a summary of its index, or a refusal."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
+from typing_extensions import TypedDict
 
 from silohash.base.types import MODALITIES, Modality, UserError
 from silohash.index.preview import preview_url
-from silohash.search.hits import shown_of
+from silohash.search.fields import (
+    CODE,
+    MOST_CHARACTERS,
+    PAYLOAD,
+    REASON,
+    Bits,
+    Count,
+    Digest,
+    Model,
+    Payload,
+    Sent,
+    Sometimes,
+    Text,
+    Unsent,
+)
+from silohash.search.hits import Shown, shown_of
 from silohash.search.node import SiloNode
 from silohash.search.side import Side
 
@@ -35,36 +53,92 @@ class Item:
         id: Id of the item within its silo.
         silo: Name of the silo.
         modalities: The modalities of which the silo has a code of the item.
-        caption: Text of the item, empty if it is not released.
-        labels: Names of the item's labels, empty if they are not released.
-        preview_url: Small picture of the item as a data URL; None without one.
+        payload: The released fields.
         path: The item's picture file on this machine; None if it is not released or does not exist here.
     """
 
-    id: str
-    silo: str
-    modalities: tuple[Modality, ...] = ()
-    caption: str = ""
-    labels: tuple[str, ...] = ()
-    preview_url: str | None = None
-    path: Path | None = None
+    id: Text
+    silo: Annotated[str, Unsent] = ""
+    modalities: Annotated[tuple[Modality, ...], Field(min_length=1)] = ()
+    payload: Annotated[Mapping[str, Any], PAYLOAD] = field(default_factory=dict)
+    path: Annotated[Path | None, Unsent] = None
+
+    @cached_property
+    def _shown(self) -> Shown:
+        return shown_of(self.payload)
+
+    @property
+    def caption(self) -> str:
+        """Text of the item, empty if it is not released."""
+        return self._shown.caption
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the item's labels, empty if they are not released."""
+        return self._shown.labels
+
+    @property
+    def preview_url(self) -> str | None:
+        """Small picture of the item as a data URL; None without one."""
+        return self._shown.preview_url
+
+
+class _Example(TypedDict):
+    """An item in the summary of its silo."""
+
+    id: Text
+    modalities: Annotated[tuple[Modality, ...], Field(min_length=1)]
+    payload: Payload
+
+
+_Examples: TypeAlias = Annotated[tuple[_Example, ...], Field(max_length=100)]
+
+
+def _sent_examples(items: Sequence[Item], _: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the examples of a summary, without the names of their files."""
+    sent = [(item, PAYLOAD.encode(item.payload, {})) for item in items]
+    return [
+        {"id": item.id, "modalities": item.modalities, "payload": {k: v for k, v in payload.items() if k != "file"}}
+        for item, payload in sent
+    ]
+
+
+def _examples_of(examples: Sequence[_Example], fields: Mapping[str, Any]) -> tuple[Item, ...]:
+    return tuple(Item(silo=fields["silo"], **example) for example in examples)
+
+
+def _sent_labels(labels: Mapping[str, int], _: Mapping[str, Any]) -> dict[str, int]:
+    return {label[:MOST_CHARACTERS]: count for label, count in labels.items()}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ItemCode:
-    """Hold the code of one item, which can be searched for.
+class Code:
+    """Hold a code to search for.
 
     Attributes:
-        words: ``(W,)`` packed code.
+        words: ``(W,)`` packed code, as `silohash.index.codes.pack` returns it.
         bits: Code length.
-        model_digest: Digest of the model that computed the code.
-        modality: The modality that was encoded.
+        model_digest: Digest of the model that computed the code. Silos with codes of another model do not answer.
+        modality: The modality of the item that was encoded; None if it is not the code of an item.
     """
 
-    words: npt.NDArray[np.unsignedinteger]
-    bits: int
-    model_digest: str
-    modality: Modality
+    bits: Bits
+    words: Annotated[npt.NDArray[np.unsignedinteger], CODE]
+    model_digest: Model
+    modality: Annotated[Modality | None, Sent(Modality)] = None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Hold why a silo does not answer.
+
+    Attributes:
+        reason: A sentence.
+        not_found: Whether a silo or an item that the request names does not exist.
+    """
+
+    reason: Annotated[str, REASON]
+    not_found: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,20 +158,20 @@ class SiloStatus:
         accepts_content: Whether the silo's policy lets hubs send it the words or regions of queries.
     """
 
-    name: str
-    items: Mapping[Modality, int] = field(default_factory=dict)
-    model_digest: str = ""
-    reason: str = ""
+    name: Annotated[str, Unsent] = ""
+    items: Annotated[Mapping[Modality, int], Sent(dict[Modality, Count])] = field(default_factory=dict)
+    model_digest: Model = ""
+    reason: Annotated[str, REASON] = ""
     reachable: bool = True
-    fields: tuple[str, ...] = ()
-    labels: Mapping[str, int] = field(default_factory=dict)
-    examples: tuple[Item, ...] = ()
-    models: tuple[str, ...] = ()
-    accepts_content: bool = False
+    fields: tuple[Text, ...] = ()
+    labels: Annotated[Mapping[str, int], Sent(dict[Text, Count], _sent_labels)] = field(default_factory=dict)
+    examples: Annotated[tuple[Item, ...], Sent(_Examples, _sent_examples, _examples_of)] = ()
+    models: Annotated[tuple[Digest, ...], Field(max_length=10), Sometimes] = ()
+    accepts_content: Annotated[bool, Sometimes] = False
 
 
-def released_item(node: SiloNode, name: str) -> tuple[tuple[Modality, ...], dict[str, Any]]:
-    """Return the modalities of an item, and the part of its payload that the silo releases, with its preview.
+def released_item(node: SiloNode, name: str) -> Item:
+    """Return what a silo releases of an item, with its preview.
 
     Args:
         node: The silo.
@@ -115,31 +189,10 @@ def released_item(node: SiloNode, name: str) -> tuple[tuple[Modality, ...], dict
     pictures = node.previews([name]) if "preview" in node.policy.fields else {}
     if name in pictures:
         payload["preview"] = preview_url(pictures[name])
-    return tuple(sides), node.policy.released(payload)
+    return Item(id=name, silo=node.name, modalities=tuple(sides), payload=node.policy.released(payload))
 
 
-def item_of(node: SiloNode, name: str, *, path: Path | None = None) -> Item:
-    """Return an item of a silo. See `released_item`, and `as_item` for the path."""
-    modalities, payload = released_item(node, name)
-    return as_item(node.name, name, modalities, payload, path=path)
-
-
-def as_item(
-    silo: str, name: str, modalities: tuple[Modality, ...], payload: Mapping[str, Any], *, path: Path | None = None
-) -> Item:
-    """Return an item from what its silo released. Values that do not have the right form are left out.
-
-    Args:
-        silo: Name of the silo.
-        name: Id of the item.
-        modalities: Modalities of which the silo has a code of the item.
-        payload: The released fields.
-        path: The item's picture file on this machine.
-    """
-    return Item(id=name, silo=silo, modalities=modalities, path=path, **shown_of(payload)._asdict())
-
-
-def item_code(node: SiloNode, name: str, modality: Modality | None = None) -> ItemCode:
+def item_code(node: SiloNode, name: str, modality: Modality | None = None) -> Code:
     """Return the code of an item.
 
     Args:
@@ -155,7 +208,7 @@ def item_code(node: SiloNode, name: str, modality: Modality | None = None) -> It
     for name_of_side, side in sides.items():
         if modality in (None, name_of_side) and side.store.has(name):
             manifest = side.store.manifest
-            return ItemCode(
+            return Code(
                 words=side.words(name),
                 bits=manifest.bits,
                 model_digest=manifest.model_digest,
@@ -207,13 +260,13 @@ def _sides(node: SiloNode) -> dict[Modality, Side]:
         except UserError as error:
             reasons.append(str(error))
     if not sides:
-        raise UserError(f"The silo {node.name} cannot be searched: {' '.join(dict.fromkeys(reasons))}")
+        raise UserError(" ".join(dict.fromkeys(reasons)))
     return sides
 
 
 def _examples(node: SiloNode, side: Side) -> tuple[Item, ...]:
     """Return some items of a silo, as far as its policy approves them."""
-    return tuple(item_of(node, name) for name in _example_ids(side) if node.approves(name))
+    return tuple(released_item(node, name) for name in _example_ids(side) if node.approves(name))
 
 
 def _labels(node: SiloNode, side: Side) -> dict[str, int]:

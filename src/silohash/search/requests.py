@@ -1,15 +1,17 @@
-"""What can be asked of a federation, and what it tells of itself. A service passes these values on (`silohash.service`)."""
+"""What can be asked of a federation and of its silos, and what a federation tells of itself."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import Modality, Target, UserError
-from silohash.search.released import SiloStatus
+from silohash.base.types import Modality, UserError
+from silohash.search.fields import Model, RequestId, SecondsLeft, Sometimes, Text
+from silohash.search.hits import Hits, Query, SearchOptions
+from silohash.search.released import Code, Item, Refusal, SiloStatus
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -22,19 +24,42 @@ class Unavailable(UserError):  # noqa: N818  a name as in HTTP
     """A silo that a request needs does not answer."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Code:
-    """Hold a code to search for.
+@dataclass(frozen=True)
+class ItemRequest:
+    """Request what a silo releases of one item, by the id of the item. The other values are as in `Query`."""
 
-    Attributes:
-        words: ``(W,)`` packed code, as `silohash.index.codes.pack` returns it.
-        bits: Code length.
-        model_digest: Digest of the model that computed the code. Silos with codes of another model do not answer.
+    id: Text
+    asker: Annotated[Text, Sometimes] = ""
+    request_id: Annotated[RequestId, Sometimes] = ""
+    seconds_left: SecondsLeft = None
+
+
+@dataclass(frozen=True)
+class CodeRequest:
+    """Request the code of one item, by the id of the item. None stands for the code of its picture if it has one.
+
+    ``model_digest`` is the digest of the model whose code is requested, for silos that answer with two models; empty for
+    any. The other values are as in `Query`.
     """
 
-    words: npt.NDArray[np.unsignedinteger]
-    bits: int
-    model_digest: str
+    id: Text
+    modality: Modality | None = None
+    asker: Annotated[Text, Sometimes] = ""
+    request_id: Annotated[RequestId, Sometimes] = ""
+    model_digest: Annotated[Model, Sometimes] = ""
+    seconds_left: SecondsLeft = None
+
+
+@dataclass(frozen=True)
+class StatusRequest:
+    """Request the summary of a silo. The values are as in `Query`."""
+
+    request_id: Annotated[RequestId, Sometimes] = ""
+    seconds_left: SecondsLeft = None
+
+
+Request: TypeAlias = Query | ItemRequest | CodeRequest | StatusRequest
+Answer: TypeAlias = Hits | Item | Code | SiloStatus | Refusal
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -48,43 +73,6 @@ class Vector:
 
     values: npt.NDArray[Any]
     modality: Modality
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class SearchOptions:
-    """Set what a search finds, and how much of it is returned.
-
-    Attributes:
-        target: What to find: "item" for items by the nearer of their two codes, "image" or "text" for one side alone.
-        k: Number of hits.
-        offset: Number of nearest items to skip, for the pages after the first.
-        radius_bits: Maximum distance of a hit; None for no limit.
-        label: If set, only items with this label are searched.
-        silos: Names of the silos to search; None for all.
-        previews: Whether hits carry the small pictures that silos release.
-        asker: Name of the account or program that asks, as in `silohash.search.hits.Query`.
-    """
-
-    target: Target = "item"
-    k: int = 10
-    offset: int = 0
-    radius_bits: int | None = None
-    label: str | None = None
-    silos: tuple[str, ...] | None = None
-    previews: bool = True
-    asker: str = ""
-
-    def request(
-        self,
-        *,
-        text: str | None = None,
-        picture: Image.Image | None = None,
-        vector: Vector | None = None,
-        code: Code | None = None,
-    ) -> SearchRequest:
-        """Return a request for a text, a picture, a vector or a code with these options. See `SearchRequest`."""
-        options: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(SearchOptions)}
-        return SearchRequest(text=text, picture=picture, vector=vector, code=code, **options)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -103,11 +91,25 @@ class SearchRequest(SearchOptions):
     vector: Vector | None = None
     code: Code | None = None
 
+    @classmethod
+    def for_value(cls, value: Value, modality: Modality, **options: Any) -> SearchRequest:  # noqa: ANN401  of any type
+        """Return a request for a text, a picture or a vector that describes a modality, with options by their names."""
+        if isinstance(value, str):
+            return cls(text=value, **options)
+        if isinstance(value, np.ndarray):
+            return cls(vector=Vector(values=value, modality=modality), **options)
+        return cls(picture=value, **options)
+
+    @classmethod
+    def of(cls, options: SearchOptions, **given: Any) -> SearchRequest:  # noqa: ANN401  one of the fields
+        """Return a request with some options for the given text, picture, vector or code."""
+        return cls(**options.values(), **given)
+
     def __post_init__(self) -> None:
         """Check the request.
 
         Raises:
-            UserError: Unless exactly one of text, picture, vector and code is given, or if the text is empty.
+            UserError: Unless exactly one value is given, or if the text is empty or a number is out of range.
         """
         values = {"a text": self.text, "a picture": self.picture, "a vector": self.vector, "a code": self.code}
         given = [name for name, value in values.items() if value is not None]
@@ -118,6 +120,7 @@ class SearchRequest(SearchOptions):
             )
         if self.text is not None and not self.text.strip():
             raise UserError("The text is empty. Give the words to search for.")
+        super().__post_init__()
 
     @property
     def uncoded(self) -> tuple[Value, Modality] | None:

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
+from typing_extensions import override
 
 from silohash.base.files import PART, read_json
 from silohash.base.locks import locked_run
-from silohash.base.types import MODALITIES, Modality, Target, UserError
-from silohash.features.truncation import unread_end
+from silohash.base.types import MODALITIES, Modality, UserError
 from silohash.index.engines import read_index_config
 from silohash.index.listing import LISTING, Listing, read_listing
 from silohash.index.source import PictureSource
 from silohash.index.store import Engine, Store, installed_engine
 from silohash.run.model.node_files import forgetting
-from silohash.search.hits import Hits, Query
-from silohash.search.merge import ask
+from silohash.search.bus import LocalBus
+from silohash.search.federation import Encoded, Federation
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy, check_policy_files, policy_of
-from silohash.search.words import query_words
 
 if TYPE_CHECKING:
     from silohash.features.base import Value
@@ -143,93 +142,47 @@ def released_fields(folder: Path, silos: Collection[str]) -> dict[str, tuple[str
     return {silo: policy_of(folder / POLICIES, silo).fields for silo in silos}
 
 
-class QueryOptions(TypedDict, total=False):
-    """Name the optional parameters of a search; see `Query`."""
+class RunSearch(Federation):
+    """Search the silos of a run in this process. `silohash.search.bus.now` runs its coroutines.
 
-    k: int
-    offset: int
-    radius_bits: int | None
-    label: str | None
-    previews: bool
-    candidates: int
-    asker: str
-
-
-def ask_run(
-    run: Run,
-    value: Value,
-    query_modality: Modality,
-    target: Target = "item",
-    *,
-    nodes: Sequence[SiloNode] | None = None,
-    encoders: MutableMapping[str, Encoder] | None = None,
-    **options: Unpack[QueryOptions],
-) -> Hits:
-    """Encode one text, picture or vector, and search all silos of a run.
-
-    If the model scores pairs, each silo scores the items that it finds by their codes. A text then finds pictures, and a
-    picture texts, unless another target is wished for, which is found by codes.
-
-    If silos use different models, each silo is searched with the code of its own model. The answers are then merged by the
-    ranks within each silo, and ``comparable`` is False.
-
-    Args:
-        run: An indexed run.
-        value: The text, picture or vector to search for.
-        query_modality: Whether the value describes a text or an image.
-        target: What to find: "item" for items by the nearer of their two codes, "image" or "text" for one side alone.
-        nodes: The open silos; None opens those of the run.
-        encoders: Encoders of earlier searches by the names of their models. Those that are missing are added. None makes
-            new ones, which takes longer than the search.
-        options: Parameters of the `Query`, such as ``k``.
-
-    Returns:
-        The hits. A silo that cannot be searched is listed in ``missing_silos`` with the reason. If no silo answered, there
-        are no hits and ``answered`` is False.
-
-    Raises:
-        UserError: If the run is not indexed, the value cannot be encoded, or no training text held any word of it.
+    Attributes:
+        nodes: The open silos, by name.
     """
-    nodes = open_nodes(run.index_folder) if nodes is None else nodes
-    featurizer = run.model.featurizers.get(query_modality)
-    unknown = query_words(featurizer, value, lambda: _captions(nodes))
-    queries, by_model, missing = dict[str, Query](), dict[str, Query](), dict[str, str]()
-    known: MutableMapping[str, Encoder] = {} if encoders is None else encoders
-    for node in nodes:
-        try:
-            name = _model_of(run, node)
-        except UserError as error:
-            missing[node.name] = str(error)
-            continue
-        encoder = known[name] if name in known else known.setdefault(name, run.model.encoder(name))
-        if name not in by_model:
-            by_model[name] = _query(run, encoder, value, query_modality, target, options)
-        add_matcher(run, node, encoder)
-        queries[node.name] = by_model[name]
-    query = next(iter(by_model.values())) if len(by_model) == 1 else queries
-    hits = ask([node for node in nodes if node.name not in missing], query)
-    return replace(
-        hits,
-        missing_silos=dict(sorted({**hits.missing_silos, **missing}.items())),
-        unknown_words=unknown,
-        unread=unread_end(featurizer, value),
-        folders=picture_folders(run, nodes),
-    )
 
+    def __init__(self, run: Run, nodes: Sequence[SiloNode] | None = None) -> None:
+        """Search with the model of an indexed run.
 
-def _query(
-    run: Run, encoder: Encoder, value: Value, modality: Modality, target: Target, options: QueryOptions
-) -> Query:
-    """Return the query of a value: its code, and its nodes if the model scores them with the other modality."""
-    code, nodes = encoder.encode(value, modality), None
-    if run.model.record.spec.scores_pairs and target != modality:
+        Args:
+            run: The run.
+            nodes: Its open silos; None opens them.
+
+        Raises:
+            UserError: If the run is not indexed.
+        """
+        nodes = open_nodes(run.index_folder) if nodes is None else nodes
+        bus = LocalBus(nodes)
+        super().__init__(run, bus.nodes, bus)
+        self.nodes = bus.nodes
+        self.folders = picture_folders(run, nodes)
+
+    @override
+    def _captions(self) -> Iterator[str]:
+        for node in self.nodes.values():
+            yield from node.captions(MOST_CAPTIONS)
+
+    @override
+    def _digests(self, silo: str) -> Sequence[str]:
+        return (self.nodes[silo].model_digest,)
+
+    @override
+    def _with_scoring(self, encoded: Encoded, value: Value, modality: Modality) -> Encoded:
         from silohash.run.model.matcher import query_nodes
 
-        target = "image" if modality == "text" else "text"
-        nodes = query_nodes(encoder, value, modality)
-    return Query(
-        words=code.words[0], bits=code.bits, model_digest=code.model_digest, target=target, nodes=nodes, **options
-    )
+        models = {silo: self._model_of(silo) for silo in encoded.codes}
+        for silo, name in models.items():
+            add_matcher(self.run, self.nodes[silo], self._encoder(name))
+        by_model = {name: query_nodes(self._encoder(name), value, modality) for name in dict.fromkeys(models.values())}
+        return replace(encoded, nodes={silo: by_model[name] for silo, name in models.items()})
 
 
 def add_matcher(run: Run, node: SiloNode, encoder: Encoder) -> None:
@@ -248,12 +201,6 @@ def picture_folders(run: Run, nodes: Sequence[SiloNode]) -> dict[str, tuple[Path
             source = PictureSource.read(run.index_folder / node.name)
             found[node.name] = () if source is None else tuple(source.folders(data_path))
     return {name: folders for name, folders in found.items() if folders}
-
-
-def _captions(nodes: Sequence[SiloNode]) -> Iterator[str]:
-    """Yield captions of all silos whose policies release captions, at most `MOST_CAPTIONS` per silo."""
-    for node in nodes:
-        yield from node.captions(MOST_CAPTIONS)
 
 
 def remove_items(folder: Path, ids: Sequence[str]) -> dict[str, list[str]]:
@@ -300,12 +247,6 @@ def _remove_from(files: Mapping[str, Mapping[Modality, Path]], ids: Sequence[str
             if found:
                 removed[silo] = [name for name in dict.fromkeys(ids) if name in found]
     return removed
-
-
-def _model_of(run: Run, node: SiloNode) -> str:
-    """Return the name of the model with which a silo is searched: its own, or the one that built its index."""
-    deploys_own = not run.model.personalized or node.name in run.model.names
-    return run.model.deployed_by(node.name) if deploys_own else run.model.name_of(node.model_digest)
 
 
 def _index_files(folder: Path) -> Iterator[tuple[str, dict[Modality, Path]]]:

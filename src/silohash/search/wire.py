@@ -1,26 +1,61 @@
-"""Requests to silos as bytes: JSON documents with a version, which are checked when they are read.
+"""Requests and answers as bytes: JSON documents with a version, which are checked when they are read.
 
-A hub sends a request to a silo, and the silo sends an answer (see `silohash.search.answers`). Neither trusts the other.
-Whatever the bytes are, reading them returns a value that has been checked, or raises `WireError`. Unknown keys are ignored,
-so that a later version can add some.
+A hub sends a request to a silo, and the silo sends an answer. Neither trusts the other. Whatever the bytes are, reading them
+returns a value that has been checked, or raises `WireError`. Unknown keys are ignored, so that a later version can add some.
+
+Each message is declared by the class of its value (`silohash.search.fields`). Hits have a form of their own, because a silo
+sends only its own.
 """
 
 from __future__ import annotations
 
-import math
-from base64 import b64decode, b64encode
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypeVar
+import logging
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from types import NoneType
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    Protocol,
+    TypeAlias,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
+from pydantic_core import to_json
 from typing_extensions import TypedDict
 
-from silohash.base.forms import fault
-from silohash.base.types import Modality, Target, UserError
-from silohash.index.codes import BITS_HIGHEST, BITS_LOWEST, Words, byte_count, check_words, from_bytes, to_bytes
-from silohash.search.hits import Query
+from silohash.base.forms import detail, fault
+from silohash.base.types import MODALITIES, Modality, UserError
+from silohash.index.engines import time_limit
+from silohash.search.bus import Replies, answer_of
+from silohash.search.fields import (
+    MOST_CHARACTERS,
+    REASON,
+    Count,
+    Model,
+    Payload,
+    Score,
+    Sent,
+    Sometimes,
+    Text,
+    Unsent,
+    sent_payload,
+)
+from silohash.search.hits import Hits, Query, Reason
+from silohash.search.node import SiloNode
+from silohash.search.released import Code, Item, NotFound, Refusal, SiloStatus
+from silohash.search.requests import Answer, CodeRequest, ItemRequest, Request, StatusRequest
+
+_log = logging.getLogger(__name__)
 
 VERSION = 2
 """Version of the messages. A message of another version is refused."""
@@ -28,130 +63,200 @@ VERSION = 2
 MOST_REQUEST_BYTES = 1 << 20
 """Most bytes of a request. A longer one is neither sent nor read."""
 
+MOST_ANSWER_BYTES = 8 << 20
+"""Most bytes of an answer. A longer one is neither sent nor read."""
+
 TIME_BYTES = 64
 """Bytes of a request that are kept for the time that its sender waits, see `with_time_left`."""
 
-MOST_CONTENT_BYTES = 1 << 19
-"""Most bytes of the words or regions of a query."""
+FoundBy: TypeAlias = Literal["", "image", "text", "both"]
 
-MOST_CHARACTERS = 4_096
-"""Most characters of an id, a label, a file name or a reason."""
+_MODALITIES: Mapping[str, tuple[Modality, ...]] = {"": (), "image": ("image",), "text": ("text",), "both": MODALITIES}
+"""The modalities by which an item was found, by their name in an answer. There are none if they are not known."""
 
-MOST_ITEMS = 1 << 31
-"""Every count in a message is smaller."""
-
-Text: TypeAlias = Annotated[str, Field(max_length=MOST_CHARACTERS)]
-Count: TypeAlias = Annotated[int, Field(ge=0, lt=MOST_ITEMS)]
-Bits: TypeAlias = Annotated[int, Field(ge=BITS_LOWEST, le=BITS_HIGHEST)]
-RequestId: TypeAlias = Annotated[str, Field(max_length=64)]
-Seconds: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Digest: TypeAlias = Annotated[str, Field(max_length=128)]
-Hexadecimal: TypeAlias = Annotated[str, Field(max_length=BITS_HIGHEST // 4, pattern="^([0-9a-f]{2})*$")]
-Version: TypeAlias = Literal[2]
-ContentType: TypeAlias = Literal["int32", "float16", "float32"]
-T = TypeVar("T")
+_NAMES: Mapping[tuple[Modality, ...], str] = {modalities: name for name, modalities in _MODALITIES.items()}
 
 
 class WireError(UserError):
     """A message that cannot be used. The text of an answer's error tells what the silo did: ``It answered with ...``."""
 
 
-@dataclass(frozen=True)
-class ItemRequest:
-    """Request what a silo releases of one item, by the id of the item. The other values are as in `Query`."""
+@dataclass(frozen=True, kw_only=True)
+class _SiloHits:
+    """The hits of one silo in its answer. The attributes are as in `Hits`; ``limited`` is the reason for fewer hits."""
 
-    id: str
-    asker: str = ""
-    request_id: str = ""
-    seconds_left: float | None = None
+    model_digest: Model
+    ids: tuple[Text, ...]
+    distances: tuple[Count, ...]
+    found_by: tuple[FoundBy, ...]
+    scores: Annotated[tuple[Score, ...] | None, Sometimes] = None
+    payloads: tuple[Payload, ...]
+    left_out: tuple[tuple[Count, Count], ...]
+    limited: Annotated[str, REASON]
 
+    @classmethod
+    def of(cls, hits: Hits, silo: str) -> _SiloHits:
+        """Return the hits of a silo as they are sent."""
+        return cls(
+            model_digest=next(iter(hits.model_digests), ""),
+            ids=hits.ids,
+            distances=hits.distances,
+            found_by=cast(Any, [_NAMES[modalities] for modalities in hits.sides]),
+            scores=hits.scores,
+            payloads=cast(Any, _sent_payloads(hits.payloads)),
+            left_out=tuple(hits.left_out.items()),
+            limited=hits.limited_silos.get(silo, ""),
+        )
 
-@dataclass(frozen=True)
-class CodeRequest:
-    """Request the code of one item, by the id of the item. None stands for the code of its picture if it has one.
+    def hits(self, silo: str) -> Hits:
+        """Return the hits that a silo sent.
 
-    ``model_digest`` is the digest of the model whose code is requested, for silos that answer with two models; empty for
-    any. The other values are as in `Query`.
-    """
-
-    id: str
-    modality: Modality | None = None
-    asker: str = ""
-    request_id: str = ""
-    model_digest: str = ""
-    seconds_left: float | None = None
-
-
-@dataclass(frozen=True)
-class StatusRequest:
-    """Request the summary of a silo. The values are as in `Query`."""
-
-    request_id: str = ""
-    seconds_left: float | None = None
-
-
-Request: TypeAlias = Query | ItemRequest | CodeRequest | StatusRequest
-
-
-class _Content(TypedDict):
-    type: ContentType
-    shape: Annotated[tuple[Annotated[int, Field(ge=1, le=MOST_CONTENT_BYTES)], ...], Field(min_length=2, max_length=3)]
-    values: Annotated[str, Field(max_length=2 * MOST_CONTENT_BYTES)]
-
-
-class _Search(TypedDict):
-    version: Version
-    kind: Literal["search"]
-    code: Hexadecimal
-    bits: Bits
-    model: Digest
-    target: Target
-    k: Annotated[int, Field(ge=1, lt=MOST_ITEMS)]
-    offset: Count
-    radius_bits: Count | None
-    label: Text | None
-    previews: bool
-    tie_key: Hexadecimal
-    content: NotRequired[_Content]
-    asker: NotRequired[Text]
-    request_id: NotRequired[RequestId]
-    seconds_left: NotRequired[Seconds]
+        Raises:
+            WireError: If it did not send by what it found the items. In `Hits`, this may be left out.
+        """
+        if len(self.found_by) != len(self.ids):
+            raise WireError("It answered with columns of unequal length.")
+        return Hits(
+            ids=self.ids,
+            distances=self.distances,
+            silos=(silo,) * len(self.ids),
+            payloads=cast(Any, self.payloads),
+            found_by=tuple(map(_MODALITIES.__getitem__, self.found_by)),
+            left_out=dict(self.left_out),
+            limited_silos={silo: self.limited} if self.limited else {},
+            model_digests=frozenset({self.model_digest}),
+            scores=self.scores,
+        )
 
 
-class _Item(TypedDict):
-    version: Version
-    kind: Literal["item"]
-    id: Text
-    asker: NotRequired[Text]
-    request_id: NotRequired[RequestId]
-    seconds_left: NotRequired[Seconds]
+def _sent_payloads(payloads: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Return the fields of payloads that fit the limits of a message."""
+    try:
+        # One check of all payloads takes a fraction of the time of cutting each, and nearly all of them fit.
+        return _payloads().validate_python(payloads, strict=True)
+    except ValidationError:
+        return [sent_payload(payload) for payload in payloads]
 
 
-class _Code(TypedDict):
-    version: Version
-    kind: Literal["code"]
-    id: Text
-    modality: Modality | None
-    asker: NotRequired[Text]
-    request_id: NotRequired[RequestId]
-    seconds_left: NotRequired[Seconds]
-    model: NotRequired[Digest]
+@cache
+def _payloads() -> TypeAdapter[tuple[Payload, ...]]:
+    return TypeAdapter(tuple[Payload, ...])
 
 
-class _Status(TypedDict):
-    version: Version
-    kind: Literal["status"]
-    request_id: NotRequired[RequestId]
-    seconds_left: NotRequired[Seconds]
+REQUESTS: Mapping[str, type] = {"search": Query, "item": ItemRequest, "code": CodeRequest, "status": StatusRequest}
+ANSWERS: Mapping[str, type] = {
+    "hits": _SiloHits,
+    "released": Item,
+    "item code": Code,
+    "summary": SiloStatus,
+    "refusal": Refusal,
+}
+_KINDS: Mapping[type, str] = {form: kind for kinds in (REQUESTS, ANSWERS) for kind, form in kinds.items()}
 
 
 class _AnyVersion(TypedDict):
     version: int
 
 
-_REQUEST: TypeAdapter[Any] = TypeAdapter(Annotated[_Search | _Item | _Code | _Status, Field(discriminator="kind")])
-_DOCUMENT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
-_ANY_VERSION: TypeAdapter[_AnyVersion] = TypeAdapter(_AnyVersion)
+@dataclass(frozen=True)
+class _Form:
+    """The form of the messages that carry the values of a class.
+
+    Attributes:
+        form: A `TypedDict` of the fields.
+        sent: Maps each attribute of the value to how it is sent.
+        optional: The attributes that a message need not have.
+    """
+
+    form: Any
+    sent: Mapping[str, Sent]
+    optional: frozenset[str]
+
+
+@cache
+def _form_of(cls: Hashable) -> _Form:
+    """Return the form that the annotations of a class declare. An answer also names its silo."""
+    cls = cast(type, cls)
+    entries: dict[str, Any] = {"version": Literal[2], "kind": Literal[_KINDS[cls]]}
+    if cls in ANSWERS.values():
+        entries["silo"] = Text
+    sent: dict[str, Sent] = {}
+    optional: set[str] = set()
+    for name, hint in get_type_hints(cls, include_extras=True).items():
+        marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+        if Unsent in marks:
+            continue
+        how = next((mark for mark in marks if isinstance(mark, Sent)), Sent(hint))
+        sent[name] = how if how.name else replace(how, name=name)
+        if Sometimes in marks:
+            optional.add(name)
+        entries[sent[name].name] = NotRequired[_without_none(how.form)] if Sometimes in marks else how.form
+    return _Form(cast(Any, TypedDict)(cls.__name__, entries), sent, frozenset(optional))
+
+
+def _without_none(hint: Any) -> Any:  # noqa: ANN401  types have no common type
+    """Return a type without None, because a field that a message need not have is left out in its place."""
+    if get_origin(hint) is Annotated:
+        base, *marks = get_args(hint)
+        return Annotated[_without_none(base), *marks]
+    kinds = [kind for kind in get_args(hint) if kind is not NoneType]
+    return kinds[0] if len(kinds) < len(get_args(hint)) else hint
+
+
+@cache
+def _adapter(kinds: tuple[type, ...]) -> TypeAdapter[Any]:
+    """Return what reads the messages of some classes."""
+    forms = [_form_of(cls).form for cls in kinds]
+    return TypeAdapter(cast(Any, Annotated[Union[*forms], Field(discriminator="kind")]))
+
+
+def _encoded(value: object, name: str, **first: str) -> bytes:
+    """Return the message of a value. Its name begins a sentence."""
+    form = _form_of(cast(Hashable, type(value)))
+    fields = {attribute: getattr(value, attribute) for attribute in form.sent}
+    document: dict[str, Any] = {"version": VERSION, "kind": _KINDS[type(value)], **first}
+    for attribute, how in form.sent.items():
+        if fields[attribute] is not None or attribute not in form.optional:
+            document[how.name] = how.encode(fields[attribute], fields)
+    document.pop("seconds_left", None)
+    try:
+        return to_json(document)
+    except ValueError as error:
+        raise WireError(f"{name} holds text that cannot be written as UTF-8.") from error
+
+
+def _decoded(content: bytes, kinds: Mapping[str, type], most_bytes: int, name: str) -> tuple[Any, str]:
+    """Return the value that a message of some kinds carries, and the name of its silo.
+
+    Raises:
+        WireError: If the message is too long, or has another version or form.
+    """
+    if len(content) > most_bytes:
+        raise WireError(f"{name} has {len(content):,} bytes, and the limit is {most_bytes:,}.")
+    try:
+        document: dict[str, Any] = _adapter(tuple(kinds.values())).validate_json(content, strict=True)
+        cls = kinds[document["kind"]]
+        sent = [(attribute, how) for attribute, how in _form_of(cls).sent.items() if how.name in document]
+        value = cls(**{attribute: how.decode(document[how.name], document) for attribute, how in sent})
+    except ValidationError as error:
+        version = _version(content)
+        if version not in (None, VERSION):
+            raise WireError(
+                f"{name} has version {version}, and this silohash reads version {VERSION}. Install the same version of "
+                "silohash at the hub and at the silo."
+            ) from error
+        raise WireError(f"{name} does not have the expected form ({fault(error)}).") from error
+    except UserError as error:
+        raise WireError(f"{name} does not have the expected form ({detail(error)}).") from error
+    return value, document.get("silo", "")
+
+
+def _version(content: bytes) -> int | None:
+    """Return the version of a message, or None if it does not have one."""
+    try:
+        return TypeAdapter(_AnyVersion).validate_json(content, strict=True)["version"]
+    except ValidationError:
+        return None
 
 
 def encode_request(request: Request) -> bytes:
@@ -160,7 +265,7 @@ def encode_request(request: Request) -> bytes:
     Raises:
         WireError: If it has too many bytes (`MOST_REQUEST_BYTES`), or text that cannot be written as UTF-8.
     """
-    content, limit = as_json(_document(request), "The request"), MOST_REQUEST_BYTES - TIME_BYTES
+    content, limit = _encoded(request, "The request"), MOST_REQUEST_BYTES - TIME_BYTES
     if len(content) > limit:
         raise WireError(f"The request has {len(content):,} bytes, and the limit is {limit:,}. Shorten it.")
     return content
@@ -188,161 +293,208 @@ def decode_request(content: bytes) -> Request:
     Raises:
         WireError: If the bytes are not a request of this version.
     """
-    document = checked(content, _REQUEST, MOST_REQUEST_BYTES, "The request")
-    asker, request_id = document.get("asker", ""), document.get("request_id", "")
-    seconds_left = document.get("seconds_left")
-    if document["kind"] == "item":
-        return ItemRequest(document["id"], asker, request_id, seconds_left)
-    if document["kind"] == "code":
-        model = document.get("model", "")
-        return CodeRequest(document["id"], document["modality"], asker, request_id, model, seconds_left)
-    if document["kind"] == "status":
-        return StatusRequest(request_id, seconds_left)
-    return Query(
-        words=words_of(document["code"], document["bits"], "The request"),
-        bits=document["bits"],
-        model_digest=document["model"],
-        target=document["target"],
-        k=document["k"],
-        offset=document["offset"],
-        radius_bits=document["radius_bits"],
-        label=document["label"],
-        previews=document["previews"],
-        tie_key=bytes.fromhex(document["tie_key"]),
-        content=_content_of(document),
-        asker=asker,
-        request_id=request_id,
-        seconds_left=seconds_left,
-    )
+    request: Request = _decoded(content, REQUESTS, MOST_REQUEST_BYTES, "The request")[0]
+    return request
 
 
-def _document(request: Request) -> dict[str, Any]:
-    if isinstance(request, StatusRequest):
-        return {"kind": "status", "request_id": request.request_id}
-    sender = {"asker": request.asker, "request_id": request.request_id}
-    if isinstance(request, ItemRequest):
-        return {"kind": "item", "id": request.id, **sender}
-    if isinstance(request, CodeRequest):
-        model = {"model": request.model_digest} if request.model_digest else {}
-        return {"kind": "code", "id": request.id, "modality": request.modality, **model, **sender}
-    return {
-        "kind": "search",
-        "code": hexadecimal(request.words, request.bits),
-        "bits": request.bits,
-        "model": request.model_digest,
-        "target": request.target,
-        "k": request.k,
-        "offset": request.offset,
-        "radius_bits": request.radius_bits,
-        "label": request.label,
-        "previews": request.previews,
-        "tie_key": request.tie_key.hex(),
-        **({} if request.content is None else {"content": _sent_content(request.content)}),
-        **sender,
-    }
+def encode_answer(silo: str, answer: Answer, *, most_bytes: int = MOST_ANSWER_BYTES) -> bytes:
+    """Return the answer of a silo as bytes. A search that the silo refused becomes a refusal.
 
-
-def _sent_content(content: np.ndarray) -> dict[str, Any]:
-    """Return the words or regions of a query as a part of a document."""
-    values = content.astype(content.dtype.newbyteorder("<")).tobytes()
-    return {"type": content.dtype.name, "shape": content.shape, "values": b64encode(values).decode()}
-
-
-def _content_of(document: Mapping[str, Any]) -> np.ndarray | None:
-    """Return the words or regions of a query, ``(1, ...)``, or None if there are none.
-
-    Raises:
-        WireError: If their bytes are not those of an array of their type and shape, or the query is for both sides of items.
-    """
-    content = document.get("content")
-    if content is None:
-        return None
-    form, shape = np.dtype(content["type"]).newbyteorder("<"), content["shape"]
-    wanted = math.prod(shape) * form.itemsize
-    try:
-        values = b64decode(content["values"], validate=True)
-    except ValueError as error:
-        raise WireError("The request does not have the expected form (content is not in base64).") from error
-    if wanted > MOST_CONTENT_BYTES or len(values) != wanted:
-        raise WireError(
-            f"The request does not have the expected form (content has {len(values):,} bytes, its shape needs {wanted:,}, "
-            f"and the limit is {MOST_CONTENT_BYTES:,})."
-        )
-    if document["target"] == "item":
-        raise WireError("The request has words or regions, with which pictures or texts are scored, and asks for both.")
-    return np.frombuffer(values, form).astype(form.newbyteorder("=")).reshape(shape)
-
-
-def as_json(document: dict[str, Any], name: str) -> bytes:
-    """Return a message of this version as bytes.
+    If hits have more previews than fit, only the first hits keep theirs, and ``limited_silos`` has the reason.
 
     Args:
-        document: The content of the message.
-        name: Name of the message at the beginning of a sentence.
-
-    Raises:
-        WireError: If it holds text that cannot be written as UTF-8.
-    """
-    try:
-        return _DOCUMENT.dump_json({"version": VERSION, **document})
-    except ValueError as error:
-        raise WireError(f"{name} holds text that cannot be written as UTF-8.") from error
-
-
-def checked(content: bytes, form: TypeAdapter[T], most_bytes: int, name: str) -> T:
-    """Return the document that some bytes hold, after checking their number, the version and the form.
-
-    Args:
-        content: The bytes.
-        form: The form.
+        silo: Name of the silo.
+        answer: The answer.
         most_bytes: Limit on the number of bytes.
-        name: Name of the message at the beginning of a sentence.
 
     Raises:
-        WireError: If any of them is wrong.
+        WireError: If the answer does not fit, or holds text that cannot be written as UTF-8.
     """
-    if len(content) > most_bytes:
-        raise WireError(f"{name} has {len(content):,} bytes, and the limit is {most_bytes:,}.")
-    try:
-        return form.validate_json(content, strict=True)
-    except ValidationError as error:
-        version = _version(content)
-        if version not in (None, VERSION):
-            raise WireError(
-                f"{name} has version {version}, and this silohash reads version {VERSION}. Install the same version of "
-                "silohash at the hub and at the silo."
-            ) from error
-        raise WireError(f"{name} does not have the expected form ({fault(error)}).") from error
+    if isinstance(answer, Hits) and silo in answer.missing_silos:
+        answer = Refusal(answer.missing_silos[silo])
+    limit = min(most_bytes, MOST_ANSWER_BYTES)
+    content = _encoded_answer(silo, answer)
+    if len(content) > limit and isinstance(answer, Hits):
+        content = _encoded_answer(silo, _with_fewer_previews(answer, silo, len(content) - limit))
+    if len(content) > limit:
+        raise WireError(f"Its answer has {len(content):,} bytes, and the limit is {limit:,}. Request fewer items.")
+    return content
 
 
-def _version(content: bytes) -> int | None:
-    """Return the version of a message, or None if it does not have one."""
-    try:
-        return _ANY_VERSION.validate_json(content, strict=True)["version"]
-    except ValidationError:
-        return None
+def _encoded_answer(silo: str, answer: Answer) -> bytes:
+    """Return an answer as bytes, whatever its size."""
+    return _encoded(_SiloHits.of(answer, silo) if isinstance(answer, Hits) else answer, "Its answer", silo=silo)
 
 
-def hexadecimal(words: Words, bits: int) -> str:
-    """Return a code, ``(W,)`` words, in hexadecimal form without padding."""
-    return to_bytes(words[None], bits).tobytes().hex()
+def _with_fewer_previews(hits: Hits, silo: str, excess_bytes: int) -> Hits:
+    """Return the hits without the previews of the last ones, which together have at least a number of bytes."""
+    payloads, kept = list(hits.payloads), len(hits)
+    reason = "It released the previews of the first {:,} items only, because its answer would have been too large."
+    excess_bytes += len(reason) + MOST_CHARACTERS
+    while kept and excess_bytes > 0:
+        kept -= 1
+        payload = dict(payloads[kept])
+        excess_bytes -= len(payload.pop("preview", None) or "")
+        payloads[kept] = payload
+    limits = " ".join(filter(None, (hits.limited_silos.get(silo), reason.format(kept))))
+    return replace(hits, payloads=tuple(payloads), limited_silos={silo: limits})
 
 
-def words_of(code: str, bits: int, name: str) -> Words:
-    """Return the ``(W,)`` words of a code in hexadecimal form.
+def decode_answer(content: bytes, silo: str) -> Answer:
+    """Return the answer of a silo. `silohash.search.bus.flaw` then compares it with its request.
 
     Args:
-        code: The result of `hexadecimal`.
-        bits: Code length.
-        name: Name of the message at the beginning of a sentence.
+        content: The answer.
+        silo: Name of the silo to which the request was sent.
 
     Raises:
-        WireError: If the code does not have this length.
+        WireError: If the bytes are not an answer of the silo.
     """
-    packed = np.frombuffer(bytes.fromhex(code), np.uint8)
+    answer, sender = _decoded(content, ANSWERS, MOST_ANSWER_BYTES, "Its answer")
+    if sender != silo:
+        raise WireError(f'It answered in the name of another silo, "{sender}".')
+    if isinstance(answer, _SiloHits):
+        return answer.hits(silo)
+    found: Answer = replace(answer, silo=silo) if isinstance(answer, Item) else answer
+    return replace(found, name=silo) if isinstance(found, SiloStatus) else found
+
+
+Responder: TypeAlias = Callable[[bytes, int, float], bytes]
+"""Function that returns the answer to a request.
+
+It is given the request, the limit on the answer's number of bytes, and the value of the monotonic clock at which the request
+arrived.
+"""
+
+Reader: TypeAlias = Callable[[str, bytes], None]
+"""Function that takes the name of a silo and its answer."""
+
+
+class Carrier(Protocol):
+    """Carry requests to silos as bytes, and their answers back. To each request it adds the time for which the hub waits."""
+
+    async def ask(self, requests: Mapping[str, bytes], deadline_seconds: float, read: Reader) -> Replies[bytes]:
+        """Send one request per silo at the same time, and wait for the answers. See `Bus.ask`.
+
+        Args:
+            requests: Maps the names of silos to requests.
+            deadline_seconds: Time limit for all answers.
+            read: Called with each answer as soon as it arrives, while other silos still work on theirs.
+        """
+        ...
+
+
+class WireBus:
+    """The bus to silos of other machines. See `silohash.search.bus.Bus`."""
+
+    def __init__(self, carrier: Carrier, observe: Callable[[str, float], None] = lambda silo, seconds: None) -> None:
+        """Send the requests with a carrier.
+
+        Args:
+            carrier: Carries the bytes.
+            observe: Called with the name of a silo and the seconds until its answer arrived, except for summaries.
+        """
+        self._carrier, self._observe = carrier, observe
+
+    async def ask(self, requests: Mapping[str, Request], deadline_seconds: float) -> Replies[Answer]:
+        """Send one request per silo, and wait for the answers. See `Bus.ask`."""
+        distinct = {id(request): request for request in requests.values()}
+        contents = {key: encode_request(request) for key, request in distinct.items()}
+        answers: dict[str, Answer] = {}
+        invalid: dict[str, Reason] = {}
+
+        def read(silo: str, content: bytes) -> None:
+            """Read an answer."""
+            try:
+                answers[silo] = decode_answer(content, silo)
+            except WireError as error:
+                invalid[silo] = Reason(str(error), "invalid")
+
+        sent = {silo: contents[id(request)] for silo, request in requests.items()}
+        replies = await self._carrier.ask(sent, deadline_seconds, read)
+        for silo, seconds in replies.seconds.items():
+            if not isinstance(requests[silo], StatusRequest):
+                self._observe(silo, seconds)
+        return Replies(answers, {**replies.reasons, **invalid}, replies.seconds)
+
+
+class TimeOver(UserError):  # noqa: N818  a refusal, not a failure
+    """The sender of a request does not wait for its answer any more."""
+
+
+@dataclass(frozen=True)
+class Response:
+    """Hold the answer of a silo as bytes, and what it was made from, for the silo's log.
+
+    Attributes:
+        content: The answer.
+        request: The request; None if it could not be read.
+        answer: The answer before it was encoded; None for a refusal.
+        error: Why the silo refused; None if it did not.
+    """
+
+    content: bytes
+    request: Request | None = None
+    answer: Answer | None = None
+    error: Exception | None = None
+
+
+def respond(
+    node: SiloNode,
+    content: bytes,
+    most_bytes: int = MOST_ANSWER_BYTES,
+    choose: Callable[[Request], SiloNode] | None = None,
+    *,
+    arrived: float | None = None,
+) -> Response:
+    """Return the answer of a silo to a request.
+
+    A request whose sender does not wait any more is refused without work. Searches on servers end when the sender stops
+    waiting. No error leaves this function. An unexpected one is logged, and the hub gets a refusal without its details.
+
+    Args:
+        node: The silo.
+        content: The request.
+        most_bytes: Limit on the number of bytes of the answer.
+        choose: Returns the node that answers a request, if the silo has one per model; None if ``node`` answers all.
+        arrived: Value of the monotonic clock at which the request arrived; None for now.
+    """
+    request: Request | None = None
     try:
-        if len(packed) != byte_count(bits):
-            raise UserError(f"{len(packed)} bytes are not a code of {bits} bits.")
-        return np.asarray(check_words(from_bytes(packed[None], bits), bits)[0])
-    except UserError as error:
-        raise WireError(f"{name} does not have the expected form. {error}") from error
+        request = decode_request(content)
+        with time_limit(_seconds_left(request, arrived)):
+            chosen = node if choose is None else choose(request)
+            if isinstance(request, ItemRequest | CodeRequest):
+                chosen.admit(request.asker)
+            answer = answer_of(chosen, request)
+        return Response(encode_answer(node.name, answer, most_bytes=most_bytes), request, answer)
+    except Exception as error:  # a request that makes one silo fail must not end its process
+        if not isinstance(error, UserError):
+            _log.exception("The silo %s failed to answer", node.name)
+        return Response(encode_refusal(node.name, error), request, error=error)
+
+
+def encode_refusal(silo: str, error: Exception) -> bytes:
+    """Return the refusal of a silo as bytes.
+
+    Args:
+        silo: Name of the silo.
+        error: Why the silo does not answer. The hub gets the text of a `UserError`, and only the type of other errors.
+    """
+    hidden = f"It failed ({type(error).__name__}). Its log has the cause."
+    reason = str(error) if isinstance(error, UserError) else hidden
+    return encode_answer(silo, Refusal(reason, isinstance(error, NotFound)))
+
+
+def _seconds_left(request: Request, arrived: float | None) -> float | None:
+    """Return the time for which the sender of a request still waits; None if it is not known.
+
+    Raises:
+        TimeOver: If it does not wait any more.
+    """
+    if request.seconds_left is None:
+        return None
+    waited = 0.0 if arrived is None else time.monotonic() - arrived
+    if waited >= request.seconds_left:
+        raise TimeOver("Its time limit had passed before the silo could begin with it.")
+    return request.seconds_left - waited

@@ -28,11 +28,10 @@ from typing import Any, TypeAlias
 from filelock import lock_descriptor, unlock_descriptor
 
 from silohash.base.types import UserError
-from silohash.search.answers import Answer, ReleasedItem
-from silohash.search.bus import Response
 from silohash.search.hits import Hits, Query
-from silohash.search.released import ItemCode, SiloStatus
-from silohash.search.wire import ItemRequest, Request, StatusRequest
+from silohash.search.released import Code, Item, SiloStatus
+from silohash.search.requests import Answer, ItemRequest, Request, StatusRequest
+from silohash.search.wire import Response
 from silohash.service.logs import log_event
 
 MOST_BYTES = 64 << 20
@@ -243,7 +242,7 @@ def entry_of(response: Response) -> dict[str, Any]:
         return {**entry, "refused": str(response.error)}
     if isinstance(answer, Hits) and answer.missing_silos:
         return {**entry, "refused": " ".join(answer.missing_silos.values())}
-    if isinstance(answer, ItemCode):
+    if isinstance(answer, Code):
         return {**entry, "released": [entry["id"]], "fields": ["code"]}
     return entry | _of_answer(answer)
 
@@ -254,7 +253,7 @@ def _of_answer(answer: Answer | None) -> dict[str, Any]:
         limits = " ".join(answer.limited_silos.values())
         released = {"released": list(answer.ids), "fields": sorted(set(chain(*answer.payloads)))}
         return {**released, **({"limits": limits} if limits else {})}
-    if isinstance(answer, ReleasedItem):
+    if isinstance(answer, Item):
         return {"released": [answer.id], "fields": sorted(answer.payload)}
     if isinstance(answer, SiloStatus):
         return {"released": [item.id for item in answer.examples], "fields": _fields_of(answer)}

@@ -26,13 +26,11 @@ from prometheus_client.registry import Collector
 
 from silohash import __version__
 from silohash.base.types import UserError
-from silohash.search.answers import ReleasedItem
-from silohash.search.bus import Response, TimeOver
 from silohash.search.hits import Hits, MissingKind, Query, kind_of
-from silohash.search.limits import LimitReached
-from silohash.search.released import NotFound, SiloStatus
-from silohash.search.requests import FederationStatus
-from silohash.search.wire import CodeRequest, ItemRequest, StatusRequest
+from silohash.search.policy import LimitReached
+from silohash.search.released import Item, NotFound, SiloStatus
+from silohash.search.requests import CodeRequest, FederationStatus, ItemRequest, StatusRequest
+from silohash.search.wire import Response, TimeOver
 from silohash.service.audit import AuditError
 from silohash.service.config import MetricsSettings, host_and_port
 from silohash.service.logs import Kind, Outcome
@@ -200,7 +198,7 @@ class SiloMetrics:
         self._answered.labels(kind).inc()
         if isinstance(response.answer, SiloStatus):
             self._show(response.answer)
-        elif isinstance(response.answer, Hits | ReleasedItem):
+        elif isinstance(response.answer, Hits | Item):
             self._released.inc(len(response.answer) if isinstance(response.answer, Hits) else 1)
 
     def _show(self, status: SiloStatus) -> None:

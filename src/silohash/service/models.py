@@ -15,7 +15,7 @@ from silohash.base.types import UserError
 from silohash.search.hits import Query
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
-from silohash.search.wire import CodeRequest, Request, StatusRequest
+from silohash.search.requests import CodeRequest, Request, StatusRequest
 
 
 @dataclass(frozen=True)

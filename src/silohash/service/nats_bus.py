@@ -12,27 +12,28 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from logging import WARNING
 from secrets import randbelow, token_hex
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from nats.aio.client import Client, Server
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from silohash.base.forms import reading
-from silohash.search.answers import MOST_ANSWER_BYTES
-from silohash.search.bus import Reader, Replies, Responder, completed, ignore, late
+from silohash.search.bus import Replies, late
 from silohash.search.hits import Reason
-from silohash.search.wire import with_time_left
+from silohash.search.wire import MOST_ANSWER_BYTES, Reader, Responder, with_time_left
 from silohash.service.config import BusSettings
 from silohash.service.logs import log_event
 from silohash.service.nats_server import Subjects, secret_key, token
+
+T = TypeVar("T")
 
 NOT_CONNECTED = Reason("It is not running, or cannot be reached.", "not_connected")
 NO_BUS = Reason("The hub cannot reach the silos, because it is not connected to the message server (NATS).", "no_bus")
@@ -250,8 +251,27 @@ def tls_context(settings: BusSettings) -> ssl.SSLContext:
     return context
 
 
+async def completed(
+    futures: Collection[asyncio.Future[T]], deadline_seconds: float
+) -> AsyncIterator[asyncio.Future[T]]:
+    """Yield futures in the order in which they are done, until a deadline."""
+    clock = asyncio.get_running_loop().time
+    end, waiting = clock() + deadline_seconds, {*futures}
+    while waiting:
+        seconds = max(0.0, end - clock())
+        done, waiting = await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        if not done:
+            return
+        for future in done:
+            yield future
+
+
+def ignore(silo: str, answer: bytes) -> None:
+    """Do nothing with an answer."""
+
+
 class NatsBus:
-    """The hub's side of the bus. See `silohash.search.bus.Bus`."""
+    """The hub's side of the bus. See `silohash.search.wire.Carrier`."""
 
     def __init__(self, settings: BusSettings, federation: str) -> None:
         """Prepare the connection of a hub. The exceptions are those of `Link`."""
@@ -261,8 +281,10 @@ class NatsBus:
         self._waiting: dict[tuple[str, str], asyncio.Future[bytes | Reason | None]] = {}
         self.link = Link(settings, f"hub of {federation}", self._subscribe, self._give_up)
 
-    async def ask(self, requests: Mapping[str, bytes], deadline_seconds: float, read: Reader = ignore) -> Replies:
-        """Send one request per silo, and wait for the answers. See `Bus.ask`."""
+    async def ask(
+        self, requests: Mapping[str, bytes], deadline_seconds: float, read: Reader = ignore
+    ) -> Replies[bytes]:
+        """Send one request per silo, and wait for the answers. See `Carrier.ask`."""
         start = asyncio.get_running_loop().time()
         end = start + deadline_seconds
         found: dict[str, bytes | Reason] = {}
@@ -278,7 +300,8 @@ class NatsBus:
             open_ = {silo: content for silo, content in requests.items() if silo not in found}
             if open_:
                 await asyncio.sleep(RETRY_SECONDS)
-        return _replies(found, {silo: moment - start for silo, moment in arrived.items()})
+        answered = [silo for silo, outcome in found.items() if isinstance(outcome, bytes) and silo in arrived]
+        return Replies.of(found, {silo: arrived[silo] - start for silo in answered})
 
     def _is_final(self, outcome: bytes | Reason | None, end: float) -> bool:
         """Return whether the outcome for a silo is final: it answered, it is absent, or the time is over."""
@@ -386,13 +409,6 @@ class SiloLink(Link):
 
         client.msg_class = ArrivedMessage
         await client.subscribe(self._subject, queue=QUEUE, cb=answer, pending_msgs_limit=MOST_WAITING_REQUESTS)
-
-
-def _replies(found: Mapping[str, bytes | Reason], seconds: Mapping[str, float]) -> Replies:
-    """Return outcomes as answers (bytes) and reasons, with the times of the answers."""
-    answers = {silo: outcome for silo, outcome in found.items() if isinstance(outcome, bytes)}
-    reasons = {silo: outcome for silo, outcome in found.items() if isinstance(outcome, Reason)}
-    return Replies(answers, reasons, {silo: seconds[silo] for silo in answers if silo in seconds})
 
 
 def _left(end: float) -> float:

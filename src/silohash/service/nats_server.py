@@ -23,7 +23,7 @@ from silohash.base.files import explaining_disk_errors
 from silohash.base.forms import reading
 from silohash.base.optional import require
 from silohash.base.types import UserError
-from silohash.search.answers import MOST_ANSWER_BYTES
+from silohash.search.wire import MOST_ANSWER_BYTES
 from silohash.service.config import HubConfig, NatsSettings
 
 _PLAIN = re.compile("[A-Za-z0-9_-]{1,100}")

@@ -18,14 +18,13 @@ from silohash.base.optional import require
 from silohash.base.types import UserError
 from silohash.index.listing import is_indexed
 from silohash.run.folder import Run
-from silohash.search.answers import encode_refusal
-from silohash.search.bus import Responder, Response, respond
 from silohash.search.hits import Hits
 from silohash.search.node import SiloNode
 from silohash.search.policy import policy_of, read_policy
 from silohash.search.released import silo_status
+from silohash.search.requests import Request
 from silohash.search.silos import POLICIES, open_node
-from silohash.search.wire import Request
+from silohash.search.wire import Responder, Response, encode_refusal, respond
 from silohash.service.audit import FOLDER, AuditError, AuditLog, entry_of
 from silohash.service.config import MetricsSettings, SiloConfig
 from silohash.service.event_loop import run_loop

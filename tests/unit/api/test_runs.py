@@ -14,8 +14,8 @@ from silohash.api.runs import TrainedRun, open_run, train
 from silohash.base.types import UserError
 from silohash.index.store import Store
 from silohash.run.folder import Run
-from silohash.search.silos import ask_run
 from tests.runs import tiny, write_archive
+from tests.silos import ask_run
 
 
 @pytest.fixture(scope="module")

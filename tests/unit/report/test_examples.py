@@ -30,9 +30,10 @@ from silohash.run.folder import Run
 from silohash.run.indexing import index_run
 from silohash.search.hits import Query
 from silohash.search.order import tie_order
-from silohash.search.silos import ask_run, open_nodes
+from silohash.search.silos import open_nodes
 from tests import runs
 from tests.reports import made_up_examples
+from tests.silos import ask_run
 
 
 @pytest.fixture(scope="module")

@@ -11,13 +11,13 @@ from silohash.base.types import UserError
 from silohash.index.base import IndexManifest
 from silohash.index.store import Store
 from silohash.search.hits import Query
-from silohash.search.merge import ask, merge
+from silohash.search.merge import merge
 from silohash.search.nearest import NO_KEY, NearItems, best_items, candidates, nearest_items
 from silohash.search.node import CONTENT_REFUSED
 from silohash.search.order import tie_order
 from silohash.search.policy import Policy
 from silohash.search.side import Side
-from tests.silos import made_up_codes, made_up_node, query_of
+from tests.silos import ask, made_up_codes, made_up_node, query_of
 
 BITS = 8
 KEY = b"key"

@@ -14,7 +14,7 @@ from silohash.index.preview import preview_url
 from silohash.index.store import Store
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
-from silohash.search.released import MOST_EXAMPLES, NotFound, as_item, item_code, item_of, released_item, silo_status
+from silohash.search.released import MOST_EXAMPLES, Item, NotFound, item_code, released_item, silo_status
 from tests.silos import made_up_codes, made_up_node
 
 BITS = 16
@@ -37,24 +37,24 @@ def stores(tmp_path: Path) -> dict[str, Store]:
 
 def test_an_item_has_the_released_fields_and_its_modalities(stores: dict[str, Store]) -> None:
     node = SiloNode("north", stores)
-    assert released_item(node, "a") == (
-        ("image",),
-        {"caption": "item a", "labels": ["a"], "preview": preview_url(PICTURE)},
-    )
-    assert released_item(node, "b") == (("image", "text"), {"caption": "item b", "labels": ["b"]})
-    assert item_of(node, "c").modalities == ("text",)
+    payload = {"caption": "item a", "labels": ["a"], "preview": preview_url(PICTURE)}
+    assert released_item(node, "a") == Item(id="a", silo="north", modalities=("image",), payload=payload)
+    b = released_item(node, "b")
+    assert (b.modalities, b.payload) == (("image", "text"), {"caption": "item b", "labels": ["b"]})
+    assert released_item(node, "c").modalities == ("text",)
     with pytest.raises(NotFound, match='The silo north does not have an item "d"'):
         released_item(node, "d")
     node = SiloNode("north", stores, Policy(fields=("labels",), modalities=("text",)))
-    assert released_item(node, "b") == (("text",), {"labels": ["b"]})
+    b = released_item(node, "b")
+    assert (b.modalities, b.payload) == (("text",), {"labels": ["b"]})
     with pytest.raises(NotFound):
         released_item(node, "a")
-    with pytest.raises(UserError, match="The silo north cannot be searched: Its policy does not allow"):
+    with pytest.raises(UserError, match=r"^Its policy does not allow"):
         released_item(SiloNode("north", stores, Policy(modalities=())), "a")
 
 
 def test_a_malformed_payload_gives_an_item_without_the_field() -> None:
-    item = as_item("north", "a", (), {"caption": None, "labels": "ab", "preview": "javascript:alert(1)"})
+    item = Item(id="a", payload={"caption": None, "labels": "ab", "preview": "javascript:alert(1)"})
     assert (item.caption, item.labels, item.preview_url, item.path) == ("", (), None, None)
 
 
@@ -120,7 +120,7 @@ def test_items_that_are_not_approved_are_not_released(tmp_path):
     path = tmp_path / "approved.txt"
     path.write_text("1\n")
     node = made_up_node(tmp_path, "north", made_up_codes(5, 16, 1), 16, Policy(approve=path))
-    assert released_item(node, "1")[0] == ("image",)
+    assert released_item(node, "1").modalities == ("image",)
     assert item_code(node, "1").modality == "image"
     for request in (released_item, item_code):
         with pytest.raises(NotFound, match='"2"'):

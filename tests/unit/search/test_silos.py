@@ -17,10 +17,10 @@ from silohash.index.listing import LISTING, note_indexed
 from silohash.index.source import PictureSource
 from silohash.index.store import Store
 from silohash.search.hits import Query
-from silohash.search.merge import ask
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
-from silohash.search.silos import ask_run, open_node, open_nodes, remove_items
+from silohash.search.silos import open_node, open_nodes, remove_items
+from tests.silos import ask, ask_run
 
 
 def make_store(folder: Path, ids: list[str], modality: str = "text", silo: str | None = None, model: str = "m") -> None:

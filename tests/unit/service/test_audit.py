@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from silohash.base.types import UserError
-from silohash.search.bus import respond
 from silohash.search.policy import Policy
 from silohash.search.released import silo_status
-from silohash.search.wire import CodeRequest, ItemRequest, StatusRequest, encode_request
+from silohash.search.requests import CodeRequest, ItemRequest, StatusRequest
+from silohash.search.wire import encode_request, respond
 from silohash.service.audit import AuditLog, Tail, entry_of, verify_log
 from tests.silos import made_up_codes, made_up_node, query_of
 

@@ -19,14 +19,15 @@ from silohash.api.runs import open_run
 from silohash.base.types import UserError
 from silohash.run.config.load import load_resolved
 from silohash.run.folder import Run
-from silohash.search.bus import UNKNOWN, LocalBus
+from silohash.search.bus import UNKNOWN
 from silohash.search.hits import Hits, kind_of
 from silohash.search.node import CONTENT_REFUSED, SiloNode
 from silohash.search.policy import Policy
+from silohash.search.released import SiloStatus
 from silohash.search.silos import open_node, open_nodes
+from silohash.search.wire import WireBus
 from silohash.service.audit import AuditLog, verify_log
 from silohash.service.backend import (
-    ACCEPTANCE_UNKNOWN,
     Code,
     NotFound,
     SearchOptions,
@@ -34,13 +35,14 @@ from silohash.service.backend import (
     Unavailable,
     Vector,
 )
-from silohash.service.hub import HubBackend
+from silohash.service.hub import ACCEPTANCE_UNKNOWN, KNOWN_SECONDS, Acceptance, HubBackend
 from silohash.service.local import LocalBackend
 from silohash.service.logs import recording
 from silohash.service.silo import responder
 from silohash.training import experiment
 from tests.regions import matching_config, write_region_set
 from tests.served import drawn, served_run
+from tests.silos import BytesInThreads
 
 SILOS = ("silo-0", "silo-1", "silo-2")
 
@@ -58,23 +60,23 @@ def local(folder: Path) -> Iterator[LocalBackend]:
 
 
 @pytest.fixture(scope="module")
-def bus(folder: Path) -> Iterator[LocalBus]:
+def bus(folder: Path) -> Iterator[BytesInThreads]:
     nodes = open_nodes(Run.open(folder).index_folder)
-    yield LocalBus.of(*nodes)
+    yield BytesInThreads.of(*nodes)
     for node in nodes:
         node.close()
 
 
 @pytest.fixture
-def hub(folder: Path, bus: LocalBus) -> Iterator[HubBackend]:
-    backend = HubBackend(Run.open(folder), bus.responders, bus, deadline_seconds=60)
+def hub(folder: Path, bus: BytesInThreads) -> Iterator[HubBackend]:
+    backend = HubBackend(Run.open(folder), bus.responders, WireBus(bus), deadline_seconds=60)
     yield backend
     backend.close()
 
 
-def hub_with(folder: Path, bus: LocalBus, **responders: Any) -> HubBackend:
-    changed = LocalBus({**bus.responders, **{name.replace("_", "-"): each for name, each in responders.items()}})
-    return HubBackend(Run.open(folder), bus.responders, changed, deadline_seconds=60)
+def hub_with(folder: Path, bus: BytesInThreads, **responders: Any) -> HubBackend:
+    changed = BytesInThreads({**bus.responders, **{name.replace("_", "-"): each for name, each in responders.items()}})
+    return HubBackend(Run.open(folder), bus.responders, WireBus(changed), deadline_seconds=60)
 
 
 def search(backend: Any, **request: Any) -> Hits:
@@ -128,7 +130,7 @@ def test_items_and_the_state_are_those_of_the_backend_in_one_process(hub: HubBac
         assert getattr(state, name) == getattr(expected_state, name), name
 
 
-def test_the_silos_that_have_the_model_are_known(folder: Path, bus: LocalBus) -> None:
+def test_the_silos_that_have_the_model_are_known(folder: Path, bus: BytesInThreads) -> None:
     def with_models(*models: str) -> Any:
         def answer(content: bytes, most_bytes: int, arrived: float) -> bytes:
             document = json.loads(bus.responders["silo-1"](content, most_bytes, arrived))
@@ -165,7 +167,7 @@ def test_a_query_without_a_known_word_offers_captions_of_the_silos(hub: HubBacke
         search(hub, text="zebra")
 
 
-def test_silos_that_do_not_answer_well_are_left_out_with_the_reason(folder: Path, bus: LocalBus) -> None:
+def test_silos_that_do_not_answer_well_are_left_out_with_the_reason(folder: Path, bus: BytesInThreads) -> None:
     def in_anothers_name(content: bytes, most_bytes: int, arrived: float) -> bytes:
         return bus.responders["silo-2"](content, most_bytes, arrived)
 
@@ -207,14 +209,14 @@ def test_silos_that_do_not_answer_well_are_left_out_with_the_reason(folder: Path
         hub.close()
 
 
-def test_a_silo_that_answers_too_late_is_left_out_with_the_reason(folder: Path, bus: LocalBus) -> None:
+def test_a_silo_that_answers_too_late_is_left_out_with_the_reason(folder: Path, bus: BytesInThreads) -> None:
     released = threading.Event()
 
     def slow(content: bytes, most_bytes: int, arrived: float) -> bytes:
         released.wait(60)
         return bus.responders["silo-1"](content, most_bytes, arrived)
 
-    hub = HubBackend(Run.open(folder), ["silo-1"], LocalBus({"silo-1": slow}), deadline_seconds=0.1)
+    hub = HubBackend(Run.open(folder), ["silo-1"], WireBus(BytesInThreads({"silo-1": slow})), deadline_seconds=0.1)
 
     async def ask() -> None:
         hits = await hub.search(SearchRequest(text="red square"))
@@ -233,8 +235,8 @@ def test_a_silo_that_answers_too_late_is_left_out_with_the_reason(folder: Path, 
 def test_the_audit_logs_of_silos_tell_who_asked_what_when_and_what_was_released(folder: Path, tmp_path: Path) -> None:
     nodes = open_nodes(Run.open(folder).index_folder)
     logs = {node.name: AuditLog(tmp_path / f"{node.name}.jsonl") for node in nodes}
-    bus = LocalBus({node.name: responder(node, logs[node.name]) for node in nodes})
-    hub = HubBackend(Run.open(folder), bus.responders, bus, deadline_seconds=60)
+    bus = BytesInThreads({node.name: responder(node, logs[node.name]) for node in nodes})
+    hub = HubBackend(Run.open(folder), bus.responders, WireBus(bus), deadline_seconds=60)
     begun = datetime.now(UTC) - timedelta(seconds=1)
     with recording() as record:
         found = search(hub, text="red square zebra", k=5, asker="ann")
@@ -264,8 +266,8 @@ def test_the_audit_logs_of_silos_tell_who_asked_what_when_and_what_was_released(
 def test_an_item_counts_for_the_limit_of_its_asker_alone(folder: Path) -> None:
     nodes = open_nodes(Run.open(folder).index_folder)
     limited = SiloNode("silo-1", {"image": nodes[0]._stores[0]}, Policy(max_queries_per_day=1))
-    bus = LocalBus.of(limited)
-    hub = HubBackend(Run.open(folder), bus.responders, bus, deadline_seconds=60)
+    bus = BytesInThreads.of(limited)
+    hub = HubBackend(Run.open(folder), bus.responders, WireBus(bus), deadline_seconds=60)
     name = limited.side("image").store.item_ids(limited.side("image").index.keys[:1])[0]
     assert asyncio.run(hub.item("silo-1", name, asker="ann")).id == name
     with pytest.raises(Unavailable, match="1 query per day"):
@@ -276,11 +278,11 @@ def test_an_item_counts_for_the_limit_of_its_asker_alone(folder: Path) -> None:
         node.close()
 
 
-def test_times_of_answers_are_reported(folder: Path, bus: LocalBus) -> None:
+def test_times_of_answers_are_reported(folder: Path, bus: BytesInThreads) -> None:
     seen: list[tuple[str, float]] = []
-    others = LocalBus({silo: each for silo, each in bus.responders.items() if silo != "silo-1"})
+    others = BytesInThreads({silo: each for silo, each in bus.responders.items() if silo != "silo-1"})
     hub = HubBackend(
-        Run.open(folder), bus.responders, others, deadline_seconds=60, observe=lambda *pair: seen.append(pair)
+        Run.open(folder), bus.responders, WireBus(others, lambda *pair: seen.append(pair)), deadline_seconds=60
     )
     kinds = {silo: kind_of(reason) for silo, reason in search(hub, text="red square").missing_silos.items()}
     assert kinds == {"silo-1": "unknown"}
@@ -289,16 +291,16 @@ def test_times_of_answers_are_reported(folder: Path, bus: LocalBus) -> None:
     hub.close()
 
 
-def test_an_absent_silo_is_named_everywhere(folder: Path, bus: LocalBus) -> None:
-    others = LocalBus({silo: each for silo, each in bus.responders.items() if silo != "silo-1"})
-    hub = HubBackend(Run.open(folder), bus.responders, others, deadline_seconds=60)
+def test_an_absent_silo_is_named_everywhere(folder: Path, bus: BytesInThreads) -> None:
+    others = BytesInThreads({silo: each for silo, each in bus.responders.items() if silo != "silo-1"})
+    hub = HubBackend(Run.open(folder), bus.responders, WireBus(others), deadline_seconds=60)
     assert search(hub, text="red square").missing_silos == {"silo-1": UNKNOWN}
     state = {silo.name: silo for silo in asyncio.run(hub.status()).silos}
     assert (state["silo-1"].reachable, state["silo-1"].reason) == (False, UNKNOWN)
     assert state["silo-2"].reachable
     with pytest.raises(Unavailable, match=UNKNOWN):
         asyncio.run(hub.item("silo-1", "red-square-0"))
-    nobody = HubBackend(Run.open(folder), bus.responders, LocalBus({}), deadline_seconds=60)
+    nobody = HubBackend(Run.open(folder), bus.responders, WireBus(BytesInThreads({})), deadline_seconds=60)
     hits = search(nobody, text="red square")
     assert not hits.answered
     assert set(hits.missing_silos) == set(bus.responders)
@@ -311,7 +313,7 @@ def test_codes_of_another_model_are_refused_by_the_silos(hub: HubBackend, local:
     found = asyncio.run(local.status()).bits
     from silohash.search.released import item_code
 
-    code = item_code(local.nodes[first.silo], first.id)
+    code = item_code(local.silos.nodes[first.silo], first.id)
     other = Code(words=code.words, bits=found, model_digest="beef")
     hits = search(hub, code=other)
     assert not hits.answered
@@ -335,8 +337,10 @@ class Asked:
             for silo, accepts in accept.items()
         ]
         self.requests: dict[str, list[dict[str, Any]]] = {silo: [] for silo in accept}
-        self.bus = LocalBus.of(*self.nodes)
-        self.hub = HubBackend(run, accept, LocalBus({silo: self._noting(silo) for silo in accept}), deadline_seconds=60)
+        self.bus = BytesInThreads.of(*self.nodes)
+        self.hub = HubBackend(
+            run, accept, WireBus(BytesInThreads({silo: self._noting(silo) for silo in accept})), deadline_seconds=60
+        )
 
     def _noting(self, silo: str) -> Any:
         def answer(content: bytes, most_bytes: int, arrived: float) -> bytes:
@@ -446,7 +450,7 @@ def test_the_words_of_a_query_are_encoded_beside_the_event_loop(
     asked: Callable[..., Asked], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     silos = asked(True, True, True)
-    kind, threads = type(silos.hub._run.model.featurizers["text"]), []
+    kind, threads = type(silos.hub.run.model.featurizers["text"]), []
     encode = kind.encode_one
 
     def noted(self: Any, value: Any) -> Any:
@@ -503,11 +507,56 @@ def test_words_that_were_changed_on_the_way_are_refused_by_name(asked: Callable[
             request["content"] = {"type": "int32", "shape": [1, 1], "values": "AAAAAA=="}
         return silos.bus.responders["silo-1"](json.dumps(request).encode(), most_bytes, arrived)
 
-    silos.bus = LocalBus({**silos.bus.responders, "silo-3": lambda content, *_: b"x"})
+    silos.bus = BytesInThreads({**silos.bus.responders, "silo-3": lambda content, *_: b"x"})
     hub = silos.hub
-    hub._bus = LocalBus({**silos.bus.responders, "silo-1": shortened})
+    hub.bus = WireBus(BytesInThreads({**silos.bus.responders, "silo-1": shortened}))
     found = search(hub, text=TEXT)
     assert "The words of the query do not fit the model" in found.missing_silos["silo-1"]
     assert kind_of(found.missing_silos["silo-3"]) == "invalid"
     assert set(found.silos) == {"silo-2"}
     assert found.order == "score"
+
+
+@pytest.fixture
+def clock() -> list[float]:
+    return [100.0]
+
+
+@pytest.fixture
+def acceptance(clock: list[float]) -> Acceptance:
+    return Acceptance(lambda: clock[0])
+
+
+def stated(name: str, *, accepts: bool = True) -> SiloStatus:
+    return SiloStatus(name=name, model_digest="new", models=("new", "old"), accepts_content=accepts)
+
+
+def test_only_silos_that_accept_are_sent_more_than_codes(acceptance: Acceptance) -> None:
+    acceptance.note(stated("north"))
+    acceptance.note(stated("south", accepts=False))
+    acceptance.note(SiloStatus(name="east", reachable=False))
+    assert [acceptance.refusal("north", digest) for digest in ("new", "old", "other")] == ["", "", CONTENT_REFUSED]
+    assert acceptance.refusal("south", "new") == CONTENT_REFUSED
+    assert acceptance.refusal("east", "new") == acceptance.refusal("west", "new") == ACCEPTANCE_UNKNOWN
+    assert acceptance.unknown(["north", "south", "east", "west"]) == ["west"]
+
+
+def test_a_statement_is_relied_on_for_a_while(acceptance: Acceptance, clock: list[float]) -> None:
+    acceptance.note(stated("north"))
+    clock[0] += KNOWN_SECONDS
+    assert acceptance.refusal("north", "new") == ""
+    clock[0] += 0.1
+    assert acceptance.refusal("north", "new") == ACCEPTANCE_UNKNOWN
+    assert acceptance.unknown(["north"]) == ["north"]
+    acceptance.note(stated("north", accepts=False))
+    assert acceptance.refusal("north", "new") == CONTENT_REFUSED
+
+
+def test_a_silo_without_a_statement_is_asked_again_when_it_answers(acceptance: Acceptance) -> None:
+    acceptance.note(SiloStatus(name="east", reachable=False))
+    acceptance.note(stated("north"))
+    assert acceptance.unknown(["east", "north"]) == []
+    acceptance.answered("east")
+    acceptance.answered("north")
+    acceptance.answered("west")
+    assert acceptance.unknown(["east", "north"]) == ["east"]

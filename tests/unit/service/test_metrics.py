@@ -14,11 +14,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from silohash.base.types import UserError
-from silohash.search.bus import Response, TimeOver, respond
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
 from silohash.search.released import silo_status
-from silohash.search.wire import CodeRequest, ItemRequest, StatusRequest, encode_request
+from silohash.search.requests import CodeRequest, ItemRequest, StatusRequest
+from silohash.search.wire import Response, TimeOver, encode_request, respond
 from silohash.service.audit import AuditError, AuditLog
 from silohash.service.config import MetricsSettings
 from silohash.service.logs import Kind, Outcome

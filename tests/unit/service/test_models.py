@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from silohash.base.types import UserError
-from silohash.search.bus import respond
 from silohash.search.hits import Query
 from silohash.search.policy import Policy
-from silohash.search.wire import CodeRequest, ItemRequest, StatusRequest, encode_request
+from silohash.search.requests import CodeRequest, ItemRequest, StatusRequest
+from silohash.search.wire import encode_request, respond
 from silohash.service.models import Progress, SiloModels
 from tests.silos import made_up_codes, made_up_node
 

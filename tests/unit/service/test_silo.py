@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from silohash.base.types import UserError
-from silohash.search.answers import decode_hits
 from silohash.search.policy import Policy
-from silohash.search.wire import ItemRequest, encode_request
+from silohash.search.requests import ItemRequest
+from silohash.search.wire import encode_request
 from silohash.service.audit import AuditLog, verify_log
 from silohash.service.config import ItemsSettings
 from silohash.service.items.change import ModelChange
@@ -26,7 +26,7 @@ from silohash.service.nats_bus import NOT_CONNECTED, NatsBus
 from silohash.service.silo import open_models, responder, run_silo
 from tests.nats import Federation, needs_nats
 from tests.runs import train, write_archive
-from tests.silos import made_up_codes, made_up_node, query_of
+from tests.silos import decode_hits, made_up_codes, made_up_node, query_of
 
 WORDS = made_up_codes(20, 16, 1)
 

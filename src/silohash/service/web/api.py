@@ -35,7 +35,7 @@ router = APIRouter(prefix=PREFIX, dependencies=[Depends(asker)])
 @router.get("/search", summary="Search for words", responses=responses(404, 503))
 async def search_words(service: Shared, who: Allowed, query: TextQuery) -> ResultsDocument:
     """Return the items of all silos that are nearest to some words."""
-    return await _search(service, query.options(who.name).request(text=query.text), query.silo)
+    return await _search(service, SearchRequest.of(query.options(who.name), text=query.text), query.silo)
 
 
 @router.post("/search", summary="Search for words or a code", responses=responses(404, 503))
@@ -44,7 +44,9 @@ async def search_document(service: Shared, who: Allowed, document: SearchDocumen
     code = None if document.code is None else document.code.code()
     if code is not None:
         check_code(code, await service.recent_status())
-    return await _search(service, document.options(who.name).request(text=document.text, code=code), document.silo)
+    return await _search(
+        service, SearchRequest.of(document.options(who.name), text=document.text, code=code), document.silo
+    )
 
 
 @router.post("/search/picture", summary="Search for a picture", responses=responses(404, 415, 503))
@@ -56,7 +58,7 @@ async def search_picture(
 ) -> ResultsDocument:
     """Return the items of all silos that are nearest to a picture. The picture is not kept."""
     value = await service.read_picture(await picture.read(), drawing=query.drawing)
-    return await _search(service, query.options(who.name).request(picture=value), query.silo)
+    return await _search(service, SearchRequest.of(query.options(who.name), picture=value), query.silo)
 
 
 @router.post("/search/vector", summary="Search for a feature vector", responses=responses(404, 503))
@@ -71,7 +73,7 @@ async def search_vector(
     A vector has the shape (D,), and the regions of a picture with their boxes have the shape (R, D + 4).
     """
     values = vector_in(await vector.read())
-    request = query.options(who.name).request(vector=Vector(values=values, modality=query.of))
+    request = SearchRequest.of(query.options(who.name), vector=Vector(values=values, modality=query.of))
     return await _search(service, request, query.silo)
 
 
@@ -90,13 +92,13 @@ async def item(
     id: NameQuery,  # noqa: A002  the name in the address
 ) -> ItemDocument:
     """Return what a silo releases of one item."""
-    return ItemDocument.of(await service.backend.item(silo, id, asker=who.name))
+    return ItemDocument.model_validate(await service.backend.item(silo, id, asker=who.name))
 
 
 @router.get("/status", summary="Show the federation", responses=responses())
 async def status(service: Shared) -> StatusDocument:
     """Return the silos with their numbers of items, and which of them answer."""
-    return StatusDocument.of(await service.recent_status())
+    return StatusDocument.model_validate(await service.recent_status())
 
 
 def check_code(code: Code, status: FederationStatus) -> None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Literal
 
-import numpy as np
 from fastapi import Query as QueryParameter
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.config import JsonDict
 from typing_extensions import TypedDict
 
 from silohash.base.types import Modality, Target, UserError
-from silohash.index.codes import byte_count, check_words, from_bytes, to_bytes
+from silohash.index.codes import byte_count
+from silohash.search.fields import words_of
 from silohash.search.hits import Hits, shown_of
-from silohash.search.released import Item, SiloStatus
-from silohash.service.backend import Code, FederationStatus, SearchOptions
+from silohash.service.backend import Code, SearchOptions
 from silohash.service.web.view.form import FARTHEST_OFFSET, LONGEST_NAME, LONGEST_TEXT, MOST_BITS, MOST_SILOS
 
 MOST_HITS = 200
@@ -45,16 +44,9 @@ class Options(BaseModel):
 
     def options(self, asker: str) -> SearchOptions:
         """Return the options for a backend, with the name of the asker."""
-        return SearchOptions(
-            target=self.find,
-            k=self.k,
-            offset=self.offset,
-            radius_bits=self.radius_bits,
-            label=self.label,
-            silos=None if self.silo is None else tuple(self.silo),
-            previews=self.previews,
-            asker=asker,
-        )
+        silos = None if self.silo is None else tuple(self.silo)
+        shared = self.model_dump(include={*SearchOptions().values()})
+        return SearchOptions(target=self.find, silos=silos, asker=asker, **shared)
 
 
 class TextOptions(Options):
@@ -108,19 +100,10 @@ class CodeDocument(BaseModel):
         Raises:
             UserError: If the number of digits does not fit the number of bits, or bits beyond the last are set.
         """
-        packed = np.frombuffer(bytes.fromhex(self.hex), np.uint8)
-        if len(packed) != byte_count(self.bits):
-            raise UserError(
-                f"A code of {self.bits} bits has {2 * byte_count(self.bits)} hexadecimal digits, not {len(self.hex)}."
-            )
-        words = check_words(from_bytes(packed[None], self.bits), self.bits)
-        return Code(words=words[0], bits=self.bits, model_digest=self.model_digest)
-
-    @classmethod
-    def of(cls, code: Code) -> CodeDocument:
-        """Return the document of a code."""
-        digits = to_bytes(code.words[None], code.bits).tobytes().hex()
-        return cls(hex=digits, bits=code.bits, model_digest=code.model_digest)
+        digits = 2 * byte_count(self.bits)
+        if len(self.hex) != digits:
+            raise UserError(f"A code of {self.bits} bits has {digits} hexadecimal digits, not {len(self.hex)}.")
+        return Code(words=words_of(self.hex, self.bits), bits=self.bits, model_digest=self.model_digest)
 
 
 class SearchDocument(Options):
@@ -258,6 +241,7 @@ class ItemDocument(BaseModel):
     """What a silo releases of one item."""
 
     model_config = ConfigDict(
+        from_attributes=True,
         json_schema_extra={
             "examples": [
                 {
@@ -269,7 +253,7 @@ class ItemDocument(BaseModel):
                     "preview": PREVIEW,
                 }
             ]
-        }
+        },
     )
 
     id: str
@@ -277,46 +261,26 @@ class ItemDocument(BaseModel):
     modalities: list[Modality] = Field(description="The modalities of which the silo has a code of the item.")
     caption: str
     labels: list[str]
-    preview: str | None
-
-    @classmethod
-    def of(cls, item: Item) -> ItemDocument:
-        """Return the document of an item."""
-        return cls(
-            id=item.id,
-            silo=item.silo,
-            modalities=list(item.modalities),
-            caption=item.caption,
-            labels=list(item.labels),
-            preview=item.preview_url,
-        )
+    preview: str | None = Field(validation_alias="preview_url")
 
 
 class SiloDocument(BaseModel):
     """The state of one silo."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     name: str
     reachable: bool
     reason: str = Field(description="Why it cannot be searched, or only in part; empty if it can.")
     items: dict[Modality, int] = Field(description="Number of codes per modality.")
     model_digest: str
-    releases: list[str] = Field(description="The fields of an item that the silo releases.")
-
-    @classmethod
-    def of(cls, silo: SiloStatus) -> SiloDocument:
-        """Return the document of a silo."""
-        return cls(
-            name=silo.name,
-            reachable=silo.reachable,
-            reason=silo.reason,
-            items=dict(silo.items),
-            model_digest=silo.model_digest,
-            releases=list(silo.fields),
-        )
+    releases: list[str] = Field(description="The fields of an item that the silo releases.", validation_alias="fields")
 
 
 class StatusDocument(BaseModel):
     """The state of the federation."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     name: str
     archive: str
@@ -324,20 +288,7 @@ class StatusDocument(BaseModel):
     inputs: list[Modality] = Field(description="What can be searched with: texts, and pictures.")
     vectors: list[Modality] = Field(description="What can be searched with by its feature vector.")
     silos: list[SiloDocument]
-    rounds: int = Field(description="Number of training rounds on record.")
-
-    @classmethod
-    def of(cls, status: FederationStatus) -> StatusDocument:
-        """Return the document of a status."""
-        return cls(
-            name=status.name,
-            archive=status.archive,
-            bits=status.bits,
-            inputs=list(status.inputs),
-            vectors=list(status.vectors),
-            silos=[SiloDocument.of(silo) for silo in status.silos],
-            rounds=len(status.rounds),
-        )
+    rounds: Annotated[int, BeforeValidator(len)] = Field(description="Number of training rounds on record.")
 
 
 class HealthDocument(BaseModel):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import uvicorn
 
 from silohash.run.folder import Run
+from silohash.search.wire import WireBus
 from silohash.service.adoption import Adoption, open_backend
 from silohash.service.event_loop import run_loop
 from silohash.service.hub import HubBackend
@@ -66,9 +67,8 @@ async def _serve(
     metrics = Metrics()
 
     def make(run: Run) -> HubBackend:
-        return HubBackend(
-            run, config.silos, bus, deadline_seconds=config.deadline_seconds, observe=metrics.silo_answered
-        )
+        silos = WireBus(bus, metrics.silo_answered)
+        return HubBackend(run, config.silos, silos, deadline_seconds=config.deadline_seconds)
 
     backend = open_backend(config, make)
     backend.warm_up()

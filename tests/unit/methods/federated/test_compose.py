@@ -24,7 +24,6 @@ from silohash.run.config.load import load_config, load_resolved
 from silohash.run.events import RoundRecord
 from silohash.run.indexing import index_run
 from silohash.run.model.weights import Weights
-from silohash.search.silos import ask_run
 from silohash.training.checkpoint import RunState
 from silohash.training.worker import Worker
 from tests.runs import (
@@ -35,6 +34,7 @@ from tests.runs import (
     train,
     write_archive,
 )
+from tests.silos import ask_run
 from tests.unit.methods.federated.compositions import CAFE, GLYPHS, HAP, PROC, error_of, whole
 from tests.unit.methods.federated.everything import CALLS, SEEN, Everything
 

@@ -9,8 +9,9 @@ import pytest
 from fastapi import Request
 
 from silohash.index.codes import pack
+from silohash.search.fields import hexadecimal
 from silohash.service.backend import Code
-from silohash.service.web.documents import MOST_HITS, CodeDocument
+from silohash.service.web.documents import MOST_HITS
 from silohash.service.web.state import Asker
 from silohash.service.web.uploads import Limits
 from silohash.service.web.view.form import FARTHEST_OFFSET
@@ -72,7 +73,7 @@ def test_words_are_searched_with_all_options(backend: MadeUpBackend) -> None:
 def test_a_document_searches_for_words_or_a_code(backend: MadeUpBackend) -> None:
     client = client_of(backend)
     assert client.post("/api/v1/search", json={"text": "parrot", "k": 2}).json()["hits"]
-    code = CodeDocument.of(CODE).model_dump()
+    code = {"hex": hexadecimal(CODE.words, CODE.bits), "bits": CODE.bits, "model_digest": CODE.model_digest}
     assert code == {"hex": "55555555", "bits": 32, "model_digest": MODEL}
     assert client.post("/api/v1/search", json={"code": code}).json()["hits"]
     assert np.array_equal(backend.requests[-1].code.words, CODE.words)

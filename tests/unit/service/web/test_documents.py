@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from silohash.base.types import UserError
 from silohash.features.truncation import Unread
 from silohash.index.codes import pack
+from silohash.search.fields import hexadecimal
 from silohash.search.hits import Hits
-from silohash.service.backend import Code
 from silohash.service.web.documents import CodeDocument, Options, ResultsDocument, SearchDocument
 from tests.served import MadeUpBackend
 
@@ -20,7 +20,7 @@ from tests.served import MadeUpBackend
 @pytest.mark.parametrize("bits", [8, 12, 31, 64, 160, 256])
 def test_a_code_comes_back(bits: int) -> None:
     words = pack(np.random.default_rng(bits).normal(size=(1, bits)))[0]
-    document = CodeDocument.of(Code(words=words, bits=bits, model_digest="m"))
+    document = CodeDocument(hex=hexadecimal(words, bits), bits=bits, model_digest="m")
     assert len(document.hex) == 2 * -(-bits // 8)
     assert document.code().words.tolist() == words.tolist()
 

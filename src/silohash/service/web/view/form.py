@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from silohash.base.types import Target, UserError
+from silohash.search.hits import SearchOptions
 from silohash.search.inputs import target_named
-from silohash.search.requests import SearchOptions
 from silohash.service.web.view.templates import address
 
 FARTHEST_OFFSET = 10_000

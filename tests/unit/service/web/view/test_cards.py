@@ -70,9 +70,9 @@ def test_cards_of_hits(backend: MadeUpBackend) -> None:
 
 
 def test_a_file_on_this_machine_is_preferred_to_a_preview() -> None:
-    item = Item(id="a b", silo="s", preview_url="data:image/png;base64,iVBORw0KGgo=")
+    item = Item(id="a b", silo="s", payload={"preview": "data:image/png;base64,iVBORw0KGgo="})
     assert picture_address(item) == (item.preview_url, True)
-    assert picture_address(replace(item, preview_url=None)) == ("", True)
+    assert picture_address(replace(item, payload={})) == ("", True)
     assert picture_address(replace(item, path=Path("a.png")), 1600) == ("/picture?silo=s&id=a+b&size=1600", False)
 
 
@@ -110,7 +110,9 @@ def test_graphics_of_few_pixels_are_not_blurred(backend: MadeUpBackend) -> None:
     status = asyncio.run(backend.status())
     hits = replace(backend.hits(SearchOptions(k=1)), payloads=({"preview": url(32)},))
     assert [(card.small, card.tiny) for card in hit_cards(hits, status)] == [(True, True)]
-    examples = tuple(replace(silo, examples=(replace(silo.examples[0], preview_url=url(32)),)) for silo in status.silos)
+    examples = tuple(
+        replace(silo, examples=(replace(silo.examples[0], payload={"preview": url(32)}),)) for silo in status.silos
+    )
     assert [card.tiny for card in example_cards(replace(status, silos=examples))] == [True, True]
 
 
@@ -124,7 +126,8 @@ def test_suggestions_are_short_captions_the_shortest_first() -> None:
         "black star",
     )
     silo = SiloStatus(
-        name="s", examples=tuple(Item(id=str(n), silo="s", caption=text) for n, text in enumerate(captions))
+        name="s",
+        examples=tuple(Item(id=str(n), silo="s", payload={"caption": text}) for n, text in enumerate(captions)),
     )
     whole = ["black star", "wedge-tailed rightwards arrow"]
     assert suggestions([silo]) == [*whole, "one two three four"]
@@ -136,7 +139,8 @@ def test_suggestions_are_short_captions_the_shortest_first() -> None:
 
 def captioned(*captions: str) -> SiloStatus:
     return SiloStatus(
-        name="s", examples=tuple(Item(id=str(n), silo="s", caption=text) for n, text in enumerate(captions))
+        name="s",
+        examples=tuple(Item(id=str(n), silo="s", payload={"caption": text}) for n, text in enumerate(captions)),
     )
 
 

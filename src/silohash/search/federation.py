@@ -1,0 +1,356 @@
+"""Search a federation: encode a query once per model, ask all silos over the bus, and merge their answers.
+
+A silo that is absent, late, refuses, or sends something that cannot be used is listed in ``missing_silos`` with the reason.
+The others are searched without it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from silohash.base.types import Modality, Target, UserError
+from silohash.features.truncation import Unread, unread_end
+from silohash.index.source import find_file
+from silohash.search.bus import Bus, answers_to
+from silohash.search.hits import Hits, Query, Reason, SearchOptions
+from silohash.search.merge import ask
+from silohash.search.released import Code, Item, NotFound, Refusal, SiloStatus
+from silohash.search.requests import (
+    Answer,
+    CodeRequest,
+    FederationStatus,
+    ItemRequest,
+    SearchRequest,
+    StatusRequest,
+    Unavailable,
+)
+from silohash.search.words import query_words
+
+if TYPE_CHECKING:
+    from silohash.features.base import Value
+    from silohash.run.folder import Run
+    from silohash.run.model.encoder import Encoder
+
+DEADLINE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The codes of a query.
+
+    Attributes:
+        codes: Maps each silo to the code with which it is searched.
+        missing: Maps each silo without a code to the reason.
+        unknown_words: Words of the query that do not occur in any training text; None if they are not known.
+        unread: The end of the query that the text model did not read; None if it read all of it.
+        scored: Modality of the items that silos score, the other one than that of the query; None to compare codes only.
+        content: What silos of other machines score with, as in `Query`.
+        nodes: Maps each silo of this process to what it scores with, as in `Query`.
+    """
+
+    codes: Mapping[str, Code]
+    missing: Mapping[str, str] = field(default_factory=dict)
+    unknown_words: tuple[str, ...] | None = ()
+    unread: Unread | None = None
+    scored: Modality | None = None
+    content: np.ndarray | None = None
+    nodes: Mapping[str, Mapping[str, np.ndarray] | None] = field(default_factory=dict)
+
+
+Encode: TypeAlias = Callable[[], Encoded]
+
+
+class Federation:
+    """Search the silos of a federation with the model of a run.
+
+    Subclasses know the silos: `silohash.search.silos.RunSearch` those of this process, `silohash.service.hub.HubBackend`
+    those of other machines.
+
+    Attributes:
+        run: The run.
+        bus: The bus to the silos.
+        silos: Names of the silos.
+        folders: Folders on this machine in which the picture files of each silo may lie.
+    """
+
+    folders: Mapping[str, tuple[Path, ...]]
+
+    def __init__(self, run: Run, silos: Iterable[str], bus: Bus, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
+        """Search with the model of a run.
+
+        Args:
+            run: The run. Its indexes are not needed.
+            silos: Names of the silos of the federation.
+            bus: The bus to the silos.
+            deadline_seconds: Time limit for the answers of the silos to one request.
+        """
+        self.run, self.bus, self.silos, self.folders = run, bus, tuple(sorted(silos)), {}
+        self._deadline_seconds = deadline_seconds
+        self._encoders: dict[str, Encoder] = {}
+
+    async def search(self, request: SearchRequest) -> Hits:
+        """Return the nearest items of the silos. If silos use different models, each is searched with a code of its own.
+
+        Silos that do not answer are listed in ``missing_silos`` with the reason. If the model scores pairs, each silo scores
+        the items that it finds by their codes. A text then finds pictures, and a picture texts, unless another target is
+        wished for, which is found by codes.
+
+        Raises:
+            NotFound: If a silo in ``request.silos`` does not exist.
+            UserError: If the request cannot be encoded, or no training text held any word of it.
+        """
+        silos = self._chosen(request.silos)
+        if request.code is not None:
+            return await self._found(Encoded(dict.fromkeys(silos, request.code)), request)
+        assert request.uncoded is not None  # noqa: S101  the request checks it
+        value, modality = request.uncoded
+        encode = partial(self._encode, value, modality, silos, request.target)
+        return await self._found(await self._run_encoding(encode, modality), request)
+
+    async def similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None = None) -> Hits:
+        """Return the items nearest to an item, without the item itself.
+
+        Args:
+            silo: Name of the silo that holds the item.
+            name: Id of the item.
+            options: The options of the search.
+            by: Modality whose code is searched for; by default that of the picture, if the item has one.
+
+        Raises:
+            NotFound: If there is no such silo or item, or the item does not have the code.
+            Unavailable: If the silo does not answer.
+        """
+        silos = self._chosen(options.silos)
+        request = CodeRequest(name, by, options.asker, self._request_id(), self._digest_for(silo))
+        code = await self._answer(silo, request)
+        assert isinstance(code, Code)  # noqa: S101  the bus checks it
+        wider = replace(options, offset=0, k=options.reach + 1)
+        hits = await self._found(Encoded(dict.fromkeys(silos, code)), wider)
+        return without_item(hits, silo, name, offset=options.offset, k=options.k)
+
+    async def item(self, silo: str, name: str, *, asker: str = "") -> Item:
+        """Return what a silo releases of one item.
+
+        Args:
+            silo: Name of the silo.
+            name: Id of the item.
+            asker: Name of the account or program that asks, for the limits and the audit log of the silo.
+
+        Raises:
+            NotFound: If there is no such silo or item.
+            Unavailable: If the silo does not answer.
+        """
+        item = await self._answer(silo, ItemRequest(name, asker, self._request_id()))
+        assert isinstance(item, Item)  # noqa: S101  the bus checks it
+        return self._placed(item)
+
+    async def status(self) -> FederationStatus:
+        """Return the state of the federation. A silo that does not answer is listed with the reason."""
+        return self._described(await self._summaries(self.silos))
+
+    def _captions(self) -> Iterable[str]:
+        """Return captions to take known words from, if no word of a query is known."""
+        return ()
+
+    def _digests(self, silo: str) -> Sequence[str]:
+        """Return the digests of the models with which a silo can be searched, as far as they are known."""
+        return ()
+
+    def _request_id(self) -> str:
+        """Return the id of the request that is being answered, for the logs of silos."""
+        return ""
+
+    def _with_scoring(self, encoded: Encoded, value: Value, modality: Modality) -> Encoded:
+        """Return a query with what its silos score their items with."""
+        return encoded
+
+    async def _run_encoding(self, encode: Encode, modality: Modality) -> Encoded:
+        """Encode a query of a modality."""
+        return encode()
+
+    async def _refusals(self, encoded: Encoded) -> Mapping[str, str]:
+        """Return the silos that are not sent what they would score their items with, with the reasons."""
+        return {}
+
+    async def _summaries(self, silos: Sequence[str]) -> tuple[SiloStatus, ...]:
+        """Ask silos for their summaries, and return these in the same order."""
+        request = StatusRequest(self._request_id())
+        replies = await answers_to(self.bus, dict.fromkeys(silos, request), self._deadline_seconds)
+        found = []
+        for silo in silos:
+            answer = replies.answers.get(silo)
+            if isinstance(answer, SiloStatus):
+                found.append(replace(answer, examples=tuple(map(self._placed, answer.examples))))
+            else:
+                reason = answer.reason if isinstance(answer, Refusal) else replies.reasons[silo]
+                found.append(SiloStatus(name=silo, reason=reason, reachable=False))
+        return tuple(found)
+
+    def _described(self, silos: tuple[SiloStatus, ...]) -> FederationStatus:
+        """Return the state of the federation with the summaries of its silos."""
+        record, model = self.run.model.record.config, self.run.model
+        data = record["data"]
+        return FederationStatus(
+            name=self.run.name,
+            silos=silos,
+            bits=model.bits,
+            inputs=model.modalities_of_queries(vectors=False),
+            vectors=model.modalities_of_queries(vectors=True),
+            archive=str(data.get("name") or data.get("path") or "").rpartition("/")[2],
+            local_method=record["local"]["name"],
+            federated_method=record["federated"]["name"],
+            rounds=tuple(self.run.rounds()),
+            chosen_round=model.round,
+        )
+
+    def _placed(self, item: Item) -> Item:
+        """Return an item with the path of its picture file, if that lies on this machine."""
+        folders = self.folders.get(item.silo, ())
+        return replace(item, path=find_file(folders, item.payload.get("file"))) if folders else item
+
+    def _chosen(self, silos: Sequence[str] | None) -> tuple[str, ...]:
+        check_silos(silos, self.silos)
+        return tuple(silo for silo in self.silos if silos is None or silo in silos)
+
+    def _encode(self, value: Value, modality: Modality, silos: Sequence[str], target: Target) -> Encoded:
+        """Return a query with its code for each silo. It is encoded once per model."""
+        featurizer = self.run.model.featurizers.get(modality)
+        unknown = query_words(featurizer, value, self._captions)
+        codes: dict[str, Code] = {}
+        missing: dict[str, str] = {}
+        by_model: dict[str, Code] = {}
+        for silo in silos:
+            try:
+                name = self._model_of(silo)
+            except UserError as error:
+                missing[silo] = Reason(str(error), "no_code")
+                continue
+            if name not in by_model:
+                found = self._encoder(name).encode(value, modality)
+                by_model[name] = Code(words=found.words[0], bits=found.bits, model_digest=found.model_digest)
+            codes[silo] = by_model[name]
+        encoded = Encoded(codes, missing, unknown, unread_end(featurizer, value))
+        if not self.run.model.record.spec.scores_pairs or target == modality:
+            return encoded
+        scored: Modality = "image" if modality == "text" else "text"
+        return self._with_scoring(replace(encoded, scored=scored), value, modality)
+
+    def _encoder(self, name: str) -> Encoder:
+        """Return the encoder of a model. It is loaded once, because loading takes longer than encoding."""
+        if name not in self._encoders:
+            self._encoders[name] = self.run.model.encoder(name)
+        return self._encoders[name]
+
+    def _model_of(self, silo: str) -> str:
+        """Return the name of the model that searches a silo: its personal model, or the one that built its index."""
+        model = self.run.model
+        if not model.personalized or silo in model.names or not (digests := self._digests(silo)):
+            return model.deployed_by(silo)
+        for digest in digests:
+            with suppress(UserError):
+                return model.name_of(digest)
+        return model.name_of(digests[0])
+
+    def _digest_for(self, silo: str) -> str:
+        """Return the digest of the model with which a silo is searched; empty if it is not known."""
+        try:
+            return self.run.model.digest(self._model_of(silo)) if silo in self.silos else ""
+        except UserError:
+            return ""
+
+    async def _answer(self, silo: str, request: CodeRequest | ItemRequest) -> Answer:
+        """Return the answer of one silo.
+
+        Raises:
+            NotFound: If there is no such silo or item.
+            Unavailable: If the silo does not answer.
+        """
+        check_silos((silo,), self.silos)
+        replies = await answers_to(self.bus, {silo: request}, self._deadline_seconds)
+        answer = replies.answers.get(silo)
+        if isinstance(answer, Refusal) and answer.not_found:
+            raise NotFound(answer.reason)
+        if answer is None or isinstance(answer, Refusal):
+            reason = replies.reasons[silo] if answer is None else answer.reason
+            raise Unavailable(f"The silo {silo} cannot be searched: {reason}")
+        return answer
+
+    async def _found(self, encoded: Encoded, options: SearchOptions) -> Hits:
+        """Send a query to all silos that have a code, and return the requested page of the merged answers."""
+        refusals = await self._refusals(encoded)
+        scoring = set(encoded.codes) - set(refusals) if encoded.scored else set()
+        values = {**options.values(), "request_id": self._request_id()}
+        if scoring and encoded.scored:
+            values["target"] = encoded.scored  # a silo that compares codes finds what the others score
+        distinct: dict[tuple[int, bool], Query] = {}
+        queries: dict[str, Query] = {}
+        for silo, code in encoded.codes.items():
+            which = id(code), silo in scoring
+            if which not in distinct:  # silos with the same query share its encoding in the bus
+                distinct[which] = Query(
+                    words=code.words,
+                    bits=code.bits,
+                    model_digest=code.model_digest,
+                    content=encoded.content if silo in scoring else None,
+                    nodes=encoded.nodes.get(silo),
+                    **values,
+                )
+            queries[silo] = distinct[which]
+        hits = await ask(self.bus, queries, deadline_seconds=self._deadline_seconds)
+        stated = {
+            silo: " ".join(filter(None, (hits.limited_silos.get(silo), reason)))
+            for silo, reason in refusals.items()
+            if silo not in hits.missing_silos
+        }
+        return replace(
+            hits,
+            missing_silos=dict(sorted({**hits.missing_silos, **encoded.missing}.items())),
+            limited_silos=dict(sorted({**hits.limited_silos, **stated}.items())),
+            unknown_words=encoded.unknown_words,
+            unread=encoded.unread,
+            folders=self.folders,
+        )
+
+
+def check_silos(wanted: Collection[str] | None, known: Sequence[str]) -> None:
+    """Check that the silos of a filter exist.
+
+    Args:
+        wanted: Names of silos; None for all.
+        known: The names of all silos.
+
+    Raises:
+        NotFound: If one does not exist.
+        UserError: If none is wanted.
+    """
+    for name in wanted or ():
+        if name not in known:
+            raise NotFound(f'There is no silo "{name}". Choose from: {", ".join(known)}.')
+    if wanted is not None and not wanted:
+        raise UserError(f"No silo is selected. Choose from: {', '.join(known)}.")
+
+
+def without_item(hits: Hits, silo: str, name: str, *, offset: int, k: int) -> Hits:
+    """Return a page of hits without one item.
+
+    Args:
+        hits: At least the nearest ``offset + k + 1`` hits, from the first.
+        silo: Name of the item's silo.
+        name: Id of the item.
+        offset: Number of remaining hits to skip.
+        k: Number of hits to keep.
+    """
+    others = [place for place, hit in enumerate(zip(hits.silos, hits.ids, strict=True)) if hit != (silo, name)]
+    kept = hits.taken(others[offset : offset + k])
+    left_out = Counter(hits.left_out)
+    left_out.update(int(hits.places[place]) for place in others[offset + k :])
+    last = kept.places[-1] if kept.places else -1
+    return replace(kept, left_out={place: count for place, count in sorted(left_out.items()) if place <= last})
