@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime
 from logging import ERROR, WARNING
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from silohash.base.files import write_json
 from silohash.base.types import Modality, UserError
@@ -22,9 +22,6 @@ from silohash.service.logs import log_event
 
 if TYPE_CHECKING:
     from silohash.service.config import HubConfig
-
-Maker: TypeAlias = Callable[[Run], HubBackend]
-"""A function that makes the backend of a run."""
 
 ADOPTED = "adopted.json"
 """Name of the file in the folder of a new run which states that the hub uses it."""
@@ -41,9 +38,20 @@ class AdoptingBackend:
         following: The backend of the next run; None if there is none, or it answers already.
     """
 
-    def __init__(self, current: HubBackend, following: HubBackend | None = None) -> None:
-        """Search with ``current``."""
-        self.current, self.following = current, following
+    def __init__(self, config: HubConfig, make: Callable[[Run], HubBackend]) -> None:
+        """Open the run that a config names, or the next one if it was adopted before.
+
+        Args:
+            config: The file of the hub.
+            make: Makes the backend of a run.
+
+        Raises:
+            UserError: If a folder does not hold a run.
+        """
+        self._config, self._make = config, make
+        self.following = _next_backend(config, make)
+        adopted = config.next_run if self.following is None else None
+        self.current = make(Run.open(adopted or config.run))
 
     async def search(self, request: SearchRequest) -> Hits:
         """Return the nearest items of the silos. See `Backend.search`."""
@@ -71,11 +79,10 @@ class AdoptingBackend:
         if self.following is not None:
             self.following.close()
 
-    async def adopt(self, config: HubConfig, now: datetime | None = None) -> bool:
+    async def adopt(self, now: datetime | None = None) -> bool:
         """Search with the next run from now on, if enough silos have its model or its time has come.
 
         Args:
-            config: The file of the hub.
             now: The present time; None for that of the system.
 
         Returns:
@@ -84,7 +91,7 @@ class AdoptingBackend:
         Raises:
             UserError: If its model cannot be read, or the change cannot be recorded.
         """
-        following = self.following
+        following, config = self.following, self._config
         if following is None or config.next_run is None:
             return following is None
         having = await following.silos_with_model()
@@ -101,43 +108,11 @@ class AdoptingBackend:
         former.close()
         return True
 
-
-def open_backend(config: HubConfig, make: Maker) -> AdoptingBackend:
-    """Return the backend of a hub.
-
-    Args:
-        config: The file of the hub.
-        make: Makes the backend of a run.
-
-    Raises:
-        UserError: If a folder does not hold a run.
-    """
-    if config.next_run is None:
-        return AdoptingBackend(make(Run.open(config.run)))
-    following = Run.open(config.next_run)
-    if (config.next_run / ADOPTED).exists():
-        return AdoptingBackend(make(following))
-    return AdoptingBackend(make(Run.open(config.run)), make(following))
-
-
-class Adoption:
-    """Look every few seconds whether the next run can be used."""
-
-    def __init__(self, backend: AdoptingBackend, config: HubConfig, make: Maker) -> None:
-        """Look for the run that a config names.
-
-        Args:
-            backend: The backend of the hub.
-            config: The file of the hub.
-            make: Makes the backend of a run.
-        """
-        self._backend, self._config, self._make = backend, config, make
-
     async def keep_looking(self) -> None:
         """Look again and again, until the task is canceled."""
         while True:
             try:
-                await self._backend.adopt(self._config)
+                await self.adopt()
             except UserError as error:
                 log_event("the new model cannot be used", level=WARNING, reason=str(error))
             except Exception as error:  # the next look may succeed
@@ -148,16 +123,22 @@ class Adoption:
         """Read the file of the hub again, and look for the next run that it names. Other changes need a restart."""
         try:
             config, awaited = read(), self._config.next_run
-            if self._backend.following is not None and config.next_run != awaited:
+            if self.following is None:
+                self.following = _next_backend(config, self._make)
+            elif config.next_run != awaited:
                 raise UserError(
                     f"next_run was changed while the hub waits for the model of {awaited}. Start the hub again to use "
                     "another run."
                 )
-            if config.next_run is not None and self._backend.following is None:
-                following = Run.open(config.next_run)
-                if not (config.next_run / ADOPTED).exists():
-                    self._backend.following = self._make(following)
             self._config = config
             log_event("the config was read again", next_run=str(config.next_run or ""))
         except UserError as error:
             log_event("the config cannot be read again", level=WARNING, reason=str(error))
+
+
+def _next_backend(config: HubConfig, make: Callable[[Run], HubBackend]) -> HubBackend | None:
+    """Return the backend of the next run; None if there is none, or the hub has adopted it."""
+    if config.next_run is None:
+        return None
+    run = Run.open(config.next_run)
+    return None if (config.next_run / ADOPTED).exists() else make(run)

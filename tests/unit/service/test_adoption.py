@@ -9,7 +9,7 @@ import pytest
 
 from silohash.base.types import UserError
 from silohash.service import adoption as module
-from silohash.service.adoption import ADOPTED, AdoptingBackend, Adoption, open_backend
+from silohash.service.adoption import ADOPTED, AdoptingBackend
 from silohash.service.backend import SearchOptions, SearchRequest
 from silohash.service.config import HubConfig
 
@@ -49,21 +49,21 @@ def config(folder: Path, **values: Any) -> HubConfig:
     return HubConfig.model_validate({"next_run": folder / "next", **given})
 
 
-def adopt(backend: AdoptingBackend, settings: HubConfig, now: datetime = NOW) -> bool:
-    return asyncio.run(backend.adopt(settings, now))
+def adopt(backend: AdoptingBackend, now: datetime = NOW) -> bool:
+    return asyncio.run(backend.adopt(now))
 
 
-def backends(having: int) -> tuple[Any, Any, AdoptingBackend]:
-    old, new = Made("old"), Made("new", having=having)
-    return old, new, AdoptingBackend(old, new)  # type: ignore[arg-type]
+def backends(settings: HubConfig, having: int) -> tuple[Any, Any, AdoptingBackend]:
+    made: dict[str, Any] = {settings.run.name: Made("old"), "next": Made("new", having=having)}
+    return made[settings.run.name], made["next"], AdoptingBackend(settings, lambda run: made[run.folder.name])
 
 
 @pytest.mark.parametrize(("share", "needed"), [(1.0, 4), (0.75, 3), (0.7, 3), (0.01, 1)])
 def test_the_new_model_is_used_when_enough_silos_have_it(tmp_path: Path, share: float, needed: int) -> None:
     for having in range(5):
         (tmp_path / "next" / ADOPTED).unlink(missing_ok=True)
-        old, new, backend = backends(having)
-        assert adopt(backend, config(tmp_path, next_share=share)) is (having >= needed)
+        old, new, backend = backends(config(tmp_path, next_share=share), having)
+        assert adopt(backend) is (having >= needed)
         assert (backend.current is new) is (having >= needed)
         assert (tmp_path / "next" / ADOPTED).exists() is (having >= needed)
         assert old.events == (["closed"] if having >= needed else [])
@@ -72,15 +72,15 @@ def test_the_new_model_is_used_when_enough_silos_have_it(tmp_path: Path, share: 
 
 def test_the_new_model_is_used_at_a_time(tmp_path: Path) -> None:
     settings = config(tmp_path, next_at=NOW)
-    _, new, backend = backends(0)
-    assert not adopt(backend, settings, NOW - timedelta(seconds=1))
-    assert adopt(backend, settings, NOW)
+    _, new, backend = backends(settings, 0)
+    assert not adopt(backend, NOW - timedelta(seconds=1))
+    assert adopt(backend, NOW)
     assert backend.current is new
-    assert adopt(backend, settings), "there is nothing left to change"
+    assert adopt(backend), "there is nothing left to change"
 
 
 def test_each_call_is_answered_by_one_backend(tmp_path: Path) -> None:
-    _, _, backend = backends(4)
+    _, _, backend = backends(config(tmp_path), 4)
 
     async def calls() -> list[Any]:
         found = [
@@ -93,19 +93,19 @@ def test_each_call_is_answered_by_one_backend(tmp_path: Path) -> None:
 
     names = ("search", "similar", "item", "status")
     assert asyncio.run(calls()) == [f"old {name}" for name in names]
-    adopt(backend, config(tmp_path))
+    adopt(backend)
     assert asyncio.run(calls()) == [f"new {name}" for name in names]
 
 
 def test_a_change_outlives_the_process(tmp_path: Path) -> None:
     settings = config(tmp_path)
     made: Any = lambda run: Made(run.folder.name)  # noqa: E731
-    backend = open_backend(settings, made)
+    backend = AdoptingBackend(settings, made)
     assert (backend.current.name, backend.following.name) == (tmp_path.name, "next")  # type: ignore[attr-defined, union-attr]
     (tmp_path / "next" / ADOPTED).touch()
-    backend = open_backend(settings, made)
+    backend = AdoptingBackend(settings, made)
     assert (backend.current.name, backend.following) == ("next", None)  # type: ignore[attr-defined]
-    backend = open_backend(settings.model_copy(update={"next_run": None}), made)
+    backend = AdoptingBackend(settings.model_copy(update={"next_run": None}), made)
     assert (backend.current.name, backend.following) == (tmp_path.name, None)  # type: ignore[attr-defined]
 
 
@@ -113,15 +113,13 @@ def test_another_run_is_not_taken_for_the_one_that_the_hub_waits_for(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings, other = config(tmp_path), tmp_path / "other"
-    _, new, backend = backends(4)
-    made: Any = lambda run: Made(run.folder.name)  # noqa: E731
-    adoption = Adoption(backend, settings, made)
+    _, new, backend = backends(settings, 4)
     for changed in (other, None):
-        adoption.reload(lambda changed=changed: settings.model_copy(update={"next_run": changed}))  # type: ignore[misc]
+        backend.reload(lambda changed=changed: settings.model_copy(update={"next_run": changed}))  # type: ignore[misc]
         assert "Start the hub again to use another run." in str(vars(caplog.records[-1])["fields"])
 
     async def one_look() -> None:
-        task = asyncio.create_task(adoption.keep_looking())
+        task = asyncio.create_task(backend.keep_looking())
         while backend.following is not None:
             await asyncio.sleep(0.01)
         task.cancel()
@@ -134,24 +132,23 @@ def test_another_run_is_not_taken_for_the_one_that_the_hub_waits_for(
 def test_a_new_run_is_found_in_the_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
     settings = config(tmp_path)
-    backend = AdoptingBackend(Made("old"))  # type: ignore[arg-type]
     made: Any = lambda run: Made(run.folder.name, having=4)  # noqa: E731
-    adoption = Adoption(backend, settings.model_copy(update={"next_run": None}), made)
+    backend = AdoptingBackend(settings.model_copy(update={"next_run": None}), made)
 
     def broken() -> HubConfig:
         raise UserError("hub.toml is not valid.")
 
     async def run() -> None:
-        task = asyncio.create_task(adoption.keep_looking())
-        adoption.reload(broken)
+        task = asyncio.create_task(backend.keep_looking())
+        backend.reload(broken)
         await asyncio.sleep(0.05)
-        assert backend.current.name == "old"  # type: ignore[attr-defined]
-        adoption.reload(lambda: settings)
+        assert backend.current.name == tmp_path.name  # type: ignore[attr-defined]
+        backend.reload(lambda: settings)
         while backend.following is not None:
             await asyncio.sleep(0.01)
         task.cancel()
 
     asyncio.run(asyncio.wait_for(run(), 60))
     assert backend.current.name == "next"  # type: ignore[attr-defined]
-    adoption.reload(lambda: settings)
+    backend.reload(lambda: settings)
     assert backend.following is None

@@ -11,7 +11,7 @@ import uvicorn
 
 from silohash.run.folder import Run
 from silohash.search.wire import WireBus
-from silohash.service.adoption import Adoption, open_backend
+from silohash.service.adoption import AdoptingBackend
 from silohash.service.event_loop import run_loop
 from silohash.service.hub import HubBackend
 from silohash.service.logs import log_event
@@ -70,7 +70,7 @@ async def _serve(
         silos = WireBus(bus, metrics.silo_answered)
         return HubBackend(run, config.silos, silos, deadline_seconds=config.deadline_seconds)
 
-    backend = open_backend(config, make)
+    backend = AdoptingBackend(config, make)
     backend.warm_up()
     app = app_for(backend, accounts, config.hosts, metrics=metrics)
     await bus.link.start(wait_seconds=FIRST_CONNECTION_SECONDS)
@@ -80,10 +80,9 @@ async def _serve(
     options = uvicorn.Config(
         app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=LAST_REQUESTS_SECONDS
     )
-    adoption = Adoption(backend, config, make)
     if read_again is not None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, adoption.reload, read_again)
-    adopting = asyncio.create_task(adoption.keep_looking())
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, backend.reload, read_again)
+    adopting = asyncio.create_task(backend.keep_looking())
     with ignoring_signals():
         try:
             await Server(options).serve(sockets=[listening])
