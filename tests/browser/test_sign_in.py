@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from silohash.service.web.auth import app_for
+from silohash.service.web.auth import Gate, app_for
 from tests.accounts import PASSWORD, quick_accounts
 from tests.browsers import CONTRAST, new_page, started_browser, until
 from tests.served import MadeUpBackend, png, running
@@ -27,7 +27,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with quick_accounts(tmp_path_factory.mktemp("accounts")) as accounts:
         for name in ("ada", LONG_NAME):
             accounts.add(name, PASSWORD)
-        with running(app_for(MadeUpBackend(), accounts)) as served:
+        with running(app_for(MadeUpBackend(), Gate(accounts))) as served:
             yield served
 
 

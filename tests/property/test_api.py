@@ -25,7 +25,7 @@ from schemathesis.specs.openapi.checks import (
 
 from silohash.service.local import LocalBackend
 from silohash.service.web.app import create_app
-from silohash.service.web.auth import Gate, RateLimit, create_protected_app
+from silohash.service.web.auth import Gate, RateLimit, app_for
 from tests.accounts import PASSWORD, quick_accounts
 from tests.served import SHAPES, MadeUpBackend, drawn, npy, png, served_run
 
@@ -130,7 +130,7 @@ def test_refusals_of_accounts_are_as_described(
         accounts.add("ada", PASSWORD)
         token = accounts.add_token("ada", scopes)[1] if scopes else "unknown"
         limit = RateLimit(per_minute=0.01, burst=burst)
-        app = create_protected_app(MadeUpBackend(), Gate(accounts, account_limit=limit), hosts=["testserver"])
+        app = app_for(MadeUpBackend(), Gate(accounts, account_limit=limit), ["testserver"])
 
         def refused(case: Case, _: Any) -> None:
             response = case.call(headers={"authorization": f"Bearer {token}"})

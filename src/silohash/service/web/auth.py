@@ -28,7 +28,6 @@ from silohash.service.metrics import Metrics
 from silohash.service.web.app import LOOPBACK, create_app
 from silohash.service.web.monitor import METRICS
 from silohash.service.web.state import SIGN_IN, Asker
-from silohash.service.web.uploads import Limits
 from silohash.service.web.view.templates import render
 
 LOG = logging.getLogger("silohash.service.web.auth")
@@ -298,43 +297,23 @@ class Gate:
             answer.delete_cookie(self._cookie, secure=self.secure_cookies, httponly=True, samesite="lax")
 
 
-def create_protected_app(
-    backend: Backend,
-    gate: Gate,
-    *,
-    hosts: Iterable[str],
-    limits: Limits | None = None,
-    metrics: Metrics | None = None,
-) -> FastAPI:
-    """Return the application over a backend, for people with an account and programs with a token.
-
-    Args:
-        backend: The federation.
-        gate: Controls the access.
-        hosts: The names under which the service may be reached; ``*`` for any.
-        limits: Limits of uploaded pictures; the defaults if None.
-        metrics: As in `create_app`.
-    """
-    app = create_app(backend, access=gate.access, hosts=hosts, limits=limits, metrics=metrics)
-    app.include_router(gate.router())
-    return app
-
-
 def app_for(
-    backend: Backend, accounts: Accounts | None, hosts: Iterable[str] = (), *, metrics: Metrics | None = None
+    backend: Backend, gate: Gate | None, hosts: Iterable[str] = (), *, metrics: Metrics | None = None
 ) -> FastAPI:
-    """Return the application for those with an account or, if there are no accounts, for everyone on this machine.
+    """Return the application for people with an account and programs with a token or, without accounts, for this machine.
 
     Args:
         backend: The federation.
-        accounts: The accounts; None if there are none.
+        gate: Controls the access; None if there are no accounts.
         hosts: Names under which the application is reached, besides those of this machine. They need accounts.
         metrics: As in `create_app`.
     """
-    if accounts is None:
+    if gate is None:
         return create_app(backend, metrics=metrics)
     names = (*LOOPBACK, *(host.lower() for host in hosts))
-    return create_protected_app(backend, Gate(accounts), hosts=names, metrics=metrics)
+    app = create_app(backend, access=gate.access, hosts=names, metrics=metrics)
+    app.include_router(gate.router())
+    return app
 
 
 def scope_of(path: str) -> Scope | None:

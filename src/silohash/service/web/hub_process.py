@@ -17,7 +17,7 @@ from silohash.service.hub import HubBackend
 from silohash.service.logs import log_event
 from silohash.service.metrics import Metrics
 from silohash.service.nats_bus import NatsBus
-from silohash.service.web.auth import app_for
+from silohash.service.web.auth import Gate, app_for
 from silohash.service.web.server import Server, ignoring_signals
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ async def _serve(
 
     backend = AdoptingBackend(config, make)
     backend.warm_up()
-    app = app_for(backend, accounts, config.hosts, metrics=metrics)
+    app = app_for(backend, None if accounts is None else Gate(accounts), config.hosts, metrics=metrics)
     await bus.link.start(wait_seconds=FIRST_CONNECTION_SECONDS)
     if ready is not None:
         ready()

@@ -17,7 +17,6 @@ from silohash.service.web.auth import (
     RateLimit,
     address_of,
     app_for,
-    create_protected_app,
     is_same_origin,
     local_path,
     scope_of,
@@ -38,7 +37,7 @@ class Clock:
 
 
 def client_of(gate: Gate, base: str = BASE) -> TestClient:
-    app = create_protected_app(MadeUpBackend(), gate, hosts=["silos.example.org", "127.0.0.1"])
+    app = app_for(MadeUpBackend(), gate, ["silos.example.org", "127.0.0.1"])
     return TestClient(app, base_url=base, follow_redirects=False)
 
 
@@ -299,7 +298,7 @@ def test_addresses_and_origins() -> None:
 
 def test_a_service_with_accounts_asks_who_it_is_under_its_own_names(accounts: Accounts) -> None:
     token = bearer(accounts, "search")
-    app = app_for(MadeUpBackend(), accounts, ["Search.example.org"])
+    app = app_for(MadeUpBackend(), Gate(accounts), ["Search.example.org"])
     for base in ("https://search.example.org", "http://127.0.0.1:8765"):
         client = TestClient(app, base_url=base)
         assert client.get("/api/v1/status").status_code == 401

@@ -21,7 +21,7 @@ from silohash.service.logs import Record, recording, start_logging
 from silohash.service.metrics import Metrics
 from silohash.service.web import state
 from silohash.service.web.app import create_app
-from silohash.service.web.auth import Gate, RateLimit, create_protected_app
+from silohash.service.web.auth import Gate, RateLimit, app_for
 from silohash.service.web.monitor import MeasuredBackend
 from tests.accounts import bearer, sign_in
 from tests.served import HangingBackend, MadeUpBackend, client_of, drawn, png
@@ -32,7 +32,7 @@ HERE = ("127.0.0.1", 50_000)
 
 
 def protected(accounts: Accounts, *, base: str = f"https://{HOST}", peer: tuple[str, int] = HERE, **gate: Any):
-    app = create_protected_app(MadeUpBackend(), Gate(accounts, **gate), hosts=[HOST, "127.0.0.1"])
+    app = app_for(MadeUpBackend(), Gate(accounts, **gate), [HOST, "127.0.0.1"])
     return TestClient(app, base_url=base, client=peer, follow_redirects=False)
 
 
