@@ -110,6 +110,7 @@ class Accounts:
         self._clock = clock
         self._lock = threading.RLock()
         with self._explained():
+            # SQLite would create the file with the permissions of the umask, readable for others.
             if not path.exists():
                 os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
             self._connection = sqlite3.connect(
@@ -180,6 +181,7 @@ class Accounts:
 
         with self._changing():
             row = self._connection.execute("SELECT password FROM accounts WHERE name = ?", (name,)).fetchone()
+        # An unknown name is compared too, or the time of the answer would tell which names exist.
         stored = self._unknown if row is None else row[0]
         try:
             self._hasher.verify(stored, _bytes(password[: PASSWORD_LENGTHS.stop]))
@@ -187,6 +189,7 @@ class Accounts:
             return False
         if row is not None and self._hasher.check_needs_rehash(stored):
             renewed = self._hasher.hash(_bytes(password))
+            # Not if the password was changed since it was read above.
             with self._changing():
                 self._connection.execute(
                     "UPDATE accounts SET password = ? WHERE name = ? AND password = ?", (renewed, name, stored)
@@ -353,6 +356,7 @@ class Accounts:
     def _changing(self) -> Iterator[None]:
         """Run a transaction, which is applied as a whole or not at all."""
         with self._lock, self._explained():
+            # A transaction that reads before it writes fails at once if another process is writing; this one waits.
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield

@@ -108,6 +108,7 @@ class AuditLog:
             UserError: If it cannot be written.
         """
         try:
+            # The disk may work again: without this attempt, one failure would silence the silo until it is restarted.
             if self._not_on_disk is not None:
                 self._sync()
             if self._not_on_disk is not None:
@@ -140,6 +141,7 @@ class AuditLog:
         """Return the current file, locked, and its size in bytes, after starting the next one if it is full."""
         while True:
             file = self._file or self._open()
+            # Another process may have renamed the file while this one waited for its lock, so its identity is checked after.
             lock_descriptor(file.fileno(), poll_interval=POLL_SECONDS)
             try:
                 about = self.path.stat()
@@ -166,7 +168,8 @@ class AuditLog:
 
     def _write(self, file: FileIO, size: int, entry: Entry) -> None:
         """Write a line into the current file of ``size`` bytes, whose lock is held."""
-        if size != self._size:  # another process has written
+        # Another size than after the last line means that another process has written, so the chain goes on from its line.
+        if size != self._size:
             self._tail = _tail_of_log(self.path)
         number = self._tail.number + 1
         now = datetime.now(UTC).isoformat(timespec="milliseconds")

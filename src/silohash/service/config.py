@@ -51,6 +51,7 @@ def _checked_server(address: str) -> str:
 def _checked_listen(address: str) -> str:
     """Return an address to listen on, after checking that only this machine can reach it."""
     host, _, port = address.rpartition(":")
+    # isdecimal alone accepts the digits of other scripts.
     if not port.isascii() or not port.isdecimal() or int(port) > MOST_PORT:
         raise ValueError(f'"{address}" is not an address and a port, such as 127.0.0.1:8766')
     if not is_local(host.strip("[]")):

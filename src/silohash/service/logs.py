@@ -52,6 +52,7 @@ def start_logging(stream: TextIO | None = None, *, level: int = logging.INFO) ->
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JsonLines())
     handler.addFilter(lambda record: record.getMessage() != END_OF_TLS)
+    # Without force, basicConfig does nothing if a library has set up a handler already.
     logging.basicConfig(handlers=[handler], level=level, force=True)
 
 

@@ -103,6 +103,7 @@ class Metrics:
         Gauge("silohash_build_info", "Version of silohash.", ("version",), registry=registry).labels(__version__).set(1)
         registry.register(self._federation)
         ProcessCollector(registry=registry)
+        # A counter that appears with its first event has no rise from 0 that Prometheus could see.
         for kind, outcome in product(get_args(Kind), get_args(Outcome)):
             self._queries.labels(kind, outcome)
         for reason in get_args(SignInFailure):

@@ -141,7 +141,8 @@ class ModelChange:
             unused = self._models.unused_seconds()
             if unused is not None and unused >= self._config.keep_old_hours * SECONDS_PER_HOUR:
                 oldest = self._models.drop_oldest()
-                time.sleep(LAST_QUERY_SECONDS)  # a query may still be answered from it
+                # A query may still be answered from it; the executor that answers closes it, so never during an answer.
+                time.sleep(LAST_QUERY_SECONDS)
                 self._executor.submit(oldest.close).result()
                 if self.keeper is not None:
                     self.keeper.drop_old()
@@ -305,6 +306,7 @@ class Successor:
         for name in (SOURCE, NOTE):
             if (self.old.index_folder / self.silo / name).exists():
                 shutil.copyfile(self.old.index_folder / self.silo / name, place / name)
+        # One rename, after everything is written: an index in this place is complete.
         with explaining_disk_errors(self.index):
             self.index.parent.mkdir(parents=True, exist_ok=True)
             place.rename(self.index)

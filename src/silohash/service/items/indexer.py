@@ -84,7 +84,8 @@ class Indexer:
         encoder.check_without_labels("Items cannot be added,")
         self.index, self.digest, self.encoder = index, encoder.digest, encoder
         self._folder = folder
-        self._fields = frozenset(fields) - {"file"}  # paths of files would be relative to another folder
+        # Paths of files would be relative to another folder than that of the archive.
+        self._fields = frozenset(fields) - {"file"}
         self._lock = threading.RLock()
         with ExitStack() as opened:
             self._stores = {
@@ -259,6 +260,7 @@ class Indexer:
 
     def _write(self, items: Sequence[FolderItem], encoded: Encoded) -> None:
         entries = [self._entry(item) for item in items]
+        # Pending first: if the process ends between the files, the next one indexes these items again.
         self.ledger.write(entries)
         for modality, store in self._stores.items():
             part = encoded.get(modality)
@@ -282,6 +284,7 @@ class Indexer:
         entry = Entry(item.id, item.stamp, "skipped", reason, self._replaces(item.id, known))
         if entry == known:
             return False
+        # In this order: an item that is noted as skipped is never looked for in the index again.
         self._drop([item.id])
         self.ledger.write([entry])
         log_event("item skipped", level=WARNING, id=item.id, picture=item.picture, reason=reason)

@@ -239,7 +239,8 @@ class Keeper:
             if successor is None or following is None:
                 return
             old, self._indexer = self._indexer, following
-            self._successor = self._following = None  # in this order, or its builder could begin again
+            # From left to right: while the successor is set, a missing index would make its builder begin again.
+            self._successor = self._following = None
             if old is not None:
                 old.close()
             successor.remove_old()
@@ -395,6 +396,7 @@ class Keeper:
         put = str((self.folder / PUT).resolve()) + os.sep
         for changes in watch(
             self.folder.resolve(),
+            # This process writes the subfolder of programs itself, and has indexed those items already.
             watch_filter=lambda _, path: not path.startswith(put),
             debounce=LOOK_MILLISECONDS,
             step=QUIET_MILLISECONDS,
@@ -421,7 +423,8 @@ def _locked(path: Path) -> FileLock | None:
     from filelock import FileLock, Timeout
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path, thread_local=False)  # another thread may release it
+    # filelock keeps its state per thread by default, but the lock may be released by another thread than took it.
+    lock = FileLock(path, thread_local=False)
     try:
         lock.acquire(timeout=0)
     except Timeout:

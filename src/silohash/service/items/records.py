@@ -77,6 +77,7 @@ class Records:
         path = self._path(record.id)
         former = self._picture_of(record.id)
         name = f"{path.stem}-{digest_bytes(picture)[:SHORT_DIGITS]}{suffix}" if picture else ""
+        # The picture comes first: whenever the process ends, the record names a picture that is there.
         if picture:
             write_bytes(self.folder / name, picture)
         written = record.model_copy(update={"picture": name})
@@ -132,6 +133,7 @@ class Records:
     def _make_durable(self) -> None:
         """Wait until the names of the files are on the disk, too."""
         if self.folder.is_dir():
+            # A file that is on the disk can still lose its name in a power failure if its folder is not.
             with explaining_disk_errors(self.folder):
                 handle = os.open(self.folder, os.O_RDONLY)
                 try:

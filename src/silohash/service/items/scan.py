@@ -249,6 +249,7 @@ class FolderScanner:
 
 def _is_settled(stat: os.stat_result, now: float) -> bool:
     """Return whether a file has not changed for a second. Its change time is set by the system, also for copied files."""
+    # abs: the clock may have been set back since, and a file must not wait until it has caught up.
     return abs(now - stat.st_ctime) >= SETTLED_SECONDS
 
 

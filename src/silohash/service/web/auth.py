@@ -138,6 +138,7 @@ class BackOff:
         known = self._failures.get(key)
         if known is None or known.count <= free:
             return 0.0
+        # Without the limit of the exponent, the power overflows after a thousand wrong passwords.
         wait = min(LONGEST_WAIT_SECONDS, 2.0 ** min(known.count - free - 1, 60))
         return max(0.0, known.last + wait - self._clock())
 
@@ -263,6 +264,7 @@ class Gate:
             return _form(next, WRONG, name, 401)
         self.back_off.succeeded(name, address)
         answer = RedirectResponse(local_path(next), 303)
+        # A session that someone else planted in the browser must not outlive the sign-in.
         self._end(request, answer)
         answer.set_cookie(
             self._cookie,
@@ -361,6 +363,7 @@ def address_of(request: Request) -> str:
         address = ip_address(host)
     except ValueError:
         return host
+    # A subscriber usually gets 2**64 addresses of IPv6, each of which would otherwise have limits of its own.
     is_network = isinstance(address, IPv6Address) and address.ipv4_mapped is None
     return ":".join(address.exploded.split(":")[:4]) if is_network else host
 

@@ -75,6 +75,7 @@ class Guard:
         if refusal is not None:
             await _answer(sending, *refusal)
             return
+        # A request in chunks has no content-length, so what arrives is counted as well.
         try:
             await self._app(scope, _limited(receive, self._most_bytes), sending)
         except Exception:  # the log has the details, which the response does not reveal

@@ -18,9 +18,9 @@ from silohash.service.web.errors import status_of
 from silohash.service.web.state import Allowed, Asker, Service, Shared, asker
 from silohash.service.web.uploads import UploadError
 from silohash.service.web.view import cards, charts
+from silohash.service.web.view.cards import summarized
 from silohash.service.web.view.form import LONGEST_NAME, SearchForm
 from silohash.service.web.view.media import SIZES, Media, encoded, etag
-from silohash.service.web.view.summary import summarized
 from silohash.service.web.view.templates import render
 
 EXPIRED = "The picture of this search is no longer kept. Choose it again."
