@@ -13,7 +13,7 @@ from silohash.testing import Check, federated_method_checks
 CHECKS = [
     check
     for name in FEDERATED_METHODS.names()
-    if FEDERATED_METHODS.resolve(name).closed_form != "sums"
+    if FEDERATED_METHODS.resolve(name).traits.closed_form != "sums"
     for check in federated_method_checks(name)
 ]
 

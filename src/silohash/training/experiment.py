@@ -147,7 +147,7 @@ def prepare_run(
         UserError: If the archive does not fit the config or the methods, or too few silos take part for the robust rule.
     """
     silos = training_silos(archive, parts, resolved)
-    if not resolved.federated.pooled:
+    if not resolved.federated.traits.pooled:
         refuse(objections_to_silos(resolved.config.federated, len(silos)))
     if resolved.config.exchange.privacy is not None:
         refuse(objections_to_private_silos(resolved.config, len(silos)))
@@ -345,7 +345,7 @@ def deploy(
     server, _, number = state.chosen()
     server = opened_state(prepared.key, run_digest(prepared.config), server, number + 1)
     personal = {}
-    if prepared.resolved.federated.personalized:
+    if prepared.resolved.federated.traits.personalized:
         personal = {
             answer.update.sender: dict(answer.update.params)
             for answer in engine.send(deploy_tasks(state, prepared, range(len(prepared.silos))))

@@ -31,6 +31,7 @@ from silohash.methods.federated.base import FederatedMethod, SiloContext, entrie
 from silohash.methods.federated.contrastive_losses import model_contrast
 from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
+from silohash.methods.traits import Traits
 from silohash.models.parameters import frozen_copy
 
 CARD = MethodCard(
@@ -83,10 +84,9 @@ class MOON(FederatedMethod):
 
     Params: ClassVar[type[MethodParams]] = MOONParams
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"contrast_weight": 1.0}}
-    adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"silo_update": {}}
-    private_units: ClassVar[tuple[Literal["record", "silo"], ...]] = ("record", "silo")
+    traits: Traits = Traits(private_units=("record", "silo"), adds={"update": {}})
 
-    def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+    def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the contrast, summed over the step's modalities; empty in the silo's first round.
 
         Source: equation (3).
@@ -121,9 +121,9 @@ class MOON(FederatedMethod):
         """Return the parameters kept in a slot; empty if the silo does not have that many models yet."""
         return entries_under(f"{context.name_space}{slot}", context.state.kept)
 
-    def silo_update(self, context: SiloContext) -> Message:
+    def update(self, context: SiloContext) -> Message:
         """Keep the trained model and the previous ones for the contrast of the next rounds."""
         for newer, older in reversed(list(pairwise(model_slots(self.params.buffer)))):
             context.keep(older, self._kept(context, newer))
         context.keep("model", context.model.state_dict())
-        return super().silo_update(context)
+        return super().update(context)
