@@ -36,8 +36,8 @@ from silohash.features.image import PixelFeatures
 from silohash.features.nodes.regions import RegionFeatures
 from silohash.features.nodes.word_ids import WordSequences
 from silohash.features.text import BagOfWords
-from silohash.features.tokens import TokenFeatures
 from silohash.features.vectors import pixel_statistics, vectors
+from silohash.features.word_pieces import TokenFeatures
 from silohash.measure.measurable import ignored_labels
 from silohash.methods.federated.base import FederationInfo
 from silohash.methods.local.base import ClosedForm, SiloData

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import TypeAlias
@@ -20,16 +19,14 @@ from torch import Tensor, nn
 
 from silohash.base import seeds
 from silohash.base.types import Arrays, PairBatch, Phase, ReadArrays, Step, Terms
-from silohash.features.device import autocast, computes_float32
+from silohash.features.device import autocast
 from silohash.methods.federated.base import FederatedMethod, SiloContext
 from silohash.methods.federated.server_values import with_sums
 from silohash.methods.local.base import ClosedForm, LocalMethod, SiloData, SiloState
 from silohash.methods.message import Message
 from silohash.methods.stored import copy_into
-from silohash.models.first_layers import FastLayers, fast_first_layers
-from silohash.models.item_layers import SGDRule
 from silohash.models.parameters import OptimizerPool, params_of, shared_arrays, to_array
-from silohash.models.towers import Adapted, HashNet
+from silohash.models.towers import Adapted
 from silohash.run.config.sections import RunConfig, TrainConfig
 from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.privacy.budget import sampling
@@ -204,30 +201,27 @@ def _run_epochs(
     context.local.init_state(adapted, data, context.state)
     means = _Means()
     rules = context.local.traits.epochs
-    with _fast_layers(phase, context, federated, settings, optimizers, rate) as fast_layers:
-        for epoch in range(phase.epochs):
-            means = _Means()
-            if epoch and rules.fresh_optimizers:
-                optimizers = new_optimizers()
-            for rows in batches(context, phase, config, epoch):
-                batch = context.data.batch(rows)
-                fast_layers.announce(batch)
-                for step in steps:
-                    with autocast(settings.precision, rows.device):
-                        outputs = adapted(batch, step.modalities)
-                    terms = context.local.terms(step, outputs, renumbered(batch), context.state)
-                    if step.regularize:
-                        terms = {**terms, **federated.terms(context, batch, outputs)}
-                    if terms:
-                        _step(terms, optimizers[step.name], settings, means)
-                        fast_layers.step()
-                        context.steps_taken[step.name] = context.steps_taken.get(step.name, 0) + 1
-                        context.local.record(step, outputs, renumbered(batch), context.state)
-                    if auxiliary_optimizer is not None:
-                        judged = federated.adapter.auxiliary_step(context, batch, outputs)
-                        _step(judged, auxiliary_optimizer, settings, _Means())
-            context.local.end_epoch(adapted, data, context.state)
-            epoch_done(epoch + 1)
+    for epoch in range(phase.epochs):
+        means = _Means()
+        if epoch and rules.fresh_optimizers:
+            optimizers = new_optimizers()
+        for rows in batches(context, phase, config, epoch):
+            batch = context.data.batch(rows)
+            for step in steps:
+                with autocast(settings.precision, rows.device):
+                    outputs = adapted(batch, step.modalities)
+                terms = context.local.terms(step, outputs, renumbered(batch), context.state)
+                if step.regularize:
+                    terms = {**terms, **federated.terms(context, batch, outputs)}
+                if terms:
+                    _step(terms, optimizers[step.name], settings, means)
+                    context.steps_taken[step.name] = context.steps_taken.get(step.name, 0) + 1
+                    context.local.record(step, outputs, renumbered(batch), context.state)
+                if auxiliary_optimizer is not None:
+                    judged = federated.adapter.auxiliary_step(context, batch, outputs)
+                    _step(judged, auxiliary_optimizer, settings, _Means())
+        context.local.end_epoch(adapted, data, context.state)
+        epoch_done(epoch + 1)
     return means.values()
 
 
@@ -258,34 +252,6 @@ def _run_private_epochs(
             gradients.set_gradients(rows, noise)
             optimizer.step()
         epoch_done(epoch + 1)
-
-
-def _fast_layers(
-    phase: Phase,
-    context: SiloContext,
-    federated: FederatedMethod,
-    settings: TrainConfig,
-    optimizers: Mapping[str, torch.optim.Optimizer],
-    rate: float,
-) -> AbstractContextManager[FastLayers]:
-    """Return the context manager in which the first layers of towers take their own steps, or one that changes nothing.
-
-    Such layers need one SGD optimizer of all parameters for all steps of the phase. Terms of the federated method may read
-    the weights, which are behind in that form.
-    """
-    model, data = phase.model, context.data
-    trained = [p for used in set(optimizers.values()) for group in used.param_groups for p in group["params"]]
-    all_at_once = len(set(optimizers.values())) == 1 and len(trained) == sum(
-        p.requires_grad for p in model.parameters()
-    )
-    plain_sgd = settings.optimizer == "sgd" and not settings.clip_norm
-    one_phase = phase.rows is None and not context.local.traits.epochs.fresh_optimizers
-    exact = computes_float32(settings.precision, data.has_image.device)
-    no_terms = type(federated).terms is FederatedMethod.terms and not context.auxiliary
-    if type(model) is not HashNet or not all((all_at_once, plain_sgd, one_phase, exact, no_terms)):
-        return nullcontext(FastLayers({}))
-    rule = SGDRule(rate, settings.momentum, settings.weight_decay)
-    return fast_first_layers(model, {"image": data.image, "text": data.text}, rule, settings.batch, len(optimizers))
 
 
 def rows_of(phase: Phase, data: SiloData) -> SiloData:

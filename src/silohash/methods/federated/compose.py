@@ -309,8 +309,8 @@ class MemberAdapters(Adapter):
 class Compose(FederatedMethod):
     """Several federated methods, each under its own label."""
 
-    Params: ClassVar[type[MethodParams]] = ComposeParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}}
+    Params = ComposeParams
+    presets: ClassVar = {"recommended": {}}
 
     def __init__(self, params: ComposeParams, run: RunFacts = NO_RUN) -> None:
         super().__init__(params, run)

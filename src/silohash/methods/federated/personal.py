@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 from silohash.base.types import Arrays, MethodCard, Phase
 from silohash.methods.federated.base import NO_RUN, FederatedMethod, RunFacts, SiloContext
@@ -47,8 +47,8 @@ class PersonalParams(MethodParams):
 class Personal(FederatedMethod):
     """Federated averaging in which each silo deploys its own model."""
 
-    Params: ClassVar[type[MethodParams]] = PersonalParams
-    traits: Traits = Traits(personalized=True, codes_comparable=False, adds={"update": {}})
+    Params = PersonalParams
+    traits = Traits(personalized=True, codes_comparable=False, adds={"update": {}})
 
     def __init__(self, params: PersonalParams, run: RunFacts = NO_RUN) -> None:
         super().__init__(params, run)

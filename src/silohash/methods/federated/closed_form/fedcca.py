@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from pydantic import Field
@@ -90,9 +90,8 @@ class FedCCAParams(MethodParams):
 class FedCCA(FederatedMethod):
     """Federated averaging that starts from canonical correlations between images and texts."""
 
-    Params: ClassVar[type[MethodParams]] = FedCCAParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
-    traits: Traits = Traits(min_modalities=2, reveals="second moments, which reveal")
+    Params = FedCCAParams
+    traits = Traits(min_modalities=2, reveals="second moments, which reveal")
 
     def __init__(self, params: FedCCAParams, run: RunFacts = NO_RUN) -> None:
         super().__init__(params, run)

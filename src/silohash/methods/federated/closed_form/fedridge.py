@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
@@ -96,9 +96,8 @@ class Projection:
 class FedRidge(FederatedMethod):
     """Federated averaging with a round, the first or the last, in which the server solves a ridge regression."""
 
-    Params: ClassVar[type[MethodParams]] = FedRidgeParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
-    traits: Traits = Traits(needs_labels=True, class_codes=True, reveals="second moments, which reveal")
+    Params = FedRidgeParams
+    traits = Traits(needs_labels=True, class_codes=True, reveals="second moments, which reveal")
 
     def __init__(self, params: FedRidgeParams, run: RunFacts = NO_RUN) -> None:
         super().__init__(params, run)

@@ -16,9 +16,8 @@ S            `sum_statistics`                    their total
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
 
 import numpy as np
 from torch import nn
@@ -70,9 +69,8 @@ class FedSumsParams(MethodParams):
 class FedSums(FederatedMethod):
     """Rounds in which silos send sums and the server solves."""
 
-    Params: ClassVar[type[MethodParams]] = FedSumsParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
-    traits: Traits = Traits(closed_form="sums", shares="none", averages=False, reveals="sums that reveal")
+    Params = FedSumsParams
+    traits = Traits(closed_form="sums", shares="none", averages=False, reveals="sums that reveal")
 
     def __init__(self, params: FedSumsParams, run: RunFacts = NO_RUN) -> None:
         super().__init__(params, run)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -44,8 +43,8 @@ class CentralizedParams(MethodParams):
 class Centralized(FederatedMethod):
     """Federated averaging over a single silo that holds all data."""
 
-    Params: ClassVar[type[MethodParams]] = CentralizedParams
-    traits: Traits = Traits(pooled=True, closed_form="silos", trains_scores=True)
+    Params = CentralizedParams
+    traits = Traits(pooled=True, closed_form="silos", trains_scores=True)
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Install the model and return one phase over all pairs or over one part of them."""

@@ -16,9 +16,8 @@ Algorithm 1 is the training loop with the default hooks; its last line is `weigh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from silohash.base.types import MethodCard
 from silohash.methods.federated.base import NO_RUN, FederatedMethod, RunFacts
@@ -49,9 +48,9 @@ class FedAvgParams(MethodParams):
 class FedAvg(FederatedMethod):
     """Federated averaging: the default hooks, with a choice of weights."""
 
-    Params: ClassVar[type[MethodParams]] = FedAvgParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"weighting": "examples"}}
-    traits: Traits = Traits(
+    Params = FedAvgParams
+    presets: ClassVar = {"recommended": {}, "paper": {"weighting": "examples"}}
+    traits = Traits(
         closed_form="silos", trains_scores=True, private_units=("record", "silo"), weighting="weighting",
         adds={"weight": {"weighting": "examples"}},
     )  # fmt: skip

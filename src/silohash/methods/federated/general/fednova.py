@@ -17,9 +17,9 @@ The update of the global model is `FedNova.aggregate`, with tau_eff as the weigh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -56,7 +56,7 @@ CARD = MethodCard(
 class FedNovaParams(MethodParams):
     """Parameters of FedNova."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "effective_steps": {"proximal_weight": (0,)},
     }
 
@@ -97,13 +97,13 @@ def step_remarks(weight: float, run: RunFacts) -> tuple[str, ...]:
 class FedNova(FederatedMethod):
     """Federated averaging of normalized updates."""
 
-    Params: ClassVar[type[MethodParams]] = FedNovaParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = FedNovaParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {},
         "authors_code": {"effective_steps": "count"},
     }
-    traits: Traits = Traits(
+    traits = Traits(
         sends_changes=True, normalizes=True, trains_scores=True,
         means=(SharedMean("effective", "weight", low=0.0, per_group=True),),
     )  # fmt: skip

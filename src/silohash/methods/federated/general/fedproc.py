@@ -15,9 +15,9 @@ The weights of the total loss are `contrast_share`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -37,7 +37,6 @@ from silohash.methods.federated.prototypes import (
     with_prototypes,
 )
 from silohash.methods.federated.statistics import class_shares
-from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
 from silohash.methods.traits import Traits
 
@@ -67,7 +66,7 @@ CARD = MethodCard(
 class FedProcParams(PrototypeParams):
     """Parameters of FedProc."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "temperature": {"contrast_weight": (0,)},
         "fading": {"contrast_weight": (0,)},
         "unit_outputs": {"contrast_weight": (0,)},
@@ -127,14 +126,14 @@ def global_contrast(
 class FedProc(FederatedMethod):
     """Federated averaging with a contrast against common prototypes."""
 
-    Params: ClassVar[type[MethodParams]] = FedProcParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = FedProcParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {
             "fuse": False, "fading": "both", "unit_outputs": False, "min_count": 1, "max_labels": 1000,
         },
     }  # fmt: skip
-    traits: Traits = Traits(needs_labels=True, private_units=("record",), adds={"update": {}, "aggregate": {}})
+    traits = Traits(needs_labels=True, private_units=("record",), adds={"update": {}, "aggregate": {}})
 
     def __init__(self, params: FedProcParams, run: RunFacts = NO_RUN) -> None:
         super().__init__(params, run)

@@ -15,9 +15,9 @@ The terms is `prototype_distance`. Equation (6), divided once, is `merged_protot
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -37,9 +37,7 @@ from silohash.methods.federated.prototypes import (
     with_prototypes,
 )
 from silohash.methods.federated.statistics import class_shares
-from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
-from silohash.methods.traits import Traits
 
 CARD = MethodCard(
     key="fedproto",
@@ -68,7 +66,7 @@ CARD = MethodCard(
 class FedProtoParams(PrototypeParams):
     """Parameters of FedProto."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "fuse": {"prototype_weight": (0,)},
         "prototype_weighting": {"prototype_weight": (0,)},
     }
@@ -94,13 +92,13 @@ def prototype_distance(values: Tensor, labels: Tensor, prototypes: Tensor, mask:
 class FedProto(Local):
     """Separate training toward common prototypes."""
 
-    Params: ClassVar[type[MethodParams]] = FedProtoParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = FedProtoParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {"fuse": False, "min_count": 1, "max_labels": 1000},
         "authors_code": {"fuse": False, "prototype_weighting": "uniform", "min_count": 1, "max_labels": 1000},
     }
-    traits: Traits = replace(Local.traits, needs_labels=True, trains_scores=False, closed_form="none")
+    traits = replace(Local.traits, needs_labels=True, trains_scores=False, closed_form="none")
 
     def __init__(self, params: FedProtoParams, run: RunFacts = NO_RUN) -> None:
         super().__init__(params, run)

@@ -14,9 +14,9 @@ The second term of equation (2) is `proximal`; `proximal_terms` applies it to th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -86,13 +86,13 @@ def proximal_terms(method: FederatedMethod, context: SiloContext, outputs: Outpu
 class FedProx(FederatedMethod):
     """Federated averaging with a proximal term."""
 
-    Params: ClassVar[type[MethodParams]] = FedProxParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = FedProxParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {},
         "authors_code": {"proximal_weight": 0.0},
     }
-    traits: Traits = Traits(trains_scores=True, private_units=("silo",))
+    traits = Traits(trains_scores=True, private_units=("silo",))
 
     def __init__(self, params: FedProxParams, run: RunFacts = NO_RUN) -> None:
         super().__init__(params, run)

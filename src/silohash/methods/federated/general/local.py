@@ -30,7 +30,7 @@ CARD = MethodCard(
 class Local(FederatedMethod):
     """Separate training of one model per silo."""
 
-    traits: Traits = Traits(
+    traits = Traits(
         shares="none", averages=False, personalized=True, codes_comparable=False, closed_form="silos", trains_scores=True,
         adds={"update": {}},
     )  # fmt: skip

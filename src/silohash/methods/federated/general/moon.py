@@ -18,9 +18,8 @@ Equation (3) is `silohash.methods.federated.contrastive_losses.model_contrast`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -58,7 +57,7 @@ CARD = MethodCard(
 class MOONParams(MethodParams):
     """Parameters of MOON."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "temperature": {"contrast_weight": (0,)},
         "representation": {"contrast_weight": (0,)},
         "buffer": {"contrast_weight": (0,)},
@@ -82,9 +81,9 @@ def model_slots(buffer: int) -> list[str]:
 class MOON(FederatedMethod):
     """Federated averaging with a contrast between models."""
 
-    Params: ClassVar[type[MethodParams]] = MOONParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"contrast_weight": 1.0}}
-    traits: Traits = Traits(private_units=("record", "silo"), adds={"update": {}})
+    Params = MOONParams
+    presets: ClassVar = {"recommended": {}, "paper": {"contrast_weight": 1.0}}
+    traits = Traits(private_units=("record", "silo"), adds={"update": {}})
 
     def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the contrast, summed over the step's modalities; empty in the silo's first round.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -27,7 +26,6 @@ from silohash.methods.federated.base import (
     SiloContext,
 )
 from silohash.methods.federated.compose import CombiningParams, MemberConfig, build_member, overrides, prefixed
-from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
 from silohash.methods.traits import Traits
 from silohash.models.parameters import install
@@ -85,8 +83,8 @@ class SeparateNetworks(Adapter):
 class Separate(FederatedMethod):
     """Each silo is the only silo of a federation of its own."""
 
-    Params: ClassVar[type[MethodParams]] = SeparateParams
-    traits: Traits = Traits(shares="none", averages=False, personalized=True, codes_comparable=False)
+    Params = SeparateParams
+    traits = Traits(shares="none", averages=False, personalized=True, codes_comparable=False)
 
     def __init__(self, params: SeparateParams, run: RunFacts = NO_RUN) -> None:
         super().__init__(params, run)

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import pstdev
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -63,7 +63,7 @@ FIRST_PASSES = 10
 class FedALAParams(MethodParams):
     """Parameters of FedALA."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "mixing_share": {"mixing_rate": (0,)},
         "mixing_batch": {"mixing_rate": (0,)},
     }
@@ -135,9 +135,8 @@ class MixedLayers:
 class FedALA(FederatedMethod):
     """Federated averaging with element-wise mixing in the silo."""
 
-    Params: ClassVar[type[MethodParams]] = FedALAParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
-    traits: Traits = Traits(personalized=True, codes_comparable=False, adds={"update": {}})
+    Params = FedALAParams
+    traits = Traits(personalized=True, codes_comparable=False, adds={"update": {}})
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Install the global model, with its last layers mixed with the silo's own."""

@@ -15,9 +15,9 @@ Equations (16) and (17) are `FedBiGNNs.weight`; (18) and (19) are `interpolated`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -77,9 +77,9 @@ def interpolated(common: ReadArrays, own: ReadArrays, share: float) -> Arrays:
 class FedBiGNNs(FederatedMethod):
     """Federated averaging by size and validation score."""
 
-    Params: ClassVar[type[MethodParams]] = FedBiGNNsParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"local_mix": -0.5}}
-    traits: Traits = Traits(
+    Params = FedBiGNNsParams
+    presets: ClassVar = {"recommended": {}, "paper": {"local_mix": -0.5}}
+    traits = Traits(
         trains_scores=True, weighting="weighting", means=(SharedMean("scored", "scored_items", low=0.0, high=1.0),),
         adds={"weight": {"weighting": "examples"}, "begin_round": {"local_mix": 0.0}, "update": {}},
     )  # fmt: skip

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -57,7 +57,7 @@ from silohash.methods.federated.statistics import (
     released,
     with_release,
 )
-from silohash.methods.local.base import MethodParams, outputs_of
+from silohash.methods.local.base import outputs_of
 from silohash.methods.message import Message
 from silohash.methods.traits import Traits
 from silohash.models.towers import Adapted
@@ -91,7 +91,7 @@ CARD = MethodCard(
 class FedCAFEParams(ReleaseParams):
     """Parameters of FedCAFE."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "enhance_weight": {"enhance": (False,)},
         "hash_on": {"enhance": (False,)},
         "detach_target": {"enhance": (False,), "enhance_weight": (0,)},
@@ -225,8 +225,8 @@ class Enhanced(Adapted):
 class FedCAFE(FederatedMethod):
     """Federated averaging with outputs enhanced by a shared memory."""
 
-    Params: ClassVar[type[MethodParams]] = FedCAFEParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = FedCAFEParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {
             "memory_rows": "mean", "reduction": "batchmean", "min_count": 1, "max_labels": 1000, "likelihood_cap": 1e9,
@@ -236,7 +236,7 @@ class FedCAFE(FederatedMethod):
             "memory": "reference", "align": False, "matching": "cluster", "min_count": 1, "likelihood_cap": 1e9,
         },
     }  # fmt: skip
-    traits: Traits = Traits(
+    traits = Traits(
         needs_labels=True, class_head=True, uplink="records", encode_extras=("memory",), weighting="weighting",
         means=(replace(class_mean("memory", "mask", like="memory"), unit=True, section="records"),),
         adds={hook: {"weighting": "examples"} for hook in ("weight", "update", "aggregate")},

@@ -21,9 +21,9 @@ The weight of a silo is `FedCMR.weight`; the layer with the residual is installe
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -62,7 +62,7 @@ CARD = MethodCard(
 class FedCMRParams(MethodParams):
     """Parameters of FedCMR."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "loss_factor": {"weighting": ("uniform",)},
         "loss_reduction": {"weighting": ("uniform",)},
     }
@@ -101,13 +101,13 @@ def loss_term(loss: float, mean_loss: float) -> float:
 class FedCMR(FederatedMethod):
     """Sharing of the hash layers, with weights from sizes, classes and losses."""
 
-    Params: ClassVar[type[MethodParams]] = FedCMRParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = FedCMRParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {},
         "authors_code": {"weighting": "softmax", "loss_factor": 100.0, "loss_reduction": "sum", "residual": -0.5},
     }
-    traits: Traits = Traits(
+    traits = Traits(
         needs_labels=True, personalized=True, codes_comparable=False, weights_known="with update", weighting="weighting",
         means=(
             *(SharedMean(name, "silos", low=0.0, most=1.0) for name in ("items", "classes", "items_classes")),

@@ -23,9 +23,9 @@ The paper's L_tl^loc is the local method ``triplet``. Equations (2) and (3) are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -47,7 +47,7 @@ from silohash.methods.federated.base import (
 from silohash.methods.federated.prototypes import fused_statistics
 from silohash.methods.federated.shared_means import SharedMean, class_mean
 from silohash.methods.federated.statistics import ReleaseParams, sum_statistics, with_release
-from silohash.methods.local.base import MethodParams, signs
+from silohash.methods.local.base import signs
 from silohash.methods.local.losses import straight_through
 from silohash.methods.local.supervised.triplet import pairwise_distances, triplet_loss
 from silohash.methods.message import Message
@@ -84,7 +84,7 @@ JUDGE = "discriminator"
 class FedHAPParams(ReleaseParams):
     """Parameters of FedHAP."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "margin": {"triplet_weight": (0,)},
         "distance": {"triplet_weight": (0,)},
         "relaxed": {"adversarial_weight": (0,)},
@@ -220,12 +220,12 @@ class Judging(Adapter):
 class FedHAP(FederatedMethod):
     """Federated averaging toward common binary prototypes."""
 
-    Params: ClassVar[type[MethodParams]] = FedHAPParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = FedHAPParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {"min_count": 1, "max_labels": 1000, "adversary": "printed", "first_prototypes": "hadamard"},
     }
-    traits: Traits = Traits(
+    traits = Traits(
         needs_labels=True, weighting="weighting",
         means=(
             class_mean("prototype_sum", "prototype_holders", like="prototypes"),

@@ -24,7 +24,7 @@ The superscripts V and T stand for images and texts. Equation (3) is `FederatedM
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -84,7 +84,7 @@ Divergence: TypeAlias = Literal["soft", "bernoulli", "mse"]
 class FedUCHParams(MethodParams):
     """Parameters of FedUCH."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "temperature": {"contrast_weight": (0,)},
         "representation": {"contrast_weight": (0,)},
         "distillation": {"distillation_weight": (0,)},
@@ -179,12 +179,12 @@ def feature_widths(params: ReadArrays) -> dict[str, int]:
 class FedUCH(FederatedMethod):
     """Federated averaging with a contrast between modalities and a distillation."""
 
-    Params: ClassVar[type[MethodParams]] = FedUCHParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = FedUCHParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {"contrast_weight": 0.6, "distillation_weight": 0.4},
     }
-    traits: Traits = Traits(private_units=("record", "silo"), adds={"update": {}})
+    traits = Traits(private_units=("record", "silo"), adds={"update": {}})
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Check that the contrasted features have the same width.

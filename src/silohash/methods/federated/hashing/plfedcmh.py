@@ -21,9 +21,9 @@ cannot be combined with secure aggregation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -43,7 +43,6 @@ from silohash.methods.federated.prototypes import (
     updated_prototypes,
     with_prototypes,
 )
-from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
 from silohash.methods.traits import Traits
 from silohash.models.parameters import install, params_of
@@ -172,8 +171,8 @@ def layers_of(names: Sequence[str]) -> dict[str, list[str]]:
 class PLFedCMH(FederatedMethod):
     """A mixture of all silos' layers for each silo."""
 
-    Params: ClassVar[type[MethodParams]] = PLFedCMHParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = PLFedCMHParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {
             "hypernetworks": "per_silo", "normalization": "code", "prototype_weight": 1e5, "min_count": 1,
@@ -184,7 +183,7 @@ class PLFedCMH(FederatedMethod):
             "prototype_weight": 1e5, "min_count": 1, "max_labels": 1000,
         },
     }  # fmt: skip
-    traits: Traits = Traits(
+    traits = Traits(
         needs_labels=True, uniform_broadcast=False, averages=False, uplink="records", personalized=True,
         codes_comparable=False,
     )  # fmt: skip

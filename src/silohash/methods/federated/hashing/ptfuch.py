@@ -29,7 +29,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -99,7 +99,7 @@ SMALLEST_DIVISOR = 0.1
 class PTFUCHParams(MethodParams):
     """Parameters of PT-FUCH."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {"queue": {"cluster_weight": (0,)}}
+    without_effect: ClassVar = {"queue": {"cluster_weight": (0,)}}
 
     prototypes: int = Field(default=24, ge=1)
     """Largest number of clusters per silo, and number of common prototypes, at least 1."""
@@ -227,15 +227,15 @@ def kept_tensors(context: SiloContext, prefix: str) -> dict[str, Tensor]:
 class PTFUCH(FederatedMethod):
     """Federated averaging with prototypes of clusters from private models."""
 
-    Params: ClassVar[type[MethodParams]] = PTFUCHParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = PTFUCHParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {
             "min_count": 1, "global_weight": 1.0, "local_weight": 1.0, "target_temperature": 0.81,
             "weighting": "uniform",
         },
     }  # fmt: skip
-    traits: Traits = Traits(
+    traits = Traits(
         uplink="records", weighting="weighting",
         adds={"weight": {"weighting": "examples"}, "update": {}, "aggregate": {}},
         means=(

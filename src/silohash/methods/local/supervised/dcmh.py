@@ -24,13 +24,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import (
+    LocalMethod,
     MethodParams,
     SiloData,
     SiloState,
@@ -106,14 +107,15 @@ class DCMHParams(MethodParams):
     """Number of stored items that each batch is compared with, at least 1. A new random subset is drawn each epoch."""
 
 
-class DCMH:
+class DCMH(LocalMethod):
     """Deep cross-modal hashing, for one or two modalities.
 
     With one modality, the network is compared with its own stored outputs.
     """
 
-    Params: ClassVar[type[MethodParams]] = DCMHParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = DCMHParams
+    params: DCMHParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {
             "quantization_weight": 1.0,
@@ -127,7 +129,7 @@ class DCMH:
             "anchors": 1_000_000,
         },
     }
-    traits: Traits = Traits(needs_labels=True)
+    traits = Traits(needs_labels=True)
 
     def __init__(self, params: DCMHParams) -> None:
         self.params = params
