@@ -48,6 +48,21 @@ def connect_and_read(path: Path) -> sqlite3.Connection:
     return connection
 
 
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Run a write transaction, which is applied as a whole or not at all."""
+    # A transaction that reads before it writes fails at once if another process is writing; this one waits.
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # SQLite has ended the transaction itself after some errors, such as a full disk.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
 def damaged(path: Path, how: str) -> UserError:
     """Return the error for a damaged file."""
     return UserError(f"The index {path} is damaged ({how}). Restore it from a copy, or build the index again.")

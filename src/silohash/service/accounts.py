@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from silohash.base.optional import require
+from silohash.base.sqlite_files import transaction
 from silohash.base.types import UserError
 
 if TYPE_CHECKING:
@@ -355,16 +356,8 @@ class Accounts:
     @contextmanager
     def _changing(self) -> Iterator[None]:
         """Run a transaction, which is applied as a whole or not at all."""
-        with self._lock, self._explained():
-            # A transaction that reads before it writes fails at once if another process is writing; this one waits.
-            self._connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._connection.execute("COMMIT")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.execute("ROLLBACK")
-                raise
+        with self._lock, self._explained(), transaction(self._connection):
+            yield
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

@@ -82,9 +82,6 @@ class AdoptingBackend:
     async def adopt(self, now: datetime | None = None) -> bool:
         """Search with the next run from now on, if enough silos have its model or its time has come.
 
-        Args:
-            now: The present time; None for that of the system.
-
         Returns:
             Whether the next run is used.
 

@@ -43,12 +43,7 @@ def log_event(event: str, *, level: int = logging.INFO, **fields: object) -> Non
 
 
 def start_logging(stream: TextIO | None = None, *, level: int = logging.INFO) -> None:
-    """Write the logs of this process as JSON lines, except `END_OF_TLS`.
-
-    Args:
-        stream: Output stream; standard error if None.
-        level: Lowest level that is written.
-    """
+    """Write the logs of this process as JSON lines to a stream (standard error if None), except `END_OF_TLS`."""
     handler = logging.StreamHandler(sys.stderr if stream is None else stream)
     handler.setFormatter(JsonLines())
     handler.addFilter(lambda record: record.getMessage() != END_OF_TLS)

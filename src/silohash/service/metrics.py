@@ -81,7 +81,6 @@ class Metrics:
     """Count what a hub does. Every application has metrics of its own."""
 
     def __init__(self) -> None:
-        """Begin with all counters at 0."""
         self._registry = registry = CollectorRegistry()
         self._federation = _Federation()
         self._queries = Counter("silohash_queries", "Queries.", ("kind", "outcome"), registry=registry)
@@ -127,12 +126,7 @@ class Metrics:
         self._missing.labels(silo, reason).inc()
 
     def request(self, area: str, status: int) -> None:
-        """Count a request of HTTP.
-
-        Args:
-            area: Part of the service, one of a closed set.
-            status: Status code of the response; 0 if there was none.
-        """
+        """Count a request of HTTP in an area, one of a closed set. The status is 0 if there was no response."""
         self._requests.labels(area, f"{status // 100}xx" if status else "none").inc()
         if status == 429:
             self._rate_limited.inc()
@@ -174,7 +168,6 @@ class SiloMetrics:
     """
 
     def __init__(self, status: SiloStatus) -> None:
-        """Begin with all counters at 0, and the items of a summary."""
         self.registry = registry = CollectorRegistry()
         self._answered = Counter("silohash_silo_answered", "Requests that were answered.", ("kind",), registry=registry)
         self._refused = Counter("silohash_silo_refused", "Requests that were refused.", ("reason",), registry=registry)
@@ -230,11 +223,7 @@ def _refusal_of(error: Exception) -> Refusal:
 
 @contextmanager
 def serving_metrics(settings: MetricsSettings, status: SiloStatus) -> Iterator[SiloMetrics]:
-    """Serve the metrics of a process while the block runs.
-
-    Args:
-        settings: Where to serve.
-        status: The summary of the silo at the start.
+    """Serve the metrics of a process while the block runs, beginning with the summary of the silo.
 
     Raises:
         UserError: If the address is taken or may not be used.

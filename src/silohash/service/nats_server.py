@@ -45,13 +45,7 @@ class Subjects:
         return f"silohash.{self.federation}.ask.{token(silo)}"
 
     def answer(self, silo: str, hub: str, number: int) -> str:
-        """Return the subject of one answer.
-
-        Args:
-            silo: Name of the silo that answers.
-            hub: Identifier of the hub's process.
-            number: Number of the request.
-        """
+        """Return the subject of one answer: of a silo, to a hub's process, to the request with a number."""
         return f"silohash.{self.federation}.answer.{token(silo)}.{hub}.{number}"
 
     def answers(self, hub: str) -> str:

@@ -72,3 +72,14 @@ def test_a_connection_does_not_write_if_it_only_reads(tmp_path):
             assert connection.execute("SELECT x FROM t").fetchall() == [(7,)]
             with pytest.raises(sqlite3.OperationalError, match="readonly"):
                 connection.execute("DELETE FROM t")
+
+
+def test_a_transaction_is_applied_as_a_whole_or_not_at_all(tmp_path):
+    with closing(sqlite_files.connect(tmp_path / "a.sqlite", mode="rwc")) as connection:
+        connection.execute("CREATE TABLE numbers (number INTEGER UNIQUE)")
+        with sqlite_files.transaction(connection):
+            connection.execute("INSERT INTO numbers VALUES (1)")
+        with pytest.raises(sqlite3.IntegrityError), sqlite_files.transaction(connection):
+            connection.executemany("INSERT INTO numbers VALUES (?)", [(2,), (2,)])
+        assert connection.execute("SELECT number FROM numbers").fetchall() == [(1,)]
+        assert not connection.in_transaction

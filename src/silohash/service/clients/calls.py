@@ -23,13 +23,8 @@ MOST_ANSWER_BYTES = 64_000_000
 def checked_address(url: str, what: str, example: str) -> str:
     """Return the address of a server without a slash at its end, after checking its form.
 
-    Args:
-        url: The address.
-        what: What the server is, with its article.
-        example: A valid address.
-
     Raises:
-        UserError: If the address is not valid.
+        UserError: If the address is not valid. The error says ``what`` the server is, and gives an example.
     """
     try:
         parts = urlsplit(url)

@@ -23,12 +23,7 @@ class Items:
     """
 
     def __init__(self, url: str, token: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        """Keep the address of an API.
-
-        Args:
-            url: Address of the API, such as ``http://127.0.0.1:8766``.
-            token: The token of the silo.
-            timeout_seconds: Time limit for each request.
+        """Keep the address and the token of an API.
 
         Raises:
             UserError: If the address is not valid.

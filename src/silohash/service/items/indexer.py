@@ -160,13 +160,7 @@ class Indexer:
             return Change(added, len(deleted), skipped)
 
     def add_rows(self, archive: Archive, rows: Rows, modality: Modality, fields: Collection[str]) -> None:
-        """Encode rows of an archive, and add those of one modality that the index does not have yet.
-
-        Args:
-            archive: The archive.
-            rows: ``(n,)``, rows that have the modality.
-            modality: The modality.
-            fields: The fields of an item that are stored with its code.
+        """Encode rows of an archive that have a modality, and add those that the index lacks, with some fields.
 
         Raises:
             UserError: If an item cannot be encoded, or the index cannot be written.

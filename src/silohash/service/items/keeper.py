@@ -196,21 +196,13 @@ class Keeper:
         return self._state(name, entry)
 
     def page(self, after: str = "", most: int = 100) -> list[ItemState]:
-        """Return the states of items of the folder, in the order of their ids.
-
-        Args:
-            after: The last id of the page before.
-            most: Number of items.
-        """
+        """Return the states of at most ``most`` items of the folder with ids after ``after``, in the order of the ids."""
         entries = self._writer().ledger.page(after, most)
         states = [self._state(entry.id, entry) for entry in entries]
         return [state for state in states if state is not None]
 
     def update(self, *, again: bool = False) -> Change:
-        """Bring the index up to the folder.
-
-        Args:
-            again: Whether to try items again that were skipped. Otherwise they are tried when they change.
+        """Bring the index up to the folder. Items that were skipped are tried ``again``, or else when they change.
 
         Raises:
             UserError: If the index cannot be written.
@@ -223,11 +215,7 @@ class Keeper:
             return changes[0]
 
     def follow(self, successor: Successor) -> None:
-        """Build the index of a new model, and keep it besides the present one.
-
-        Args:
-            successor: Builds the index. If another process keeps the index, it builds it.
-        """
+        """Build the index of a new model if this process keeps the index, and keep it besides the present one."""
         self._successor = successor
         if self.keeps:
             self._start_builder(successor)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from silohash.base.sqlite_files import explaining_database_errors
+from silohash.base.sqlite_files import explaining_database_errors, transaction
 
 LEDGER = "items.sqlite"
 WAIT_SECONDS = 30.0
@@ -124,15 +124,8 @@ class Ledger:
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._reading() as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+        with self._reading() as connection, transaction(connection):
+            yield connection
 
 
 def _entry(row: tuple[str, str, State, str, int]) -> Entry:

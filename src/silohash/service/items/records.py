@@ -51,7 +51,6 @@ class Records:
     """Read and write the files of items that programs put into a silo."""
 
     def __init__(self, folder: Path) -> None:
-        """Use the subfolder `PUT` of an items folder."""
         self.folder = folder / PUT
 
     def read(self, name: str) -> Record | None:

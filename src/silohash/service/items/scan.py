@@ -84,13 +84,7 @@ class Scan:
 
 
 class _Rows(NamedTuple):
-    """The rows of the metadata as they were read.
-
-    Attributes:
-        files: Changes whenever the metadata or the list of allowed labels does.
-        rows: The ids and the rows.
-        allowed: The labels that rows may have; None for any.
-    """
+    """The rows of the metadata with their ids, the labels that they may have (None for any), and the state of both files."""
 
     files: object
     rows: list[tuple[str, MetadataRow]]
@@ -107,7 +101,6 @@ class FolderScanner:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Read from a folder that exists."""
         self.folder = folder
         self.records = Records(folder)
         self._rows: _Rows | None = None
@@ -115,11 +108,7 @@ class FolderScanner:
         self.names: frozenset[str] = frozenset()
 
     def scan(self, now: float | None = None) -> Scan:
-        """Return the content of the folder.
-
-        Args:
-            now: Seconds since the epoch; None for the present time.
-        """
+        """Return the content of the folder, as of some seconds since the epoch; None for the present time."""
         scan = Scan()
         now = time.time() if now is None else now
         metadata = [self.folder / name for name in FILES if (self.folder / name).is_file()]

@@ -76,13 +76,7 @@ class RateLimit:
     """
 
     def __init__(self, *, per_minute: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
-        """Create a limit.
-
-        Args:
-            per_minute: Requests per minute that are allowed permanently.
-            burst: Requests that are allowed at once.
-            clock: Returns a time in seconds that never decreases.
-        """
+        """Allow some requests per minute permanently, and ``burst`` at once. The clock never decreases."""
         self._per_second = per_minute / 60
         self._burst = float(burst)
         self._clock = clock

@@ -150,12 +150,7 @@ def status_of(error: UserError) -> int:
 
 
 def message_of(error: RequestValidationError, request: Request) -> str:
-    """Return what is wrong with a request.
-
-    Args:
-        error: The faults that FastAPI found.
-        request: The request.
-    """
+    """Return what is wrong with a request, from the faults that FastAPI found."""
     faults: list[Mapping[str, Any]] = list(error.errors()[:MOST_FAULTS])
     if any(fault["loc"] == ("body",) for fault in faults) and not _is_json(request):
         return SEND_JSON

@@ -46,13 +46,7 @@ class Guard:
     """
 
     def __init__(self, app: ASGIApp, *, hosts: Iterable[str], most_bytes: int) -> None:
-        """Surround an application.
-
-        Args:
-            app: The application.
-            hosts: The names under which the service may be reached, without a port; ``*`` for any.
-            most_bytes: Largest body of a request.
-        """
+        """Surround an application that answers under some names only, without a port (``*`` for any)."""
         self._app = app
         self._hosts = frozenset(hosts)
         self._most_bytes = most_bytes

@@ -78,13 +78,7 @@ def _guarded_app(token: str, limits: Limits) -> FastAPI:
 
 
 def items_app(keeper: Keeper, token: str, limits: Limits | None = None) -> FastAPI:
-    """Return the application.
-
-    Args:
-        keeper: Keeps the silo's index.
-        token: What programs send as a bearer token.
-        limits: Limits of pictures; the defaults if None.
-    """
+    """Return the application over the keeper of an index, for programs that send a token."""
     limits = limits or Limits()
     app = _guarded_app(token, limits)
 
@@ -137,12 +131,7 @@ def items_app(keeper: Keeper, token: str, limits: Limits | None = None) -> FastA
 
 @contextmanager
 def serving(keeper: Keeper, address: tuple[str, int], token: str) -> Iterator[None]:
-    """Serve the API of a keeper in a thread while a block runs.
-
-    Args:
-        keeper: Keeps the silo's index.
-        address: Host and port to listen on.
-        token: What programs send as a bearer token.
+    """Serve the API of a keeper at a host and port while a block runs, in a thread, for programs that send a token.
 
     Raises:
         UserError: If the address cannot be used.

@@ -80,12 +80,6 @@ class Monitor:
     """Surround an application: give each request an id, count it, and log how it ended."""
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
-        """Surround an application.
-
-        Args:
-            app: The application.
-            metrics: The metrics in which requests are counted.
-        """
         self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -158,7 +152,6 @@ class MeasuredBackend:
     """Pass all calls on to another backend. See `silohash.service.backend.Backend`."""
 
     def __init__(self, backend: Backend, metrics: Metrics) -> None:
-        """Count the queries to a backend."""
         self._backend, self._metrics = backend, metrics
         self._silo_count = 0
 
@@ -192,11 +185,13 @@ class MeasuredBackend:
         answered = 0
         try:
             found = await answer
-            missing = missing_of(found)
-            answered, outcome = silos - len(missing), outcome_of(found)
+            outcome = "complete"
+            if isinstance(found, Hits):
+                outcome, missing = outcome_of(found), {s: kind_of(reason) for s, reason in found.missing_silos.items()}
+            answered = silos - len(missing)
             return found
         except UserError as error:
-            outcome = outcome_of_error(error)
+            outcome = "unavailable" if isinstance(error, Unavailable) else "refused"
             raise
         finally:
             self._metrics.query(kind, outcome, time.perf_counter() - start)
@@ -214,18 +209,8 @@ def kind_of_search(request: SearchRequest) -> Kind:
     return "picture" if request.picture is not None else "code"
 
 
-def missing_of(answer: Hits | Item) -> dict[str, MissingKind]:
-    """Return the kind of the reason for each silo that is missing from an answer."""
-    return {silo: kind_of(reason) for silo, reason in answer.missing_silos.items()} if isinstance(answer, Hits) else {}
-
-
-def outcome_of(answer: Hits | Item) -> Outcome:
-    """Return the outcome of a query with an answer."""
-    if not isinstance(answer, Hits) or not answer.missing_silos:
+def outcome_of(hits: Hits) -> Outcome:
+    """Return the outcome of a query with some hits."""
+    if not hits.missing_silos:
         return "complete"
-    return "partial" if answer.answered else "unavailable"
-
-
-def outcome_of_error(error: UserError) -> Outcome:
-    """Return the outcome of a query without an answer."""
-    return "unavailable" if isinstance(error, Unavailable) else "refused"
+    return "partial" if hits.answered else "unavailable"

@@ -169,11 +169,7 @@ class Service:
         return len(status.silos)
 
     async def read_picture(self, content: bytes, *, drawing: bool) -> Image.Image:
-        """Decode a picture file for a search.
-
-        Args:
-            content: The content of the file.
-            drawing: Whether it is a drawing, which is fitted to the pictures of the archive.
+        """Decode a picture file for a search. A drawing is fitted to the pictures of the archive.
 
         Raises:
             UploadError: If the file is refused.

@@ -79,10 +79,6 @@ class Limits:
 def read_picture(content: bytes, limits: Limits | None = None) -> Image.Image:
     """Return a picture file as an upright picture in mode ``RGB``, decoded as `silohash search --image` decodes it.
 
-    Args:
-        content: The content of the file.
-        limits: The limits; the defaults if None.
-
     Raises:
         UploadError: If the file is empty, too large, of another format, damaged, or also a file of another kind.
     """
@@ -178,12 +174,7 @@ def _check_single_kind(content: bytes) -> None:
 
 @dataclass(frozen=True)
 class _Layout:
-    """The structure of a picture file, read without decoding it.
-
-    Attributes:
-        end: Position after the last byte of the picture.
-        frames: Number of frames. A PNG file announces it.
-    """
+    """Where a picture file ends, and its number of frames (which a PNG file announces), read without decoding it."""
 
     end: int
     frames: int

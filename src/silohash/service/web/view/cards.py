@@ -287,13 +287,7 @@ class Summary:
 
 
 def summarized(hits: Hits, form: SearchForm, *, asked: int) -> Summary:
-    """Return the summary of a page of hits.
-
-    Args:
-        hits: The hits of the page, with one more if there is a next page.
-        form: What was asked for.
-        asked: Number of silos that were asked.
-    """
+    """Return the summary of a page of hits of ``asked`` silos. There is one more hit than shown if there is a next page."""
     shown = min(len(hits), PAGE_HITS)
     first = (form.page - 1) * PAGE_HITS + 1
     more = len(hits) > PAGE_HITS and form.page < LAST_PAGE
