@@ -25,7 +25,7 @@ from itertools import chain
 from typing import Generic, Protocol, TypeVar
 
 from silohash.base.cores import available_cores
-from silohash.base.types import UserError, sides_of
+from silohash.base.types import UserError, modalities_of
 from silohash.index.engines import time_limit
 from silohash.search.hits import Hits, Query, Reason
 from silohash.search.node import SiloNode
@@ -158,16 +158,16 @@ def _flaw_of_hits(silo: str, query: Query, hits: Hits) -> str:
 
 
 def _flaw_of_columns(query: Query, hits: Hits) -> str:
-    columns = (hits.distances, hits.silos, hits.payloads, hits.sides, hits.ids if hits.scores is None else hits.scores)
+    columns = (hits.distances, hits.silos, hits.payloads, hits.found, hits.ids if hits.scores is None else hits.scores)
     if {len(hits), *map(len, columns)} != {len(hits)}:
         return "It answered with columns of unequal length."
     if len(hits) > query.reach:
         return f"It answered with {len(hits):,} hits when {query.reach:,} were requested."
     if len(set(hits.ids)) < len(hits):
         return "It answered with the same item twice."
-    sides = sides_of(query.target)
-    if not set(sides).issuperset(chain.from_iterable(set(hits.sides))):
-        return f"It answered with sides other than {' and '.join(sides)}."
+    modalities = modalities_of(query.target)
+    if not set(modalities).issuperset(chain.from_iterable(set(hits.found))):
+        return f"It answered with sides other than {' and '.join(modalities)}."
     return ""
 
 

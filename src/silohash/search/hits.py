@@ -157,7 +157,7 @@ class Hit:
         distance_bits: Hamming distance to the query.
         score: Score of the item with the query, which orders the hits; None if their distances do.
         rank: Rank of the item within its silo if silos use different models or only some of them score, otherwise None.
-        found_by: The sides whose code is at this distance: ``("image",)``, ``("text",)`` or both.
+        found_by: The modalities whose code is at this distance: ``("image",)``, ``("text",)`` or both.
         caption: Text of the item, empty if it is not released.
         labels: Names of the item's labels, empty if they are not released.
         preview_url: Small picture of the item as a data URL; None without one.
@@ -199,7 +199,7 @@ class Hits:
         distances: Distances in bits, in ascending order unless there are scores or ranks.
         silos: Name of the silo that holds each item.
         payloads: What the silo released of each item.
-        found_by: For each item, the sides whose code is at the item's distance; empty if this is not known.
+        found_by: For each item, the modalities whose code is at the item's distance; empty if this is not known.
         left_out: Maps a place (a distance or a rank) to the number of items known to be at it but not among the hits, up
             to the place of the last hit.
         missing_silos: Maps a silo that did not answer to the reason.
@@ -267,8 +267,8 @@ class Hits:
         return self.distances if self.scores is None else [-score for score in self.scores]
 
     @property
-    def sides(self) -> tuple[tuple[Modality, ...], ...]:
-        """The sides by which each item was found, with an empty tuple per item if this is not known."""
+    def found(self) -> tuple[tuple[Modality, ...], ...]:
+        """The modalities by which each item was found, with an empty tuple per item if this is not known."""
         return self.found_by or ((),) * len(self)
 
     @property
@@ -325,7 +325,7 @@ class Hits:
             distance_bits=self.distances[position],
             score=None if self.scores is None else self.scores[position],
             rank=None if self.ranks is None else self.ranks[position],
-            found_by=self.sides[position],
+            found_by=self.found[position],
             caption=shown.caption,
             labels=shown.labels,
             preview_url=shown.preview_url,

@@ -156,7 +156,7 @@ def _joined(parts: Sequence[Hits], digests: frozenset[str], *, by_rank: bool) ->
         distances=tuple(chain.from_iterable(part.distances for part in parts)),
         silos=tuple(chain.from_iterable(part.silos for part in parts)),
         payloads=tuple(chain.from_iterable(part.payloads for part in parts)),
-        found_by=tuple(chain.from_iterable(part.sides for part in parts)),
+        found_by=tuple(chain.from_iterable(part.found for part in parts)),
         missing_silos=_joined_reasons([part.missing_silos for part in parts]),
         limited_silos=_joined_reasons([part.limited_silos for part in parts]),
         model_digests=digests,

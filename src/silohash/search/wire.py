@@ -101,7 +101,7 @@ class _SiloHits:
             model_digest=next(iter(hits.model_digests), ""),
             ids=hits.ids,
             distances=hits.distances,
-            found_by=cast(Any, [_NAMES[modalities] for modalities in hits.sides]),
+            found_by=cast(Any, [_NAMES[modalities] for modalities in hits.found]),
             scores=hits.scores,
             payloads=cast(Any, _sent_payloads(hits.payloads)),
             left_out=tuple(hits.left_out.items()),

@@ -67,7 +67,7 @@ def test_both_indexes_are_opened_until_the_old_one_is_removed(run, tmp_path):
 
     def opened(settings):
         models = open_models(settings)
-        found = len(models.nodes), models.nodes[-1].side("image").store.path.is_relative_to(tmp_path / "second")
+        found = len(models.nodes), models.nodes[-1].loaded("image").store.path.is_relative_to(tmp_path / "second")
         with keeper_of(settings, models.nodes[0]) as keeper:
             kept = keeper._writers()[0].index.is_relative_to(tmp_path / "second")
         models.close()
@@ -90,7 +90,7 @@ def test_a_silo_with_an_items_folder_need_not_be_indexed(run, tmp_path):
         with keeper_of(config, node) as keeper:
             assert keeper.keeps
             assert not keeper.put(Record(id="a", text="red")).indexed, "the run was trained on given features"
-        assert len(node.side("text").index) == 0
+        assert len(node.loaded("text").index) == 0
     finally:
         node.close()
 

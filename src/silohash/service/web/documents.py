@@ -144,7 +144,7 @@ def _hit_documents(hits: Hits) -> list[HitDocument]:
     """Return the documents of all hits. They are made from the columns, because making a `Hit` of each takes longer."""
     none = (None,) * len(hits)
     columns = zip(
-        *(hits.ids, hits.silos, hits.distances, hits.scores or none, hits.ranks or none, hits.sides),
+        *(hits.ids, hits.silos, hits.distances, hits.scores or none, hits.ranks or none, hits.found),
         map(shown_of, hits.payloads),
         strict=True,
     )

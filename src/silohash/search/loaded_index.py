@@ -37,7 +37,7 @@ class _Copied(Index, Protocol):
         ...
 
 
-class Side:
+class LoadedIndex:
     """Hold the codes, keys and digests of one modality of a silo's items.
 
     An item takes one byte per eight bits of code, 8 bytes for its key and 9 bytes for its digest. If many queries follow,
@@ -46,7 +46,7 @@ class Side:
     """
 
     def __init__(
-        self, silo: str, store: Store, engine: Engine, *, prepared: bool = False, former: Side | None = None
+        self, silo: str, store: Store, engine: Engine, *, prepared: bool = False, former: LoadedIndex | None = None
     ) -> None:
         """Load the index of a store.
 
@@ -56,7 +56,7 @@ class Side:
             engine: Index engine, as in `Store.load`.
             prepared: Whether many queries follow. Loading the compiled scan then pays even for few items, and `keep_rows`
                 is called.
-            former: The same side before its store changed. What it has loaded is not read again, and it can be searched
+            former: The same index before its store changed. What it has loaded is not read again, and it can be searched
                 meanwhile.
 
         Raises:
@@ -84,7 +84,7 @@ class Side:
             self.keep_rows(former)
         self._lock = threading.Lock()
 
-    def keep_rows(self, former: Side | None = None) -> None:
+    def keep_rows(self, former: LoadedIndex | None = None) -> None:
         """Read the ids, payloads and labels of all items into memory, if they fit (`Store.kept_rows`).
 
         Damaged rows are not an error until a search needs them.
@@ -221,7 +221,7 @@ class Side:
         index.remove(changes.removed)
         return index if len(index) == changes.total else None
 
-    def _take_digests(self, former: Side) -> bool:
+    def _take_digests(self, former: LoadedIndex) -> bool:
         """Take the digests that were known before a change, compute those of new items, and return whether all are known."""
         places, there = positions(former._keys, self._keys)
         self._digests[there] = former._digests[places[there]]
