@@ -169,11 +169,7 @@ def move(
 
 
 def _check_engine(to: str, url_env: str | None, url_file: Path | None, *, approximate: bool) -> None:
-    """Check the options of `move`, so that messages name options instead of the keys of ``index.toml``.
-
-    Raises:
-        UserError: If the engine does not exist, or options do not fit together.
-    """
+    """Check the options of `move`, so that messages name options instead of the keys of ``index.toml``."""
     from silohash.index.engines import ALL_ENGINES, IN_MEMORY
 
     if to not in ALL_ENGINES:

@@ -142,6 +142,7 @@ class Query(SearchOptions):
 
     def with_key(self, tie_key: bytes) -> Query:
         """Return the query with another ``tie_key``. The other values, which were checked, are not checked again."""
+        # `dataclasses.replace` would check all values again, for each query.
         copied = object.__new__(Query)
         copied.__dict__.update(self.__dict__, tie_key=tie_key)
         return copied

@@ -108,6 +108,7 @@ class LoadedIndex:
         stamp = self.store.stamp()
         if stamp == self._stamp:
             return False
+        # Reading the version takes longer than the stamp, which may differ without a change of items.
         if self.store.version() != self._version:
             return True
         self._stamp = stamp
@@ -204,11 +205,7 @@ class LoadedIndex:
             return self._label_keys
 
     def _with_changes(self, small_items: int) -> Index | None:
-        """Return a copy of the index with the changes of the store since it was loaded; None if all must be loaded again.
-
-        Args:
-            small_items: Number of items up to which a `SmallIndex` is searched.
-        """
+        """Return a copy of the index with the changes of the store since it was loaded; None if all must be loaded again."""
         if not isinstance(self.index, _Copied):
             return None
         changes = self.store.changes_since(self._version)

@@ -158,12 +158,7 @@ def _grouped(digests: Digests) -> tuple[Digests, npt.NDArray[np.int64]]:
 
 
 def _left_out(ordered: Distances, k: int) -> dict[int, int]:
-    """Return the number of items beyond the first k at the distance of the k-th, by that distance.
-
-    Args:
-        ordered: ``(n,)`` distances of all items that were found, in ascending order.
-        k: Number of items that are kept.
-    """
+    """Return the number of items beyond the first k at the distance of the k-th, by that distance."""
     if len(ordered) <= k:
         return {}
     last = ordered[k - 1]

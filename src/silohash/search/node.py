@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -151,13 +151,44 @@ class SiloNode:
             return []
         return [str(payload["caption"]) for payload in payloads if payload.get("caption")]
 
-    def loaded(self, modality: Modality) -> LoadedIndex:
-        """Return the codes of a modality as they are now.
+    def loaded(self, modality: Modality, query: Query | None = None) -> LoadedIndex:
+        """Return the index of a modality as it is now.
+
+        Args:
+            modality: The modality.
+            query: A query whose code the index must be able to compare; None for no such check.
 
         Raises:
             UserError: If the policy does not allow searching for the modality, or its index cannot be used.
         """
-        return self._current(modality, self._usable(modality))
+        if modality not in self.policy.modalities:
+            raise UserError(f"Its policy does not allow searching for {modality}s.")
+        if modality not in self._loaded:
+            raise UserError(self._unusable.get(modality, f"It does not have {modality}s to search."))
+        if query is not None:
+            self._loaded[modality].store.manifest.check(query.model_digest, query.bits)
+        if self._loaded[modality].outdated():
+            # Of several queries at the same time, one loads the index, and the others find it loaded.
+            with self._reloading:
+                former = self._loaded[modality]
+                if former.outdated():
+                    self._loaded[modality] = LoadedIndex(
+                        self.name, former.store, self._engine, prepared=self._prepared, former=former
+                    )
+        return self._loaded[modality]
+
+    def indexes(
+        self, modalities: Iterable[Modality] = MODALITIES, query: Query | None = None
+    ) -> tuple[dict[Modality, LoadedIndex], dict[Modality, str]]:
+        """Return the indexes of modalities as they are now, and the reasons why others cannot be used, see `loaded`."""
+        indexes: dict[Modality, LoadedIndex] = {}
+        reasons: dict[Modality, str] = {}
+        for modality in modalities:
+            try:
+                indexes[modality] = self.loaded(modality, query)
+            except UserError as error:
+                reasons[modality] = str(error)
+        return indexes, reasons
 
     def has(self, modality: Modality) -> bool:
         """Return whether the silo has an index of a modality, or should have one."""
@@ -211,6 +242,7 @@ class SiloNode:
         except UserError as error:
             return silent(self.name, Reason(str(error), "limited"))
         reason = ""
+        # An item can be removed between the scan and the reading of its row; the next attempt does not find it.
         for _ in range(ATTEMPTS):
             try:
                 indexes, reasons = self._indexes_for(query)
@@ -222,20 +254,10 @@ class SiloNode:
         return silent(self.name, reason)
 
     def _indexes_for(self, query: Query) -> tuple[dict[Modality, LoadedIndex], list[str]]:
-        """Return the indexes to search, and the reasons why others that the silo has cannot be searched.
-
-        Raises:
-            UserError: If none can be searched, or labels are filtered by and not released.
-        """
+        """Return the indexes to search, and the reasons why others that the silo has cannot be searched."""
         if query.label is not None and "labels" not in self.policy.fields:
             raise UserError("Its policy does not release labels, so a search cannot filter by them.")
-        indexes: dict[Modality, LoadedIndex] = {}
-        reasons: dict[Modality, str] = {}
-        for modality in modalities_of(query.target):
-            try:
-                indexes[modality] = self._checked(modality, query)
-            except UserError as error:
-                reasons[modality] = str(error)
+        indexes, reasons = self.indexes(modalities_of(query.target), query)
         if not indexes:
             raise UserError(" ".join(dict.fromkeys(reasons.values())))
         searched = " and ".join(f"{modality}s" for modality in indexes)
@@ -249,31 +271,6 @@ class SiloNode:
             return any(loaded.outdated() for loaded in self._loaded.values())
         except UserError:
             return False
-
-    def _checked(self, modality: Modality, query: Query) -> LoadedIndex:
-        """Return the index of a modality as it is now, after checking the policy and the model of the query."""
-        loaded = self._usable(modality)
-        loaded.store.manifest.check(query.model_digest, query.bits)
-        return self._current(modality, loaded)
-
-    def _usable(self, modality: Modality) -> LoadedIndex:
-        """Return the loaded index of a modality, after checking the policy."""
-        if modality not in self.policy.modalities:
-            raise UserError(f"Its policy does not allow searching for {modality}s.")
-        if modality not in self._loaded:
-            raise UserError(self._unusable.get(modality, f"It does not have {modality}s to search."))
-        return self._loaded[modality]
-
-    def _current(self, modality: Modality, loaded: LoadedIndex) -> LoadedIndex:
-        """Return the index of a modality, loaded again if its store has changed."""
-        if loaded.outdated():
-            with self._reloading:  # of several queries at the same time, one loads the index
-                loaded = self._loaded[modality]
-                if loaded.outdated():
-                    loaded = self._loaded[modality] = LoadedIndex(
-                        self.name, loaded.store, self._engine, prepared=self._prepared, former=loaded
-                    )
-        return loaded
 
     def _search(self, indexes: Mapping[Modality, LoadedIndex], query: Query, reasons: Sequence[str]) -> Hits:
         k = min(query.reach, self.policy.max_results)
@@ -307,14 +304,7 @@ class SiloNode:
     def _scored(
         self, indexes: Mapping[Modality, LoadedIndex], query: Query, k: int
     ) -> tuple[NearItems | None, Sequence[float] | None, list[str]]:
-        """Return the k items with the highest scores among the candidates, and their scores.
-
-        Returns:
-            Two times None if codes are compared only, and the reason for it if the query asks for scores.
-
-        Raises:
-            UserError: If the content of the query does not fit the model, or items changed meanwhile.
-        """
+        """Return the k items with the highest scores among the candidates, and their scores."""
         if (query.nodes is None and query.content is None) or len(indexes) > 1:
             return None, None, []
         refusal = self._refusal_to_score(query)
@@ -338,6 +328,7 @@ class SiloNode:
             return [CONTENT_REFUSED]
         if query.content is not None and self.matcher is None:
             return ["It compared codes only, because its model cannot score items."]
+        # Scores are not rounded, and would tell more than the rounded distances.
         if self.policy.distance_step_bits > 1:
             return ["It rounds distances, so it does not release scores."]
         return []

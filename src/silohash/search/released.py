@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from silohash.base.types import MODALITIES, Modality, UserError
+from silohash.base.types import Modality, UserError
 from silohash.index.preview import preview_url
 from silohash.search.fields import (
     CODE,
@@ -221,13 +221,8 @@ def item_code(node: SiloNode, name: str, modality: Modality | None = None) -> Co
 
 def silo_status(node: SiloNode) -> SiloStatus:
     """Return the summary of a silo. A silo that cannot be searched gives the reason instead of an error."""
-    reasons, indexes = [], {}
-    for modality in MODALITIES:
-        try:
-            indexes[modality] = node.loaded(modality)
-        except UserError as error:
-            if node.has(modality):
-                reasons.append(str(error))
+    indexes, unusable = node.indexes()
+    reasons = [reason for modality, reason in unusable.items() if node.has(modality)]
     try:
         digest = node.model_digest
         first = next(iter(indexes.values()), None)
@@ -248,20 +243,10 @@ def silo_status(node: SiloNode) -> SiloStatus:
 
 
 def _indexes(node: SiloNode) -> dict[Modality, LoadedIndex]:
-    """Return the indexes of a silo that can be searched.
-
-    Raises:
-        UserError: If there is none.
-    """
-    indexes: dict[Modality, LoadedIndex] = {}
-    reasons = []
-    for modality in MODALITIES:
-        try:
-            indexes[modality] = node.loaded(modality)
-        except UserError as error:
-            reasons.append(str(error))
+    """Return the indexes of a silo that can be searched."""
+    indexes, reasons = node.indexes()
     if not indexes:
-        raise UserError(" ".join(dict.fromkeys(reasons)))
+        raise UserError(" ".join(dict.fromkeys(reasons.values())))
     return indexes
 
 

@@ -218,6 +218,7 @@ def _encoded(value: object, name: str, **first: str) -> bytes:
     for attribute, how in form.sent.items():
         if fields[attribute] is not None or attribute not in form.optional:
             document[how.name] = how.encode(fields[attribute], fields)
+    # The time is added when the bytes are sent, and again when they are repeated.
     document.pop("seconds_left", None)
     try:
         return to_json(document)
@@ -226,19 +227,17 @@ def _encoded(value: object, name: str, **first: str) -> bytes:
 
 
 def _decoded(content: bytes, kinds: Mapping[str, type], most_bytes: int, name: str) -> tuple[Any, str]:
-    """Return the value that a message of some kinds carries, and the name of its silo.
-
-    Raises:
-        WireError: If the message is too long, or has another version or form.
-    """
+    """Return the value that a message of some kinds carries, and the name of its silo."""
     if len(content) > most_bytes:
         raise WireError(f"{name} has {len(content):,} bytes, and the limit is {most_bytes:,}.")
     try:
+        # Read and checked in one pass, because a strict check of Python values does not take lists for tuples.
         document: dict[str, Any] = _adapter(tuple(kinds.values())).validate_json(content, strict=True)
         cls = kinds[document["kind"]]
         sent = [(attribute, how) for attribute, how in _form_of(cls).sent.items() if how.name in document]
         value = cls(**{attribute: how.decode(document[how.name], document) for attribute, how in sent})
     except ValidationError as error:
+        # A later version may have another form, so its number is looked for first.
         version = _version(content)
         if version not in (None, VERSION):
             raise WireError(
@@ -487,11 +486,7 @@ def encode_refusal(silo: str, error: Exception) -> bytes:
 
 
 def _seconds_left(request: Request, arrived: float | None) -> float | None:
-    """Return the time for which the sender of a request still waits; None if it is not known.
-
-    Raises:
-        TimeOver: If it does not wait any more.
-    """
+    """Return the time for which the sender of a request still waits; None if it is not known."""
     if request.seconds_left is None:
         return None
     waited = 0.0 if arrived is None else time.monotonic() - arrived
