@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, TypeAlias, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    Self,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_type_hints,
+    overload,
+)
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
+from pydantic.fields import FieldInfo
 
 from silohash.base.types import Modality, Target, UserError
 from silohash.index.preview import preview_content
@@ -61,10 +74,10 @@ class SearchOptions:
     """
 
     target: Target = "item"
-    k: Annotated[int, Field(ge=1, lt=MOST_ITEMS)] = 10
-    offset: Count = 0
-    radius_bits: Count | None = None
-    label: Text | None = None
+    k: Annotated[int, Field(ge=1, lt=MOST_ITEMS, description="Number of hits.")] = 10
+    offset: Annotated[Count, Field(description="Number of nearest items to skip, for further pages.")] = 0
+    radius_bits: Annotated[Count | None, Field(description="Maximum distance of a hit, in bits.")] = None
+    label: Annotated[Text | None, Field(description="Search only items with this label.")] = None
     previews: bool = True
     asker: Annotated[Text, Sometimes] = ""
     silos: Annotated[tuple[str, ...] | None, Unsent] = None
@@ -96,6 +109,12 @@ class SearchOptions:
     def reach(self) -> int:
         """The number of nearest items that the page needs: offset + k."""
         return self.offset + self.k
+
+
+def described(option: str) -> str:
+    """Return the description of an option of a search, as the command line and the API show it."""
+    marks = get_args(get_type_hints(SearchOptions, include_extras=True)[option])
+    return next(mark.description for mark in marks if isinstance(mark, FieldInfo) and mark.description)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

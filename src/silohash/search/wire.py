@@ -112,7 +112,7 @@ class _SiloHits:
         """Return the hits that a silo sent.
 
         Raises:
-            WireError: If it did not send by what it found the items. In `Hits`, this may be left out.
+            WireError: If the column ``found_by`` is shorter than the others. In `Hits`, it can be left out.
         """
         if len(self.found_by) != len(self.ids):
             raise WireError("It answered with columns of unequal length.")

@@ -82,6 +82,7 @@ class HubBackend(Federation):
 
     @override
     async def status(self) -> FederationStatus:
+        """Return the state of the federation. The records of the rounds are read beside the event loop."""
         return await asyncio.to_thread(self._described, await self._summaries(self.silos))
 
     @override
