@@ -100,22 +100,22 @@ def goal(value: float, most: float) -> str:
 def parts(nodes: list[SiloNode], queries: list[Query], k: int) -> dict[str, float]:
     """Return the least time of each part of a search, in milliseconds."""
     node = nodes[0]
-    [side] = node._sides.values()
-    column = np.ascontiguousarray(np.concatenate([words for _, words in _codes(side.store)]).view(np.uint64)[:, 0])
-    found = {id(query): side.nearest(query.words, k) for query in queries}
-    digests = {key: side.digests(keys) for key, (keys, _) in found.items()}
-    rows = {id(query): [*nearest_items({"image": side}, query, k, None)[0].keys["image"]] for query in queries}
+    [loaded] = node._loaded.values()
+    column = np.ascontiguousarray(np.concatenate([words for _, words in _codes(loaded.store)]).view(np.uint64)[:, 0])
+    found = {id(query): loaded.nearest(query.words, k) for query in queries}
+    digests = {key: loaded.digests(keys) for key, (keys, _) in found.items()}
+    rows = {id(query): [*nearest_items({"image": loaded}, query, k, None)[0].keys["image"]] for query in queries}
     answers = {id(query): [other.answer(query) for other in nodes] for query in queries}
     return {
         "popcount limit of the scan": least(lambda q: roof_one(column, q.words[0], np.uint64(16)), queries),
-        "scan, with all ties at the cut": least(lambda q: side.nearest(q.words, k), queries),
-        "digests of the codes that were found": least(lambda q: side.digests(found[id(q)][0]), queries),
+        "scan, with all ties at the cut": least(lambda q: loaded.nearest(q.words, k), queries),
+        "digests of the codes that were found": least(lambda q: loaded.digests(found[id(q)][0]), queries),
         "keyed order of the digests": least(lambda q: keyed_order(digests[id(q)], KEY), queries),
-        "rows of the hits, from memory": least(lambda q: side.rows(rows[id(q)]), queries),
+        "rows of the hits, from memory": least(lambda q: loaded.rows(rows[id(q)]), queries),
         "rows of the hits, from the file (not part of a search)": least(
-            lambda q: side.store.rows(rows[id(q)]), queries
+            lambda q: loaded.store.rows(rows[id(q)]), queries
         ),
-        "change of the store noticed": least(lambda _: side.outdated(), queries),
+        "change of the store noticed": least(lambda _: loaded.outdated(), queries),
         "whole answer of one silo": least(node.answer, queries),
         "whole answers of three silos": least(lambda q: [other.answer(q) for other in nodes], queries),
         "hashing of ids at the hub, of k hits": least(
@@ -156,12 +156,12 @@ def measure(folder: Path, items: int, words: Words) -> None:
         line(f"k = {k}: least", quickest, "")
         for text, value in parts(nodes, queries[:200], k).items():
             line(f"  {text}", value, f"{100 * value / quickest:5.1f} %")
-    side = nodes[0]._sides["image"]
-    if hasattr(side.index, "memory_bytes"):
-        held = side.index.memory_bytes + side._digests.nbytes + side._known.nbytes
+    loaded = nodes[0]._loaded["image"]
+    if hasattr(loaded.index, "memory_bytes"):
+        held = loaded.index.memory_bytes + loaded._digests.nbytes + loaded._known.nbytes
         print(f"memory of codes, keys and digests: {held / items:.1f} bytes per item")
-    if side._rows is not None:
-        print(f"memory of ids, captions and labels: {side._rows.memory_bytes / items:.1f} bytes per item")
+    if loaded._rows is not None:
+        print(f"memory of ids, captions and labels: {loaded._rows.memory_bytes / items:.1f} bytes per item")
     for node in nodes:
         node.close()
 

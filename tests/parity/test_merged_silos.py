@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.base.types import MODALITIES, TARGETS, sides_of
+from silohash.base.types import MODALITIES, TARGETS, modalities_of
 from silohash.index.flat import FlatIndex
 from silohash.run.folder import Run
 from silohash.run.indexing import index_run
@@ -40,7 +40,7 @@ def test_merged_answer_equals_one_pooled_index(run: Run, asked_by, target, k: in
     ids = [str(name) for name in archive.ids[items]]
     silos = [holder[name] for name in ids]
     pooled = []
-    for modality in sides_of(target):
+    for modality in modalities_of(target):
         pooled.append(FlatIndex(encoder.bits))
         pooled[-1].add(np.arange(len(items)), encoder.codes(archive, items, modality).words)
     nodes = open_nodes(run.index_folder)

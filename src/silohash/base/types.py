@@ -73,11 +73,11 @@ class PlausibilityWarning(UserWarning):
     """A warning about a figure that is right for the given codes, labels and ids, which are likely to be wrong."""
 
 
-def sides_of(target: Target) -> tuple[Modality, ...]:
+def modalities_of(target: Target) -> tuple[Modality, ...]:
     """Return the modalities whose codes are searched to find a target.
 
     Example:
-        >>> sides_of("item"), sides_of("text")
+        >>> modalities_of("item"), modalities_of("text")
         (('image', 'text'), ('text',))
     """
     return MODALITIES if target == "item" else (target,)
@@ -96,7 +96,7 @@ def database_target(task: Task) -> Target:
 
 def database_modalities(task: Task) -> tuple[Modality, ...]:
     """Return the modalities whose codes a task searches, for example ``("text",)`` for ``i2t``."""
-    return sides_of(database_target(task))
+    return modalities_of(database_target(task))
 
 
 def is_unified(task: Task) -> bool:

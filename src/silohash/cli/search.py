@@ -18,7 +18,7 @@ from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, spinner
 from silohash.cli.help import SEARCH, add_command
 from silohash.cli.pictures import show_picture, terminal_graphics
-from silohash.search.hits import CANDIDATES
+from silohash.search.hits import CANDIDATES, described
 
 if TYPE_CHECKING:
     from silohash.api.runs import TrainedRun
@@ -53,7 +53,6 @@ Engines = Annotated[
         help="Search in memory with this engine, even if the indexes were moved. Both give the same hits.",
     ),
 ]
-Offset = Annotated[int, typer.Option(metavar="N", min=0, help="Number of nearest items to skip, for further pages.")]
 Candidates = Annotated[
     int,
     typer.Option(
@@ -62,7 +61,6 @@ Candidates = Annotated[
         help="Number of pictures or texts that a silo finds by their codes and then scores, if the model scores pairs.",
     ),
 ]
-Radius = Annotated[int | None, typer.Option(metavar="BITS", min=0, help="Maximum distance of a hit, in bits.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -169,11 +167,7 @@ def move(
 
 
 def _check_engine(to: str, url_env: str | None, url_file: Path | None, *, approximate: bool) -> None:
-    """Check the options of `move`, so that messages name options instead of the keys of ``index.toml``.
-
-    Raises:
-        UserError: If the engine does not exist, or options do not fit together.
-    """
+    """Check the options of `move`, so that messages name options instead of the keys of ``index.toml``."""
     from silohash.index.engines import ALL_ENGINES, IN_MEMORY
 
     if to not in ALL_ENGINES:
@@ -194,10 +188,10 @@ def search(
     vector: Vector = None,
     vector_of: Annotated[str, typer.Option(metavar="image|text", help="What --vector describes.")] = "image",
     find: Find = "item",
-    k: Annotated[int, typer.Option("-k", metavar="N", min=1, help="Number of hits.")] = 10,
-    offset: Offset = 0,
-    radius: Radius = None,
-    label: Annotated[str | None, typer.Option(metavar="LABEL", help="Search only items with this label.")] = None,
+    k: Annotated[int, typer.Option("-k", metavar="N", min=1, help=described("k"))] = 10,
+    offset: Annotated[int, typer.Option(metavar="N", min=0, help=described("offset"))] = 0,
+    radius: Annotated[int | None, typer.Option(metavar="BITS", min=0, help=described("radius_bits"))] = None,
+    label: Annotated[str | None, typer.Option(metavar="LABEL", help=described("label"))] = None,
     engine: Engines = None,
     candidates: Candidates = CANDIDATES,
     previews: Previews = False,

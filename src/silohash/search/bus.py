@@ -25,7 +25,7 @@ from itertools import chain
 from typing import Generic, Protocol, TypeVar
 
 from silohash.base.cores import available_cores
-from silohash.base.types import UserError, sides_of
+from silohash.base.types import UserError, modalities_of
 from silohash.index.engines import time_limit
 from silohash.search.hits import Hits, Query, Reason
 from silohash.search.node import SiloNode
@@ -92,6 +92,7 @@ def now(coroutine: Coroutine[object, object, T]) -> T:
     except StopIteration as ended:
         result: T = ended.value
         return result
+    # Its `finally` blocks run now, not when it happens to be collected.
     coroutine.close()
     raise RuntimeError("The coroutine waits for others, and needs an event loop.")
 
@@ -158,16 +159,16 @@ def _flaw_of_hits(silo: str, query: Query, hits: Hits) -> str:
 
 
 def _flaw_of_columns(query: Query, hits: Hits) -> str:
-    columns = (hits.distances, hits.silos, hits.payloads, hits.sides, hits.ids if hits.scores is None else hits.scores)
+    columns = (hits.distances, hits.silos, hits.payloads, hits.found, hits.ids if hits.scores is None else hits.scores)
     if {len(hits), *map(len, columns)} != {len(hits)}:
         return "It answered with columns of unequal length."
     if len(hits) > query.reach:
         return f"It answered with {len(hits):,} hits when {query.reach:,} were requested."
     if len(set(hits.ids)) < len(hits):
         return "It answered with the same item twice."
-    sides = sides_of(query.target)
-    if not set(sides).issuperset(chain.from_iterable(set(hits.sides))):
-        return f"It answered with sides other than {' and '.join(sides)}."
+    modalities = modalities_of(query.target)
+    if not set(modalities).issuperset(chain.from_iterable(set(hits.found))):
+        return f"It answered with sides other than {' and '.join(modalities)}."
     return ""
 
 
@@ -216,6 +217,7 @@ class LocalBus:
         for node in slow:
             arguments = (node, requests[node.name], arrived, deadline_seconds)
             threading.Thread(target=_reply, args=arguments, name=f"ask {node.name}", daemon=True).start()
+        # The slow silos work meanwhile, each in its thread.
         found = _of_quick([node for node in nodes if node not in slow], requests, end)
         with suppress(queue.Empty):
             for _ in slow:
@@ -247,10 +249,12 @@ def _of_quick(nodes: Sequence[SiloNode], requests: Mapping[str, Request], end: f
         while waiting and time.monotonic() < end:
             try:
                 node = waiting.popleft()
-            except IndexError:  # another thread took the last
+            except IndexError:
+                # Another thread took the last one after this one had looked.
                 return
             found[node.name] = _outcome(node, requests[node.name])
 
+    # Below this size, waking a helper takes longer than it saves.
     shared = len(nodes) > 1 and sum(node.codes for node in nodes) > SHARED_CODES
     helpers = min(available_cores(), len(nodes)) - 1 if shared else 0
     started = [_helpers().submit(work) for _ in range(helpers)]

@@ -267,12 +267,7 @@ class Federation:
             return ""
 
     async def _answer(self, silo: str, request: CodeRequest | ItemRequest) -> Answer:
-        """Return the answer of one silo.
-
-        Raises:
-            NotFound: If there is no such silo or item.
-            Unavailable: If the silo does not answer.
-        """
+        """Return the answer of one silo."""
         check_silos((silo,), self.silos)
         replies = await answers_to(self.bus, {silo: request}, self._deadline_seconds)
         answer = replies.answers.get(silo)

@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self, TypeAlias, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    NamedTuple,
+    Self,
+    TypeAlias,
+    TypeVar,
+    get_args,
+    get_type_hints,
+    overload,
+)
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
+from pydantic.fields import FieldInfo
 
 from silohash.base.types import Modality, Target, UserError
 from silohash.index.preview import preview_content
@@ -61,10 +74,10 @@ class SearchOptions:
     """
 
     target: Target = "item"
-    k: Annotated[int, Field(ge=1, lt=MOST_ITEMS)] = 10
-    offset: Count = 0
-    radius_bits: Count | None = None
-    label: Text | None = None
+    k: Annotated[int, Field(ge=1, lt=MOST_ITEMS, description="Number of hits.")] = 10
+    offset: Annotated[Count, Field(description="Number of nearest items to skip, for further pages.")] = 0
+    radius_bits: Annotated[Count | None, Field(description="Maximum distance of a hit, in bits.")] = None
+    label: Annotated[Text | None, Field(description="Search only items with this label.")] = None
     previews: bool = True
     asker: Annotated[Text, Sometimes] = ""
     silos: Annotated[tuple[str, ...] | None, Unsent] = None
@@ -96,6 +109,12 @@ class SearchOptions:
     def reach(self) -> int:
         """The number of nearest items that the page needs: offset + k."""
         return self.offset + self.k
+
+
+def described(option: str) -> str:
+    """Return the description of an option of a search, as the command line and the API show it."""
+    marks = get_args(get_type_hints(SearchOptions, include_extras=True)[option])
+    return next(mark.description for mark in marks if isinstance(mark, FieldInfo) and mark.description)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -142,6 +161,7 @@ class Query(SearchOptions):
 
     def with_key(self, tie_key: bytes) -> Query:
         """Return the query with another ``tie_key``. The other values, which were checked, are not checked again."""
+        # `dataclasses.replace` would check all values again, for each query.
         copied = object.__new__(Query)
         copied.__dict__.update(self.__dict__, tie_key=tie_key)
         return copied
@@ -157,7 +177,7 @@ class Hit:
         distance_bits: Hamming distance to the query.
         score: Score of the item with the query, which orders the hits; None if their distances do.
         rank: Rank of the item within its silo if silos use different models or only some of them score, otherwise None.
-        found_by: The sides whose code is at this distance: ``("image",)``, ``("text",)`` or both.
+        found_by: The modalities whose code is at this distance: ``("image",)``, ``("text",)`` or both.
         caption: Text of the item, empty if it is not released.
         labels: Names of the item's labels, empty if they are not released.
         preview_url: Small picture of the item as a data URL; None without one.
@@ -199,7 +219,7 @@ class Hits:
         distances: Distances in bits, in ascending order unless there are scores or ranks.
         silos: Name of the silo that holds each item.
         payloads: What the silo released of each item.
-        found_by: For each item, the sides whose code is at the item's distance; empty if this is not known.
+        found_by: For each item, the modalities whose code is at the item's distance; empty if this is not known.
         left_out: Maps a place (a distance or a rank) to the number of items known to be at it but not among the hits, up
             to the place of the last hit.
         missing_silos: Maps a silo that did not answer to the reason.
@@ -267,8 +287,8 @@ class Hits:
         return self.distances if self.scores is None else [-score for score in self.scores]
 
     @property
-    def sides(self) -> tuple[tuple[Modality, ...], ...]:
-        """The sides by which each item was found, with an empty tuple per item if this is not known."""
+    def found(self) -> tuple[tuple[Modality, ...], ...]:
+        """The modalities by which each item was found, with an empty tuple per item if this is not known."""
         return self.found_by or ((),) * len(self)
 
     @property
@@ -325,7 +345,7 @@ class Hits:
             distance_bits=self.distances[position],
             score=None if self.scores is None else self.scores[position],
             rank=None if self.ranks is None else self.ranks[position],
-            found_by=self.sides[position],
+            found_by=self.found[position],
             caption=shown.caption,
             labels=shown.labels,
             preview_url=shown.preview_url,

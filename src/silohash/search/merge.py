@@ -102,16 +102,11 @@ def _pools(parts: Sequence[Hits]) -> dict[frozenset[str], _Pool]:
 
 
 def _ranked(part: Hits, pools: Mapping[frozenset[str], _Pool]) -> Hits:
-    """Return a result with ranks: those of its scores among the silos with its model, or of one silo's distances.
-
-    A result that has ranks is returned unchanged.
-
-    Raises:
-        UserError: If the result was merged from several silos by distance.
-    """
+    """Return a result with ranks: those of its scores among the silos with its model, or of one silo's distances."""
     if part.ranks is not None:
         return part
     if part.scores is not None:
+        # Silos of one pool share its ranks, so that each has about the ranks that it would have alone.
         pool = pools[part.model_digests]
         ranks = tuple(bisect_left(pool.places, place) // pool.silos + 1 for place in part.places)
         return replace(part, ranks=ranks, scores=None)
@@ -128,12 +123,7 @@ def _ranked(part: Hits, pools: Mapping[frozenset[str], _Pool]) -> Hits:
 
 
 def _by_score(order: Sequence[int], parts: Sequence[Hits]) -> list[int]:
-    """Return an order by rank in which the items of each pool come by their scores. Their ranks already do.
-
-    Args:
-        order: Positions among the hits of all parts.
-        parts: The results before they got ranks.
-    """
+    """Return an order by rank in which the items of each pool come by their scores. Their ranks already do."""
     models = [part.model_digests for part in parts for _ in part.ids]
     scores = [score for part in parts for score in part.scores or (None,) * len(part)]
     pools: dict[frozenset[str], list[tuple[int, int, float]]] = {}
@@ -156,7 +146,7 @@ def _joined(parts: Sequence[Hits], digests: frozenset[str], *, by_rank: bool) ->
         distances=tuple(chain.from_iterable(part.distances for part in parts)),
         silos=tuple(chain.from_iterable(part.silos for part in parts)),
         payloads=tuple(chain.from_iterable(part.payloads for part in parts)),
-        found_by=tuple(chain.from_iterable(part.sides for part in parts)),
+        found_by=tuple(chain.from_iterable(part.found for part in parts)),
         missing_silos=_joined_reasons([part.missing_silos for part in parts]),
         limited_silos=_joined_reasons([part.limited_silos for part in parts]),
         model_digests=digests,
@@ -173,11 +163,9 @@ def _joined_scores(parts: Sequence[Hits]) -> tuple[float, ...] | None:
 
 
 def _order(joined: Hits, key: bytes, k: int) -> list[int]:
-    """Return the positions of hits ordered by place and, among equals, by the keyed hash of silo and id.
-
-    Hits beyond the place of the k-th are left out. Their ids are not hashed.
-    """
+    """Return the positions of hits ordered by place and, among equals, by the keyed hash of silo and id."""
     places, silos, ids = joined.places, joined.silos, joined.ids
+    # Ids are hashed for the order among equals, which hits beyond the place of the k-th do not need.
     cut = sorted(places)[k - 1] if k < len(places) else None
     near = [p for p, place in enumerate(places) if cut is None or place <= cut]
     equals = tie_order([silos[p] for p in near], [ids[p] for p in near], key).tolist()
@@ -187,17 +175,11 @@ def _order(joined: Hits, key: bytes, k: int) -> list[int]:
 
 
 def _left_out(parts: Sequence[Hits], dropped: int, last: int | None) -> dict[int, int]:
-    """Return the number of items left out at each place: those dropped here, and those that the parts left out.
-
-    Args:
-        parts: The results that were merged.
-        dropped: Number of hits of the parts that are at the place of the last hit and were not kept.
-        last: Place of the last hit if there are as many hits as requested, otherwise None. Places beyond it are not
-            reported, because items there may be unknown.
-    """
+    """Return the number of items left out at each place: those dropped here, and those that the parts left out."""
     left_out = {last: dropped} if last is not None and dropped > 0 else {}
     for part in parts:
         for place, count in part.left_out.items():
+            # Beyond the last hit, a silo may have more items than it reported.
             if last is None or place <= last:
                 left_out[place] = left_out.get(place, 0) + count
     return dict(sorted(left_out.items()))
@@ -206,6 +188,7 @@ def _left_out(parts: Sequence[Hits], dropped: int, last: int | None) -> dict[int
 def _joined_reasons(parts: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """Join reasons by silo. If parts have different reasons for one silo, the first in sorted order is kept."""
     reasons: dict[str, str] = {}
+    # Sorted, so that the result does not depend on the order in which the answers arrived.
     for silo, reason in sorted({pair for part in parts for pair in part.items()}):
         reasons.setdefault(silo, reason)
     return reasons
@@ -241,5 +224,6 @@ async def ask(bus: Bus, queries: Mapping[str, Query], *, deadline_seconds: float
     parts += [answer for answer in replies.answers.values() if isinstance(answer, Hits)]
     first = next(iter(queries.values()))
     by_rank = len({query.model_digest for query in queries.values()}) > 1
+    # The page is cut after the merge, because the first hits of all silos may be of one silo.
     merged = merge(parts, k=first.reach, key=key, by_rank=by_rank)
     return merged.page(first.offset) if first.offset else merged

@@ -1,10 +1,10 @@
-"""The nearest items of one silo over one or several sides, such as its pictures and its texts.
+"""The nearest items of one silo over one or several modalities, such as its pictures and its texts.
 
 The distance of an item is the smallest distance of its codes, and items at the same distance are ordered by the keyed hash
-of silo and id (`order`), which is the same for all codes of an item. Let x be one of the k nearest items, and s the side of
-its nearest code. If the code of x were not among the first k codes of side s, the codes of k other items would precede it
+of silo and id (`order`), which is the same for all codes of an item. Let x be one of the k nearest items, and m the modality
+of its nearest code. If the code of x were not among the first k codes of m, the codes of k other items would precede it
 there, by a smaller distance or by the hash. The distances of these items are no larger than those of their codes, so k items
-would precede x. The first k codes of each side therefore suffice for the k nearest items. Codes at the same distance as
+would precede x. The first k codes of each modality therefore suffice for the k nearest items. Codes at the same distance as
 the last of them are found in the same scan, so that the tie at the cut is resolved by the hash and counted.
 
 If the model scores pairs, these items are candidates, and the silo scores them (`best_items`). Words and regions of items
@@ -26,8 +26,8 @@ from silohash.base.types import Modality, UserError
 from silohash.index.base import Distances, Keys
 from silohash.index.digests import Digests
 from silohash.search.hits import Query
+from silohash.search.loaded_index import LoadedIndex
 from silohash.search.order import keyed_order
-from silohash.search.side import Side
 
 if TYPE_CHECKING:  # it needs torch
     from silohash.run.model.matcher import Matcher
@@ -41,8 +41,8 @@ class NearItems:
 
     Attributes:
         distances_bits: For each item, the distance of its nearest code.
-        keys: For each side that was searched, the key of each item there; `NO_KEY` for an item that does not have a code at
-            its distance on this side.
+        keys: For each modality that was searched, the key of each item there; `NO_KEY` for an item that does not have a
+            code at its distance.
     """
 
     distances_bits: Sequence[int]
@@ -54,27 +54,27 @@ class NearItems:
 
     @property
     def found_by(self) -> tuple[tuple[Modality, ...], ...]:
-        """For each item, the sides on which it has a code at its distance."""
+        """For each item, the modalities of which it has a code at its distance."""
         if len(self.keys) == 1:
             return ((*self.keys,),) * len(self)
-        columns = [[(side,) if key != NO_KEY else () for key in keys] for side, keys in self.keys.items()]
+        columns = [[(modality,) if key != NO_KEY else () for key in keys] for modality, keys in self.keys.items()]
         return tuple(sum(found, ()) for found in zip(*columns, strict=True))
 
     def taken(self, places: Sequence[int]) -> NearItems:
         """Return the items at the given places, in the given order."""
-        keys = {side: [column[place] for place in places] for side, column in self.keys.items()}
+        keys = {modality: [column[place] for place in places] for modality, column in self.keys.items()}
         return NearItems([self.distances_bits[place] for place in places], keys)
 
 
 def nearest_items(
-    sides: Mapping[Modality, Side], query: Query, k: int, radius_bits: int | None, *, step_bits: int = 1
+    indexes: Mapping[Modality, LoadedIndex], query: Query, k: int, radius_bits: int | None, *, step_bits: int = 1
 ) -> tuple[NearItems, dict[int, int]]:
     """Return the k nearest items of a silo, in order, and the number of further items at the distance of the last.
 
-    Items with the same 64-bit digest of (silo, id) on two sides are the same item.
+    Items with the same 64-bit digest of (silo, id) in two indexes are the same item.
 
     Args:
-        sides: The sides to search. An item without a code on one of them is found by its other code.
+        indexes: The indexes to search. An item without a code on one of them is found by its other code.
         query: The code to search for, the label to filter by, and the key of the order among equals.
         k: Number of items.
         radius_bits: Maximum distance of an item; None for no limit.
@@ -85,54 +85,54 @@ def nearest_items(
         The items, and a mapping from the distance of the last item to the number of items left out there. It is empty if
         there are none.
     """
-    near = {name: side.nearest(query.words, k, query.label) for name, side in sides.items()}
-    if len(sides) == 1 and radius_bits is None and step_bits == 1:
-        [(name, side)] = sides.items()  # all that it found is within its own limit
-        return _of_one_side(name, side, *near[name], query.tie_key, k)
+    near = {name: loaded.nearest(query.words, k, query.label) for name, loaded in indexes.items()}
+    if len(indexes) == 1 and radius_bits is None and step_bits == 1:
+        [(name, loaded)] = indexes.items()  # all that it found is within its own limit
+        return _of_one_index(name, loaded, *near[name], query.tie_key, k)
     limit_bits = _limit_bits([distances for _, distances in near.values()], query, k, radius_bits)
     if step_bits > 1:
         last_bits = limit_bits // step_bits * step_bits + step_bits - 1  # the largest that is rounded like the limit
         limit_bits = min(query.bits if radius_bits is None else radius_bits, last_bits)
-        near = {name: _rounded(side, query, limit_bits, step_bits) for name, side in sides.items()}
+        near = {name: _rounded(loaded, query, limit_bits, step_bits) for name, loaded in indexes.items()}
     for name, (keys, distances) in near.items():
         inside = distances <= limit_bits
         if not inside.all():
             near[name] = keys[inside], distances[inside]
-    if len(sides) == 1:
-        [(name, side)] = sides.items()
-        return _of_one_side(name, side, *near[name], query.tie_key, k)
-    return _joined(sides, near, query.tie_key, k)
+    if len(indexes) == 1:
+        [(name, loaded)] = indexes.items()
+        return _of_one_index(name, loaded, *near[name], query.tie_key, k)
+    return _joined(indexes, near, query.tie_key, k)
 
 
-def _rounded(side: Side, query: Query, limit_bits: int, step_bits: int) -> tuple[Keys, Distances]:
-    """Return the keys of all codes of a side within a limit, and their distances rounded down to a multiple of a step."""
-    keys, distances = side.within(query.words, limit_bits, query.label)
+def _rounded(loaded: LoadedIndex, query: Query, limit_bits: int, step_bits: int) -> tuple[Keys, Distances]:
+    """Return the keys of all codes of a modality within a limit, and their distances rounded down by a step."""
+    keys, distances = loaded.within(query.words, limit_bits, query.label)
     return keys, distances // np.int32(step_bits) * np.int32(step_bits)
 
 
 def _limit_bits(found: list[Distances], query: Query, k: int, radius_bits: int | None) -> int:
-    """Return the distance beyond which no code is needed: the smallest of the radius and of the sides' k-th distances."""
+    """Return the distance beyond which no code is needed: the smallest of the radius and of all k-th distances."""
     cuts = [int(distances.max()) for distances in found if len(distances) >= k]
     return min([*cuts, query.bits if radius_bits is None else radius_bits])
 
 
-def _of_one_side(
-    name: Modality, side: Side, keys: Keys, distances: Distances, tie_key: bytes, k: int
+def _of_one_index(
+    name: Modality, loaded: LoadedIndex, keys: Keys, distances: Distances, tie_key: bytes, k: int
 ) -> tuple[NearItems, dict[int, int]]:
-    """Return the first k items of the codes of one side, and the number of ties left out."""
-    ranked = np.lexsort((keyed_order(side.digests(keys), tie_key), distances))
+    """Return the first k items of the codes of one modality, and the number of ties left out."""
+    ranked = np.lexsort((keyed_order(loaded.digests(keys), tie_key), distances))
     ordered = distances[ranked]
     return NearItems(ordered[:k].tolist(), {name: keys[ranked[:k]].tolist()}), _left_out(ordered, k)
 
 
 def _joined(
-    sides: Mapping[Modality, Side], near: Mapping[Modality, tuple[Keys, Distances]], tie_key: bytes, k: int
+    indexes: Mapping[Modality, LoadedIndex], near: Mapping[Modality, tuple[Keys, Distances]], tie_key: bytes, k: int
 ) -> tuple[NearItems, dict[int, int]]:
-    """Return the first k items of the codes that were found on each side, and the number of ties left out."""
-    names = list(sides)
-    side_of = np.concatenate([np.full(len(near[name][0]), number) for number, name in enumerate(names)])
+    """Return the first k items of the codes that were found of each modality, and the number of ties left out."""
+    names = list(indexes)
+    index_of = np.concatenate([np.full(len(near[name][0]), number) for number, name in enumerate(names)])
     keys, distances = (np.concatenate([near[name][part] for name in names]) for part in (0, 1))
-    digests: Digests = np.concatenate([sides[name].digests(near[name][0]) for name in names])
+    digests: Digests = np.concatenate([indexes[name].digests(near[name][0]) for name in names])
     items, item_of = _grouped(digests)
     nearest = np.full(len(items), np.iinfo(np.int32).max, np.int32)
     np.minimum.at(nearest, item_of, distances)
@@ -142,7 +142,7 @@ def _joined(
     place_of[ranked] = np.arange(len(ranked))
     codes = np.flatnonzero((place_of[item_of] >= 0) & (distances == nearest[item_of]))
     found = np.full((len(names), len(ranked)), NO_KEY, np.int64)
-    found[side_of[codes], place_of[item_of[codes]]] = keys[codes]
+    found[index_of[codes], place_of[item_of[codes]]] = keys[codes]
     return NearItems(ordered[:k].tolist(), dict(zip(names, found.tolist(), strict=True))), _left_out(ordered, k)
 
 
@@ -158,12 +158,7 @@ def _grouped(digests: Digests) -> tuple[Digests, npt.NDArray[np.int64]]:
 
 
 def _left_out(ordered: Distances, k: int) -> dict[int, int]:
-    """Return the number of items beyond the first k at the distance of the k-th, by that distance.
-
-    Args:
-        ordered: ``(n,)`` distances of all items that were found, in ascending order.
-        k: Number of items that are kept.
-    """
+    """Return the number of items beyond the first k at the distance of the k-th, by that distance."""
     if len(ordered) <= k:
         return {}
     last = ordered[k - 1]
@@ -171,30 +166,30 @@ def _left_out(ordered: Distances, k: int) -> dict[int, int]:
     return {int(last): count} if count else {}
 
 
-def candidates(matcher: Matcher, query: Query, side: Modality, k: int) -> int:
+def candidates(matcher: Matcher, query: Query, modality: Modality, k: int) -> int:
     """Return the number of items that a silo finds by their codes before it scores them.
 
     Args:
         matcher: The silo's.
         query: The query. Items of the same picture count as one of its candidates.
-        side: The side that is searched.
+        modality: The modality that is searched.
         k: Number of items that the silo will release.
 
     Raises:
         UserError: If the words or regions of the silo's items cannot be read.
     """
-    return max(k, query.candidates * matcher.most_shared(side))
+    return max(k, query.candidates * matcher.most_shared(modality))
 
 
 def best_items(
-    matcher: Matcher, query: Query, side: Modality, items: NearItems, k: int
+    matcher: Matcher, query: Query, modality: Modality, items: NearItems, k: int
 ) -> tuple[NearItems, tuple[float, ...]]:
     """Return the k items with the highest scores and their scores. Items with equal scores keep their order.
 
     Args:
         matcher: The silo's.
         query: The query with its nodes.
-        side: The side that was searched.
+        modality: The modality that was searched.
         items: The candidates, in the order of their codes.
         k: Number of items.
 
@@ -202,7 +197,7 @@ def best_items(
         UserError: If a score is not finite, or the words or regions of an item cannot be read.
     """
     assert query.nodes is not None  # noqa: S101  the second stage follows from them
-    scores = matcher.scores(query.nodes, side, items.keys[side])
+    scores = matcher.scores(query.nodes, modality, items.keys[modality])
     if not all(map(math.isfinite, scores)):
         raise UserError("Some of its scores are not finite numbers. Train the model again with a lower learning rate.")
     order = sorted(range(len(items)), key=lambda place: -scores[place])[:k]

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from silohash.base.types import MODALITIES, Modality, UserError, sides_of
+from silohash.base.types import MODALITIES, Modality, UserError, modalities_of
 from silohash.index.base import search_with_ties
 from silohash.index.codes import word_count, word_type
 from silohash.index.preview import preview_url
 from silohash.index.store import Engine, Store
 from silohash.search.hits import Hits, Query, Reason, silent
+from silohash.search.loaded_index import LoadedIndex
 from silohash.search.nearest import NO_KEY, NearItems, best_items, candidates, nearest_items
 from silohash.search.policy import Approvals, Policy, Quota
-from silohash.search.side import Side
 
 if TYPE_CHECKING:  # it needs torch
     from silohash.run.model.matcher import Matcher
@@ -65,7 +65,7 @@ class SiloNode:
             policy: The limits of what the silo releases; the default policy if None.
             engine: Index engine, as in `Store.load`.
             unusable: For each modality whose index exists or should exist but cannot be searched, the reason.
-            prepared: Whether many queries follow, as in `Side`. Call `prepare` before the first.
+            prepared: Whether many queries follow, as in `LoadedIndex`. Call `prepare` before the first.
         """
         self.name = name
         self.policy = policy or Policy()
@@ -76,11 +76,11 @@ class SiloNode:
         self._prepared = prepared
         self._reloading = threading.Lock()
         self._stores = tuple(stores.values())
-        self._sides: dict[Modality, Side] = {}
+        self._loaded: dict[Modality, LoadedIndex] = {}
         self._unusable = dict(unusable or {})
         for modality, store in stores.items():
             try:
-                self._sides[modality] = Side(name, store, engine, prepared=prepared)
+                self._loaded[modality] = LoadedIndex(name, store, engine, prepared=prepared)
             except UserError as error:
                 self._unusable[modality] = str(error)
 
@@ -90,10 +90,10 @@ class SiloNode:
         Compiling the loops takes seconds if this machine has not searched before. Done during a search, it could outlast
         the search's deadline.
         """
-        for side in self._sides.values():
-            if len(side.index):
-                nothing = np.zeros((1, word_count(side.index.bits)), word_type(side.index.bits))
-                search_with_ties(side.index, nothing, 1)
+        for loaded in self._loaded.values():
+            if len(loaded.index):
+                nothing = np.zeros((1, word_count(loaded.index.bits)), word_type(loaded.index.bits))
+                search_with_ties(loaded.index, nothing, 1)
                 return True
         return False
 
@@ -103,17 +103,17 @@ class SiloNode:
         These are the loops of the scan, also for searches by label, the digests of all items, and the labels of the summary.
         An index that cannot be read is not an error until it is searched.
         """
-        for modality, side in self._sides.items():
+        for modality, loaded in self._loaded.items():
             with suppress(UserError):
-                side.complete_digests()
-            nothing = np.zeros(word_count(side.index.bits), word_type(side.index.bits))
+                loaded.complete_digests()
+            nothing = np.zeros(word_count(loaded.index.bits), word_type(loaded.index.bits))
             with suppress(UserError):
-                search_with_ties(side.index, nothing[None], 1, allowed=np.ones(len(side.index), bool))
-            manifest = side.store.manifest
+                search_with_ties(loaded.index, nothing[None], 1, allowed=np.ones(len(loaded.index), bool))
+            manifest = loaded.store.manifest
             query = Query(words=nothing, bits=manifest.bits, model_digest=manifest.model_digest, target=modality, k=1)
             with suppress(UserError):
-                self._search({modality: side}, query, ())
-        first = next(iter(self._sides.values()), None)
+                self._search({modality: loaded}, query, ())
+        first = next(iter(self._loaded.values()), None)
         if first is not None and "labels" in self.policy.fields:
             with suppress(UserError):
                 first.labels(self.approved_ids())  # for the summary, during which no query is answered
@@ -130,8 +130,8 @@ class SiloNode:
 
     @property
     def codes(self) -> int:
-        """Number of codes on all sides."""
-        return sum(len(side.index) for side in self._sides.values())
+        """Number of codes of all modalities."""
+        return sum(len(loaded.index) for loaded in self._loaded.values())
 
     @property
     def model_digest(self) -> str:
@@ -140,8 +140,8 @@ class SiloNode:
         Raises:
             UserError: If no index of the silo can be searched.
         """
-        for side in self._sides.values():
-            return side.store.manifest.model_digest
+        for loaded in self._loaded.values():
+            return loaded.store.manifest.model_digest
         raise UserError(next(iter(self._unusable.values()), "It does not have an index."))
 
     def captions(self, most: int) -> list[str]:
@@ -149,27 +149,59 @@ class SiloNode:
         if "caption" not in self.policy.fields or self._approvals is not None:
             return []
         try:
-            payloads = [payload for side in [*self._sides.values()][:1] for payload in side.store.first_payloads(most)]
+            first = [*self._loaded.values()][:1]
+            payloads = [payload for loaded in first for payload in loaded.store.first_payloads(most)]
         except UserError:  # a search answers with the reason
             return []
         return [str(payload["caption"]) for payload in payloads if payload.get("caption")]
 
-    def side(self, modality: Modality) -> Side:
-        """Return the codes of a modality as they are now.
+    def loaded(self, modality: Modality, query: Query | None = None) -> LoadedIndex:
+        """Return the index of a modality as it is now.
+
+        Args:
+            modality: The modality.
+            query: A query whose code the index must be able to compare; None for no such check.
 
         Raises:
             UserError: If the policy does not allow searching for the modality, or its index cannot be used.
         """
-        return self._current(modality, self._usable(modality))
+        if modality not in self.policy.modalities:
+            raise UserError(f"Its policy does not allow searching for {modality}s.")
+        if modality not in self._loaded:
+            raise UserError(self._unusable.get(modality, f"It does not have {modality}s to search."))
+        if query is not None:
+            self._loaded[modality].store.manifest.check(query.model_digest, query.bits)
+        if self._loaded[modality].outdated():
+            # Of several queries at the same time, one loads the index, and the others find it loaded.
+            with self._reloading:
+                former = self._loaded[modality]
+                if former.outdated():
+                    self._loaded[modality] = LoadedIndex(
+                        self.name, former.store, self._engine, prepared=self._prepared, former=former
+                    )
+        return self._loaded[modality]
+
+    def indexes(
+        self, modalities: Iterable[Modality] = MODALITIES, query: Query | None = None
+    ) -> tuple[dict[Modality, LoadedIndex], dict[Modality, str]]:
+        """Return the indexes of modalities as they are now, and the reasons why others cannot be used, see `loaded`."""
+        indexes: dict[Modality, LoadedIndex] = {}
+        reasons: dict[Modality, str] = {}
+        for modality in modalities:
+            try:
+                indexes[modality] = self.loaded(modality, query)
+            except UserError as error:
+                reasons[modality] = str(error)
+        return indexes, reasons
 
     def has(self, modality: Modality) -> bool:
         """Return whether the silo has an index of a modality, or should have one."""
-        return modality in self._sides or modality in self._unusable
+        return modality in self._loaded or modality in self._unusable
 
     def previews(self, ids: Sequence[str]) -> dict[str, bytes]:
         """Return the previews of items, which are stored once, beside the first modality that the silo holds."""
-        first = next(modality for modality in MODALITIES if modality in self._sides)
-        return self._sides[first].store.previews(ids)
+        first = next(modality for modality in MODALITIES if modality in self._loaded)
+        return self._loaded[first].store.previews(ids)
 
     def admit(self, asker: str) -> None:
         """Count a request of an asker.
@@ -196,7 +228,7 @@ class SiloNode:
         """Close the silo's index files, and release its codes."""
         for store in self._stores:
             store.close()
-        self._sides.clear()
+        self._loaded.clear()
 
     def answer(self, query: Query) -> Hits:
         """Return the silo's nearest ``query.reach`` items, or as many of them as its policy releases.
@@ -207,87 +239,53 @@ class SiloNode:
 
         Returns:
             The hits, or a silent result with the reason if the silo refuses the query. If items are searched and only one
-            of their sides can be used, ``limited_silos`` has the reason.
+            of their modalities can be used, ``limited_silos`` has the reason.
         """
         try:
             self.admit(query.asker)
         except UserError as error:
             return silent(self.name, Reason(str(error), "limited"))
         reason = ""
+        # An item can be removed between the scan and the reading of its row; the next attempt does not find it.
         for _ in range(ATTEMPTS):
             try:
-                sides, reasons = self._sides_for(query)
-                return self._search(sides, query, reasons)
+                indexes, reasons = self._indexes_for(query)
+                return self._search(indexes, query, reasons)
             except UserError as error:
                 reason = str(error)
                 if not self._changed():
                     break
         return silent(self.name, reason)
 
-    def _sides_for(self, query: Query) -> tuple[dict[Modality, Side], list[str]]:
-        """Return the sides to search, and the reasons why others that the silo has cannot be searched.
-
-        Raises:
-            UserError: If none can be searched, or labels are filtered by and not released.
-        """
+    def _indexes_for(self, query: Query) -> tuple[dict[Modality, LoadedIndex], list[str]]:
+        """Return the indexes to search, and the reasons why others that the silo has cannot be searched."""
         if query.label is not None and "labels" not in self.policy.fields:
             raise UserError("Its policy does not release labels, so a search cannot filter by them.")
-        sides: dict[Modality, Side] = {}
-        reasons: dict[Modality, str] = {}
-        for modality in sides_of(query.target):
-            try:
-                sides[modality] = self._side(modality, query)
-            except UserError as error:
-                reasons[modality] = str(error)
-        if not sides:
+        indexes, reasons = self.indexes(modalities_of(query.target), query)
+        if not indexes:
             raise UserError(" ".join(dict.fromkeys(reasons.values())))
-        searched = " and ".join(f"{modality}s" for modality in sides)
-        return sides, [
+        searched = " and ".join(f"{modality}s" for modality in indexes)
+        return indexes, [
             f"It searched its {searched} only. {reason}" for modality, reason in reasons.items() if self.has(modality)
         ]
 
     def _changed(self) -> bool:
         """Return whether items changed since they were loaded, as when one is removed between the scan and the reading."""
         try:
-            return any(side.outdated() for side in self._sides.values())
+            return any(loaded.outdated() for loaded in self._loaded.values())
         except UserError:
             return False
 
-    def _side(self, modality: Modality, query: Query) -> Side:
-        """Return the side of a modality, after checking the policy and the model of the query."""
-        side = self._usable(modality)
-        side.store.manifest.check(query.model_digest, query.bits)
-        return self._current(modality, side)
-
-    def _usable(self, modality: Modality) -> Side:
-        """Return the loaded side of a modality, after checking the policy."""
-        if modality not in self.policy.modalities:
-            raise UserError(f"Its policy does not allow searching for {modality}s.")
-        if modality not in self._sides:
-            raise UserError(self._unusable.get(modality, f"It does not have {modality}s to search."))
-        return self._sides[modality]
-
-    def _current(self, modality: Modality, side: Side) -> Side:
-        """Return a side, loaded again if its store has changed."""
-        if side.outdated():
-            with self._reloading:  # of several queries at the same time, one loads the index
-                side = self._sides[modality]
-                if side.outdated():
-                    side = self._sides[modality] = Side(
-                        self.name, side.store, self._engine, prepared=self._prepared, former=side
-                    )
-        return side
-
-    def _search(self, sides: Mapping[Modality, Side], query: Query, reasons: Sequence[str]) -> Hits:
+    def _search(self, indexes: Mapping[Modality, LoadedIndex], query: Query, reasons: Sequence[str]) -> Hits:
         k = min(query.reach, self.policy.max_results)
         radius_bits, step_bits = self.policy.radius_bits(query.radius_bits), self.policy.distance_step_bits
-        asks_for_scores = len(sides) == 1 and not (query.nodes is None and query.content is None)
-        items, scores, refusal = self._scored(sides, query, k) if asks_for_scores else (None, None, [])
+        asks_for_scores = len(indexes) == 1 and not (query.nodes is None and query.content is None)
+        items, scores, refusal = self._scored(indexes, query, k) if asks_for_scores else (None, None, [])
         left_out: Mapping[int, int] = {}
         if items is None:
-            items, left_out = nearest_items(sides, query, k, radius_bits, step_bits=step_bits)
+            items, left_out = nearest_items(indexes, query, k, radius_bits, step_bits=step_bits)
         reasons = [*reasons, *refusal, *self._limits(query, len(items))]
-        ids, payloads = self._stored(sides, items)
+        ids, payloads = self._stored(indexes, items)
         kept = self._approved(ids)
         if len(kept) < len(ids):
             reasons.append(f"It withheld {len(ids) - len(kept):,} of the nearest items, which are not approved.")
@@ -304,30 +302,23 @@ class SiloNode:
             found_by=items.found_by,
             left_out=left_out,
             limited_silos={self.name: limits} if limits else {},
-            model_digests=frozenset({side.store.manifest.model_digest for side in sides.values()}),
+            model_digests=frozenset({loaded.store.manifest.model_digest for loaded in indexes.values()}),
             scores=None if scores is None else tuple(scores),
         )
 
     def _scored(
-        self, sides: Mapping[Modality, Side], query: Query, k: int
+        self, indexes: Mapping[Modality, LoadedIndex], query: Query, k: int
     ) -> tuple[NearItems | None, Sequence[float] | None, list[str]]:
-        """Return the k items with the highest scores among the candidates, and their scores.
-
-        Returns:
-            Two times None if codes are compared only, and the reason for it if the query asks for scores.
-
-        Raises:
-            UserError: If the content of the query does not fit the model, or items changed meanwhile.
-        """
+        """Return the k items with the highest scores among the candidates, and their scores."""
         refusal = self._refusal_to_score(query)
         if refusal or self.matcher is None:
             return None, None, refusal
-        [modality] = sides
+        [modality] = indexes
         if query.nodes is None and query.content is not None:
             query = replace(query, nodes=self.matcher.nodes(query.content, modality))
         try:
             reach = candidates(self.matcher, query, modality, k)
-            items, _ = nearest_items(sides, query, reach, self.policy.radius_bits(query.radius_bits))
+            items, _ = nearest_items(indexes, query, reach, self.policy.radius_bits(query.radius_bits))
             return *best_items(self.matcher, query, modality, items, k), []
         except UserError as error:
             if self._changed():
@@ -340,6 +331,7 @@ class SiloNode:
             return [CONTENT_REFUSED]
         if query.content is not None and self.matcher is None:
             return ["It compared codes only, because its model cannot score items."]
+        # Scores are not rounded, and would tell more than the rounded distances.
         if self.policy.distance_step_bits > 1:
             return ["It rounds distances, so it does not release scores."]
         return []
@@ -351,15 +343,17 @@ class SiloNode:
             return range(len(ids))
         return [place for place, name in enumerate(ids) if name in approved]
 
-    def _stored(self, sides: Mapping[Modality, Side], items: NearItems) -> tuple[list[str], list[dict[str, Any]]]:
-        """Return the ids and payloads of items, from the first side by which each was found."""
+    def _stored(
+        self, indexes: Mapping[Modality, LoadedIndex], items: NearItems
+    ) -> tuple[list[str], list[dict[str, Any]]]:
+        """Return the ids and payloads of items, from the first modality by which each was found."""
         ids, payloads = [""] * len(items), [dict[str, Any]()] * len(items)
         missing: Sequence[int] = range(len(items))
-        for modality, side in sides.items():
+        for modality, loaded in indexes.items():
             keys = items.keys[modality]
             places = [place for place in missing if keys[place] != NO_KEY]
             missing = [place for place in missing if keys[place] == NO_KEY]
-            for place, (name, payload) in zip(places, side.rows([keys[place] for place in places]), strict=True):
+            for place, (name, payload) in zip(places, loaded.rows([keys[place] for place in places]), strict=True):
                 ids[place], payloads[place] = name, payload
         return ids, payloads
 

@@ -191,15 +191,7 @@ class LimitReached(UserError):  # noqa: N818  a refusal, not a failure
 
 @dataclass
 class _Window:
-    """The queries of each asker in the current minute or day.
-
-    Attributes:
-        name: "minute" or "day".
-        seconds: Length of the window.
-        most: Maximum number of queries per asker; None for no limit.
-        number: Number of the current window since the beginning of the clock.
-        counts: Number of queries per asker in the current window. Those of earlier windows are forgotten.
-    """
+    """The queries of each asker in the current minute or day."""
 
     name: str
     seconds: int
@@ -249,6 +241,7 @@ class Quota:
                     raise LimitReached(
                         f"It limits each asker to {window.most:,} {queries} per {window.name}. Try again later."
                     )
+            # Counted only when no window refuses, so that a refusal in one does not use up another.
             for window in self._windows:
                 window.counts[asker] = window.counts.get(asker, 0) + 1
 
@@ -277,6 +270,7 @@ class Approvals:
                 return self._ids
             except OSError as error:
                 raise UserError(f"{self._path} cannot be read ({error}). Check the list of approved items.") from error
+            # A file that is replaced within one tick of the clock differs in its number or size.
             signature = (about.st_ino, about.st_size, about.st_mtime_ns)
             if signature != self._signature:
                 self._ids = frozenset(line.strip() for line in read_text(self._path).splitlines() if line.strip())

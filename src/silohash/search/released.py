@@ -13,7 +13,7 @@ import numpy.typing as npt
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from silohash.base.types import MODALITIES, Modality, UserError
+from silohash.base.types import Modality, UserError
 from silohash.index.preview import preview_url
 from silohash.search.fields import (
     CODE,
@@ -31,8 +31,8 @@ from silohash.search.fields import (
     Unsent,
 )
 from silohash.search.hits import Shown, shown_of
+from silohash.search.loaded_index import LoadedIndex
 from silohash.search.node import SiloNode
-from silohash.search.side import Side
 
 MOST_EXAMPLES = 8
 """Number of example items in a summary."""
@@ -181,15 +181,16 @@ def released_item(node: SiloNode, name: str) -> Item:
         NotFound: If the silo does not have the item, or does not allow searching for it.
         UserError: If the silo's index cannot be used.
     """
-    sides = {modality: side for modality, side in _sides(node).items() if node.approves(name) and side.store.has(name)}
-    if not sides:
+    usable = _indexes(node)
+    indexes = {held: loaded for held, loaded in usable.items() if node.approves(name) and loaded.store.has(name)}
+    if not indexes:
         raise NotFound(f'The silo {node.name} does not have an item "{name}". Check its id.')
-    first = next(iter(sides.values()))
+    first = next(iter(indexes.values()))
     payload = first.store.payloads(first.store.keys_of([name]))[0]
     pictures = node.previews([name]) if "preview" in node.policy.fields else {}
     if name in pictures:
         payload["preview"] = preview_url(pictures[name])
-    return Item(id=name, silo=node.name, modalities=tuple(sides), payload=node.policy.released(payload))
+    return Item(id=name, silo=node.name, modalities=tuple(indexes), payload=node.policy.released(payload))
 
 
 def item_code(node: SiloNode, name: str, modality: Modality | None = None) -> Code:
@@ -204,15 +205,15 @@ def item_code(node: SiloNode, name: str, modality: Modality | None = None) -> Co
         NotFound: If the silo does not have the code.
         UserError: If the silo's index cannot be used.
     """
-    sides = _sides(node) if node.approves(name) else {}
-    for name_of_side, side in sides.items():
-        if modality in (None, name_of_side) and side.store.has(name):
-            manifest = side.store.manifest
+    indexes = _indexes(node) if node.approves(name) else {}
+    for held, loaded in indexes.items():
+        if modality in (None, held) and loaded.store.has(name):
+            manifest = loaded.store.manifest
             return Code(
-                words=side.words(name),
+                words=loaded.words(name),
                 bits=manifest.bits,
                 model_digest=manifest.model_digest,
-                modality=name_of_side,
+                modality=held,
             )
     what = "a code" if modality is None else f"the code of {'a picture' if modality == 'image' else 'a text'}"
     raise NotFound(f'The silo {node.name} does not have {what} for the item "{name}". Check its id.')
@@ -220,22 +221,17 @@ def item_code(node: SiloNode, name: str, modality: Modality | None = None) -> Co
 
 def silo_status(node: SiloNode) -> SiloStatus:
     """Return the summary of a silo. A silo that cannot be searched gives the reason instead of an error."""
-    reasons, sides = [], {}
-    for modality in MODALITIES:
-        try:
-            sides[modality] = node.side(modality)
-        except UserError as error:
-            if node.has(modality):
-                reasons.append(str(error))
+    indexes, unusable = node.indexes()
+    reasons = [reason for modality, reason in unusable.items() if node.has(modality)]
     try:
         digest = node.model_digest
-        first = next(iter(sides.values()), None)
+        first = next(iter(indexes.values()), None)
         return SiloStatus(
             name=node.name,
-            items={modality: len(side.index) for modality, side in sides.items()},
+            items={modality: len(loaded.index) for modality, loaded in indexes.items()},
             model_digest=digest,
             reason=" ".join(dict.fromkeys(reasons)),
-            reachable=bool(sides),
+            reachable=bool(indexes),
             fields=node.policy.fields,
             labels={} if first is None else _labels(node, first),
             examples=() if first is None else _examples(node, first),
@@ -246,42 +242,32 @@ def silo_status(node: SiloNode) -> SiloStatus:
         return SiloStatus(name=node.name, reason=str(error), reachable=False)
 
 
-def _sides(node: SiloNode) -> dict[Modality, Side]:
-    """Return the sides of a silo that can be searched.
-
-    Raises:
-        UserError: If there is none.
-    """
-    sides: dict[Modality, Side] = {}
-    reasons = []
-    for modality in MODALITIES:
-        try:
-            sides[modality] = node.side(modality)
-        except UserError as error:
-            reasons.append(str(error))
-    if not sides:
-        raise UserError(" ".join(dict.fromkeys(reasons)))
-    return sides
+def _indexes(node: SiloNode) -> dict[Modality, LoadedIndex]:
+    """Return the indexes of a silo that can be searched."""
+    indexes, reasons = node.indexes()
+    if not indexes:
+        raise UserError(" ".join(dict.fromkeys(reasons.values())))
+    return indexes
 
 
-def _examples(node: SiloNode, side: Side) -> tuple[Item, ...]:
+def _examples(node: SiloNode, loaded: LoadedIndex) -> tuple[Item, ...]:
     """Return some items of a silo, as far as its policy approves them."""
-    return tuple(released_item(node, name) for name in _example_ids(side) if node.approves(name))
+    return tuple(released_item(node, name) for name in _example_ids(loaded) if node.approves(name))
 
 
-def _labels(node: SiloNode, side: Side) -> dict[str, int]:
+def _labels(node: SiloNode, loaded: LoadedIndex) -> dict[str, int]:
     """Return the labels of the items that a silo releases, in their order; the most frequent ones if there are too many."""
     if "labels" not in node.policy.fields:
         return {}
-    labels = side.labels(node.approved_ids())
+    labels = loaded.labels(node.approved_ids())
     if len(labels) <= MOST_SUMMARY_LABELS:
         return labels
     frequent = {*sorted(labels, key=lambda label: -labels[label])[:MOST_SUMMARY_LABELS]}
     return {label: count for label, count in labels.items() if label in frequent}
 
 
-def _example_ids(side: Side) -> list[str]:
+def _example_ids(loaded: LoadedIndex) -> list[str]:
     """Return the ids of at most `MOST_EXAMPLES` items, spread evenly over the index."""
-    keys = side.index.keys
+    keys = loaded.index.keys
     count = min(MOST_EXAMPLES, len(keys))
-    return side.store.item_ids(keys[(2 * np.arange(count) + 1) * len(keys) // (2 * count)]) if count else []
+    return loaded.store.item_ids(keys[(2 * np.arange(count) + 1) * len(keys) // (2 * count)]) if count else []

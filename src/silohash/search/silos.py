@@ -265,11 +265,7 @@ def _index_files(folder: Path) -> Iterator[tuple[str, dict[Modality, Path]]]:
 
 
 def _expected_silos(folder: Path) -> Listing:
-    """Return the silos that should have an index: those of the list or, without one, those of the partition.
-
-    Raises:
-        UserError: If the list is damaged.
-    """
+    """Return the silos that should have an index: those of the list or, without one, those of the partition."""
     listing = read_listing(folder)
     if listing is not None:
         return listing
@@ -325,11 +321,7 @@ def _open_stores(folder: Path, paths: Mapping[Modality, Path], unusable: dict[Mo
 
 
 def _open_store(silo: str, modality: Modality, path: Path) -> Store:
-    """Open an index of a silo.
-
-    Raises:
-        UserError: If it is damaged, or belongs to another silo or modality.
-    """
+    """Open an index of a silo."""
     store = Store.open(path)
     try:
         store.manifest.check_holder(silo, modality)

@@ -135,14 +135,7 @@ def _row(hit: Hit, rank: str = "") -> tuple[str, ...]:
 
 
 def _aligned(rows: Sequence[tuple[str, ...]], hits: Hits, *, first: int, cells: int) -> list[str]:
-    """Return the rows as lines. The columns of `WEIGHTS` come last and may be cut.
-
-    Args:
-        rows: The cells of each hit, and of the headings if there are any.
-        hits: The hits.
-        first: Number of columns before the rank or the distance.
-        cells: Width of the terminal.
-    """
+    """Return the rows as lines. The columns of `WEIGHTS` come last and may be cut."""
     numeric = first + (1 if hits.comparable else 2)
     weights = {numeric + place: weight for place, weight in enumerate(WEIGHTS.values())}
     return aligned(rows, numeric=numeric, weights=weights, cells=cells) if rows else []

@@ -101,7 +101,7 @@ class _SiloHits:
             model_digest=next(iter(hits.model_digests), ""),
             ids=hits.ids,
             distances=hits.distances,
-            found_by=cast(Any, [_NAMES[modalities] for modalities in hits.sides]),
+            found_by=cast(Any, [_NAMES[modalities] for modalities in hits.found]),
             scores=hits.scores,
             payloads=cast(Any, _sent_payloads(hits.payloads)),
             left_out=tuple(hits.left_out.items()),
@@ -112,7 +112,7 @@ class _SiloHits:
         """Return the hits that a silo sent.
 
         Raises:
-            WireError: If it did not send by what it found the items. In `Hits`, this may be left out.
+            WireError: If the column ``found_by`` is shorter than the others. In `Hits`, it can be left out.
         """
         if len(self.found_by) != len(self.ids):
             raise WireError("It answered with columns of unequal length.")
@@ -218,6 +218,7 @@ def _encoded(value: object, name: str, **first: str) -> bytes:
     for attribute, how in form.sent.items():
         if fields[attribute] is not None or attribute not in form.optional:
             document[how.name] = how.encode(fields[attribute], fields)
+    # The time is added when the bytes are sent, and again when they are repeated.
     document.pop("seconds_left", None)
     try:
         return to_json(document)
@@ -226,19 +227,17 @@ def _encoded(value: object, name: str, **first: str) -> bytes:
 
 
 def _decoded(content: bytes, kinds: Mapping[str, type], most_bytes: int, name: str) -> tuple[Any, str]:
-    """Return the value that a message of some kinds carries, and the name of its silo.
-
-    Raises:
-        WireError: If the message is too long, or has another version or form.
-    """
+    """Return the value that a message of some kinds carries, and the name of its silo."""
     if len(content) > most_bytes:
         raise WireError(f"{name} has {len(content):,} bytes, and the limit is {most_bytes:,}.")
     try:
+        # Read and checked in one pass, because a strict check of Python values does not take lists for tuples.
         document: dict[str, Any] = _adapter(tuple(kinds.values())).validate_json(content, strict=True)
         cls = kinds[document["kind"]]
         sent = [(attribute, how) for attribute, how in _form_of(cls).sent.items() if how.name in document]
         value = cls(**{attribute: how.decode(document[how.name], document) for attribute, how in sent})
     except ValidationError as error:
+        # A later version may have another form, so its number is looked for first.
         version = _version(content)
         if version not in (None, VERSION):
             raise WireError(
@@ -487,11 +486,7 @@ def encode_refusal(silo: str, error: Exception) -> bytes:
 
 
 def _seconds_left(request: Request, arrived: float | None) -> float | None:
-    """Return the time for which the sender of a request still waits; None if it is not known.
-
-    Raises:
-        TimeOver: If it does not wait any more.
-    """
+    """Return the time for which the sender of a request still waits; None if it is not known."""
     if request.seconds_left is None:
         return None
     waited = 0.0 if arrived is None else time.monotonic() - arrived

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from logging import WARNING
 from typing import TYPE_CHECKING
 
@@ -81,6 +81,7 @@ class HubBackend(Federation):
 
     @override
     async def status(self) -> FederationStatus:
+        """Return the state of the federation. The records of the rounds are read beside the event loop."""
         return await asyncio.to_thread(self._described, await self._summaries(self.silos))
 
     @override
@@ -134,39 +135,22 @@ class HubBackend(Federation):
         return hits
 
 
-@dataclass(frozen=True)
-class _Statement:
-    """What a silo stated.
-
-    Attributes:
-        moment: When.
-        known: Whether it answered.
-        models: Digests of the models with which it scores items for others.
-    """
-
-    moment: float
-    known: bool
-    models: frozenset[str]
-
-
 class Acceptance:
     """Remember which silos accept the words and regions of queries, as they state in their summaries."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Begin without any statement. ``clock`` returns a time in seconds."""
         self._clock = clock
-        self._statements: dict[str, _Statement] = {}
+        self._stated: dict[str, tuple[float, SiloStatus]] = {}
 
     def note(self, status: SiloStatus) -> None:
         """Remember a silo's summary. A silo without one is asked again when it has answered a query, or after a while."""
-        models = frozenset({status.model_digest, *status.models} if status.accepts_content else ())
-        self._statements[status.name] = _Statement(self._clock(), bool(status.model_digest), models)
+        self._stated[status.name] = self._clock(), status
 
     def answered(self, silo: str) -> None:
         """Note that a silo answered a query, so that it is asked for a summary again if it did not give one before."""
-        statement = self._statements.get(silo)
-        if statement is not None and not statement.known:
-            del self._statements[silo]
+        if silo in self._stated and not self._stated[silo][1].model_digest:
+            del self._stated[silo]
 
     def unknown(self, silos: Sequence[str]) -> list[str]:
         """Return the silos whose summaries are missing or too old."""
@@ -179,12 +163,13 @@ class Acceptance:
             silo: Name of the silo.
             model_digest: Digest of the model of the query.
         """
-        statement = self._statement(silo)
-        if statement is None or not statement.known:
+        status = self._statement(silo)
+        if status is None or not status.model_digest:
             return ACCEPTANCE_UNKNOWN
-        return "" if model_digest in statement.models else CONTENT_REFUSED
+        accepts = status.accepts_content and model_digest in {status.model_digest, *status.models}
+        return "" if accepts else CONTENT_REFUSED
 
-    def _statement(self, silo: str) -> _Statement | None:
-        """Return what a silo stated, unless it is too old."""
-        found = self._statements.get(silo)
-        return found if found is not None and self._clock() - found.moment <= KNOWN_SECONDS else None
+    def _statement(self, silo: str) -> SiloStatus | None:
+        """Return the summary of a silo, unless it is too old."""
+        moment, status = self._stated.get(silo, (0.0, None))
+        return status if self._clock() - moment <= KNOWN_SECONDS else None

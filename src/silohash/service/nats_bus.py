@@ -311,14 +311,7 @@ class NatsBus:
     async def _ask_once(
         self, requests: Mapping[str, bytes], end: float, arrived: dict[str, float], read: Reader
     ) -> dict[str, bytes | Reason | None]:
-        """Return an answer or a reason per silo; None if the connection was lost, or the time is over.
-
-        Args:
-            requests: As in `ask`.
-            end: Time of the event loop at which the wait ends.
-            arrived: Receives the time of the event loop at which each outcome arrived.
-            read: As in `ask`.
-        """
+        """Return an answer or a reason per silo; None if the connection was lost, or the time is over."""
         number = next(self._numbers)
         futures = {silo: asyncio.get_running_loop().create_future() for silo in requests}
         keys = {silo: (token(silo), str(number)) for silo in requests}

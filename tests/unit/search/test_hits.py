@@ -11,7 +11,7 @@ from PIL import Image
 
 from silohash.base.types import UserError
 from silohash.index.preview import make_preview, preview_url
-from silohash.search.hits import Hit, Hits, Query, Reason, kind_of, silent
+from silohash.search.hits import Hit, Hits, Query, Reason, SearchOptions, described, kind_of, silent
 
 PREVIEW = preview_url(make_preview(Image.new("L", (6, 4))))
 HITS = Hits(
@@ -126,3 +126,11 @@ def test_a_reason_is_a_text_with_a_kind():
     assert json.dumps({"reason": reason}) == '{"reason": "It sleeps."}'
     assert (kind_of(reason), kind_of("It sleeps.")) == ("late", "refused")
     assert kind_of(silent("north", reason).missing_silos["north"]) == "late"
+
+
+def test_options_have_a_description_and_are_checked() -> None:
+    assert described("k") == "Number of hits."
+    assert SearchOptions(k=np.int64(3), offset=2).reach == 5
+    for wrong, text in (({"label": 3}, "type int"), ({"k": 1.5}, "k is 1.5"), ({"candidates": 0}, "candidates is 0")):
+        with pytest.raises(UserError, match=text):
+            SearchOptions(**wrong)

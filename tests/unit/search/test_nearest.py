@@ -1,4 +1,4 @@
-"""The nearest items over two sides equal those of a plain scan, ties included; the best of them by scores."""
+"""The nearest items over two modalities equal those of a plain scan, ties included; the best of them by scores."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from silohash.base.types import UserError
 from silohash.index.base import IndexManifest
 from silohash.index.store import Store
 from silohash.search.hits import Query
+from silohash.search.loaded_index import LoadedIndex
 from silohash.search.merge import merge
 from silohash.search.nearest import NO_KEY, NearItems, best_items, candidates, nearest_items
 from silohash.search.node import CONTENT_REFUSED
 from silohash.search.order import tie_order
 from silohash.search.policy import Policy
-from silohash.search.side import Side
 from tests.silos import ask, made_up_codes, made_up_node, query_of
 
 BITS = 8
@@ -25,22 +25,22 @@ CODE_BITS = 16
 
 
 def side_at(folder, modality, distances):
-    """Return a side whose items lie at the given distances from the code 0; ``distances`` maps an id to a distance."""
+    """Return a modality whose items lie at the given distances from the code 0; ``distances`` maps an id to a distance."""
     store = Store.create(folder / f"{modality}.sqlite", IndexManifest("m", BITS, modality))
     words = np.array([[(1 << distance) - 1] for distance in distances.values()], np.uint16).reshape(-1, 1)
     store.add(list(distances), words)
-    return Side("north", store, "flat")
+    return LoadedIndex("north", store, "flat")
 
 
 def query(**asked):
     return Query(words=np.zeros(1, np.uint16), bits=BITS, model_digest="m", target="item", tie_key=KEY, **asked)
 
 
-def found(sides, k, radius_bits=None):
-    items, left_out = nearest_items(sides, query(k=k), k, radius_bits)
+def found(indexes, k, radius_bits=None):
+    items, left_out = nearest_items(indexes, query(k=k), k, radius_bits)
     ids = []
     for place, (modality, *_) in enumerate(items.found_by):
-        ids.append(sides[modality].store.item_ids(np.array([items.keys[modality][place]]))[0])
+        ids.append(indexes[modality].store.item_ids(np.array([items.keys[modality][place]]))[0])
     return list(zip(items.distances_bits, ids, items.found_by, strict=True)), left_out
 
 
@@ -51,7 +51,7 @@ def plain(image, text, k, radius_bits=BITS):
         codes = {"image": image.get(name), "text": text.get(name)}
         nearest = min(distance for distance in codes.values() if distance is not None)
         if nearest <= radius_bits:
-            matched = tuple(side for side, distance in codes.items() if distance == nearest)
+            matched = tuple(loaded for loaded, distance in codes.items() if distance == nearest)
             rows.append((nearest, int(tie_order(["north"], [name], KEY)[0]), name, matched))
     rows.sort()
     kept = [(distance, name, matched) for distance, _, name, matched in rows[:k]]
@@ -60,15 +60,15 @@ def plain(image, text, k, radius_bits=BITS):
 
 
 def test_an_item_is_found_by_the_nearer_of_its_codes(tmp_path):
-    sides = {
+    indexes = {
         "image": side_at(tmp_path, "image", {"a": 1, "b": 5, "c": 2}),
         "text": side_at(tmp_path, "text", {"a": 4, "b": 0, "c": 2, "d": 3}),
     }
     expected = [(0, "b", ("text",)), (1, "a", ("image",)), (2, "c", ("image", "text")), (3, "d", ("text",))]
-    assert found(sides, 9) == (expected, {})
-    assert found(sides, 3) == (expected[:3], {})
-    assert found(sides, 9, radius_bits=1) == (expected[:2], {})
-    assert found({"text": sides["text"]}, 2)[0] == [(0, "b", ("text",)), (2, "c", ("text",))]
+    assert found(indexes, 9) == (expected, {})
+    assert found(indexes, 3) == (expected[:3], {})
+    assert found(indexes, 9, radius_bits=1) == (expected[:2], {})
+    assert found({"text": indexes["text"]}, 2)[0] == [(0, "b", ("text",)), (2, "c", ("text",))]
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -79,29 +79,29 @@ def test_items_ties_and_counts_equal_a_plain_scan(tmp_path, seed, k):
     image, text = (
         {name: int(generator.integers(0, 4)) for name in names if generator.random() < share} for share in (0.8, 0.6)
     )
-    sides = {"image": side_at(tmp_path, "image", image), "text": side_at(tmp_path, "text", text)}
-    assert found(sides, k) == plain(image, text, k)
-    assert found(sides, k, radius_bits=1) == plain(image, text, k, radius_bits=1)
+    indexes = {"image": side_at(tmp_path, "image", image), "text": side_at(tmp_path, "text", text)}
+    assert found(indexes, k) == plain(image, text, k)
+    assert found(indexes, k, radius_bits=1) == plain(image, text, k, radius_bits=1)
 
 
 def test_the_tie_at_the_cut_counts_every_item_once(tmp_path):
-    """Ten items tie on both sides, five on one: fifteen items, of which four are kept."""
+    """Ten items tie on both modalities, five on one: fifteen items, of which four are kept."""
     both = {f"b{number}": 2 for number in range(10)}
-    sides = {
+    indexes = {
         "image": side_at(tmp_path, "image", both),
         "text": side_at(tmp_path, "text", {**both, **{f"t{number}": 2 for number in range(5)}}),
     }
-    items, left_out = found(sides, 4)
+    items, left_out = found(indexes, 4)
     assert len(items) == 4
     assert left_out == {2: 11}
 
 
 def test_a_side_that_ends_before_the_cut_of_the_other(tmp_path):
-    sides = {
+    indexes = {
         "image": side_at(tmp_path, "image", {"a": 6, "b": 7}),
         "text": side_at(tmp_path, "text", {"a": 3, "c": 3, "d": 3}),
     }
-    items, left_out = found(sides, 2)
+    items, left_out = found(indexes, 2)
     assert {distance for distance, *_ in items} == {3}
     assert left_out == {3: 1}
 

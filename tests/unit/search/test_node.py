@@ -60,7 +60,7 @@ def test_policy_releases_fields(tmp_path):
 def test_refusals_name_their_reason(tmp_path):
     node = made_up_node(tmp_path, "north", WORDS, BITS)
     query = query_of(WORDS, BITS)
-    closed = SiloNode("south", {"image": node._sides["image"].store}, Policy(modalities=("text",)))
+    closed = SiloNode("south", {"image": node._loaded["image"].store}, Policy(modalities=("text",)))
     assert "does not allow searching for images" in closed.answer(query).missing_silos["south"]
     assert "does not have images" in SiloNode("east", {}).answer(query).missing_silos["east"]
     longer = query_of(made_up_codes(1, 32, seed=0), 32)
@@ -85,7 +85,7 @@ def test_additions_and_removals_by_another_program_are_seen(tmp_path):
     node = made_up_node(tmp_path, "north", WORDS, BITS)
     query = query_of(WORDS, BITS, k=200)
     before = node.answer(query)
-    with Store.open(node._sides["image"].store.path) as other:
+    with Store.open(node._loaded["image"].store.path) as other:
         other.remove([before.ids[0]])
         other.add(["new"], WORDS[:1], [json.dumps({"caption": "new"})])
         other.compact()
@@ -171,7 +171,7 @@ def test_previews_of_hits_only_are_read(tmp_path, monkeypatch):
 
 def test_text_hits_show_the_preview_that_the_image_index_holds(tmp_path):
     picture = make_preview(Image.new("L", (8, 8)))
-    image = node_at(tmp_path, [0, 1], previews=[picture, None])._sides["image"].store
+    image = node_at(tmp_path, [0, 1], previews=[picture, None])._loaded["image"].store
     text = Store.create(tmp_path / "text.sqlite", IndexManifest(model_digest=MODEL, bits=BITS, modality="text"))
     text.add(["0", "1"], ZERO.repeat(2, axis=0))
     node = SiloNode("north", {"text": text, "image": image})
@@ -223,7 +223,7 @@ def test_items_of_a_silo_with_one_usable_side(tmp_path):
     assert (hits.ids, hits.found_by) == (("a",), (("image",),))
     reason = "It searched its images only. Its policy does not allow searching for texts."
     assert hits.limited_silos == {"north": f"{reason} It limits results to 1 per query."}
-    image = node_of_both(tmp_path / "b", pictures, texts)._sides["image"].store
+    image = node_of_both(tmp_path / "b", pictures, texts)._loaded["image"].store
     assert SiloNode("north", {"image": image}).answer(items()).limited_silos == {}
     without = SiloNode("north", {"image": image}, unusable={"text": "The file is damaged."}).answer(items())
     assert without.limited_silos == {"north": "It searched its images only. The file is damaged."}
@@ -273,12 +273,12 @@ def test_only_an_index_with_items_can_be_warmed_up(tmp_path):
 
 
 def test_a_prepared_node_gives_the_same_answers(tmp_path, monkeypatch):
-    monkeypatch.setattr("silohash.search.side.SMALL_ITEMS_IF_PREPARED", 1)
+    monkeypatch.setattr("silohash.search.loaded_index.SMALL_ITEMS_IF_PREPARED", 1)
     plain = node_of_both(tmp_path, {"a": 1, "b": 4, "c": 2}, {"b": 0, "a": 3, "d": 2, "c": 2})
-    stores = {modality: side.store for modality, side in plain._sides.items()}
+    stores = {modality: loaded.store for modality, loaded in plain._loaded.items()}
     node = SiloNode("north", stores, prepared=True)
     node.prepare()
-    assert type(node._sides["text"].index).__name__ == "FlatIndex"
+    assert type(node._loaded["text"].index).__name__ == "FlatIndex"
     queries = [items(**asked) for asked in ({"k": 2}, {"k": 9}, {"k": 9, "label": "d"})]
     expected = [plain.answer(query) for query in queries]
     monkeypatch.setattr(Store, "item_ids", lambda self, keys: pytest.fail("ids were read"))

@@ -58,7 +58,7 @@ def test_opens_complete_indexes_only(folder: Path) -> None:
     nodes = open_nodes(folder)
     assert [node.name for node in nodes] == ["north", "south"]
     assert all(node.policy == Policy() for node in nodes)
-    assert set(nodes[0]._sides) == {"image", "text"}
+    assert set(nodes[0]._loaded) == {"image", "text"}
 
 
 def test_an_index_with_a_hidden_name_is_refused(folder: Path) -> None:
@@ -104,8 +104,8 @@ def test_says_how_to_build_an_index(tmp_path: Path) -> None:
 
 def test_the_engine_is_passed_on(folder: Path) -> None:
     pytest.importorskip("faiss")
-    assert type(open_nodes(folder, engine="faiss")[0]._sides["text"].index).__name__ == "FaissIndex"
-    assert type(open_nodes(folder)[0]._sides["text"].index).__name__ == "SmallIndex"
+    assert type(open_nodes(folder, engine="faiss")[0]._loaded["text"].index).__name__ == "FaissIndex"
+    assert type(open_nodes(folder)[0]._loaded["text"].index).__name__ == "SmallIndex"
 
 
 def test_items_are_removed_from_every_modality_of_every_silo(folder: Path) -> None:
@@ -315,6 +315,6 @@ def test_prepared_nodes_have_loaded_all_that_queries_need(folder: Path, monkeypa
     monkeypatch.setattr(SiloNode, "prepare", lambda node: prepared.append(node.name) or prepare(node))
     nodes = open_nodes(folder, prepared=True)
     assert prepared == ["north", "south"]
-    assert all(side._all_known for node in nodes for side in node._sides.values())
+    assert all(loaded._all_known for node in nodes for loaded in node._loaded.values())
     query = Query(words=pack(np.ones((1, 16)))[0], bits=16, model_digest="m", target="text", k=100)
     assert sorted(f"{hit.silo}/{hit.id}" for hit in ask(nodes, query)) == plain[0]

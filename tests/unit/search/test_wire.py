@@ -497,7 +497,7 @@ def test_a_summary_arrives_as_it_was_sent():
 
 def test_a_result_of_codes_without_sides_arrives_with_empty_sides():
     arrived = decode_hits(encode_answer("north", hits(found_by=())), query(), "north")
-    assert arrived.sides == ((), (), ())
+    assert arrived.found == ((), (), ())
 
 
 def test_hits_with_text_that_is_not_unicode_are_an_error():

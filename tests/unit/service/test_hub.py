@@ -268,7 +268,7 @@ def test_an_item_counts_for_the_limit_of_its_asker_alone(folder: Path) -> None:
     limited = SiloNode("silo-1", {"image": nodes[0]._stores[0]}, Policy(max_queries_per_day=1))
     bus = BytesInThreads.of(limited)
     hub = HubBackend(Run.open(folder), bus.responders, WireBus(bus), deadline_seconds=60)
-    name = limited.side("image").store.item_ids(limited.side("image").index.keys[:1])[0]
+    name = limited.loaded("image").store.item_ids(limited.loaded("image").index.keys[:1])[0]
     assert asyncio.run(hub.item("silo-1", name, asker="ann")).id == name
     with pytest.raises(Unavailable, match="1 query per day"):
         asyncio.run(hub.item("silo-1", name, asker="ann"))

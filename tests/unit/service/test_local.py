@@ -86,7 +86,7 @@ def test_a_code_finds_what_its_words_find(backend: LocalBackend) -> None:
 
 def test_similar_items_are_nearest_to_the_items_own_code_and_leave_it_out(backend: LocalBackend) -> None:
     first = search(backend, text="red square", target="image", k=1)[0]
-    store = backend.silos.nodes[first.silo].side("image").store
+    store = backend.silos.nodes[first.silo].loaded("image").store
     code = Code(words=store.words([first.id])[0], bits=store.manifest.bits, model_digest=store.manifest.model_digest)
     everything = search(backend, code=code, target="image", k=100)
     expected = [place for place in places(everything) if place[:2] != (first.silo, first.id)]
@@ -150,8 +150,8 @@ def test_a_policy_limits_items_and_status(folder: Path, tmp_path: Path) -> None:
     backend = LocalBackend.open(copied)
     [name] = (
         backend.silos.nodes["silo-1"]
-        .side("image")
-        .store.item_ids(backend.silos.nodes["silo-1"].side("image").index.keys[:1])
+        .loaded("image")
+        .store.item_ids(backend.silos.nodes["silo-1"].loaded("image").index.keys[:1])
     )
     item = asyncio.run(backend.item("silo-1", name))
     assert (item.modalities, item.caption, item.labels, item.preview_url, item.path) == (("image",), "", (), None, None)

@@ -70,7 +70,7 @@ def test_both_indexes_are_opened_until_the_old_one_is_removed(run, tmp_path):
 
     def opened(settings):
         models = open_models(settings)
-        found = len(models.nodes), models.nodes[-1].side("image").store.path.is_relative_to(tmp_path / "second")
+        found = len(models.nodes), models.nodes[-1].loaded("image").store.path.is_relative_to(tmp_path / "second")
         with ThreadPoolExecutor(1) as executor, ModelChange(settings, models, executor) as change:
             kept = change.keeper._writers()[0].index.is_relative_to(tmp_path / "second")
         models.close()
@@ -92,7 +92,7 @@ def test_a_silo_with_an_items_folder_need_not_be_indexed(run, tmp_path):
         with ModelChange(config, models, executor) as change:
             assert change.keeper.keeps
             assert not change.keeper.put(Record(id="a", text="red")).indexed, "the run was trained on given features"
-        assert len(models.nodes[0].side("text").index) == 0
+        assert len(models.nodes[0].loaded("text").index) == 0
 
 
 def test_answers_and_refusals_are_logged_without_the_query(tmp_path, caplog):

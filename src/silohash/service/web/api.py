@@ -121,11 +121,7 @@ async def _search(service: Service, request: SearchRequest, silos: Sequence[str]
 
 
 async def _results(service: Service, hits: Hits, silos: Sequence[str] | None) -> ResultsDocument:
-    """Return the document of a result.
-
-    Raises:
-        HTTPException: If no silo answered.
-    """
+    """Return the document of a result."""
     asked = len({*silos}) if silos else await service.silo_count()
     if not hits.answered and hits.missing_silos:
         reasons = " ".join(f"{silo}: {reason}" for silo, reason in hits.missing_silos.items())

@@ -13,7 +13,7 @@ from typing_extensions import TypedDict
 from silohash.base.types import Modality, Target, UserError
 from silohash.index.codes import byte_count
 from silohash.search.fields import words_of
-from silohash.search.hits import Hits, shown_of
+from silohash.search.hits import Hits, described, shown_of
 from silohash.service.backend import Code, SearchOptions
 from silohash.service.web.view.form import FARTHEST_OFFSET, LONGEST_NAME, LONGEST_TEXT, MOST_BITS, MOST_SILOS
 
@@ -33,10 +33,10 @@ class Options(BaseModel):
     find: Target = Field(
         "item", description="What to find: items by the nearer of their picture and text, or one of them."
     )
-    k: int = Field(10, ge=1, le=MOST_HITS, description="Number of hits.")
-    offset: int = Field(0, ge=0, le=FARTHEST_OFFSET, description="Number of nearest items to skip, for further pages.")
-    radius_bits: int | None = Field(None, ge=0, le=MOST_BITS, description="Maximum distance of a hit, in bits.")
-    label: Name | None = Field(None, description="Search only items with this label.")
+    k: int = Field(10, ge=1, le=MOST_HITS, description=described("k"))
+    offset: int = Field(0, ge=0, le=FARTHEST_OFFSET, description=described("offset"))
+    radius_bits: int | None = Field(None, ge=0, le=MOST_BITS, description=described("radius_bits"))
+    label: Name | None = Field(None, description=described("label"))
     silo: list[Name] | None = Field(
         None, min_length=1, max_length=MOST_SILOS, description="Search only these silos; all if it is left out."
     )
@@ -144,7 +144,7 @@ def _hit_documents(hits: Hits) -> list[HitDocument]:
     """Return the documents of all hits. They are made from the columns, because making a `Hit` of each takes longer."""
     none = (None,) * len(hits)
     columns = zip(
-        *(hits.ids, hits.silos, hits.distances, hits.scores or none, hits.ranks or none, hits.sides),
+        *(hits.ids, hits.silos, hits.distances, hits.scores or none, hits.ranks or none, hits.found),
         map(shown_of, hits.payloads),
         strict=True,
     )

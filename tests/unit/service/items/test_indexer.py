@@ -220,8 +220,8 @@ def test_a_silo_without_an_index_gets_an_empty_one(run: Run, folder: Path) -> No
     indexer.add([FolderItem("a", text="red square", labels=("red",))])
     assert indexer.index == run.index_folder / "new"
     assert node.captions(10) == []
-    assert len(node.side("text").index) == 1
-    assert node.side("text").store.payloads(node.side("text").index.keys) == [{"caption": "red square"}]
+    assert len(node.loaded("text").index) == 1
+    assert node.loaded("text").store.payloads(node.loaded("text").index.keys) == [{"caption": "red square"}]
     indexer.close()
     node.close()
 

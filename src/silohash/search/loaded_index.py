@@ -37,7 +37,7 @@ class _Copied(Index, Protocol):
         ...
 
 
-class Side:
+class LoadedIndex:
     """Hold the codes, keys and digests of one modality of a silo's items.
 
     An item takes one byte per eight bits of code, 8 bytes for its key and 9 bytes for its digest. If many queries follow,
@@ -46,7 +46,7 @@ class Side:
     """
 
     def __init__(
-        self, silo: str, store: Store, engine: Engine, *, prepared: bool = False, former: Side | None = None
+        self, silo: str, store: Store, engine: Engine, *, prepared: bool = False, former: LoadedIndex | None = None
     ) -> None:
         """Load the index of a store.
 
@@ -56,7 +56,7 @@ class Side:
             engine: Index engine, as in `Store.load`.
             prepared: Whether many queries follow. Loading the compiled scan then pays even for few items, and `keep_rows`
                 is called.
-            former: The same side before its store changed. What it has loaded is not read again, and it can be searched
+            former: The same index before its store changed. What it has loaded is not read again, and it can be searched
                 meanwhile.
 
         Raises:
@@ -84,7 +84,7 @@ class Side:
             self.keep_rows(former)
         self._lock = threading.Lock()
 
-    def keep_rows(self, former: Side | None = None) -> None:
+    def keep_rows(self, former: LoadedIndex | None = None) -> None:
         """Read the ids, payloads and labels of all items into memory, if they fit (`Store.kept_rows`).
 
         Damaged rows are not an error until a search needs them.
@@ -108,6 +108,7 @@ class Side:
         stamp = self.store.stamp()
         if stamp == self._stamp:
             return False
+        # Reading the version takes longer than the stamp, which may differ without a change of items.
         if self.store.version() != self._version:
             return True
         self._stamp = stamp
@@ -204,11 +205,7 @@ class Side:
             return self._label_keys
 
     def _with_changes(self, small_items: int) -> Index | None:
-        """Return a copy of the index with the changes of the store since it was loaded; None if all must be loaded again.
-
-        Args:
-            small_items: Number of items up to which a `SmallIndex` is searched.
-        """
+        """Return a copy of the index with the changes of the store since it was loaded; None if all must be loaded again."""
         if not isinstance(self.index, _Copied):
             return None
         changes = self.store.changes_since(self._version)
@@ -221,7 +218,7 @@ class Side:
         index.remove(changes.removed)
         return index if len(index) == changes.total else None
 
-    def _take_digests(self, former: Side) -> bool:
+    def _take_digests(self, former: LoadedIndex) -> bool:
         """Take the digests that were known before a change, compute those of new items, and return whether all are known."""
         places, there = positions(former._keys, self._keys)
         self._digests[there] = former._digests[places[there]]

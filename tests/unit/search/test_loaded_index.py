@@ -1,4 +1,4 @@
-"""One side of a silo: the digests of its items, its labels, and changes to its store."""
+"""One modality of a silo: the digests of its items, its labels, and changes to its store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from silohash.index.base import IndexManifest
 from silohash.index.digests import item_digests
 from silohash.index.items import ItemRows
 from silohash.index.store import Store
-from silohash.search.side import Side
+from silohash.search.loaded_index import LoadedIndex
 
 
 @pytest.fixture
@@ -24,29 +24,29 @@ def store(tmp_path):
 
 
 def test_digests_are_those_of_silo_and_id_and_each_id_is_read_once(store, monkeypatch):
-    side = Side("north", store, "flat")
-    keys = side.index.keys
+    loaded = LoadedIndex("north", store, "flat")
+    keys = loaded.index.keys
     read = []
     item_ids = Store.item_ids
     monkeypatch.setattr(Store, "item_ids", lambda self, keys: read.extend(keys) or item_ids(self, keys))
-    assert side.digests(keys[[2, 0]]).tolist() == item_digests(["north"] * 2, ["c", "a"]).tolist()
-    assert side.digests(keys).tolist() == item_digests(["north"] * 3, ["a", "b", "c"]).tolist()
+    assert loaded.digests(keys[[2, 0]]).tolist() == item_digests(["north"] * 2, ["c", "a"]).tolist()
+    assert loaded.digests(keys).tolist() == item_digests(["north"] * 3, ["a", "b", "c"]).tolist()
     assert sorted(read) == keys.tolist()
-    assert side.digests(keys[:0]).tolist() == []
+    assert loaded.digests(keys[:0]).tolist() == []
 
 
 def test_labels_select_keys(store):
-    side = Side("north", store, "flat")
-    assert side.keys_with("bird").tolist() == side.index.keys[[0, 2]].tolist()
-    assert side.keys_with("car").tolist() == []
-    assert side.keys_with("\u00a0bird\u200b").tolist() == side.keys_with("bird").tolist()
+    loaded = LoadedIndex("north", store, "flat")
+    assert loaded.keys_with("bird").tolist() == loaded.index.keys[[0, 2]].tolist()
+    assert loaded.keys_with("car").tolist() == []
+    assert loaded.keys_with("\u00a0bird\u200b").tolist() == loaded.keys_with("bird").tolist()
 
 
 def test_a_change_of_the_store_is_noticed(store):
-    side = Side("north", store, "flat")
-    assert not side.outdated()
+    loaded = LoadedIndex("north", store, "flat")
+    assert not loaded.outdated()
     store.remove(["a"])
-    assert side.outdated()
+    assert loaded.outdated()
 
 
 def test_digests_in_the_store_are_used_without_reading_ids(tmp_path, monkeypatch):
@@ -54,10 +54,10 @@ def test_digests_in_the_store_are_used_without_reading_ids(tmp_path, monkeypatch
         store.add(list("abcd"), np.array([[1], [2], [3], [4]], np.uint16))
         store.remove(["b"])
         monkeypatch.setattr(Store, "item_ids", lambda self, keys: pytest.fail("ids were read"))
-        side = Side("north", store, "flat")
-        assert side.digests(np.array([3, 0])).tolist() == item_digests(["north"] * 2, "da").tolist()
-        side.complete_digests()
-        assert side.digests(np.array([2])).tolist() == item_digests(["north"], "c").tolist()
+        loaded = LoadedIndex("north", store, "flat")
+        assert loaded.digests(np.array([3, 0])).tolist() == item_digests(["north"] * 2, "da").tolist()
+        loaded.complete_digests()
+        assert loaded.digests(np.array([2])).tolist() == item_digests(["north"], "c").tolist()
 
 
 def test_digests_that_the_store_lacks_are_computed(tmp_path):
@@ -66,41 +66,41 @@ def test_digests_that_the_store_lacks_are_computed(tmp_path):
             store.add(list(ids), np.array([[1], [2]], np.uint16))
         store._database.connection.execute("DELETE FROM digests WHERE entry = 1")
         expected = item_digests(["north"] * 4, "abcd").tolist()
-        assert Side("north", store, "flat").digests(np.arange(4)).tolist() == expected
-        other = Side("south", store, "flat")
+        assert LoadedIndex("north", store, "flat").digests(np.arange(4)).tolist() == expected
+        other = LoadedIndex("south", store, "flat")
         assert other.digests(np.arange(4)).tolist() == item_digests(["south"] * 4, "abcd").tolist()
 
 
 def test_all_missing_digests_are_computed_at_once(store, monkeypatch):
-    monkeypatch.setattr("silohash.search.side.ENTRY_ROWS", 2)
-    side = Side("north", store, "flat")
-    side.complete_digests()
+    monkeypatch.setattr("silohash.search.loaded_index.ENTRY_ROWS", 2)
+    loaded = LoadedIndex("north", store, "flat")
+    loaded.complete_digests()
     monkeypatch.setattr(Store, "item_ids", lambda self, keys: pytest.fail("ids were read"))
-    assert side.digests(side.index.keys).tolist() == item_digests(["north"] * 3, "abc").tolist()
+    assert loaded.digests(loaded.index.keys).tolist() == item_digests(["north"] * 3, "abc").tolist()
 
 
 def test_a_change_that_leaves_all_items_is_no_reason_to_load_them(store):
-    side = Side("north", store, "flat")
+    loaded = LoadedIndex("north", store, "flat")
     before = store.stamp()
     with Store.open(store.path) as other:
         other._database.connection.execute("CREATE TABLE extra (value)")
     assert store.stamp() != before
-    assert not side.outdated()
-    assert side._stamp == store.stamp()
+    assert not loaded.outdated()
+    assert loaded._stamp == store.stamp()
 
 
 def test_few_items_are_scanned_with_numpy_unless_many_queries_follow(store, monkeypatch):
-    assert type(Side("north", store, "flat", prepared=True).index).__name__ == "SmallIndex"
-    monkeypatch.setattr("silohash.search.side.SMALL_ITEMS_IF_PREPARED", 2)
-    assert type(Side("north", store, "flat", prepared=True).index).__name__ == "FlatIndex"
-    assert type(Side("north", store, "flat").index).__name__ == "SmallIndex"
+    assert type(LoadedIndex("north", store, "flat", prepared=True).index).__name__ == "SmallIndex"
+    monkeypatch.setattr("silohash.search.loaded_index.SMALL_ITEMS_IF_PREPARED", 2)
+    assert type(LoadedIndex("north", store, "flat", prepared=True).index).__name__ == "FlatIndex"
+    assert type(LoadedIndex("north", store, "flat").index).__name__ == "SmallIndex"
 
 
 def test_the_nearest_codes_with_their_ties(store):
-    side = Side("north", store, "flat")
-    keys, distances = side.nearest(np.zeros(1, np.uint16), 1)
+    loaded = LoadedIndex("north", store, "flat")
+    keys, distances = loaded.nearest(np.zeros(1, np.uint16), 1)
     assert dict(zip(keys.tolist(), distances.tolist(), strict=True)) == {0: 1, 1: 1}
-    keys, distances = side.nearest(np.zeros(1, np.uint16), 2, "red")
+    keys, distances = loaded.nearest(np.zeros(1, np.uint16), 2, "red")
     assert (keys.tolist(), distances.tolist()) == ([2], [2])
 
 
@@ -110,122 +110,122 @@ def test_the_code_of_an_item(store, engine, monkeypatch):
         pytest.importorskip("faiss")
     else:
         monkeypatch.setattr(Store, "words", lambda self, ids: pytest.fail("the log was read"))
-    side = Side("north", store, engine)
-    assert [side.words(name).tolist() for name in "cab"] == [[3], [1], [2]]
+    loaded = LoadedIndex("north", store, engine)
+    assert [loaded.words(name).tolist() for name in "cab"] == [[3], [1], [2]]
 
 
 def test_the_code_of_an_item_that_does_not_exist(store):
     with pytest.raises(UserError, match='There is no item "d"'):
-        Side("north", store, "flat").words("d")
+        LoadedIndex("north", store, "flat").words("d")
 
 
 def test_rows_are_read_from_memory_if_many_queries_follow(store, monkeypatch):
-    side = Side("north", store, "flat", prepared=True)
+    loaded = LoadedIndex("north", store, "flat", prepared=True)
     expected = store.rows([2, 0])
     monkeypatch.setattr(Store, "rows", lambda *_: pytest.fail("the file was read"))
     monkeypatch.setattr(Store, "label_keys", lambda *_: pytest.fail("the file was read"))
-    assert side.rows([2, 0]) == expected == [("c", {"labels": ["bird", "red"]}), ("a", {"labels": ["bird"]})]
-    assert side.labels() == {"bird": 2, "red": 1}
+    assert loaded.rows([2, 0]) == expected == [("c", {"labels": ["bird", "red"]}), ("a", {"labels": ["bird"]})]
+    assert loaded.labels() == {"bird": 2, "red": 1}
 
 
 def test_rows_after_a_change_are_those_of_the_file(store):
     """Items are added, removed and replaced, by this connection and by another, as another process does."""
-    side = Side("north", store, "flat", prepared=True)
+    loaded = LoadedIndex("north", store, "flat", prepared=True)
     with Store.open(store.path) as other:
         for writer in (store, other):
             new = f"new of {writer is store}"
             writer.add([new, "b"], np.array([[8], [9]], np.uint16), ['{"labels": ["car"]}', '{"caption": "again"}'])
             writer.remove(["a"])
-            assert side.outdated()
-            side = Side("north", store, "flat", prepared=True, former=side)
-            keys = side.index.keys.tolist()
-            assert side.rows(keys) == store.rows(keys)
-            assert dict(side.rows(keys))["b"] == {"caption": "again"}
-            assert "a" not in dict(side.rows(keys))
-            assert side.labels()["car"] == len([name for name, _ in side.rows(keys) if name.startswith("new")])
-            assert side._rows is not None
+            assert loaded.outdated()
+            loaded = LoadedIndex("north", store, "flat", prepared=True, former=loaded)
+            keys = loaded.index.keys.tolist()
+            assert loaded.rows(keys) == store.rows(keys)
+            assert dict(loaded.rows(keys))["b"] == {"caption": "again"}
+            assert "a" not in dict(loaded.rows(keys))
+            assert loaded.labels()["car"] == len([name for name, _ in loaded.rows(keys) if name.startswith("new")])
+            assert loaded._rows is not None
 
 
 def test_only_new_rows_are_read_after_a_change(store, monkeypatch):
-    former = Side("north", store, "flat", prepared=True)
+    former = LoadedIndex("north", store, "flat", prepared=True)
     store.add(["d"], np.array([[8]], np.uint16), ["{}"])
     begun = []
     after = ItemRows.after
     monkeypatch.setattr(ItemRows, "after", lambda self, key: begun.append(key) or after(self, key))
-    Side("north", store, "flat", prepared=True, former=former)
+    LoadedIndex("north", store, "flat", prepared=True, former=former)
     former._stamp = (99, *former._stamp[1:])  # as if the file had been opened again, possibly another one
-    Side("north", store, "flat", prepared=True, former=former)
+    LoadedIndex("north", store, "flat", prepared=True, former=former)
     assert begun == [2, -1]
 
 
 def test_a_row_that_is_not_kept_is_read_from_the_file(store):
-    side = Side("north", store, "flat", prepared=True)
+    loaded = LoadedIndex("north", store, "flat", prepared=True)
     [key] = store.add(["d"], np.array([[8]], np.uint16), ['{"caption": "new"}']).tolist()
-    assert side.rows([key]) == [("d", {"caption": "new"})]
+    assert loaded.rows([key]) == [("d", {"caption": "new"})]
     store.remove(["d"])
     with pytest.raises(UserError, match="no item with key 3"):
-        side.rows([key])
+        loaded.rows([key])
 
 
 def test_damaged_rows_do_not_keep_a_silo_from_starting(store):
     store._database.connection.execute("UPDATE items SET checksum = 0 WHERE id = 'b'")
-    side = Side("north", store, "flat", prepared=True)
-    assert side.rows([0]) == [("a", {"labels": ["bird"]})]
+    loaded = LoadedIndex("north", store, "flat", prepared=True)
+    assert loaded.rows([0]) == [("a", {"labels": ["bird"]})]
     with pytest.raises(UserError, match="the checksum of item 1 is wrong"):
-        side.rows([1])
+        loaded.rows([1])
 
 
 @pytest.mark.parametrize("most_small", [2, 100])
 def test_a_change_is_applied_without_loading_the_index_again(store, monkeypatch, most_small):
-    monkeypatch.setattr("silohash.search.side.SMALL_ITEMS_IF_PREPARED", most_small)
-    former = Side("north", store, "flat", prepared=True)
+    monkeypatch.setattr("silohash.search.loaded_index.SMALL_ITEMS_IF_PREPARED", most_small)
+    former = LoadedIndex("north", store, "flat", prepared=True)
     former.complete_digests()
     former.labels()
     for name in ("load", "digests", "words"):
         monkeypatch.setattr(Store, name, lambda *_, name=name, **__: pytest.fail(f"{name} was called"))
     store.add(["d", "b"], np.array([[8], [9]], np.uint16), [json.dumps({"labels": ["red"]})] * 2)
     store.remove(["a"])
-    side = Side("north", store, "flat", prepared=True, former=former)
-    assert type(side.index) is type(former.index)
-    assert side.index.keys.tolist() == [2, 3, 4]
-    assert [side.words(name).tolist() for name in "cdb"] == [[3], [8], [9]]
-    assert side.digests(side.index.keys).tolist() == item_digests(["north"] * 3, "cdb").tolist()
-    assert side._all_known
-    assert side.labels() == {"bird": 1, "red": 3}
-    assert not side.outdated()
+    loaded = LoadedIndex("north", store, "flat", prepared=True, former=former)
+    assert type(loaded.index) is type(former.index)
+    assert loaded.index.keys.tolist() == [2, 3, 4]
+    assert [loaded.words(name).tolist() for name in "cdb"] == [[3], [8], [9]]
+    assert loaded.digests(loaded.index.keys).tolist() == item_digests(["north"] * 3, "cdb").tolist()
+    assert loaded._all_known
+    assert loaded.labels() == {"bird": 1, "red": 3}
+    assert not loaded.outdated()
     assert former.index.keys.tolist() == [0, 1, 2]
     assert former.nearest(np.zeros(1, np.uint16), 5)[0].tolist() == [0, 1, 2]
 
 
 def test_many_changes_and_a_rewritten_file_are_loaded(store, monkeypatch):
-    loaded = []
+    loads = []
     load = Store.load
-    monkeypatch.setattr(Store, "load", lambda self, *args, **options: loaded.append(1) or load(self, *args, **options))
-    monkeypatch.setattr("silohash.search.side.ENTRY_ROWS", 2)
-    side = Side("north", store, "flat")
+    monkeypatch.setattr(Store, "load", lambda self, *args, **options: loads.append(1) or load(self, *args, **options))
+    monkeypatch.setattr("silohash.search.loaded_index.ENTRY_ROWS", 2)
+    loaded = LoadedIndex("north", store, "flat")
     store.add(["d", "e"], np.array([[8], [9]], np.uint16))
-    side = Side("north", store, "flat", former=side)
-    assert len(loaded) == 1
+    loaded = LoadedIndex("north", store, "flat", former=loaded)
+    assert len(loads) == 1
     store.add(["f", "g", "h"], np.array([[8], [9], [10]], np.uint16))
-    side = Side("north", store, "flat", former=side)
-    assert len(loaded) == 2
+    loaded = LoadedIndex("north", store, "flat", former=loaded)
+    assert len(loads) == 2
     store.remove(["f"])
     store.compact()
-    assert Side("north", store, "flat", former=side).index.keys.tolist() == [0, 1, 2, 3, 4, 6, 7]
-    assert len(loaded) == 3
-    monkeypatch.setattr("silohash.search.side.SMALL_ITEMS", 8)
-    side = Side("north", store, "flat")
+    assert LoadedIndex("north", store, "flat", former=loaded).index.keys.tolist() == [0, 1, 2, 3, 4, 6, 7]
+    assert len(loads) == 3
+    monkeypatch.setattr("silohash.search.loaded_index.SMALL_ITEMS", 8)
+    loaded = LoadedIndex("north", store, "flat")
     store.add(["i"], np.array([[11]], np.uint16))
-    assert type(Side("north", store, "flat", former=side).index).__name__ == "SmallIndex", "8 items are few"
+    assert type(LoadedIndex("north", store, "flat", former=loaded).index).__name__ == "SmallIndex", "8 items are few"
     store.add(["j"], np.array([[12]], np.uint16))
-    assert type(Side("north", store, "flat", former=side).index).__name__ == "FlatIndex", "9 items are not"
+    assert type(LoadedIndex("north", store, "flat", former=loaded).index).__name__ == "FlatIndex", "9 items are not"
 
 
 def test_digests_that_were_unknown_stay_unknown(store, monkeypatch):
-    former = Side("north", store, "flat")
+    former = LoadedIndex("north", store, "flat")
     former.digests(np.array([1]))
     store.add(["d"], np.array([[8]], np.uint16))
-    side = Side("north", store, "flat", former=former)
-    assert side._known.tolist() == [False, True, False, True]
-    assert not side._all_known
-    assert side.digests(side.index.keys).tolist() == item_digests(["north"] * 4, "abcd").tolist()
+    loaded = LoadedIndex("north", store, "flat", former=former)
+    assert loaded._known.tolist() == [False, True, False, True]
+    assert not loaded._all_known
+    assert loaded.digests(loaded.index.keys).tolist() == item_digests(["north"] * 4, "abcd").tolist()
