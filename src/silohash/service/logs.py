@@ -64,7 +64,7 @@ class JsonLines(logging.Formatter):
             "level": record.levelname.lower(),
             "event": record.getMessage(),
             **({"request_id": current} if (current := request_id()) else {}),
-            **getattr(record, "fields", {}),
+            **record.__dict__.get("fields", {}),
         }
         if record.exc_info:
             document["error"] = self.formatException(record.exc_info)

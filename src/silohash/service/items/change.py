@@ -155,6 +155,7 @@ class ModelChange:
         following = None if self._config.next_run is None else Run.open(self._config.next_run)
 
         def opener() -> Indexer:
+            """Open the index of the new run if the old one was removed."""
             kept = run if following is None or not is_replaced(run, following, silo) else following
             return open_indexer(kept, silo, folder, self._models.policy.fields)
 
@@ -172,6 +173,7 @@ class ModelChange:
         """
 
         def begin() -> None:
+            """Use the file as it is now."""
             self.begin(read())
             log_event("the config was read again", next_run=str(self._config.next_run or ""))
 

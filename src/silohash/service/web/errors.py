@@ -121,10 +121,12 @@ def handle_errors(
     """
 
     async def user_error(request: Request, error: Exception) -> Response:
+        """Answer with the sentence of the error."""
         assert isinstance(error, UserError)  # noqa: S101  the handler is registered for this type
         return answer(request, status(error), str(error))
 
     async def http_error(request: Request, error: Exception) -> Response:
+        """Answer with the sentence and the headers of the error."""
         assert isinstance(error, HTTPException)  # noqa: S101  as above
         message = str(error.detail)
         response = answer(request, error.status_code, (reasons or {}).get(message, message))
@@ -132,6 +134,7 @@ def handle_errors(
         return response
 
     async def invalid(request: Request, error: Exception) -> Response:
+        """Answer with what is wrong with the request."""
         assert isinstance(error, RequestValidationError)  # noqa: S101  as above
         return answer(request, 422, message_of(error, request))
 

@@ -59,6 +59,7 @@ class Guard:
         started = False
 
         async def sending(message: Message) -> None:
+            """Add the security headers to the start of the response."""
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
@@ -116,6 +117,7 @@ def _limited(receive: Receive, most_bytes: int) -> Receive:
     received = 0
 
     async def limited() -> Message:
+        """Return the next part of the body."""
         nonlocal received
         message = await receive()
         received += len(message.get("body", b""))

@@ -67,6 +67,7 @@ async def _serve(
     metrics = Metrics()
 
     def make(run: Run) -> HubBackend:
+        """Return the backend of a run."""
         silos = WireBus(bus, metrics.silo_answered)
         return HubBackend(run, config.silos, silos, deadline_seconds=config.deadline_seconds)
 

@@ -91,6 +91,7 @@ class Monitor:
         with recording() as record, self._metrics.in_flight():
 
             async def sending(message: Message) -> None:
+                """Add the id of the request to the start of the response."""
                 nonlocal status
                 if message["type"] == "http.response.start":
                     status = message["status"]

@@ -183,6 +183,7 @@ def _item_page(status: FederationStatus, found: Item, form: SearchForm, by: Moda
     words = {"image": "picture", "text": "text"}
 
     def tab(side: Modality, target: str) -> str:
+        """Return the address of the item's page with the items that are near one of its codes."""
         return cards.item_address(found.silo, found.id, by=side, find="" if target == "item" else target_named(target))
 
     return render(
