@@ -277,5 +277,6 @@ def _outcome(node: SiloNode, request: Request) -> Answer | Reason:
         return answer_of(node, request)
     except UserError as error:
         return Refusal(str(error), isinstance(error, NotFound))
-    except Exception as error:  # an error of one silo must not cost the answers of the others
+    # An unexpected error of one silo must not cost the answers of the others.
+    except Exception as error:
         return Reason(f"It failed: {type(error).__name__}: {error}", "failed")

@@ -284,12 +284,14 @@ class Federation:
         scoring = set(encoded.codes) - set(refusals) if encoded.scored else set()
         values = {**options.values(), "request_id": self._request_id()}
         if scoring and encoded.scored:
-            values["target"] = encoded.scored  # a silo that compares codes finds what the others score
+            # A silo that compares codes finds what the others score, so that the answers can be merged.
+            values["target"] = encoded.scored
         distinct: dict[tuple[int, bool], Query] = {}
         queries: dict[str, Query] = {}
         for silo, code in encoded.codes.items():
             which = id(code), silo in scoring
-            if which not in distinct:  # silos with the same query share its encoding in the bus
+            # Silos with the same query share the object, and so its encoding as a message.
+            if which not in distinct:
                 distinct[which] = Query(
                     words=code.words,
                     bits=code.bits,

@@ -66,7 +66,8 @@ class LoadedIndex:
         self._stamp = store.stamp()
         self._version = store.version()
         if former is not None and former._stamp[0] != self._stamp[0]:
-            former = None  # it was loaded from another file
+            # Keys of another file are not those of this one, so nothing of it can be taken over.
+            former = None
         small_items = SMALL_ITEMS_IF_PREPARED if prepared else SMALL_ITEMS
         changed = None if former is None else former._with_changes(small_items)
         self.index = store.load(engine, small_items=small_items) if changed is None else changed
@@ -99,7 +100,8 @@ class LoadedIndex:
             UserError: If a key does not exist.
         """
         if self._rows is not None:
-            with suppress(KeyError):  # the store changed while it was loaded
+            # The store may have changed while it was loaded, so that a row is missing in memory.
+            with suppress(KeyError):
                 return self._rows.read(keys)
         return self.store.rows(keys)
 
@@ -223,7 +225,8 @@ class LoadedIndex:
         places, there = positions(former._keys, self._keys)
         self._digests[there] = former._digests[places[there]]
         self._known[there] = former._known[places[there]]
-        with suppress(UserError):  # the store changed again
+        # If the store changed again, the digests that are still unknown are computed when a search needs them.
+        with suppress(UserError):
             ids = self.store.item_ids(self._keys[~there])
             self._digests[~there] = item_digests([self._silo] * len(ids), ids)
             self._known[~there] = True

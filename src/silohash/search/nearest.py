@@ -29,7 +29,8 @@ from silohash.search.hits import Query
 from silohash.search.loaded_index import LoadedIndex
 from silohash.search.order import keyed_order
 
-if TYPE_CHECKING:  # it needs torch
+if TYPE_CHECKING:
+    # Its module needs torch, without which a silo can search by codes.
     from silohash.run.model.matcher import Matcher
 
 NO_KEY = -1
@@ -87,11 +88,13 @@ def nearest_items(
     """
     near = {name: loaded.nearest(query.words, k, query.label) for name, loaded in indexes.items()}
     if len(indexes) == 1 and radius_bits is None and step_bits == 1:
-        [(name, loaded)] = indexes.items()  # all that it found is within its own limit
+        # All that the only index found is within the limit, which would be its own k-th distance.
+        [(name, loaded)] = indexes.items()
         return _of_one_index(name, loaded, *near[name], query.tie_key, k)
     limit_bits = _limit_bits([distances for _, distances in near.values()], query, k, radius_bits)
     if step_bits > 1:
-        last_bits = limit_bits // step_bits * step_bits + step_bits - 1  # the largest that is rounded like the limit
+        # Codes up to the largest distance that is rounded like the limit are equals of those at the limit.
+        last_bits = limit_bits // step_bits * step_bits + step_bits - 1
         limit_bits = min(query.bits if radius_bits is None else radius_bits, last_bits)
         near = {name: _rounded(loaded, query, limit_bits, step_bits) for name, loaded in indexes.items()}
     for name, (keys, distances) in near.items():

@@ -20,7 +20,8 @@ from silohash.search.loaded_index import LoadedIndex
 from silohash.search.nearest import NO_KEY, NearItems, best_items, candidates, nearest_items
 from silohash.search.policy import Approvals, Policy, Quota
 
-if TYPE_CHECKING:  # it needs torch
+if TYPE_CHECKING:
+    # Its module needs torch, without which a silo can search by codes.
     from silohash.run.model.matcher import Matcher
 
 T = TypeVar("T")
@@ -151,7 +152,8 @@ class SiloNode:
         try:
             first = [*self._loaded.values()][:1]
             payloads = [payload for loaded in first for payload in loaded.store.first_payloads(most)]
-        except UserError:  # a search answers with the reason
+        except UserError:
+            # Captions are only offered as examples; a search answers with the reason.
             return []
         return [str(payload["caption"]) for payload in payloads if payload.get("caption")]
 

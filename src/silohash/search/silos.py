@@ -69,7 +69,8 @@ def open_nodes(folder: Path, *, engine: Engine | None = None, prepared: bool = F
             policy = policy_of(policies, silo)
             nodes.append(SiloNode(silo, stores, policy, engine=engine, unusable=unusable, prepared=prepared))
         _load(nodes, prepared=prepared)
-        opened.pop_all()  # after an error all files are closed, otherwise the nodes keep them open
+        # After an error all files are closed; from here on the nodes keep them open.
+        opened.pop_all()
     return nodes
 
 
@@ -197,7 +198,8 @@ def picture_folders(run: Run, nodes: Sequence[SiloNode]) -> dict[str, tuple[Path
     """Return the folders on this machine in which the picture files of each silo may lie."""
     found, data_path = {}, run.data_path
     for node in nodes:
-        with suppress(UserError):  # such a silo does not answer, see `open_nodes`
+        # A silo whose list of pictures is damaged does not answer either, and the result has the reason.
+        with suppress(UserError):
             source = PictureSource.read(run.index_folder / node.name)
             found[node.name] = () if source is None else tuple(source.folders(data_path))
     return {name: folders for name, folders in found.items() if folders}

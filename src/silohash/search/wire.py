@@ -467,7 +467,8 @@ def respond(
                 chosen.admit(request.asker)
             answer = answer_of(chosen, request)
         return Response(encode_answer(node.name, answer, most_bytes=most_bytes), request, answer)
-    except Exception as error:  # a request that makes one silo fail must not end its process
+    # A request that makes a silo fail must not end its process, which answers others too.
+    except Exception as error:
         if not isinstance(error, UserError):
             _log.exception("The silo %s failed to answer", node.name)
         return Response(encode_refusal(node.name, error), request, error=error)

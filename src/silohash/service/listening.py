@@ -28,7 +28,8 @@ def listening_socket(
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it; answers are not held back
+    # Connections inherit it. Without it, small answers are held back until the last one is acknowledged.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         listening.bind((host, port))
         listening.listen()
@@ -57,7 +58,8 @@ def port_user(port: int, proc: Path = PROC) -> str | None:
             if _holds(process, sockets):
                 name = (process / "comm").read_text(encoding="utf-8", errors="replace").strip()
                 return f"{name} (process {process.name})"
-    except OSError:  # the process has ended meanwhile
+    # A process can end between the listing of its folder and the reading of its name.
+    except OSError:
         pass
     return None
 
@@ -73,5 +75,6 @@ def _holds(process: Path, sockets: set[str]) -> bool:
     """Return whether a process has one of some sockets open."""
     try:
         return any(str(link.readlink()) in sockets for link in (process / "fd").iterdir())
-    except OSError:  # it has ended, or is that of another user
+    # The process has ended, or belongs to another user, whose files cannot be listed.
+    except OSError:
         return False

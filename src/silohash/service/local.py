@@ -51,7 +51,8 @@ class LocalBackend:
 
         captions = (caption for node in self.silos.nodes.values() for caption in node.captions(1))
         options = SearchOptions(k=1, previews=False)
-        with suppress(UserError):  # a model may encode only one of them; a search then reports it
+        # A model may encode only texts or only pictures; a search then says so.
+        with suppress(UserError):
             now(self.silos.search(SearchRequest.of(options, picture=Image.new("L", (32, 32), "white"))))
         with suppress(UserError):
             now(self.silos.search(SearchRequest.of(options, text=next(captions, "a"))))

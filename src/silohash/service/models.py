@@ -119,5 +119,6 @@ def _has(node: SiloNode, digest: str) -> bool:
     """Return whether a node has the codes of a model."""
     try:
         return node.model_digest == digest
-    except UserError:  # its index cannot be read
+    # Without an index that can be read, the node does not have a digest to compare.
+    except UserError:
         return False

@@ -200,12 +200,11 @@ class Link:
 async def register(client: Client) -> None:
     """Wait until the server knows the subscriptions of a client.
 
-    `Client.flush` sends its ping ahead of the commands that still wait to be written, and these are written before the
-    answer arrives. So only a second ping follows them.
-
     Raises:
         nats.errors.Error: If the server does not answer within `CONNECT_SECONDS`.
     """
+    # In nats-py 2, `flush` sends its ping ahead of the commands that still wait to be written, and these are written before
+    # the answer arrives. So only a second ping follows them.
     for _ in range(2):
         await client.flush(CONNECT_SECONDS)
 
@@ -216,24 +215,24 @@ async def _end(client: Client) -> None:
         if not client.is_closed:
             with suppress(NatsError, OSError, TimeoutError):
                 await asyncio.wait_for(close(), STOP_SECONDS)
+    # `close` of nats-py 2 cancels this task once, and a single cancellation can be lost (see `_cancel`).
     if client._reconnection_task is not None:
         await _cancel(client._reconnection_task)
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:
-    """Cancel a task until it ends. On Python 3.11, `asyncio.wait_for` can lose a single cancellation."""
+    """Cancel a task until it ends."""
+    # On Python 3.11, `asyncio.wait_for` can lose a single cancellation.
     while not task.done():
         task.cancel()
         await asyncio.wait({task}, timeout=RETRY_SECONDS)
 
 
 def next_server(servers: list[Server], _: dict[str, Any]) -> tuple[Server, float]:
-    """Return the server to try next, and the delay in seconds, which grows with each failure and is partly random.
-
-    The delays differ so that members do not all reconnect at the same moment.
-    """
+    """Return the server to try next, and the delay in seconds, which grows with each failure and is partly random."""
     server = min(servers, key=lambda candidate: candidate.reconnects)
     longest = min(FIRST_WAIT_SECONDS * 2 ** min(server.reconnects, 10), LONGEST_WAIT_SECONDS)
+    # Partly random, so that members do not all reconnect at the same moment.
     return server, longest * (1 + randbelow(1_000) / 1_000) / 2
 
 
