@@ -12,7 +12,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from silohash.base.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, ReadArrays, Step, Terms
+from silohash.base.types import Arrays, Modality, Outputs, PairBatch, ReadArrays, Step, Terms
 from silohash.methods.local.label_counts import FederationLabels
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -319,68 +319,3 @@ def outputs_of(model: nn.Module, data: SiloData, *, part: Part = "code", batch: 
     device = data.has_image.device
     rows = (torch.arange(start, min(start + batch, len(data)), device=device) for start in range(0, len(data), batch))
     return outputs_over(model, map(data.batch, rows), part=part)
-
-
-def store_all(model: nn.Module, data: SiloData, state: SiloState) -> None:
-    """Store the model's relaxed codes of all items, and which items have them (``has_image``, ``has_text``).
-
-    A step can then compare its batch with all ``n`` items of the silo with only ``B`` forward passes. The codes are the
-    working tensor with the name of the modality, ``(n, K)``. Rows without the modality are zero.
-    """
-    outputs = outputs_of(model, data)
-    state.buffers |= {str(modality): codes for modality, codes in outputs.items()}
-    state.buffers |= {f"has_{modality}": data.has(modality) for modality in outputs}
-
-
-def store_batch(modality: Modality, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
-    """Replace the stored outputs of a batch's items."""
-    codes = outputs.code[modality].detach().float()
-    state.buffers[modality][batch.row] = codes * batch.has(modality).unsqueeze(1)
-
-
-def stored_modalities(state: SiloState) -> tuple[Modality, ...]:
-    """Return the modalities whose outputs are stored."""
-    return tuple(modality for modality in MODALITIES if modality in state.buffers)
-
-
-def joint_codes(state: SiloState) -> Tensor:
-    """Return the signs of the sum of the stored outputs over the modalities, ``(n, K)``."""
-    return signs(torch.stack([state.buffers[modality] for modality in stored_modalities(state)]).sum(0))
-
-
-def drawn_rows(count: int, most: int, device: torch.device) -> Tensor:
-    """Return the positions of at most ``most`` random items in ascending order, ``(min(count, most),)`` int64.
-
-    Args:
-        count: Number of items.
-        most: Largest number of positions.
-        device: Device of the positions.
-    """
-    rows = torch.arange(count) if count <= most else torch.randperm(count)[:most].sort().values
-    return rows.to(device)
-
-
-def draw_anchors(data: SiloData, state: SiloState, most: int) -> None:
-    """Draw at most ``most`` stored items with which batches are compared (`drawn_rows`).
-
-    Their positions are the working tensor ``anchors``, ``(min(n, most),)`` int64.
-    """
-    state.buffers["anchors"] = drawn_rows(len(data), most, data.has_image.device)
-
-
-def partner_outputs(state: SiloState, modality: Modality, rows: Tensor) -> Tensor:
-    """Return the stored outputs of the other modality, ``(B, K)``.
-
-    Items without the other modality have those of the same modality.
-
-    Args:
-        state: Working tensors.
-        modality: The modality that is compared.
-        rows: ``(B,)`` int64, positions of the items.
-    """
-    other: Modality = "text" if modality == "image" else "image"
-    if other not in state.buffers:
-        return state.buffers[modality][rows]
-    has = state.buffers[f"has_{other}"][rows]
-    values = state.buffers[other][rows]
-    return values if bool(has.all()) else torch.where(has.unsqueeze(1), values, state.buffers[modality][rows])

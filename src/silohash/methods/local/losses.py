@@ -28,7 +28,17 @@ def similarity(labels: Tensor, others: Tensor, *, graded: bool) -> Tensor:
     """
     if not graded:
         return ((labels @ others.T) > 0).to(labels.dtype)
-    return F.normalize(labels, dim=1) @ F.normalize(others, dim=1).T
+    return cosines(labels, others)
+
+
+def cosines(values: Tensor, others: Tensor) -> Tensor:
+    """Return the cosines of all rows, ``(B, N)``; 0 for rows of zeros.
+
+    Args:
+        values: ``(B, D)``.
+        others: ``(N, D)``.
+    """
+    return F.normalize(values, dim=1) @ F.normalize(others, dim=1).T
 
 
 def mean_similarity(labels: Tensor, *, graded: bool, most: int = 2048) -> Tensor:
@@ -84,6 +94,19 @@ def straight_through(codes: Tensor) -> Tensor:
     return codes + (signs(codes) - codes).detach()
 
 
+def label_error(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the squared differences between predicted and true labels, ``(B, C)``.
+
+    Args:
+        logits: ``(B, C)``, predicted labels before the sigmoid.
+        labels: ``(B, C)`` multi-hot.
+
+    Source: Ren et al., equation (4), and Li et al., "Self-Supervised Adversarial Hashing Networks for Cross-Modal
+        Retrieval", CVPR 2018, the objective, fourth term.
+    """
+    return (torch.sigmoid(logits) - labels).square()
+
+
 def balance(codes: Tensor) -> Tensor:
     """Return the squared mean of each bit over the batch, ``(K,)``.
 
@@ -102,19 +125,18 @@ def pair_contrast(codes: Tensor, partners: Tensor, temperature: float) -> Tensor
         partners: ``(B, K)`` stored outputs of the other modality for the same items.
         temperature: Divides the cosines; positive.
     """
-    cosines = F.normalize(codes, dim=1) @ F.normalize(partners, dim=1).T
     partner = torch.arange(len(codes), device=codes.device)
-    return F.cross_entropy(cosines / temperature, partner, reduction="none")
+    return F.cross_entropy(cosines(codes, partners) / temperature, partner, reduction="none")
 
 
-def mean_where(values: Tensor, counted: Tensor) -> Tensor:
+def mean_where(values: Tensor, counted: Tensor | None) -> Tensor:
     """Return the mean of the values that count, a scalar; 0 if none does.
 
     Args:
         values: Finite values of any shape.
-        counted: Boolean of the same shape.
+        counted: Boolean, or 0 and 1, of the same shape; None if all values count.
     """
-    return (values * counted).sum() / counted.sum().clamp(min=1)
+    return values.mean() if counted is None else (values * counted).sum() / counted.sum().clamp(min=1)
 
 
 def different_items(codes: Tensor) -> Tensor:

@@ -26,19 +26,16 @@ from pydantic import Field
 from torch import nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import (
-    LocalMethod,
-    MethodParams,
-    SiloData,
-    SiloState,
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, signs, tower_steps
+from silohash.methods.local.losses import quantization
+from silohash.methods.local.stored_outputs import (
+    collapse_warnings,
     draw_anchors,
-    signs,
+    labels_and_share,
     store_all,
     store_batch,
-    tower_steps,
+    stored_likelihood,
 )
-from silohash.methods.local.losses import quantization
-from silohash.methods.local.stored_pairs import collapse_warnings, labels_and_share, stored_likelihood
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
@@ -138,8 +135,7 @@ class DPSH(LocalMethod):
 
     def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
         """Store the outputs of the batch."""
-        (modality,) = step.modalities
-        store_batch(modality, outputs, batch, state)
+        store_batch(outputs, batch, state)
 
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Draw the stored items for the next epoch."""

@@ -30,20 +30,18 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import (
-    LocalMethod,
-    MethodParams,
-    SiloData,
-    SiloState,
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, tower_steps
+from silohash.methods.local.losses import balance, pair_contrast, quantization
+from silohash.methods.local.stored_outputs import (
+    collapse_warnings,
     draw_anchors,
     joint_codes,
+    labels_and_share,
     partner_outputs,
     store_all,
     store_batch,
-    tower_steps,
+    stored_likelihood,
 )
-from silohash.methods.local.losses import balance, pair_contrast, quantization
-from silohash.methods.local.stored_pairs import collapse_warnings, labels_and_share, stored_likelihood
 from silohash.methods.traits import EpochRules, Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
@@ -184,8 +182,7 @@ class DCMH(LocalMethod):
 
     def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
         """Store the outputs of the batch."""
-        (modality,) = step.modalities
-        store_batch(modality, outputs, batch, state)
+        store_batch(outputs, batch, state)
 
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Set ``B = sign(F + G)`` and draw the stored items for the next epoch."""

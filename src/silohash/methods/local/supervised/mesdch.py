@@ -24,25 +24,14 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal, TypeAlias
 
 import torch
-import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import (
-    LocalMethod,
-    MethodParams,
-    SiloData,
-    SiloState,
-    draw_anchors,
-    signs,
-    store_all,
-    store_batch,
-    stored_modalities,
-    unadapted,
-)
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, signs, unadapted
 from silohash.methods.local.label_networks import MultiScale
-from silohash.methods.local.losses import quantization, similarity
+from silohash.methods.local.losses import cosines, quantization, similarity
+from silohash.methods.local.stored_outputs import draw_anchors, store_all, store_batch, stored_modalities
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
@@ -121,7 +110,7 @@ def divergence(codes: Tensor, others: Tensor, similar: Tensor, *, offset: float,
 
     Source: the authors' code, with the slope as an addition.
     """
-    cosine = F.normalize(codes, dim=1) @ F.normalize(others, dim=1).T
+    cosine = cosines(codes, others)
     found = cosine.clamp(min=0.0)
     loss = (similar - found) * ((offset + similar) / (offset + found)).log()
     return loss - slope * similar * cosine.clamp(max=0.0)
@@ -240,8 +229,7 @@ class MESDCH(LocalMethod):
         if step.name == LABELS:
             state.buffers[LABELS][batch.row] = outputs.extra[LABELS].detach()
             return
-        (modality,) = step.modalities
-        store_batch(modality, outputs, batch, state)
+        store_batch(outputs, batch, state)
 
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Set B to the signs of the sum of all codes, and draw the stored items for the next epoch."""

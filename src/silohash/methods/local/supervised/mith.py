@@ -36,20 +36,17 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import (
-    LocalMethod,
-    MethodParams,
-    SiloData,
-    SiloState,
-    draw_anchors,
-    partner_outputs,
-    signs,
-    store_all,
-    store_batch,
-)
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, signs
 from silohash.methods.local.concept_networks import CONCEPTS, GLOBAL, TOKEN, VECTOR, ConceptNet, alignment
 from silohash.methods.local.losses import quantization
-from silohash.methods.local.stored_pairs import labels_and_share, stored_likelihood
+from silohash.methods.local.stored_outputs import (
+    draw_anchors,
+    labels_and_share,
+    partner_outputs,
+    store_all,
+    store_batch,
+    stored_likelihood,
+)
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 
@@ -280,9 +277,7 @@ class MITH(LocalMethod):
 
     def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
         """Store the codes of the batch."""
-        branches = with_branch_codes(outputs)
-        for modality in outputs.code:
-            store_batch(modality, branches, batch, state)
+        store_batch(with_branch_codes(outputs), batch, state)
 
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Draw the stored items for the next epoch."""

@@ -40,15 +40,13 @@ from silohash.methods.local.base import (
     MethodParams,
     SiloData,
     SiloState,
-    joint_codes,
     outputs_of,
-    store_all,
-    store_batch,
     tower_steps,
     unadapted,
 )
 from silohash.methods.local.class_codes import class_codes
 from silohash.methods.local.losses import quantization
+from silohash.methods.local.stored_outputs import joint_codes, store_all, store_batch
 from silohash.methods.traits import Traits
 from silohash.models.parameters import to_array
 from silohash.models.specs import ModelSpec
@@ -335,8 +333,7 @@ class SHDCH(LocalMethod):
 
     def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
         """Store the outputs of the batch."""
-        (modality,) = step.modalities
-        store_batch(modality, outputs, batch, state)
+        store_batch(outputs, batch, state)
 
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Update the target codes B."""

@@ -36,21 +36,16 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import (
-    LocalMethod,
-    MethodParams,
-    SiloData,
-    SiloState,
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, signs, unadapted
+from silohash.methods.local.label_networks import LabelNet, LocalResponse, MultiScale
+from silohash.methods.local.losses import label_error, pair_likelihood, pair_weights, quantization, similarity
+from silohash.methods.local.stored_outputs import (
     draw_anchors,
-    signs,
+    labels_and_share,
     store_all,
     store_batch,
     stored_modalities,
-    unadapted,
 )
-from silohash.methods.local.label_networks import LabelNet, LocalResponse, MultiScale
-from silohash.methods.local.losses import pair_likelihood, pair_weights, quantization, similarity
-from silohash.methods.local.stored_pairs import labels_and_share
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import HashNet
@@ -164,14 +159,6 @@ def deception_loss(of_others: Tensor, kind: Literal["squared", "cross_entropy"])
     Source: Li et al., the objective of the networks, which subtracts the adversarial loss.
     """
     return -torch.sigmoid(of_others).square() if kind == "squared" else F.softplus(-of_others)
-
-
-def label_error(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the squared errors of predicted labels, ``(B, C)``.
-
-    Source: Li et al., the objective, fourth term.
-    """
-    return (torch.sigmoid(logits) - labels).square()
 
 
 class Judge(nn.Module):
@@ -367,8 +354,7 @@ class SSAH(LocalMethod):
             for name in ("label_feature", "label_code"):
                 state.buffers[name][batch.row] = outputs.extra[name].detach()
         elif step.name != JUDGES:
-            (modality,) = step.modalities
-            store_batch(modality, outputs, batch, state)
+            store_batch(outputs, batch, state)
 
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Set B to the signs of the sum of all codes, and draw the stored items for the next epoch."""

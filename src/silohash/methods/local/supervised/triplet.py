@@ -27,6 +27,7 @@ from torch import Tensor
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloState, signs
+from silohash.methods.local.losses import cosines
 from silohash.methods.traits import Traits
 
 CARD = MethodCard(
@@ -71,7 +72,7 @@ def pairwise_distances(codes: Tensor, others: Tensor, kind: Literal["cosine", "e
         kind: ``cosine`` or ``euclidean``.
     """
     if kind == "cosine":
-        return 1.0 - F.normalize(codes, dim=1) @ F.normalize(others, dim=1).T
+        return 1.0 - cosines(codes, others)
     distances: Tensor = torch.cdist(codes, others) / math.sqrt(4.0 * codes.shape[1])
     return distances
 

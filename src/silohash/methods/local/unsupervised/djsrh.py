@@ -34,8 +34,15 @@ from torch import Tensor
 
 from silohash.base.types import MethodCard, PairBatch, Terms
 from silohash.methods.local.base import MethodParams
-from silohash.methods.local.unsupervised.annealed import AnnealedMethod, cosine_matrices, mean_over
-from silohash.methods.local.unsupervised.base import CodePair, Similarity, affinity, inputs_of
+from silohash.methods.local.losses import mean_where
+from silohash.methods.local.unsupervised.base import (
+    AnnealedMethod,
+    CodePair,
+    Similarity,
+    affinity,
+    cosine_matrices,
+    inputs_of,
+)
 
 CARD = MethodCard(
     key="djsrh",
@@ -110,7 +117,7 @@ class DJSRH(AnnealedMethod):
             "within_texts": (self.params.within_weight, within_texts),
         }
         return {
-            name: (weight, mean_over((cosines - target.values).square(), target.known))
+            name: (weight, mean_where((cosines - target.values).square(), target.known))
             for name, (weight, cosines) in gaps.items()
         }
 

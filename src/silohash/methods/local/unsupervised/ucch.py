@@ -36,7 +36,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, drawn_rows, outputs_of, signs
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, outputs_of, signs
+from silohash.methods.local.stored_outputs import drawn_rows
 from silohash.methods.traits import Traits
 from silohash.models.towers import Adapted, HashNet
 

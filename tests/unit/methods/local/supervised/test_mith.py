@@ -12,14 +12,7 @@ from silohash.base.types import Outputs
 from silohash.methods.local.base import SiloData
 from silohash.methods.local.concept_networks import CONCEPTS, GLOBAL, TOKEN, VECTOR, alignment
 from silohash.methods.local.losses import pair_likelihood, pair_weights, similarity
-from silohash.methods.local.supervised.mith import (
-    CARD,
-    MITH,
-    MITHParams,
-    distillation,
-    target_codes,
-    with_branch_codes,
-)
+from silohash.methods.local.supervised.mith import CARD, MITH, MITHParams, distillation, target_codes, with_branch_codes
 from silohash.testing.inputs import BITS, Held, silo_data
 from tests.unit.methods.federated.helpers import accepts, draw
 from tests.unit.methods.local.helpers import ready

@@ -1,0 +1,131 @@
+"""Outputs of all of a silo's items, with which a step compares its batch, so that it needs ``B`` forward passes only.
+
+They are working tensors of the silo. `store_all` computes them at the start of a phase, and `store_batch` replaces those of
+a batch after each step. A batch is compared with a random subset of the items, the anchors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from silohash.base.types import MODALITIES, Modality, Outputs, PairBatch
+from silohash.methods.local.base import SiloData, SiloState, outputs_of, signs
+from silohash.methods.local.losses import mean_similarity, pair_likelihood, pair_weights, similarity
+
+
+def store_all(model: nn.Module, data: SiloData, state: SiloState) -> None:
+    """Store the model's relaxed codes of all items, and which items have them (``has_image``, ``has_text``).
+
+    A step can then compare its batch with all ``n`` items of the silo with only ``B`` forward passes. The codes are the
+    working tensor with the name of the modality, ``(n, K)``. Rows without the modality are zero.
+    """
+    outputs = outputs_of(model, data)
+    state.buffers |= {str(modality): codes for modality, codes in outputs.items()}
+    state.buffers |= {f"has_{modality}": data.has(modality) for modality in outputs}
+
+
+def store_batch(outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
+    """Replace the stored outputs of a batch's items."""
+    for modality, codes in outputs.code.items():
+        state.buffers[modality][batch.row] = codes.detach().float() * batch.has(modality).unsqueeze(1)
+
+
+def stored_modalities(state: SiloState) -> tuple[Modality, ...]:
+    """Return the modalities whose outputs are stored."""
+    return tuple(modality for modality in MODALITIES if modality in state.buffers)
+
+
+def joint_codes(state: SiloState) -> Tensor:
+    """Return the signs of the sum of the stored outputs over the modalities, ``(n, K)``."""
+    return signs(torch.stack([state.buffers[modality] for modality in stored_modalities(state)]).sum(0))
+
+
+def drawn_rows(count: int, most: int, device: torch.device) -> Tensor:
+    """Return the positions of at most ``most`` random items in ascending order, ``(min(count, most),)`` int64.
+
+    Args:
+        count: Number of items.
+        most: Largest number of positions.
+        device: Device of the positions.
+    """
+    rows = torch.arange(count) if count <= most else torch.randperm(count)[:most].sort().values
+    return rows.to(device)
+
+
+def draw_anchors(data: SiloData, state: SiloState, most: int) -> None:
+    """Draw at most ``most`` stored items with which batches are compared (`drawn_rows`).
+
+    Their positions are the working tensor ``anchors``, ``(min(n, most),)`` int64.
+    """
+    state.buffers["anchors"] = drawn_rows(len(data), most, data.has_image.device)
+
+
+def partner_outputs(state: SiloState, modality: Modality, rows: Tensor) -> Tensor:
+    """Return the stored outputs of the other modality, ``(B, K)``.
+
+    Items without the other modality have those of the same modality.
+
+    Args:
+        state: Working tensors.
+        modality: The modality that is compared.
+        rows: ``(B,)`` int64, positions of the items.
+    """
+    other: Modality = "text" if modality == "image" else "image"
+    if other not in state.buffers:
+        return state.buffers[modality][rows]
+    has = state.buffers[f"has_{other}"][rows]
+    values = state.buffers[other][rows]
+    return values if bool(has.all()) else torch.where(has.unsqueeze(1), values, state.buffers[modality][rows])
+
+
+def labels_and_share(data: SiloData, *, graded: bool) -> dict[str, Tensor]:
+    """Return the working tensors that `stored_likelihood` needs beside the stored outputs.
+
+    Args:
+        data: Pairs of the silo, with labels.
+        graded: Whether similarity is the cosine of the label vectors instead of 0 or 1 (`similarity`).
+
+    Returns:
+        ``labels`` ``(n, C)``, and ``share``, the share of similar pairs, a scalar.
+    """
+    assert data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
+    return {"labels": data.labels, "share": mean_similarity(data.labels, graded=graded)}
+
+
+def stored_likelihood(
+    codes: Tensor, stored: Tensor, rows: Tensor, anchors: Tensor, state: SiloState, *, graded: bool, balanced: bool
+) -> Tensor:
+    """Return the `pair_likelihood` of a batch's and stored items, ``(B, N)``.
+
+    Args:
+        codes: ``(B, K)`` outputs of the network in training.
+        stored: ``(N, K)`` outputs of the stored items.
+        rows: ``(B,)`` int64, positions of the batch's items.
+        anchors: ``(N,)`` int64, positions of the stored items.
+        state: Working tensors, among them those of `labels_and_share`.
+        graded: Whether similarity is the cosine of the label vectors instead of 0 or 1 (`similarity`).
+        balanced: Whether similar and dissimilar pairs have the same total weight (`pair_weights`).
+    """
+    labels = state.buffers["labels"]
+    similar = similarity(labels[rows], labels[anchors], graded=graded)
+    likelihood = pair_likelihood(codes, stored, similar)
+    if not balanced:
+        return likelihood
+    return likelihood * pair_weights(similar, float(state.buffers["share"]))
+
+
+def collapse_warnings(terms: Mapping[str, float], *, balanced: bool, remedy: str) -> list[str]:
+    """Return a warning if the codes collapse: outputs near zero give every pair a likelihood of ln 2.
+
+    Args:
+        terms: Mean of each term, of which ``likelihood`` is read.
+        balanced: Whether similar and dissimilar pairs have the same total weight. There is then no warning.
+        remedy: What the user can do, as a sentence.
+    """
+    if balanced or abs(terms.get("likelihood", 0.0) - math.log(2)) > 1e-4:
+        return []
+    return [f"The codes have collapsed: the likelihood per pair is ln 2, as if every output were zero. {remedy}"]
