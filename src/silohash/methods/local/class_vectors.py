@@ -36,5 +36,5 @@ class ClassVectorNet(HashNet):
         outputs = super().forward(batch, modalities)
         if batch.labels is None:
             return outputs
-        rows = [self.get_parameter(class_group(number)) for number in range(self.classes)]
+        rows: list[Tensor] = [self.get_parameter(class_group(number)) for number in range(self.classes)]
         return replace(outputs, extra={**outputs.extra, CLASS_VECTORS: torch.stack(rows)})

@@ -34,7 +34,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from silohash.base.types import MethodCard, UserError
+from silohash.base.types import MethodCard
 from silohash.methods.local.matching.attention import (
     Fragments,
     affinities,
@@ -44,7 +44,7 @@ from silohash.methods.local.matching.attention import (
     fragments,
     mean_over,
 )
-from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
+from silohash.methods.local.matching.base import Matching, MatchingParams, check_divisor, towers_of
 from silohash.models.matching_net import MatchingNet
 from silohash.models.node_encoders import RegionEncoder, WordEncoder
 from silohash.models.nodes import Nodes, window_edges
@@ -353,9 +353,5 @@ class GSMN(Matching):
             UserError: If the blocks do not divide the width of the common space.
         """
         image, text = towers_of(spec, CARD.key, with_heads=self.params.graph == "sparse")
-        if image.hidden % self.params.blocks:
-            raise UserError(
-                f"local.blocks is {self.params.blocks}, which does not divide model.hidden = {image.hidden}. "
-                "Choose a divisor."
-            )
+        check_divisor("blocks", self.params.blocks, image.hidden)
         return GSMNNet(RegionEncoder(image), WordEncoder(text, word_width=self.params.word_width), self.params)

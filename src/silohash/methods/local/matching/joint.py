@@ -15,14 +15,23 @@ alpha       ``joint_weight``            weight of their cosine
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.base.types import MethodCard, UserError
-from silohash.methods.local.matching.base import Matching, MatchingParams, pooled, towers_of
+from silohash.base.types import MethodCard
+from silohash.methods.local.matching.base import (
+    WHOLE,
+    Matching,
+    MatchingParams,
+    by_texts,
+    check_divisor,
+    pooled,
+    towers_of,
+)
 from silohash.methods.local.matching.saem import (
     Convolutions,
     mixed,
@@ -30,7 +39,6 @@ from silohash.methods.local.matching.saem import (
     projected,
     transformer_layer,
 )
-from silohash.methods.local.matching.sgraf import TEXTS_AT_ONCE, WHOLE
 from silohash.models.matching_net import MatchingNet
 from silohash.models.node_encoders import RegionEncoder
 from silohash.models.nodes import Nodes, split_words
@@ -118,9 +126,8 @@ class JointNet(MatchingNet):
 
     def score(self, images: Nodes, texts: Nodes) -> Tensor:
         """Return the scores of images and texts, ``(len(images), len(texts))``."""
-        starts = range(0, len(texts), TEXTS_AT_ONCE)
-        joint = torch.cat([self._score(images, texts.take(slice(start, start + TEXTS_AT_ONCE))) for start in starts])
-        return images.extra[WHOLE] @ texts.extra[WHOLE].T + self.joint_weight * joint.T
+        joint = by_texts(partial(self._score, images), texts)
+        return images.extra[WHOLE] @ texts.extra[WHOLE].T + self.joint_weight * joint
 
     def _score(self, images: Nodes, texts: Nodes) -> Tensor:
         """Return the cosines after the joint layer of a few texts with all images, ``(T, I)``."""
@@ -160,8 +167,5 @@ class JointAttention(Matching):
             UserError: If the heads do not divide the width of the common space.
         """
         image, text = towers_of(spec, CARD.key)
-        if image.hidden % self.params.heads:
-            raise UserError(
-                f"local.heads is {self.params.heads}, which does not divide model.hidden = {image.hidden}. Choose a divisor."
-            )
+        check_divisor("heads", self.params.heads, image.hidden)
         return JointNet(JointRegions(image, self.params), JointWords(text, self.params), image.hidden, self.params)

@@ -24,9 +24,18 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.base.types import MethodCard, Outputs, PairBatch, Terms, UserError
+from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
 from silohash.methods.local.base import SiloState
-from silohash.methods.local.matching.base import EPOCHS, Matching, MatchingParams, pooled, towers_of
+from silohash.methods.local.matching.base import (
+    EPOCHS,
+    Matching,
+    MatchingParams,
+    VectorNet,
+    check_divisor,
+    one_node,
+    pooled,
+    towers_of,
+)
 from silohash.models.matching_net import MatchingNet
 from silohash.models.node_encoders import RegionEncoder
 from silohash.models.nodes import Nodes, split_words
@@ -197,17 +206,6 @@ class WordConvolutions(nn.Module):
         return one_node(self.convolutions(vectors, mask), mask)
 
 
-def one_node(vectors: Tensor, mask: Tensor) -> Nodes:
-    """Return items as one node each, scaled to length 1.
-
-    Args:
-        vectors: ``(B, D)``.
-        mask: ``(B, N)`` bool, which nodes the items had. An item without any has a node that is padding.
-    """
-    there = mask.any(1, keepdim=True)
-    return Nodes((F.normalize(vectors, dim=1) * there).unsqueeze(1), there)
-
-
 def angular_loss(anchors: Tensor, partners: Tensor, angle: float) -> Tensor:
     """Return the angular loss of a batch, a scalar: the mean over the anchors of ``log(1 + sum_j exp(f_ij))``.
 
@@ -239,15 +237,8 @@ def angular_weight(first: float, epoch: int) -> float:
     return first * 0.1 ** (epoch // 5) if epoch < ANGULAR_EPOCHS else 0.0
 
 
-class SAEMNet(MatchingNet):
-    """Cosines of one vector per item."""
-
-    def __init__(self, image: RegionTransformer, text: WordConvolutions) -> None:
-        super().__init__(image, text)
-
-    def score(self, images: Nodes, texts: Nodes) -> Tensor:
-        """Return the cosines of images and texts, ``(len(images), len(texts))``."""
-        return images.values[:, 0] @ texts.values[:, 0].T
+class SAEMNet(VectorNet):
+    """Cosines of one vector per item, with what the additional terms need."""
 
     def extras(self, images: Nodes, texts: Nodes, batch: PairBatch) -> Mapping[str, Tensor]:
         """Return the vectors ``(B, D)``, and the sum of the norms of the image encoder's parameters, a scalar."""
@@ -272,10 +263,7 @@ class SAEM(Matching):
             UserError: If the heads do not divide the width of the common space.
         """
         image, text = towers_of(spec, CARD.key)
-        if image.hidden % self.params.heads:
-            raise UserError(
-                f"local.heads is {self.params.heads}, which does not divide model.hidden = {image.hidden}. Choose a divisor."
-            )
+        check_divisor("heads", self.params.heads, image.hidden)
         return SAEMNet(RegionTransformer(image, self.params), WordConvolutions(text, self.params))
 
     def extra_terms(self, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:

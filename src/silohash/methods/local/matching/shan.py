@@ -16,6 +16,7 @@ lambda          ``inverse_temperature``     factor in the softmax of the attenti
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 import torch
@@ -25,8 +26,7 @@ from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
 from silohash.methods.local.matching.attention import contexts, mean_over
-from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
-from silohash.methods.local.matching.sgraf import TEXTS_AT_ONCE, masked_softmax
+from silohash.methods.local.matching.base import Matching, MatchingParams, by_texts, masked_softmax, towers_of
 from silohash.models.matching_net import MatchingNet
 from silohash.models.node_encoders import RegionEncoder, WordEncoder
 from silohash.models.nodes import Nodes
@@ -128,8 +128,7 @@ class SHANNet(MatchingNet):
 
     def score(self, images: Nodes, texts: Nodes) -> Tensor:
         """Return the scores of images and texts, ``(len(images), len(texts))``."""
-        starts = range(0, len(texts), TEXTS_AT_ONCE)
-        return torch.cat([self._score(images, texts.take(slice(start, start + TEXTS_AT_ONCE))) for start in starts]).T
+        return by_texts(partial(self._score, images), texts)
 
     def _score(self, images: Nodes, texts: Nodes) -> Tensor:
         """Return the scores of a few texts with all images, ``(T, I)``."""

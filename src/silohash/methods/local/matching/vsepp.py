@@ -6,9 +6,9 @@ The score is their cosine.
 ==========  ==========================  =====================================================
 paper       code                        meaning
 ==========  ==========================  =====================================================
-f(i)        `VSENet.image`              vector of an image, length 1
-g(c)        `VSENet.text`               vector of a text, length 1
-s(i, c)     `VSENet.score`              their cosine
+f(i)        `Pooled`                    vector of an image, length 1
+g(c)        `Pooled`                    vector of a text, length 1
+s(i, c)     `VectorNet`                 their cosine
 alpha       ``margin``                  margin of the hinge loss
 ==========  ==========================  =====================================================
 
@@ -17,12 +17,11 @@ Equations (4) and (6) are `silohash.methods.local.matching.base.max_violation`.
 
 from __future__ import annotations
 
-import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
-from silohash.methods.local.matching.base import Matching, MatchingParams, pooled, towers_of
+from silohash.methods.local.matching.base import Matching, MatchingParams, VectorNet, one_node, pooled, towers_of
 from silohash.models.matching_net import MatchingNet
 from silohash.models.node_encoders import RegionEncoder, WordEncoder
 from silohash.models.nodes import Nodes
@@ -63,19 +62,7 @@ class Pooled(nn.Module):
     def forward(self, inputs: Tensor) -> Nodes:
         """Return one node per item."""
         nodes = self.encoder(inputs)
-        vectors = F.normalize(pooled(nodes.values, nodes.mask), dim=1)
-        return Nodes(vectors.unsqueeze(1), nodes.mask.any(1, keepdim=True))
-
-
-class VSENet(MatchingNet):
-    """One vector per image and per text."""
-
-    def __init__(self, image: RegionEncoder, text: WordEncoder) -> None:
-        super().__init__(Pooled(image), Pooled(text))
-
-    def score(self, images: Nodes, texts: Nodes) -> Tensor:
-        """Return the cosines of images and texts, ``(len(images), len(texts))``."""
-        return images.values[:, 0] @ texts.values[:, 0].T
+        return one_node(pooled(nodes.values, nodes.mask), nodes.mask)
 
 
 class VSEpp(Matching):
@@ -88,4 +75,4 @@ class VSEpp(Matching):
         """Build the encoders."""
         image, text = towers_of(spec, "vsepp")
         words = WordEncoder(text, word_width=self.params.word_width, normalize=False)
-        return VSENet(RegionEncoder(image, normalize=False), words)
+        return VectorNet(Pooled(RegionEncoder(image, normalize=False)), Pooled(words))
