@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -23,6 +23,9 @@ Presets: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 WithoutEffect: TypeAlias = Mapping[str, Mapping[str, tuple[object, ...]]]
 """Parameter -> other parameters that switch it off, with the values at which they do."""
+
+
+Items = TypeVar("Items", "SiloData", PairBatch)
 
 
 class MethodParams(BaseModel):
@@ -95,21 +98,19 @@ class SiloData:
 
     def take(self, rows: Tensor) -> SiloData:
         """Return the same silo restricted to some of its rows."""
+        return rows_of(self, ("image", "text", "labels", "coarse_labels", "pictures", "has_image", "has_text"), rows)
 
-        def some(values: Tensor | None) -> Tensor | None:
-            """Return the selected rows of a column, or None if the column is missing."""
-            return None if values is None else values.index_select(0, rows)
 
-        return replace(
-            self,
-            image=some(self.image),
-            text=some(self.text),
-            labels=some(self.labels),
-            coarse_labels=some(self.coarse_labels),
-            pictures=some(self.pictures),
-            has_image=self.has_image.index_select(0, rows),
-            has_text=self.has_text.index_select(0, rows),
-        )
+def rows_of(items: Items, columns: Sequence[str], rows: Tensor) -> Items:
+    """Return some of the items of a batch or a silo.
+
+    Args:
+        items: The batch or silo.
+        columns: Names of its tensors with one row per item; those that are None remain so.
+        rows: ``(n,)`` int64, positions of the items.
+    """
+    columns = [name for name in columns if getattr(items, name) is not None]
+    return replace(items, **{name: getattr(items, name).index_select(0, rows) for name in columns})
 
 
 @dataclass
@@ -187,29 +188,15 @@ class ServerSolved(Protocol):
     """
 
     def silo_sums(self, model: nn.Module, data: SiloData) -> Arrays:
-        """Return the sums of a silo after its training, by name. Their names and shapes do not depend on its items.
-
-        Args:
-            model: Trained model.
-            data: Pairs of the silo; may be empty.
-        """
+        """Return the sums of a silo after its training, by name. Names and shapes are the same for a silo without items."""
         ...
 
     def empty_sums(self, params: ReadArrays) -> Arrays:
-        """Return the sums of a silo without items; nothing if the server does not hold the buffers, and needs no sums.
-
-        Args:
-            params: Parameters and buffers of the global model that silos share.
-        """
+        """Return the sums of a silo without items; nothing if the server does not hold the buffers, and needs no sums."""
         ...
 
     def solve(self, params: ReadArrays, sums: ReadArrays) -> Arrays:
-        """Return the new values on the server, by name of the buffer; nothing if the server does not hold the buffers.
-
-        Args:
-            params: Parameters and buffers of the global model that silos share.
-            sums: Sums over the silos.
-        """
+        """Return the new values on the server, by name of the buffer; nothing if the server does not hold the buffers."""
         ...
 
 
@@ -296,9 +283,6 @@ def class_group(number: int) -> str:
     """Return the name of a parameter that belongs to a single class, such as its learned code.
 
     Silos weigh such a parameter by their number of items of the class, so those without any do not change it.
-
-    Args:
-        number: Number of the class, at least 0.
     """
     return f"class{number}"
 

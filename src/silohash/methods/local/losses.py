@@ -5,10 +5,14 @@ They are written per item or per pair, and each method takes its own sums or mea
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import combinations_with_replacement
+
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from torch import Tensor
 
+from silohash.base.types import Modality, Outputs, PairBatch
 from silohash.methods.local.base import signs
 
 
@@ -107,6 +111,18 @@ def label_error(logits: Tensor, labels: Tensor) -> Tensor:
     return (torch.sigmoid(logits) - labels).square()
 
 
+def labeled_codes(outputs: Outputs, batch: PairBatch) -> tuple[dict[Modality, Tensor], dict[Modality, Tensor]]:
+    """Return the codes ``(B', K)`` and labels ``(B', C)`` of the items that have a modality, for each that any item has."""
+    assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
+    held = {m: batch.has(m) for m in outputs.code if batch.has(m).any()}
+    return {m: outputs.code[m][rows] for m, rows in held.items()}, {m: batch.labels[rows] for m, rows in held.items()}
+
+
+def modality_pairs(codes: Mapping[Modality, Tensor]) -> list[tuple[Modality, Modality]]:
+    """Return the pairs of modalities to compare: each with itself, and the two with each other."""
+    return list(combinations_with_replacement(codes, 2))
+
+
 def balance(codes: Tensor) -> Tensor:
     """Return the squared mean of each bit over the batch, ``(K,)``.
 
@@ -130,12 +146,7 @@ def pair_contrast(codes: Tensor, partners: Tensor, temperature: float) -> Tensor
 
 
 def mean_where(values: Tensor, counted: Tensor | None) -> Tensor:
-    """Return the mean of the values that count, a scalar; 0 if none does.
-
-    Args:
-        values: Finite values of any shape.
-        counted: Boolean, or 0 and 1, of the same shape; None if all values count.
-    """
+    """Return the mean of the values that count (all if ``counted`` is None), a scalar; 0 if none does."""
     return values.mean() if counted is None else (values * counted).sum() / counted.sum().clamp(min=1)
 
 

@@ -45,13 +45,7 @@ def joint_codes(state: SiloState) -> Tensor:
 
 
 def drawn_rows(count: int, most: int, device: torch.device) -> Tensor:
-    """Return the positions of at most ``most`` random items in ascending order, ``(min(count, most),)`` int64.
-
-    Args:
-        count: Number of items.
-        most: Largest number of positions.
-        device: Device of the positions.
-    """
+    """Return the positions of at most ``most`` random items in ascending order, ``(min(count, most),)`` int64."""
     rows = torch.arange(count) if count <= most else torch.randperm(count)[:most].sort().values
     return rows.to(device)
 
@@ -85,10 +79,6 @@ def partner_outputs(state: SiloState, modality: Modality, rows: Tensor) -> Tenso
 def labels_and_share(data: SiloData, *, graded: bool) -> dict[str, Tensor]:
     """Return the working tensors that `stored_likelihood` needs beside the stored outputs.
 
-    Args:
-        data: Pairs of the silo, with labels.
-        graded: Whether similarity is the cosine of the label vectors instead of 0 or 1 (`similarity`).
-
     Returns:
         ``labels`` ``(n, C)``, and ``share``, the share of similar pairs, a scalar.
     """
@@ -119,13 +109,7 @@ def stored_likelihood(
 
 
 def collapse_warnings(terms: Mapping[str, float], *, balanced: bool, remedy: str) -> list[str]:
-    """Return a warning if the codes collapse: outputs near zero give every pair a likelihood of ln 2.
-
-    Args:
-        terms: Mean of each term, of which ``likelihood`` is read.
-        balanced: Whether similar and dissimilar pairs have the same total weight. There is then no warning.
-        remedy: What the user can do, as a sentence.
-    """
+    """Return a warning if the codes collapse: outputs near zero give every pair a likelihood of ln 2."""
     if balanced or abs(terms.get("likelihood", 0.0) - math.log(2)) > 1e-4:
         return []
     return [f"The codes have collapsed: the likelihood per pair is ln 2, as if every output were zero. {remedy}"]

@@ -57,7 +57,6 @@ CARD = MethodCard(
     year=2014,
     link="https://openaccess.thecvf.com/content_cvpr_2014/html/Ding_Collective_Matrix_Factorization_2014_CVPR_paper.html",
     summary="Factorize images and texts with common latent vectors, and project both onto them, without labels.",
-    supervised=False,
     differs_from_paper=(
         "The alternation starts from random projections instead of random latent vectors, so that it needs second moments "
         "only.",
@@ -275,12 +274,7 @@ def factorized(problem: Problem, start: Mapping[Modality, Matrix], iterations: i
 
 
 def joint_moments(received: ReadArrays, block: Views) -> Arrays:
-    """Return the second moments of the stacked vectors, ``MODALITIES/moments``, of the items with exactly these modalities.
-
-    Args:
-        received: Scales of the vectors.
-        block: Some pairs.
-    """
+    """Return ``MODALITIES/moments``, second moments of the stacked vectors of items with exactly these modalities."""
     values = {modality: scaled(block, received, modality) for modality in block.vectors}
     held = sum(mask.astype(np.int64) for mask in block.held.values())
     sums: Arrays = {}

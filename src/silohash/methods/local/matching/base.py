@@ -113,11 +113,6 @@ class Matching(LocalMethod, ABC):
 def towers_of(spec: ModelSpec, name: str, *, with_heads: bool = False) -> tuple[TowerSpec, TowerSpec]:
     """Return the towers of regions and of words.
 
-    Args:
-        spec: Structure of the model.
-        name: Name of the local method, for the message.
-        with_heads: Whether the method uses the heads of words.
-
     Raises:
         UserError: If the archive lacks a modality, its features are not regions and words, or words have heads without use.
     """

@@ -58,7 +58,6 @@ CARD = MethodCard(
     year=2020,
     link="https://arxiv.org/abs/2004.00277",
     summary="Match words with regions, and then their neighbors in two graphs, as in FedBi-GNNs. Scores pairs.",
-    supervised=False,
     differs_from_paper=(
         "Cosines travel between nodes, as the equations say. In the authors' code, each node receives its own cosines in "
         "place of its neighbors'. Set `propagation` to self for that.",
@@ -246,11 +245,6 @@ class ImageStructure(nn.Module):
 
 def node_cosines(texts: Fragments, images: Fragments, inverse_temperature: float) -> tuple[Tensor, Tensor]:
     """Return the cosines of words and of regions with their contexts, ``(T, W, I, P)`` and ``(T, I, R, P)``.
-
-    Args:
-        texts: The words of T texts.
-        images: The regions of I images.
-        inverse_temperature: Factor in the softmax of the attention (lambda), positive.
 
     Source: FedBi-GNNs, equations (8) to (12).
     """

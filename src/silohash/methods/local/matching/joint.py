@@ -52,7 +52,6 @@ CARD = MethodCard(
     year=2020,
     link="https://doi.org/10.1109/CVPR42600.2020.01095",
     summary="Let regions and words attend to each other in one Transformer layer per pair. Our form. Scores pairs.",
-    supervised=False,
     differs_from_paper=(
         "This is our own form of the idea. The paper leaves out the weight of the second cosine and the size of the layers.",
         "The vectors of an image and of a text alone are those of SAEM, with learned word vectors instead of BERT.",

@@ -45,7 +45,6 @@ CARD = MethodCard(
     year=2019,
     link="https://arxiv.org/abs/1907.09748",
     summary="Add the place of a region to its vector, and match words and regions as in SCAN. Scores pairs.",
-    supervised=False,
     differs_from_paper=(
         "Both softmaxes of the weights of cells are those of the authors' code.",
         "Texts of the same picture in a batch are not wrong partners of each other.",

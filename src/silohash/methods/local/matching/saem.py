@@ -55,7 +55,6 @@ CARD = MethodCard(
     year=2019,
     link="https://doi.org/10.1145/3343031.3350940",
     summary="One vector per image from a Transformer over regions, and one per text from convolutions. Scores pairs.",
-    supervised=False,
     differs_from_paper=(
         "Word vectors are learned. The paper takes those of a pretrained BERT.",
         "Padding is left out of the convolutions and of the maximum over words. In the authors' code it is not.",
@@ -228,12 +227,7 @@ def angular_loss(anchors: Tensor, partners: Tensor, angle: float) -> Tensor:
 
 
 def angular_weight(first: float, epoch: int) -> float:
-    """Return the weight of the angular loss in an epoch, a tenth every 5 epochs.
-
-    Args:
-        first: Weight in the first epochs.
-        epoch: Number of finished epochs.
-    """
+    """Return the weight of the angular loss in an epoch, a tenth every 5 epochs."""
     return first * 0.1 ** (epoch // 5) if epoch < ANGULAR_EPOCHS else 0.0
 
 

@@ -40,7 +40,6 @@ CARD = MethodCard(
     year=2018,
     link="https://arxiv.org/abs/1803.08024",
     summary="Compare each word with the regions it attends to, or each region with its words. Scores pairs.",
-    supervised=False,
     differs_from_paper=(
         "Similarities below 0 are reduced to a tenth, as in the authors' code. The paper sets them to 0.",
         "Texts of the same picture in a batch are not wrong partners of each other.",

@@ -49,7 +49,6 @@ CARD = MethodCard(
     year=2020,
     link="https://arxiv.org/abs/1910.05134",
     summary="Match words with objects, and texts with relations of near objects. Scores pairs.",
-    supervised=False,
     differs_from_paper=(
         "The relations of a picture join each region with the regions nearest to it, and their predicate is the relative "
         "place and size. In the paper, a detector finds the relations and their predicates.",

@@ -50,7 +50,6 @@ CARD = MethodCard(
     year=2021,
     link="https://arxiv.org/abs/2101.01368",
     summary="Turn the similarities of words and regions into vectors, and reason on them. Scores pairs.",
-    supervised=False,
     differs_from_paper=(
         "There is no batch normalization, because the batch statistics of silos with different data cannot be averaged.",
         "Texts of the same picture in a batch are not wrong partners of each other.",

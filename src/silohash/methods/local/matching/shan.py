@@ -40,7 +40,6 @@ CARD = MethodCard(
     year=2021,
     link="https://arxiv.org/abs/2106.06509",
     summary="Align words with regions, then contexts with words and regions, and then contexts. Scores pairs.",
-    supervised=False,
     differs_from_paper=(
         "Cosines of words and of regions are averaged, so that the length of a text does not count.",
         "The three steps have the same weight. The paper does not state its weights.",

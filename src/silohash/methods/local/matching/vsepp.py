@@ -35,7 +35,6 @@ CARD = MethodCard(
     year=2018,
     link="https://arxiv.org/abs/1707.05612",
     summary="Compare one vector per image with one per text, and learn from the hardest wrong partner. Scores pairs.",
-    supervised=False,
     differs_from_paper=(
         "The vector of an image is the mean of its given regions. The paper fine-tunes a convolutional network.",
         "The vector of a text is the mean state of a GRU in both directions. The paper takes the last state of one.",

@@ -39,7 +39,6 @@ CARD = MethodCard(
     year=2019,
     link="https://arxiv.org/abs/1909.02701",
     summary="One vector per image, from regions that reason on each other, and one per text. Scores pairs.",
-    supervised=False,
     differs_from_paper=(
         "Residuals have a learned factor per dimension that starts at 0, in place of batch normalization, because the batch "
         "statistics of silos with different data cannot be averaged.",

@@ -29,8 +29,8 @@ from pydantic import Field
 from torch import Tensor
 
 from silohash.base.types import MethodCard, Modality, Terms
-from silohash.methods.local.losses import cosines, mean_where, similarity
-from silohash.methods.local.supervised.dsph import DSPH, DSPHParams, modality_pairs
+from silohash.methods.local.losses import cosines, mean_where, modality_pairs, similarity
+from silohash.methods.local.supervised.dsph import DSPH, DSPHParams
 
 CARD = MethodCard(
     key="dcgh",

@@ -31,9 +31,9 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
+from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloState
-from silohash.methods.local.losses import similarity
+from silohash.methods.local.losses import labeled_codes, modality_pairs, similarity
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
@@ -186,26 +186,20 @@ class DCHMT(LocalMethod):
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the similarity loss, summed over the pairs of modalities, and the quantization loss."""
-        held = {m: batch.has(m) for m in outputs.code if batch.has(m).any()}
-        if not held:
+        codes, labels = labeled_codes(outputs, batch)
+        if not codes:
             return {}
-        names = list(held)
-        pairs = [(one, other) for number, one in enumerate(names) for other in names[number:]]
-        codes = {m: outputs.code[m][rows] for m, rows in held.items()}
+        pairs = [self._pair(codes[m], codes[other], labels[m], labels[other]) for m, other in modality_pairs(codes)]
         return {
-            "similarity": (1.0, torch.stack([self._pair(outputs, batch, one, other) for one, other in pairs]).sum()),
+            "similarity": (1.0, torch.stack(pairs).sum()),
             "quantization": (
                 self.params.quantization_weight, torch.stack([indecision(values) for values in codes.values()]).mean(),
             ),
         }  # fmt: skip
 
-    def _pair(self, outputs: Outputs, batch: PairBatch, one: Modality, other: Modality) -> Tensor:
+    def _pair(self, codes: Tensor, others: Tensor, labels: Tensor, of_others: Tensor) -> Tensor:
         """Return the mean loss of the pairs of an item's modality and another's."""
-        assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-        rows, columns = batch.has(one), batch.has(other)
-        codes, others = outputs.code[one][rows], outputs.code[other][columns]
-        graded = self.params.similarity == "graded"
-        similar = similarity(batch.labels[rows], batch.labels[columns], graded=graded)
+        similar = similarity(labels, of_others, graded=self.params.similarity == "graded")
         largest = 1.0 if self.params.per_bit else 2.0 * codes.shape[1]
         squared = squared_distances(codes, others) * (largest / (2.0 * codes.shape[1]))
         pulled, pushed = pulls(squared, similar), pushes(squared, similar, math.sqrt(largest * self.params.threshold))

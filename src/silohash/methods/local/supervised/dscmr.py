@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations_with_replacement
 from typing import ClassVar
 
 import torch
@@ -37,7 +36,7 @@ from torch import Tensor, nn
 
 from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms, UserError
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, outputs_of, unadapted
-from silohash.methods.local.losses import similarity
+from silohash.methods.local.losses import modality_pairs, similarity
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
@@ -213,7 +212,7 @@ class DSCMR(LocalMethod):
         if self.params.centered:
             values = {m: common - common.mean(0) for m, common in values.items()}
         found = []
-        for first, second in combinations_with_replacement(held, 2):
+        for first, second in modality_pairs(held):
             similar = similarity(labels[held[first]], labels[held[second]], graded=False)
             found.append(cosine_likelihood(values[first], values[second], similar, self.params.scale).mean())
         return torch.stack(found).sum()

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloState
 from silohash.methods.local.class_vectors import CLASS_VECTORS, ClassVectorNet
-from silohash.methods.local.losses import cosines, mean_where
+from silohash.methods.local.losses import cosines, labeled_codes, mean_where, modality_pairs
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 
@@ -173,12 +173,9 @@ class DSPH(LocalMethod):
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the attraction and repulsion of the proxies, and the loss on pairs without a common label."""
-        assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-        held = {m: batch.has(m) for m in outputs.code if batch.has(m).any()}
-        if not held:
+        codes, labels = labeled_codes(outputs, batch)
+        if not codes:
             return {}
-        codes = {m: outputs.code[m][rows] for m, rows in held.items()}
-        labels = {m: batch.labels[rows] for m, rows in held.items()}
         proxies = outputs.extra[CLASS_VECTORS]
         margin = self.margin(proxies)
         alike = {m: cosines(values, proxies) for m, values in codes.items()}
@@ -216,9 +213,3 @@ class DSPH(LocalMethod):
             for one, other in modality_pairs(codes)
         ]
         return {"unrelated": (self.params.pair_weight, torch.stack(pairs).sum())}
-
-
-def modality_pairs(codes: Mapping[Modality, Tensor]) -> list[tuple[Modality, Modality]]:
-    """Return the pairs of modalities to compare: each with itself, and the two with each other."""
-    names = list(codes)
-    return [(one, other) for number, one in enumerate(names) for other in names[number:]]

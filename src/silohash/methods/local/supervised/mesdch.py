@@ -208,14 +208,7 @@ class MESDCH(LocalMethod):
         return {LABELS: params.label_weight, **dict.fromkeys(step.modalities, params.same_weight)}
 
     def _compared(self, codes: Tensor, rows: Tensor, name: Network, state: SiloState) -> Tensor:
-        """Return the mean of `divergence` over the pairs with the stored items that have codes of a network; 0 if none has.
-
-        Args:
-            codes: ``(B, K)`` relaxed codes.
-            rows: ``(B,)`` positions of the items.
-            name: The network.
-            state: Working tensors.
-        """
+        """Return the mean of `divergence` over the pairs with stored items that have codes of a network; 0 if none has."""
         anchors, labels = state.buffers["anchors"], state.buffers["known"]
         if name != LABELS:
             anchors = anchors[state.buffers[f"has_{name}"][anchors]]

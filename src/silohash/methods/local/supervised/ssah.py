@@ -315,15 +315,7 @@ class SSAH(LocalMethod):
         return {"judgment": (1.0, torch.stack(losses).mean())} if losses else {}
 
     def _imitation(self, feature: Tensor, code: Tensor, logits: Tensor, rows: Tensor, state: SiloState) -> Terms:
-        """Return the likelihoods of features and codes beside those of the label network, and the two other losses.
-
-        Args:
-            feature: ``(B, H)`` of the network that is trained.
-            code: ``(B, K)``.
-            logits: ``(B, C)`` of predicted labels.
-            rows: ``(B,)`` positions of the items.
-            state: Working tensors.
-        """
+        """Return the likelihoods of features and codes beside those of the label network, and the two other losses."""
         params, anchors, labels = self.params, state.buffers["anchors"], state.buffers["labels"]
         features, codes = state.buffers["label_feature"], state.buffers["label_code"]
         similar = similarity(labels[rows], labels.index_select(0, anchors), graded=params.similarity == "graded")

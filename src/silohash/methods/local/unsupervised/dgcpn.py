@@ -64,7 +64,6 @@ CARD = MethodCard(
     year=2021,
     link="https://ojs.aaai.org/index.php/AAAI/article/view/16592",
     summary="Reproduce the similarity of inputs and of their neighbors by the cosines of codes, without labels.",
-    supervised=False,
     differs_from_paper=(
         "The equations and constants are those of the authors' code.",
         "Items are compared by the inputs of the towers: the vectors that features.image and features.text give.",
@@ -123,10 +122,6 @@ class DGCPNParams(MethodParams):
 
 def neighbor_count(candidates: int, share: float) -> int:
     """Return the number of neighbors of an item: the share of the candidates, rounded half up, and at least 1.
-
-    Args:
-        candidates: Number of items among which neighbors are sought, including the item itself.
-        share: Share of the candidates.
 
     Example:
         >>> [neighbor_count(items, 0.4) for items in (1, 2, 5000)]
@@ -203,12 +198,7 @@ def neighbor_graph(
 
 
 def candidate_rows(items: int, most: int) -> Tensor:
-    """Return the positions of the items among which neighbors are sought: all, or a fixed random sample, ``(M,)`` int64.
-
-    Args:
-        items: Number of items of the silo.
-        most: Largest number of candidates.
-    """
+    """Return the positions of the items among which neighbors are sought: all, or a fixed random sample, ``(M,)`` int64."""
     if items <= most:
         return torch.arange(items)
     return torch.randperm(items, generator=seeds.torch_generator(0, "neighbor candidates"))[:most].sort().values
@@ -401,12 +391,7 @@ class DGCPN(LocalMethod):
         return self._between(similar, self._graph(data, similar.values) if self.params.graph_weight else None)
 
     def _between(self, similar: Similarity, graph: Tensor | None) -> Tensor:
-        """Return the similarity of some items, ``(B, B)``; NaN for pairs that cannot be compared.
-
-        Args:
-            similar: Similarity of the items' inputs.
-            graph: ``(B, M)``, the items' rows of `_graph`; None if it has no weight.
-        """
+        """Return the similarity of some items, ``(B, B)``; NaN for pairs that cannot be compared."""
         values, known = similar
         shared = torch.zeros_like(values) if graph is None else products_of_rows(graph)
         found = batch_similarity(values, shared, self.params.graph_weight)
@@ -416,10 +401,6 @@ class DGCPN(LocalMethod):
         """Return the weights of the nearest neighbors of a silo's items, ``(n, M)``.
 
         They are scaled so that their products are the scaled coherence.
-
-        Args:
-            data: Pairs of the silo.
-            similar: ``(n, n)``, similarity of all inputs, if it is known.
         """
         params = self.params
         chosen = candidate_rows(len(data), params.candidates).to(data.has_image.device)

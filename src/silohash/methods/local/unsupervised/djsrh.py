@@ -52,7 +52,6 @@ CARD = MethodCard(
     year=2019,
     link="https://doi.org/10.1109/ICCV.2019.00312",
     summary="Reconstruct a joint affinity of images and texts by the cosines of codes, without labels.",
-    supervised=False,
     differs_from_paper=(
         "Items are compared by the inputs of the towers: the vectors that features.image and features.text give. The paper "
         "compares images by a pretrained network, and fine-tunes a copy of it.",

@@ -58,7 +58,6 @@ CARD = MethodCard(
     year=2020,
     link="https://doi.org/10.1145/3397271.3401086",
     summary="Reproduce a joint similarity, sharpened at the ends of its distribution, by the cosines of codes.",
-    supervised=False,
     differs_from_paper=(
         "The equations are those of the authors' code.",
         "Each silo fits the thresholds to at most 2,000 of its items: the mode of a histogram of their similarities, the "
@@ -136,12 +135,7 @@ def cross_similarity(images: Tensor, texts: Tensor) -> Tensor:
 
 
 def joint_similarity(inputs: Inputs, weights: Mapping[str, float]) -> Similarity:
-    """Return the weighted mean of the similarities of images, of texts and of images to texts, ``(B, B)``.
-
-    Args:
-        inputs: Items of a batch.
-        weights: Weights of the parts ``image``, ``text`` and ``cross``.
-    """
+    """Return the weighted mean of the similarities of images, of texts and of images to texts, ``(B, B)``."""
     similar: dict[Modality, Tensor] = {}
     defined: dict[Modality, Tensor | None] = {}
     for modality in MODALITIES:
@@ -175,13 +169,7 @@ def distribution_of(values: Tensor) -> Distribution:
 
 
 def fitted_distribution(data: SiloData, weights: Mapping[str, float], batch: int) -> Distribution:
-    """Return the statistics of the joint similarities of a silo's items, in batches as in training.
-
-    Args:
-        data: Pairs of the silo.
-        weights: Weights of the parts of the joint similarity.
-        batch: Number of items per batch.
-    """
+    """Return the statistics of the joint similarities of a silo's items, in batches as in training."""
     order = torch.randperm(len(data), generator=seeds.torch_generator(0, "similarity distribution"))[:MOST_FITTED]
     found = []
     for start in range(0, len(order), batch):

@@ -49,7 +49,6 @@ CARD = MethodCard(
     year=2023,
     link="https://doi.org/10.1109/TPAMI.2022.3177356",
     summary="Contrast codes with a memory of binary codes, and rank an item's own partner first, without labels.",
-    supervised=False,
     keeps=("a code for each of its items, within a round",),
     differs_from_paper=(
         "The networks are those of the run. The authors use one hidden layer of 8,192 units for texts and two for images.",
