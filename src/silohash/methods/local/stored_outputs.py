@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from silohash.base.types import MODALITIES, Modality, Outputs, PairBatch
-from silohash.methods.local.base import SiloData, SiloState, outputs_of, signs
+from silohash.base.types import MODALITIES, Modality, Outputs, PairBatch, Step
+from silohash.methods.local.base import LocalMethod, SiloData, SiloState, outputs_of, signs
 from silohash.methods.local.losses import mean_similarity, pair_likelihood, pair_weights, similarity
+from silohash.methods.traits import Traits
 
 
 def store_all(model: nn.Module, data: SiloData, state: SiloState) -> None:
@@ -39,9 +41,9 @@ def stored_modalities(state: SiloState) -> tuple[Modality, ...]:
     return tuple(modality for modality in MODALITIES if modality in state.buffers)
 
 
-def joint_codes(state: SiloState) -> Tensor:
-    """Return the signs of the sum of the stored outputs over the modalities, ``(n, K)``."""
-    return signs(torch.stack([state.buffers[modality] for modality in stored_modalities(state)]).sum(0))
+def joint_codes(state: SiloState, *others: str) -> Tensor:
+    """Return the signs of the sum of the stored outputs of other networks and of the modalities, ``(n, K)``."""
+    return signs(torch.stack([state.buffers[name] for name in (*others, *stored_modalities(state))]).sum(0))
 
 
 def drawn_rows(count: int, most: int, device: torch.device) -> Tensor:
@@ -108,8 +110,44 @@ def stored_likelihood(
     return likelihood * pair_weights(similar, float(state.buffers["share"]))
 
 
-def collapse_warnings(terms: Mapping[str, float], *, balanced: bool, remedy: str) -> list[str]:
-    """Return a warning if the codes collapse: outputs near zero give every pair a likelihood of ln 2."""
-    if balanced or abs(terms.get("likelihood", 0.0) - math.log(2)) > 1e-4:
-        return []
-    return [f"The codes have collapsed: the likelihood per pair is ln 2, as if every output were zero. {remedy}"]
+class StoredPairs(LocalMethod):
+    """A base of methods that compare a batch with the stored outputs of other items by shared labels.
+
+    Their parameters have ``similarity``, ``class_balance`` and ``anchors``. A subclass calls `likelihood` in `terms`.
+
+    Attributes:
+        remedy: What the user can do if the codes collapse, as a sentence.
+    """
+
+    traits = Traits(needs_labels=True)
+    remedy: ClassVar[str] = ""
+
+    def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
+        """Store the outputs of all items, the labels, and the share of similar pairs."""
+        state.buffers = labels_and_share(data, graded=self.params.similarity == "graded")
+        store_all(model, data, state)
+        self.end_epoch(model, data, state)
+
+    def likelihood(self, codes: Tensor, stored: Tensor, rows: Tensor, anchors: Tensor, state: SiloState) -> Tensor:
+        """Return `stored_likelihood` with the similarity and balance of the parameters, ``(B, N)``."""
+        graded, balanced = self.params.similarity == "graded", self.params.class_balance
+        return stored_likelihood(codes, stored, rows, anchors, state, graded=graded, balanced=balanced)
+
+    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
+        """Store the outputs of the batch."""
+        store_batch(outputs, batch, state)
+
+    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
+        """Draw the stored items for the next epoch."""
+        draw_anchors(data, state, self.params.anchors)
+
+    def warnings(self, terms: Mapping[str, float]) -> list[str]:
+        """Return a warning if the codes collapse: outputs near zero give every pair a ``likelihood`` of ln 2.
+
+        There is none if similar and dissimilar pairs have the same total weight.
+        """
+        if self.params.class_balance or abs(terms.get("likelihood", 0.0) - math.log(2)) > 1e-4:
+            return []
+        return [
+            f"The codes have collapsed: the likelihood per pair is ln 2, as if every output were zero. {self.remedy}"
+        ]

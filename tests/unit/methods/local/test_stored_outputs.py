@@ -10,9 +10,9 @@ import torch
 
 from silohash.base.types import Outputs
 from silohash.methods.local.base import SiloState, outputs_of
+from silohash.methods.local.image.dpsh import DPSH, DPSHParams
 from silohash.methods.local.losses import mean_similarity
 from silohash.methods.local.stored_outputs import (
-    collapse_warnings,
     draw_anchors,
     drawn_rows,
     joint_codes,
@@ -69,9 +69,9 @@ def test_the_likelihood_of_stored_pairs_equals_loops(graded: bool, balanced: boo
     ],
 )
 def test_a_collapse_is_a_likelihood_of_ln_2(terms: dict[str, float], balanced: bool, warned: bool) -> None:
-    found = collapse_warnings(terms, balanced=balanced, remedy="Raise the learning rate.")
+    found = DPSH(DPSHParams(class_balance=balanced)).warnings(terms)
     expected = "The codes have collapsed: the likelihood per pair is ln 2, as if every output were zero."
-    assert found == ([f"{expected} Raise the learning rate."] if warned else [])
+    assert found == ([f"{expected} Raise the learning rate, or use the preset recommended."] if warned else [])
 
 
 def stored(*, image: torch.Tensor, text: torch.Tensor, has_text: torch.Tensor) -> SiloState:

@@ -28,10 +28,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, signs, unadapted
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, tower_steps, unadapted
 from silohash.methods.local.label_networks import MultiScale
 from silohash.methods.local.losses import cosines, quantization, similarity
-from silohash.methods.local.stored_outputs import draw_anchors, store_all, store_batch, stored_modalities
+from silohash.methods.local.stored_outputs import draw_anchors, joint_codes, store_all, store_batch, stored_modalities
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
@@ -168,11 +168,7 @@ class MESDCH(LocalMethod):
 
     def steps(self, model: nn.Module) -> Sequence[Step]:
         """Return the steps of the label network, the image network and the text network."""
-        assert isinstance(model, HashNet)  # noqa: S101  built above
-        return [
-            Step(name=LABELS, parameters=(f"{LABELS}.",), modalities=()),
-            *(Step(name=m, parameters=(f"{m}.",), modalities=(m,)) for m in model.modalities),
-        ]
+        return [Step(name=LABELS, parameters=(f"{LABELS}.",), modalities=()), *tower_steps(model)]
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store the codes of all networks for all items, and the labels."""
@@ -226,6 +222,5 @@ class MESDCH(LocalMethod):
 
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Set B to the signs of the sum of all codes, and draw the stored items for the next epoch."""
-        codes = [state.buffers[LABELS], *(state.buffers[modality] for modality in stored_modalities(state))]
-        state.buffers["code"] = signs(torch.stack(codes).sum(0))
+        state.buffers["code"] = joint_codes(state, LABELS)
         draw_anchors(data, state, self.params.anchors)

@@ -36,16 +36,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, signs, unadapted
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, tower_steps, unadapted
 from silohash.methods.local.label_networks import LabelNet, LocalResponse, MultiScale
 from silohash.methods.local.losses import label_error, pair_likelihood, pair_weights, quantization, similarity
-from silohash.methods.local.stored_outputs import (
-    draw_anchors,
-    labels_and_share,
-    store_all,
-    store_batch,
-    stored_modalities,
-)
+from silohash.methods.local.stored_outputs import draw_anchors, joint_codes, labels_and_share, store_all, store_batch
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import HashNet
@@ -270,7 +264,7 @@ class SSAH(LocalMethod):
                 for number in range(self.params.label_steps)
             ),
             Step(name=JUDGES, parameters=(f"{JUDGES}.",), modalities=model.modalities),
-            *(Step(name=m, parameters=(f"{m}.",), modalities=(m,)) for m in model.modalities),
+            *tower_steps(model),
         ]
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
@@ -350,6 +344,5 @@ class SSAH(LocalMethod):
 
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Set B to the signs of the sum of all codes, and draw the stored items for the next epoch."""
-        codes = [state.buffers["label_code"], *(state.buffers[modality] for modality in stored_modalities(state))]
-        state.buffers["code"] = signs(torch.stack(codes).sum(0))
+        state.buffers["code"] = joint_codes(state, "label_code")
         draw_anchors(data, state, self.params.anchors)
