@@ -12,7 +12,7 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from silohash.base.types import Arrays, Modality, Outputs, PairBatch, ReadArrays, Step, Terms
+from silohash.base.types import Arrays, Modality, Outputs, PairBatch, ReadArrays, Step, Terms, UserError
 from silohash.methods.local.label_counts import FederationLabels
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -277,6 +277,21 @@ def tower_steps(model: nn.Module) -> Sequence[Step]:
 def unadapted(model: nn.Module) -> nn.Module:
     """Return the network of a local method, without the federated method that adapts its outputs."""
     return model.model if isinstance(model, Adapted) else model
+
+
+def shared_width(spec: ModelSpec, name: str) -> int:
+    """Return the width of the feature layers of all towers, for a method of a given name whose towers share layers.
+
+    Raises:
+        UserError: If the feature layers of the towers have different widths.
+    """
+    widths = {tower.hidden for tower in spec.towers.values()}
+    if len(widths) > 1:
+        raise UserError(
+            f"{name} shares layers between towers, and their feature layers have {' and '.join(map(str, widths))} units. "
+            "Use the same width for both, or another local method."
+        )
+    return widths.pop()
 
 
 def class_group(number: int) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MODALITIES, Modality, Outputs, PairBatch, Step
-from silohash.methods.local.base import LocalMethod, SiloData, SiloState, outputs_of, signs
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, outputs_of, signs
 from silohash.methods.local.losses import mean_similarity, pair_likelihood, pair_weights, similarity
 from silohash.methods.traits import Traits
 
@@ -110,15 +111,28 @@ def stored_likelihood(
     return likelihood * pair_weights(similar, float(state.buffers["share"]))
 
 
+class StoredPairsParams(MethodParams):
+    """Parameters that all methods have which compare a batch with stored outputs by shared labels."""
+
+    similarity: Literal["any", "graded"] = "graded"
+    """Similarity of two items: `any` (1 if they share a label, else 0) or `graded` (the cosine of their label
+    vectors)."""
+    class_balance: bool = True
+    """Give similar and dissimilar pairs the same total weight, regardless of how many there are of each."""
+    anchors: int = Field(default=1024, ge=1)
+    """Number of stored items that each batch is compared with, at least 1. A new random subset is drawn each epoch."""
+
+
 class StoredPairs(LocalMethod):
     """A base of methods that compare a batch with the stored outputs of other items by shared labels.
 
-    Their parameters have ``similarity``, ``class_balance`` and ``anchors``. A subclass calls `likelihood` in `terms`.
+    A subclass calls `likelihood` in `terms`.
 
     Attributes:
         remedy: What the user can do if the codes collapse, as a sentence.
     """
 
+    params: StoredPairsParams
     traits = Traits(needs_labels=True)
     remedy: ClassVar[str] = ""
 

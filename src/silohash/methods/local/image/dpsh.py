@@ -26,9 +26,9 @@ from pydantic import Field
 from torch import nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import MethodParams, SiloState, signs, tower_steps
+from silohash.methods.local.base import SiloState, signs, tower_steps
 from silohash.methods.local.losses import quantization
-from silohash.methods.local.stored_outputs import StoredPairs
+from silohash.methods.local.stored_outputs import StoredPairs, StoredPairsParams
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
 
@@ -55,7 +55,7 @@ CARD = MethodCard(
 )
 
 
-class DPSHParams(MethodParams):
+class DPSHParams(StoredPairsParams):
     """Parameters of DPSH."""
 
     quantization_weight: float = Field(default=0.1, ge=0)
@@ -64,13 +64,9 @@ class DPSHParams(MethodParams):
     similarity: Literal["any", "graded"] = "any"
     """Similarity of two items: `any` (1 if they share a label, else 0) or `graded` (the cosine of their label
     vectors)."""
-    class_balance: bool = True
-    """Give similar and dissimilar pairs the same total weight, regardless of how many there are of each."""
     normalization: Literal["mean", "paper"] = "mean"
     """`mean`: losses are means over pairs and bits. `paper`: sums divided by the number of stored items and the batch
     size."""
-    anchors: int = Field(default=1024, ge=1)
-    """Number of stored items that each batch is compared with, at least 1. A new random subset is drawn each epoch."""
 
 
 class DPSH(StoredPairs):

@@ -49,6 +49,8 @@ class MatchingParams(MethodParams):
     code_weight: float = Field(default=0.01, gt=0)
     """Weight of the loss by which codes learn the order of the scores, positive. Codes find the items that a search then
     scores, and their loss does not move the network that scores. A small weight keeps the clipping of gradients as it is."""
+    word_width: int = Field(default=300, ge=1)
+    """Width of the learned vectors of words, at least 1."""
 
     without_effect: ClassVar = {"easy_epochs": {"hardest": (False,)}}
 

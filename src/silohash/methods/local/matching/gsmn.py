@@ -99,8 +99,6 @@ class GSMNParams(MatchingParams):
     """Number of values per node and kernel after the convolution, at least 1."""
     inverse_temperature: float = Field(default=10.0, gt=0)
     """Factor on similarities in the softmax of the attention and of the text's graph (lambda), positive."""
-    word_width: int = Field(default=300, ge=1)
-    """Width of the learned vectors of words, at least 1."""
 
 
 def polar(boxes: Tensor) -> tuple[Tensor, Tensor]:

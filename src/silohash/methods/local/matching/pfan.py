@@ -63,8 +63,6 @@ class PFANParams(MatchingParams):
     """Factor on similarities in the softmax of the attention, positive. By default 9 for `t2i` and 4 for `i2t`."""
     place_width: int = Field(default=200, ge=1)
     """Width of the learned vectors of cells, at least 1."""
-    word_width: int = Field(default=300, ge=1)
-    """Width of the learned vectors of words, at least 1."""
 
 
 def covered(boxes: Tensor) -> Tensor:

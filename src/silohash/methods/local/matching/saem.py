@@ -65,17 +65,22 @@ CARD = MethodCard(
 )
 
 
-class SAEMParams(MatchingParams):
-    """Parameters of SAEM."""
+class VectorParams(MatchingParams):
+    """Parameters of a Transformer layer over regions and convolutions over words."""
 
     heads: int = Field(default=4, ge=1)
     """Number of attention heads, at least 1. It divides `model.hidden`."""
     inner_width: int = Field(default=1024, ge=1)
-    """Width of the hidden layer in the Transformer layer, at least 1."""
+    """Width of the hidden layer in each Transformer layer, at least 1."""
     transformer_dropout: float = Field(default=0.1, ge=0, lt=1)
-    """Dropout probability in the Transformer layer, at least 0 and below 1."""
+    """Dropout probability in each Transformer layer, at least 0 and below 1."""
     channels: int = Field(default=512, ge=1)
     """Number of channels per convolution over words, at least 1."""
+
+
+class SAEMParams(VectorParams):
+    """Parameters of SAEM."""
+
     angular_weight: float = Field(default=0.5, ge=0)
     """Weight of the angular loss in the first 5 epochs, at least 0. It falls to a tenth every 5 epochs, and is 0 from epoch
     20 on."""
@@ -83,8 +88,6 @@ class SAEMParams(MatchingParams):
     """Angle of the angular loss in degrees, between 0 and 90."""
     norm_weight: float = Field(default=0.01, ge=0)
     """Weight of the norms of the image encoder's parameters, at least 0. At 0 they do not count."""
-    word_width: int = Field(default=300, ge=1)
-    """Width of the learned vectors of words, at least 1."""
 
     without_effect: ClassVar = {
         **MatchingParams.without_effect,
@@ -95,7 +98,7 @@ class SAEMParams(MatchingParams):
 class RegionTransformer(nn.Module):
     """Encode a picture as one vector of length 1: the mean of its regions after a Transformer layer."""
 
-    def __init__(self, spec: TowerSpec, params: SAEMParams) -> None:
+    def __init__(self, spec: TowerSpec, params: VectorParams) -> None:
         super().__init__()
         self.encoder = RegionEncoder(spec, normalize=False)
         self.layer = transformer_layer(spec.hidden, params.heads, params.inner_width, params.transformer_dropout)
@@ -191,17 +194,21 @@ class Convolutions(nn.Module):
 class WordConvolutions(nn.Module):
     """Encode a text as one vector of length 1, from convolutions over its words."""
 
-    def __init__(self, spec: TowerSpec, params: SAEMParams) -> None:
+    def __init__(self, spec: TowerSpec, params: VectorParams) -> None:
         super().__init__()
         self.dropout = nn.Dropout(spec.dropout)
         self.words = nn.Embedding(int(spec.settings["words"]), params.word_width)
         self.convolutions = Convolutions(params.word_width, params.channels, spec.hidden, spec.dropout)
 
-    def forward(self, words: Tensor) -> Nodes:
-        """Return one node per text."""
+    def vectors(self, words: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the vectors of words, ``(B, W, width)``, zero for padding, and which words there are, ``(B, W)`` bool."""
         numbers, _ = split_words(words)
         mask = numbers >= 0
-        vectors = self.dropout(self.words(numbers.clamp(min=0))) * mask.unsqueeze(2)
+        return self.dropout(self.words(numbers.clamp(min=0))) * mask.unsqueeze(2), mask
+
+    def forward(self, words: Tensor) -> Nodes:
+        """Return one node per text."""
+        vectors, mask = self.vectors(words)
         return one_node(self.convolutions(vectors, mask), mask)
 
 

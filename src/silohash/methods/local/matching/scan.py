@@ -65,8 +65,6 @@ class SCANParams(MatchingParams):
     for `i2t`."""
     lse_scale: float | None = Field(default=None, gt=0)
     """Factor of the smooth maximum (lambda_2 in the paper), positive. By default 6 for `t2i` and 20 for `i2t`."""
-    word_width: int = Field(default=300, ge=1)
-    """Width of the learned vectors of words, at least 1."""
 
     without_effect: ClassVar = {
         **MatchingParams.without_effect,

@@ -68,8 +68,6 @@ class SGMParams(MatchingParams):
     """Number of nearest regions that each region has a relation with, at least 1."""
     relation_weight: float = Field(default=1.0, ge=0)
     """Weight of the relations in the score (rho), at least 0. At 0 only words and objects count."""
-    word_width: int = Field(default=300, ge=1)
-    """Width of the learned vectors of words, at least 1."""
 
 
 def nearest(boxes: Tensor, mask: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -71,8 +71,6 @@ class SGRAFParams(MatchingParams):
     """Number of steps of graph reasoning, at least 1."""
     inverse_temperature: float = Field(default=9.0, gt=0)
     """Factor on similarities in the softmax of the attention (lambda), positive."""
-    word_width: int = Field(default=300, ge=1)
-    """Width of the learned vectors of words, at least 1."""
 
     without_effect: ClassVar = {
         **MatchingParams.without_effect,

@@ -59,8 +59,6 @@ class SHANParams(MatchingParams):
     """Which cosines count in the first step: those of words (`t2i`), those of regions (`i2t`), or both (`full`)."""
     inverse_temperature: float = Field(default=9.0, gt=0)
     """Factor on similarities in the softmax of the attention (lambda), positive."""
-    word_width: int = Field(default=300, ge=1)
-    """Width of the learned vectors of words, at least 1."""
 
 
 class Gate(nn.Module):

@@ -17,7 +17,6 @@ Equations (4) and (6) are `silohash.methods.local.matching.base.max_violation`.
 
 from __future__ import annotations
 
-from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
@@ -46,9 +45,6 @@ CARD = MethodCard(
 
 class VSEParams(MatchingParams):
     """Parameters of VSE++."""
-
-    word_width: int = Field(default=300, ge=1)
-    """Width of the learned vectors of words, at least 1."""
 
 
 class Pooled(nn.Module):

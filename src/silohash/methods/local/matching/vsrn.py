@@ -56,8 +56,6 @@ class VSRNParams(MatchingParams):
     """Number of residual graph convolutions, at least 1."""
     caption_weight: float = Field(default=1.0, ge=0)
     """Weight of the loss of the generated text, at least 0. At 0 no text is generated."""
-    word_width: int = Field(default=300, ge=1)
-    """Width of the learned vectors of words, at least 1."""
 
 
 class Relation(nn.Module):

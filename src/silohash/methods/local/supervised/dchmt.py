@@ -31,9 +31,9 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
+from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloState
-from silohash.methods.local.losses import labeled_codes, modality_pairs, similarity
+from silohash.methods.local.losses import modality_pairs, similarity
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
@@ -186,10 +186,11 @@ class DCHMT(LocalMethod):
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the similarity loss, summed over the pairs of modalities, and the quantization loss."""
-        codes, labels = labeled_codes(outputs, batch)
-        if not codes:
+        held = {m: batch.has(m) for m in outputs.code if batch.has(m).any()}
+        if not held:
             return {}
-        pairs = [self._pair(codes[m], codes[other], labels[m], labels[other]) for m, other in modality_pairs(codes)]
+        codes = {m: outputs.code[m][rows] for m, rows in held.items()}
+        pairs = [self._pair(outputs, batch, one, other) for one, other in modality_pairs(held)]
         return {
             "similarity": (1.0, torch.stack(pairs).sum()),
             "quantization": (
@@ -197,9 +198,14 @@ class DCHMT(LocalMethod):
             ),
         }  # fmt: skip
 
-    def _pair(self, codes: Tensor, others: Tensor, labels: Tensor, of_others: Tensor) -> Tensor:
+    def _pair(self, outputs: Outputs, batch: PairBatch, one: Modality, other: Modality) -> Tensor:
         """Return the mean loss of the pairs of an item's modality and another's."""
-        similar = similarity(labels, of_others, graded=self.params.similarity == "graded")
+        assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
+        rows, columns = batch.has(one), batch.has(other)
+        # Each pair selects its codes anew: a shared selection adds gradients in another order, which changes figures.
+        codes, others = outputs.code[one][rows], outputs.code[other][columns]
+        graded = self.params.similarity == "graded"
+        similar = similarity(batch.labels[rows], batch.labels[columns], graded=graded)
         largest = 1.0 if self.params.per_bit else 2.0 * codes.shape[1]
         squared = squared_distances(codes, others) * (largest / (2.0 * codes.shape[1]))
         pulled, pushed = pulls(squared, similar), pushes(squared, similar, math.sqrt(largest * self.params.threshold))

@@ -30,9 +30,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import MethodParams, SiloData, SiloState, tower_steps
+from silohash.methods.local.base import SiloData, SiloState, tower_steps
 from silohash.methods.local.losses import balance, pair_contrast, quantization
-from silohash.methods.local.stored_outputs import StoredPairs, joint_codes, partner_outputs
+from silohash.methods.local.stored_outputs import StoredPairs, StoredPairsParams, joint_codes, partner_outputs
 from silohash.methods.traits import EpochRules
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
@@ -66,7 +66,7 @@ CARD = MethodCard(
 )
 
 
-class DCMHParams(MethodParams):
+class DCMHParams(StoredPairsParams):
     """Parameters of DCMH."""
 
     quantization_weight: float = Field(default=0.1, ge=0)
@@ -74,11 +74,6 @@ class DCMHParams(MethodParams):
     least 0."""
     balance_weight: float = Field(default=0.1, ge=0)
     """Weight of the bit-balance loss (eta in the paper), which pulls the mean of each bit toward zero, at least 0."""
-    similarity: Literal["any", "graded"] = "graded"
-    """Similarity of two items: `any` (1 if they share a label, else 0) or `graded` (the cosine of their label
-    vectors)."""
-    class_balance: bool = True
-    """Give similar and dissimilar pairs the same total weight, regardless of how many there are of each."""
     normalization: Literal["mean", "paper"] = "mean"
     """`mean`: losses are means over pairs and bits. `paper`: sums divided by the silo's number of items and the
     batch size."""
@@ -92,8 +87,6 @@ class DCMHParams(MethodParams):
     state."""
     independent_batches: bool = False
     """Draw each batch from all items, as in the paper, instead of passing over the items once per epoch."""
-    anchors: int = Field(default=1024, ge=1)
-    """Number of stored items that each batch is compared with, at least 1. A new random subset is drawn each epoch."""
 
 
 class DCMH(StoredPairs):

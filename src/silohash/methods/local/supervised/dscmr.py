@@ -34,8 +34,16 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms, UserError
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, outputs_of, unadapted
+from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms
+from silohash.methods.local.base import (
+    LocalMethod,
+    MethodParams,
+    SiloData,
+    SiloState,
+    outputs_of,
+    shared_width,
+    unadapted,
+)
 from silohash.methods.local.losses import modality_pairs, similarity
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
@@ -136,17 +144,12 @@ class CommonNet(HashNet):
 
     def __init__(self, spec: ModelSpec, bits: int) -> None:
         super().__init__(spec, bits)
-        widths = {tower.hidden for tower in spec.towers.values()}
-        if len(widths) > 1:
-            raise UserError(
-                f"dscmr shares layers between towers, and their feature layers have {' and '.join(map(str, widths))} units. "
-                "Use the same width for both, or another local method."
-            )
+        width = shared_width(spec, CARD.key)
         for modality in self.modalities:
             tower = self.tower(modality)
             tower.hash = nn.Identity()
             tower.register_buffer("mean", torch.zeros(bits))
-        layers = {"hash": nn.Linear(widths.pop(), bits), "classifier": nn.Linear(bits, spec.classes)}
+        layers = {"hash": nn.Linear(width, bits), "classifier": nn.Linear(bits, spec.classes)}
         self.shared = nn.ModuleDict(layers)
 
     def run_tower(self, modality: Modality, values: Tensor, batch: PairBatch) -> tuple[Tensor, Tensor]:

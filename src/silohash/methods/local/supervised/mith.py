@@ -31,17 +31,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms, UserError
-from silohash.methods.local.base import MethodParams, SiloData, SiloState, signs
+from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms
+from silohash.methods.local.base import SiloData, SiloState, shared_width, signs
 from silohash.methods.local.losses import quantization
-from silohash.methods.local.stored_outputs import StoredPairs, partner_outputs, store_batch
+from silohash.methods.local.stored_outputs import StoredPairs, StoredPairsParams, partner_outputs, store_batch
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet, Tower
@@ -80,7 +80,7 @@ HEAD_WIDTH = 64
 """Width of an attention head, unless the network is narrower or its width is not a multiple of it."""
 
 
-class MITHParams(MethodParams):
+class MITHParams(StoredPairsParams):
     """Parameters of MITH."""
 
     token_weight: float = Field(default=1.0, ge=0)
@@ -109,15 +109,8 @@ class MITHParams(MethodParams):
     layers: int = Field(default=2, ge=0)
     """Number of layers of the transformer over the concepts, at least 0. Each costs 12 K H^2 multiplications per item and
     modality, for K bits and a feature layer of width H."""
-    similarity: Literal["any", "graded"] = "graded"
-    """Similarity of two items: `any` (1 if they share a label, else 0) or `graded` (the cosine of their label
-    vectors)."""
-    class_balance: bool = True
-    """Give similar and dissimilar pairs the same total weight, regardless of how many there are of each."""
     per_bit: bool = True
     """Divide the distance between the branches by the number of bits."""
-    anchors: int = Field(default=1024, ge=1)
-    """Number of stored items that each batch is compared with, at least 1. A new random subset is drawn each epoch."""
 
     without_effect: ClassVar = {
         "concept_share": {"contrast_weight": (0.0,)},
@@ -241,13 +234,8 @@ class ConceptNet(HashNet):
 
     def __init__(self, spec: ModelSpec, bits: int, *, most: int, residual_layers: int, layers: int) -> None:
         super().__init__(spec, bits)
-        widths = {tower.hidden for tower in spec.towers.values()}
-        if len(widths) > 1:
-            raise UserError(
-                f"mith shares layers between towers, and their feature layers have {' and '.join(map(str, widths))} units. "
-                "Use the same width for both, or another local method."
-            )
-        self.most, self.width = most, widths.pop()
+        width = shared_width(spec, CARD.key)
+        self.most, self.width = most, width
         for modality in self.modalities:
             tower = self.tower(modality)
             tower.hash = BitwiseHash(self.width, bits)

@@ -36,10 +36,17 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, tower_steps, unadapted
+from silohash.methods.local.base import LocalMethod, SiloData, SiloState, tower_steps, unadapted
 from silohash.methods.local.label_networks import LabelNet, LocalResponse, MultiScale
 from silohash.methods.local.losses import label_error, pair_likelihood, pair_weights, quantization, similarity
-from silohash.methods.local.stored_outputs import draw_anchors, joint_codes, labels_and_share, store_all, store_batch
+from silohash.methods.local.stored_outputs import (
+    StoredPairsParams,
+    draw_anchors,
+    joint_codes,
+    labels_and_share,
+    store_all,
+    store_batch,
+)
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import HashNet
@@ -83,7 +90,7 @@ LABELS, JUDGES = "labels", "judges"
 """Names of the label network and the discriminators in the model, and of their steps."""
 
 
-class SSAHParams(MethodParams):
+class SSAHParams(StoredPairsParams):
     """Parameters of SSAH."""
 
     feature_weight: float = Field(default=0.1, ge=0)
@@ -100,16 +107,9 @@ class SSAHParams(MethodParams):
     adversary: Literal["squared", "cross_entropy"] = "squared"
     """Adversarial loss: the `squared` error, as in the paper, or `cross_entropy`. The squared error is bounded. With the
     cross-entropy, discriminators that win can outweigh the other losses."""
-    similarity: Literal["any", "graded"] = "graded"
-    """Similarity of two items: `any` (1 if they share a label, else 0) or `graded` (the cosine of their label
-    vectors)."""
-    class_balance: bool = True
-    """Give similar and dissimilar pairs the same total weight, regardless of how many there are of each."""
     normalization: Literal["mean", "paper"] = "mean"
     """`mean`: losses are means over pairs, bits and labels. `paper`: sums divided by the silo's number of items and the
     batch size."""
-    anchors: int = Field(default=1024, ge=1)
-    """Number of stored items that each batch is compared with, at least 1. A new random subset is drawn each epoch."""
     width: int = Field(default=512, ge=1)
     """Width of the first layer of the label network, and of the text network if it averages over windows, at least 1."""
     label_steps: int = Field(default=4, ge=1)

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloState, signs
-from silohash.methods.local.losses import cosines, different_items, labeled_codes
+from silohash.methods.local.losses import cosines, different_items
 from silohash.methods.traits import Traits
 
 CARD = MethodCard(
@@ -109,21 +109,24 @@ class Triplet(LocalMethod):
 
         Source: FedHAP, equations (2) and (7).
         """
-        codes, labels = labeled_codes(outputs, batch)
-        if not codes:
+        held = {m: batch.has(m) for m in outputs.code if batch.has(m).any()}
+        if not held:
             return {}
-        pairs = [self._pair(codes, labels, anchor, other) for anchor in codes for other in codes]
-        drift = torch.stack([(values - signs(values)).square().mean() for values in codes.values()])
+        pairs = [self._pair(outputs, batch, anchor, other) for anchor in held for other in held]
+        drift = torch.stack(
+            [(outputs.code[m][rows] - signs(outputs.code[m][rows])).square().mean() for m, rows in held.items()]
+        )
         return {
             "triplet": (1.0, torch.stack(pairs).mean()),
             "quantization": (self.params.quantization_weight, drift.mean()),
         }
 
-    def _pair(
-        self, codes: Mapping[Modality, Tensor], labels: Mapping[Modality, Tensor], anchor: Modality, other: Modality
-    ) -> Tensor:
-        distances = pairwise_distances(codes[anchor], codes[other], self.params.distance)
-        similar = labels[anchor] @ labels[other].T > 0
+    def _pair(self, outputs: Outputs, batch: PairBatch, anchor: Modality, other: Modality) -> Tensor:
+        assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
+        ours, theirs = batch.has(anchor), batch.has(other)
+        # Each pair selects its codes anew: a shared selection adds gradients in another order, which changes figures.
+        distances = pairwise_distances(outputs.code[anchor][ours], outputs.code[other][theirs], self.params.distance)
+        similar = batch.labels[ours] @ batch.labels[theirs].T > 0
         positive = similar & different_items(similar) if anchor == other else similar
         return triplet_loss(distances, positive, ~similar, self.params.margin)
 

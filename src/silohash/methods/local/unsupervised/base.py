@@ -246,24 +246,10 @@ class SiloCache:
         return value
 
 
-class CosineMatrices(NamedTuple):
-    """Cosines of the codes of a batch, each ``(B, B)``.
-
-    Attributes:
-        images: Within images.
-        texts: Within texts.
-        between: Images to texts.
-    """
-
-    images: Tensor
-    texts: Tensor
-    between: Tensor
-
-
-def cosine_matrices(pair: CodePair) -> CosineMatrices:
-    """Return the cosines of the codes of a batch."""
+def cosine_matrices(pair: CodePair) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the cosines of the codes of a batch within images, within texts and of images to texts, each ``(B, B)``."""
     image, text = F.normalize(pair.image, dim=1), F.normalize(pair.text, dim=1)
-    return CosineMatrices(image @ image.T, text @ text.T, image @ text.T)
+    return image @ image.T, text @ text.T, image @ text.T
 
 
 def steepness(epochs: int) -> float:

@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -215,20 +215,6 @@ def batch_similarity(similar: Tensor, shared: Tensor, weight: float) -> Tensor:
     return 2.0 * ((1.0 - weight) * similar + weight * shared) - 1.0
 
 
-class Losses(NamedTuple):
-    """The three losses, each a scalar.
-
-    Attributes:
-        coexistence: L_c, of the two codes of an item.
-        similarity: L_g, of the codes of different items.
-        consistency: L_i, of similarities within and between modalities.
-    """
-
-    coexistence: Tensor
-    similarity: Tensor
-    consistency: Tensor
-
-
 COMPARED = torch.tensor([1.0, 1.0, 0.0, 1.0]).view(4, 1, 1)
 """Which blocks of the cosines L_g compares with S: images, images to texts, (texts to images), texts."""
 
@@ -291,8 +277,10 @@ def _pairs(blocks: Tensor, count: int) -> Tensor:
     return blocks[1].view(-1, count, count).diagonal(dim1=-2, dim2=-1)
 
 
-def losses(images: Tensor, texts: Tensor, similarity: Tensor, counted: Tensor, pair_target: float) -> Losses:
-    """Return the losses of the codes of a batch. Codes may have leading dimensions, over which losses are added.
+def losses(
+    images: Tensor, texts: Tensor, similarity: Tensor, counted: Tensor, pair_target: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return L_c, L_g and L_i of the codes of a batch, each a scalar, added over leading dimensions of the codes.
 
     Args:
         images: ``(..., B, K)``, codes of the images.
@@ -301,7 +289,10 @@ def losses(images: Tensor, texts: Tensor, similarity: Tensor, counted: Tensor, p
         counted: ``(B, B)``, 1 for pairs of items that L_g compares, else 0. The divisor is the number of all pairs.
         pair_target: Value kappa that the cosine of an item's two codes approaches.
     """
-    return Losses(*_Losses.apply(images, texts, similarity, counted, pair_target))  # type: ignore[no-untyped-call]
+    found: tuple[Tensor, Tensor, Tensor] = _Losses.apply(  # type: ignore[no-untyped-call]
+        images, texts, similarity, counted, pair_target
+    )
+    return found
 
 
 class DGCPN(LocalMethod):
@@ -353,11 +344,13 @@ class DGCPN(LocalMethod):
         if step.name != "joint":
             prefix = "binary_"
             image, text = torch.stack([image, signs(image)]), torch.stack([signs(text), text])
-        found = losses(image, text, *self._similarity(batch, state), self.params.pair_target)
+        coexistence, similarity, consistency = losses(
+            image, text, *self._similarity(batch, state), self.params.pair_target
+        )
         return {
-            f"{prefix}coexistence": (1.0, found.coexistence),
-            f"{prefix}similarity": (self.params.similarity_weight, found.similarity),
-            f"{prefix}consistency": (self.params.consistency_weight, found.consistency),
+            f"{prefix}coexistence": (1.0, coexistence),
+            f"{prefix}similarity": (self.params.similarity_weight, similarity),
+            f"{prefix}consistency": (self.params.consistency_weight, consistency),
         }
 
     def _similarity(self, batch: PairBatch, state: SiloState) -> tuple[Tensor, Tensor]:
