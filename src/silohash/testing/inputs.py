@@ -178,17 +178,10 @@ def prepared_inputs(
     rounds: int = 3,
     train: Mapping[str, Any] | None = None,
 ) -> Prepared:
-    """Return the inputs of a training on made-up silos.
+    """Return the inputs of a training of two methods, given by name, on made-up silos.
 
-    Args:
-        local: Name of the local method.
-        federated: Name of the federated method. A pooled one gets all items as one silo.
-        sizes: Number of training items per silo.
-        validation: Number of validation items per silo.
-        held: The modalities of the items.
-        single: Whether every item has one label only.
-        rounds: Number of rounds.
-        train: Values of ``[train]``.
+    The silos have ``sizes`` training items and ``validation`` validation items each. A pooled federated method gets all
+    items as one silo. With ``single``, every item has one label. ``train`` holds values of ``[train]``.
     """
     resolved = load_resolved(
         {
