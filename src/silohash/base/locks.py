@@ -114,11 +114,7 @@ def locked_run(folder: Path, wait_seconds: float = 0.0) -> Iterator[None]:
 
 
 def _taken(folder: Path, remedy: str, wait_seconds: float, notify: Notify) -> FileLock:
-    """Return the lock of a folder, which this process now holds.
-
-    Raises:
-        UserError: If another process still holds it.
-    """
+    """Return the lock of a folder, which this process now holds."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(folder.resolve() / LOCK)

@@ -10,7 +10,8 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from silohash.models.nodes import BOX, Nodes, edges_of_heads, split_regions, split_words
+from silohash.features.nodes.regions import BOX
+from silohash.models.nodes import Nodes, edges_of_heads, split_regions, split_words
 from silohash.models.specs import TowerSpec
 
 INITIAL_WORD = 0.1

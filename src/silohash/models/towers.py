@@ -5,6 +5,7 @@ A federated method may adapt its outputs (`Adapted`), and `outputs_over` runs it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias
 
@@ -14,7 +15,6 @@ from torch import Tensor, nn
 
 from silohash.base.types import MODALITIES, Modality, Outputs, PairBatch, ReadArrays, UserError
 from silohash.models.backbones import PublishedTower
-from silohash.models.kernel_tower import AnchorKernel
 from silohash.models.specs import ModelSpec, TowerKind, TowerSpec
 
 Part: TypeAlias = Literal["feature", "logit", "code"]
@@ -63,6 +63,37 @@ def tokens(spec: TowerSpec) -> nn.Module:
     """
     width = spec.shape[-1]
     return nn.Sequential(*(() if width == spec.hidden else (nn.Linear(width, spec.hidden),)), nn.Dropout(spec.dropout))
+
+
+class AnchorKernel(nn.Module):
+    """The Gaussian kernel exp(-|x - a|^2 / width) of an input with every anchor, ``(B, ...) -> (B, hidden)``.
+
+    Anchors and width are buffers, which a local method sets from a silo's items.
+
+    Args:
+        spec: A spec of the kind ``kernel``. Its hidden width is the number of anchors.
+    """
+
+    def __init__(self, spec: TowerSpec) -> None:
+        super().__init__()
+        self.register_buffer("anchors", torch.zeros(spec.hidden, math.prod(spec.shape)))
+        self.register_buffer("width", torch.ones(()))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the similarities."""
+        return gaussian_kernel(inputs.flatten(1), self.get_buffer("anchors"), self.get_buffer("width"))
+
+
+def gaussian_kernel(vectors: Tensor, anchors: Tensor, width: Tensor) -> Tensor:
+    """Return exp(-|x - a|^2 / width) of all vectors with all anchors, ``(n, m)``.
+
+    Args:
+        vectors: ``(n, D)``.
+        anchors: ``(m, D)``.
+        width: ``()``, greater than 0.
+    """
+    squares = vectors.square().sum(1, keepdim=True) - 2.0 * vectors @ anchors.T + anchors.square().sum(1)
+    return torch.exp(-squares.clamp(min=0.0) / width)
 
 
 KINDS: Mapping[TowerKind, Callable[[TowerSpec], nn.Module]] = {

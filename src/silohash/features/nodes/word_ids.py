@@ -197,11 +197,7 @@ class WordSequences:
 
 
 def _path(name: str, value: object) -> Path | None:
-    """Return the path of an option's file, or None.
-
-    Raises:
-        UserError: If the value is not a path.
-    """
+    """Return the path of an option's file, or None."""
     if value is not None and not isinstance(value, str):
         raise UserError(f"[features] {name} is {value!r}; it must be the path of a text file.")
     return None if value is None else Path(value)
