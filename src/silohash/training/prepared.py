@@ -411,7 +411,7 @@ def label_arrays(archive: Archive, parts: Sequence[tuple[SiloItems, SiloItems]],
         arrays["labels"] = archive.labels[rows].astype(np.float32)
         shared = slice(None) if resolved.config.exchange.privacy is None else slice(0)
         arrays.update(label_sums([archive.labels[train.rows[shared]] for train, _ in parts]))
-    if column := getattr(resolved.local, "coarse_column", ""):
+    if column := resolved.local.traits.coarse_column:
         arrays["coarse_labels"] = coarse_labels(archive, rows, column)
     return arrays
 

@@ -22,7 +22,7 @@ from silohash.base.types import Arrays, PairBatch, Phase, ReadArrays, Step, Term
 from silohash.features.device import autocast
 from silohash.methods.federated.base import FederatedMethod, SiloContext
 from silohash.methods.federated.server_values import with_sums
-from silohash.methods.local.base import ClosedForm, LocalMethod, SiloData, SiloState, epoch_rules
+from silohash.methods.local.base import ClosedForm, LocalMethod, SiloData, SiloState
 from silohash.methods.message import Message
 from silohash.methods.stored import copy_into
 from silohash.models.parameters import OptimizerPool, params_of, shared_arrays, to_array
@@ -202,7 +202,7 @@ def _run_epochs(
     data, renumbered = local_view(phase, context.data)
     context.local.init_state(adapted, data, context.state)
     means = _Means()
-    rules = epoch_rules(context.local)
+    rules = context.local.traits.epochs
     for epoch in range(phase.epochs):
         means = _Means()
         if epoch and rules.fresh_optimizers:
@@ -236,7 +236,7 @@ def _run_private_epochs(
 ) -> None:
     """Train the epochs of a phase on noisy sums of clipped gradients of random samples.
 
-    The steps of the local method train different parameters (`silohash.methods.local.base.has_record_terms`), so that one
+    The steps of the local method train different parameters (`Traits.record_terms`), so that one
     step on the sum of their terms takes their place.
     """
     settings, model, data = config.train, phase.model.train(), context.data
@@ -326,7 +326,7 @@ def batches(context: SiloContext, phase: Phase, config: RunConfig, epoch: int) -
         config.seed, f"batches/{phase.name}/{epoch}", silo=context.silo, round=context.round
     )
     rows = np.arange(len(context.data)) if phase.rows is None else np.asarray(phase.rows)
-    if epoch_rules(context.local).independent_batches:
+    if context.local.traits.epochs.independent_batches:
         for _ in range(max(1, len(rows) // size) if len(rows) else 0):
             yield torch.from_numpy(generator.permutation(rows)[:size]).to(context.data.has_image.device)
         return
@@ -440,7 +440,7 @@ def make_context(
     """
     broadcast, total_rounds = task.broadcast, config.federated.rounds
     rate = learning_rate(config.train, broadcast.round, total_rounds)
-    restarts = config.federated.local_epochs if epoch_rules(local).fresh_optimizers else 1
+    restarts = config.federated.local_epochs if local.traits.epochs.fresh_optimizers else 1
     state = silo_state(task.kept, data.has_image.device)
     state.epochs_before = broadcast.round * config.federated.local_epochs
     return SiloContext(

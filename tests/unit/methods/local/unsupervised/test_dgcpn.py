@@ -348,4 +348,4 @@ def test_published_networks_are_refused() -> None:
 
 def test_the_card_names_the_paper() -> None:
     assert (CARD.key, CARD.year, CARD.supervised) == ("dgcpn", 2021, False)
-    assert not DGCPN.needs_labels
+    assert not DGCPN.traits.needs_labels
