@@ -365,7 +365,8 @@ def _explaining(folder: Path, sample: Tensor) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except Exception as error:  # many types: each network reports unsupported inputs in its own way
+    # Each network reports unsupported inputs in its own way, with errors of many types.
+    except Exception as error:
         what = "word pieces" if sample.ndim == 2 else f"pictures of {sample.shape[-1]} x {sample.shape[-2]} pixels"
         raise UserError(
             f"The model in {folder} does not support {what} ({first_line(error)}). Choose another model."
@@ -377,6 +378,7 @@ def _published(folder: Path) -> tuple[dict[str, Any], nn.Module, set[str]]:
     with needing_transformers(f"The model in {folder}"):
         from transformers import AutoConfig, AutoModel
     try:
+        # A published folder can hold code and pickled weights, neither of which may run on the user's machine.
         with _quietly():
             config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             network, about = AutoModel.from_pretrained(
@@ -387,7 +389,8 @@ def _published(folder: Path) -> tuple[dict[str, Any], nn.Module, set[str]]:
                 use_safetensors=True,
                 output_loading_info=True,
             )
-    except Exception as error:  # many types: an unknown architecture, a damaged file, wrong shapes
+    # An unknown architecture, a damaged file and wrong shapes raise errors of many types.
+    except Exception as error:
         raise UserError(
             f"The model in {folder} cannot be read ({first_line(error)}). Restore the folder, or choose another model."
         ) from error

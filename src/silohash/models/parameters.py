@@ -69,6 +69,7 @@ def install(model: nn.Module, params: ReadArrays) -> None:
     """
     state = model.state_dict()
     for name, array in params.items():
+        # torch warns about arrays that may not be written, such as those that are mapped from a file.
         state[name].copy_(torch.from_numpy(np.require(array, requirements="W")))
 
 

@@ -139,7 +139,8 @@ class HashNet(nn.Module):
         self.modalities: tuple[Modality, ...] = tuple(m for m in MODALITIES if m in spec.towers)
         for modality in self.modalities:
             self.add_module(modality, Tower(spec.towers[modality], bits))
-        if spec.class_head:  # created last, so that the towers' initial weights do not depend on it
+        # The classifiers are created last, so that the towers' initial weights do not depend on them.
+        if spec.class_head:
             for modality in self.modalities:
                 self.get_submodule(modality).add_module("classifier", nn.Linear(bits, spec.classes))
 
@@ -168,14 +169,9 @@ class HashNet(nn.Module):
         return tower
 
     def run_tower(self, modality: Modality, values: Tensor, batch: PairBatch) -> tuple[Tensor, Tensor]:
-        """Return the features ``(B, H)`` and the outputs of the hash layer ``(B, K)`` for the inputs of one modality.
+        """Return the features ``(B, H)`` and the outputs of the hash layer ``(B, K)`` for inputs of one modality.
 
         A subclass may compute them in another way.
-
-        Args:
-            modality: The modality.
-            values: Its inputs, those of the batch.
-            batch: The batch.
         """
         found: tuple[Tensor, Tensor] = self.tower(modality)(values)
         return found
