@@ -15,9 +15,9 @@ import torch
 
 from silohash.base import seeds
 from silohash.base.types import Arrays
+from silohash.features.nodes.regions import BOX
 from silohash.methods.local.base import SiloData
 from silohash.methods.local.label_counts import federation_labels, label_sums
-from silohash.models.nodes import BOX
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.run.config.load import load_resolved
 from silohash.run.config.sections import DataConfig, FederatedConfig, RunConfig, TrainConfig
