@@ -15,8 +15,7 @@ from silohash.base.registry import suggestion
 from silohash.base.types import UserError
 from silohash.base.visible import csv_cell
 from silohash.base.visible import markdown as markdown_of
-from silohash.data.benchmarks.dataset import benchmark
-from silohash.data.benchmarks.files import complete_layout, folder_of
+from silohash.data.benchmarks.dataset import benchmark, complete_layout, folder_of
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
 from silohash.report.tables import markdown_table, number, span

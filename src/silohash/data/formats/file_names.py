@@ -58,12 +58,7 @@ class FoundName(NamedTuple):
 
 
 def find_names(folder: Path, names: Iterable[str]) -> dict[str, FoundName]:
-    """Return the file that each of some names means.
-
-    Args:
-        folder: The folder that the names are relative to.
-        names: The names. An empty one means no file.
-    """
+    """Return the file of a folder that each of some names means. An empty name means no file."""
     files = _Files(folder)
     return {name: _found(files, name) if name else FoundName("") for name in dict.fromkeys(names)}
 

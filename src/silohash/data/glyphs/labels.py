@@ -228,6 +228,7 @@ def _script(facts: Facts, first_word: str) -> str:
 def _kinds_of_words(words: list[str], *, is_letter: bool) -> set[str]:
     of_word = KIND_OF_LETTER_WORD if is_letter else KIND_OF_SIGN_WORD
     kinds = {of_word[word] for word in words if word in of_word}
-    if "letter" in words:  # also in the names of signs, as "circled latin small letter a"
+    # Names of signs can name a letter, as "circled latin small letter a".
+    if "letter" in words:
         kinds |= {KIND_OF_LETTER_WORD[word] for word in ("capital", "small") if word in words}
     return kinds
