@@ -40,18 +40,6 @@ def folder_of(key: str, root: str = "") -> Path:
     return Path("data") / key
 
 
-def complete_layout(key: str, folder: Path, layouts: Sequence[Layout]) -> Layout:
-    """Return the first layout whose required files are all present.
-
-    Raises:
-        UserError: If no layout is complete. The error lists what is missing.
-    """
-    for layout in layouts:
-        if not layout.missing(folder):
-            return layout
-    raise UserError(missing_files(key, folder, layouts))
-
-
 def missing_files(key: str, folder: Path, layouts: Sequence[Layout]) -> str:
     """Return a text that lists each layout's required files, which of them are missing, and where they belong."""
     state = "does not contain a complete layout" if folder.is_dir() else "does not exist"
@@ -127,7 +115,10 @@ class Dataset:
             UserError: If there is no such layout, or its files are missing.
         """
         if name == AUTO:
-            return complete_layout(self.key, folder, self.layouts)
+            for layout in self.layouts:
+                if not layout.missing(folder):
+                    return layout
+            raise UserError(missing_files(self.key, folder, self.layouts))
         known = {layout.name: layout for layout in self.layouts}
         if name not in known:
             near = suggestion(name, [*known, AUTO])

@@ -46,12 +46,7 @@ _COPY = re.compile(r"\s*(?:\(\d+\)|- Copy)(?=\.\w+$|$)")
 
 
 class FoundName(NamedTuple):
-    """Outcome of looking for a file.
-
-    Attributes:
-        name: Its path relative to the folder, as the disk has it; the given name if there is no such file.
-        hint: Names that may be meant, as the end of a sentence, or an empty string.
-    """
+    """The path of a file as the disk has it, or the given name and, as the end of a sentence, names that may be meant."""
 
     name: str
     hint: str = ""

@@ -35,13 +35,7 @@ EXAMPLE = (
 
 @dataclass(frozen=True)
 class Record:
-    """One record of the file.
-
-    Attributes:
-        line: The line at which it begins, from 1.
-        cells: Its cells; empty for an empty line.
-        problem: Why it cannot be read, or an empty string.
-    """
+    """The line at which a record begins, from 1, its cells, empty for an empty line, and why it cannot be read, if so."""
 
     line: int
     cells: Sequence[str]

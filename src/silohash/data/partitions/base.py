@@ -17,10 +17,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ValidationError
 
 from silohash.base.files import digest_arrays, digest_json
-from silohash.base.forms import fault, of_json, of_value, reading
+from silohash.base.forms import of_json, reading
 from silohash.base.registry import suggestion
 from silohash.base.seeds import numpy_generator
 from silohash.base.types import Rows, UserError
@@ -45,7 +44,6 @@ SCHEMA = 1
 MOST_ITEMS = 1 << 30
 """Largest number of items of a silo that is read."""
 
-MAKE_AGAIN = "Make it again with `silohash partition`."
 DRAWS = 200
 """Largest number of draws that try to give every silo its ``minimum``."""
 
@@ -159,22 +157,6 @@ class Partition:
         """Return the partition as a JSON value, with rows as runs: ``"0-5 9 12-40"``."""
         silos = [{**vars(silo), "items": len(silo.rows), "rows": as_runs(silo.rows)} for silo in self.silos]
         return {"schema": SCHEMA, **vars(self), "params": dict(self.params), "silos": silos}
-
-    @classmethod
-    def from_json(cls, value: object) -> Partition:
-        """Return the partition of a value that `to_json` gave.
-
-        Raises:
-            UserError: If it is not a partition, or has another schema.
-        """
-        if not isinstance(value, Mapping) or value.get("schema") != SCHEMA:
-            raise UserError(f"This is not a partition of schema {SCHEMA}. {MAKE_AGAIN}")
-        try:
-            return _restored(of_value(value, _StoredPartition))
-        except ValidationError as error:
-            raise UserError(f"The partition is damaged ({fault(error)}). {MAKE_AGAIN}") from error
-        except ValueError as error:
-            raise UserError(f"The partition is damaged ({error}). {MAKE_AGAIN}") from error
 
     def digest(self) -> str:
         """Return a digest of the whole partition."""

@@ -24,15 +24,7 @@ DEFAULT_MAX_PIXELS = 178_956_970
 
 
 class Format(NamedTuple):
-    """A picture format that is read.
-
-    Attributes:
-        name: Its name for people.
-        plugin: Its name in Pillow.
-        starts: The patterns with which its files begin.
-        suffixes: Ends of the names of its files, in lowercase, the usual one first.
-        media_type: Its media type.
-    """
+    """A picture format: its name for people and in Pillow, how its files begin and end (usual end first), its media type."""
 
     name: str
     plugin: str
@@ -132,11 +124,7 @@ _OPEN_INFO = _TIFF_KINDS | TiffImagePlugin.OPEN_INFO
 
 
 class TooManyPixelsError(ValueError):
-    """A picture has more pixels than the limit allows.
-
-    Attributes:
-        size: Its number of pixels, as text.
-    """
+    """A picture has more pixels, ``size`` as text, than the limit allows."""
 
     def __init__(self, size: str, limit: int) -> None:
         super().__init__(f"it has {size} pixels, more than {limit:,}; set {MAX_PIXELS} to a higher number to read it")
