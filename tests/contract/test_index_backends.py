@@ -52,7 +52,8 @@ def make(request: pytest.FixtureRequest, server_url: Callable[[str], str]) -> It
         yield SmallIndex
         return
     if name in IN_MEMORY.table:
-        pytest.importorskip({"flat": "numba"}.get(name, name))
+        if name == "faiss":
+            pytest.importorskip("faiss")
         yield IN_MEMORY.resolve(name)
         return
     opened = []

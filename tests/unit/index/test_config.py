@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.optional import EXTRAS
 from silohash.base.types import UserError
 from silohash.index import IN_MEMORY, SERVERS
 from silohash.index.config import CONFIG, IndexConfig, read_index_config, write_index_config
@@ -63,7 +64,7 @@ def test_the_url_comes_from_a_variable_or_a_file(tmp_path: Path, monkeypatch: py
 
 @pytest.mark.parametrize("name", [name for name in (*IN_MEMORY.table, *SERVERS.table) if name != "flat"])
 def test_a_missing_package_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("faiss", "grpc", "psycopg", "pymilvus"):
+    for module in (module for module, extra in EXTRAS.items() if extra == name):
         monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, f"silohash.index.{name}", raising=False)
     with pytest.raises(UserError, match=rf"pip install 'silohash\[{name}\]'"):
