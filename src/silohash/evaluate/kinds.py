@@ -97,7 +97,7 @@ def kind_of(name: str) -> MeasureKind:
 class MeanAveragePrecision(MeasureKind):
     """Mean average precision."""
 
-    forms = ("mAP@all", "mAP@50")
+    forms: ClassVar[tuple[str, ...]] = ("mAP@all", "mAP@50")
     meaning = "mean average precision over the whole database, or over the first k items"
     options = (
         "denominator=retrieved (relevant items among the first k) | min (of k and all relevant items) | "
@@ -124,7 +124,7 @@ class MeanAveragePrecision(MeasureKind):
 class Success(MeasureKind):
     """The share of queries with a relevant item among the first k."""
 
-    forms = ("Success@10",)
+    forms: ClassVar[tuple[str, ...]] = ("Success@10",)
     meaning = "the share of queries with a relevant item among the first k, which is Recall@K of captions and pictures"
     needs_cutoff = True
 
@@ -140,8 +140,11 @@ class Success(MeasureKind):
 class Precision(MeasureKind):
     """The share of relevant items among those that are found."""
 
-    forms = ("P@10", "P@radius2")
-    meaning = "precision: the share of relevant items among the first k, or among those within a radius in bits (0 without any)"
+    forms: ClassVar[tuple[str, ...]] = ("P@10", "P@radius2")
+    meaning = (
+        "precision: the share of relevant items among the first k, or among those within a radius in bits "
+        "(0 without any)"
+    )
     needs_cutoff = True
     has_radius = True
 
@@ -160,7 +163,7 @@ class Precision(MeasureKind):
 class Recall(MeasureKind):
     """The share of all relevant items that are found. By pairs, a query counts as 1 as soon as one partner is found."""
 
-    forms = ("R@10", "R@radius2")
+    forms: ClassVar[tuple[str, ...]] = ("R@10", "R@radius2")
     meaning = (
         "recall: the share of all relevant items that are among the first k, or within a radius in bits; by pairs, the "
         "share of queries with a partner among them, as is usual for captions"
@@ -172,8 +175,9 @@ class Recall(MeasureKind):
         """Return the hits per relevant item."""
         if measure.radius_bits is not None:
             found, _ = _within_radius(measure, counts, measure.radius_bits)
-            by_pairs = measure.by == "pairs"
-            return _without_ties((found > 0) * 1.0 if by_pairs else ties.divided(found, counts.relevant_in_all))
+            if measure.by == "pairs":
+                return _without_ties((found > 0).astype(np.float64))
+            return _without_ties(ties.divided(found, counts.relevant_in_all))
         if measure.by == "pairs":
             return cutoffs.success(counts, cutoff_of(measure))
         found_in_order = cutoffs.hits(counts, cutoff_of(measure))
@@ -188,7 +192,7 @@ class Recall(MeasureKind):
 class DiscountedGain(MeasureKind):
     """Normalized discounted cumulative gain."""
 
-    forms = ("nDCG@all", "nDCG@100")
+    forms: ClassVar[tuple[str, ...]] = ("nDCG@all", "nDCG@100")
     meaning = "normalized discounted cumulative gain, graded by the number s of shared labels"
     options = ("gain=linear (s) | exponential (2^s - 1)", *MeasureKind.options)
 
@@ -208,7 +212,7 @@ class DiscountedGain(MeasureKind):
 class MedianRank(MeasureKind):
     """The rank of the first relevant item."""
 
-    forms = ("MedR",)
+    forms: ClassVar[tuple[str, ...]] = ("MedR",)
     meaning = "the median over queries of the rank of the first relevant item, from 1; lower is better"
     options = (
         BY,
@@ -230,8 +234,11 @@ class MedianRank(MeasureKind):
 class RecallSum(Recall):
     """The sum of three recalls."""
 
-    forms = ("RSum[by=pairs]",)
-    meaning = "the sum of R@1, R@5 and R@10, from 0 to 3; the rSum of papers is 100 times the sum of its values for i2t and t2i"
+    forms: ClassVar[tuple[str, ...]] = ("RSum[by=pairs]",)
+    meaning = (
+        "the sum of R@1, R@5 and R@10, from 0 to 3; the rSum of papers is 100 times the sum of its values for i2t and "
+        "t2i"
+    )
     options = (BY, FOLDS, TIES, EMPTY)
     needs_cutoff = False
     without_cutoff = "it adds up recalls at several"
