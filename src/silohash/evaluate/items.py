@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.types import Rows, UserError
-from silohash.evaluate import item_kernels as kernels
+from silohash.evaluate import kernels
 from silohash.evaluate.relevance import Pairs, Relevance, Words, to_words
 from silohash.evaluate.scores import Scores, score_gains, score_histogram
 from silohash.evaluate.ties import Counts, Histogram, check_sizes, histogram, ranked_gains

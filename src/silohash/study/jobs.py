@@ -102,19 +102,7 @@ class Display(Protocol):
         ...
 
 
-class JobPool(Protocol):
-    """Does jobs."""
-
-    def submit(self, job: Job) -> Future[Ending]:
-        """Start a job."""
-        ...
-
-    def close(self) -> None:
-        """Stop the jobs that run, and wait until they have kept what they finished."""
-        ...
-
-
-class ProcessJobPool:
+class JobPool:
     """Does each job in a child process, which gets an equal share of the cores.
 
     Args:
@@ -157,7 +145,7 @@ def run_jobs(
     chains: Iterable[Chain],
     processes: int,
     display: Display,
-    make_pool: Callable[[int], JobPool] = ProcessJobPool,
+    make_pool: Callable[[int], JobPool] = JobPool,
     *,
     until: float = math.inf,
 ) -> list[Outcome]:
