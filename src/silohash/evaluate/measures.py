@@ -395,13 +395,9 @@ def _over_parts(
 
 
 def folds_of(pairs: Pairs, count: int) -> list[tuple[Rows, Rows]]:
-    """Return the rows of the queries and of the items in each part of consecutive pictures.
+    """Return the rows of the queries and of the items in each of ``count`` parts of consecutive pictures.
 
     The side with fewer rows is that of the pictures. A row of the other side belongs to the picture that is its partner.
-
-    Args:
-        pairs: Pictures and their texts, in either direction.
-        count: Number of parts, which differ by at most one picture.
 
     Raises:
         UserError: If there are fewer pictures than parts.

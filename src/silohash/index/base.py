@@ -340,12 +340,7 @@ def cut(keys: Keys, distances: Distances, k: int) -> Answer:
 
 
 def merged_answers(answers: Sequence[Answer], k: int) -> Neighbors:
-    """Return the answers to several queries as one result.
-
-    Args:
-        answers: One per query, with at most k items each.
-        k: Number of requested items.
-    """
+    """Return the answers to several queries, of at most k items each, as one result."""
     merged = Neighbors.empty(len(answers), k)
     for row, (keys, distances, left_out) in enumerate(answers):
         merged.keys[row, : len(keys)], merged.distances[row, : len(keys)] = keys, distances

@@ -65,11 +65,7 @@ class IndexConfig(BaseModel):
 
     @classmethod
     def checked(cls, values: Mapping[str, Any], place: str) -> Self:
-        """Return the choice that some values describe.
-
-        Args:
-            values: The values by the names of their keys.
-            place: Where they come from, for a message.
+        """Return the choice that some values by key describe. Messages say that they are from ``place``.
 
         Raises:
             UserError: If a key is unknown, or a value is not allowed.
@@ -118,9 +114,6 @@ class IndexConfig(BaseModel):
 
 def read_index_config(folder: Path) -> IndexConfig:
     """Return the choice for the silos of a run; the backend "flat" without a file.
-
-    Args:
-        folder: The folder of the run.
 
     Raises:
         UserError: If the file is not valid.

@@ -70,12 +70,6 @@ class _Listed(BaseModel):
 def connect(config: IndexConfig, collection: str, bits: int, *, create: bool = False) -> ServerIndex:
     """Return the index of a collection.
 
-    Args:
-        config: A choice of a server.
-        collection: Name of the table or collection.
-        bits: Code length.
-        create: Create the collection if it does not exist.
-
     Raises:
         UserError: If the packages of the backend are not installed, the server cannot be reached, or the collection does not
             exist.
@@ -161,12 +155,7 @@ def refresh_copy(store: Store, config: IndexConfig) -> None:
 
 
 def digest_of(parts: Iterable[tuple[Keys, Words]], bits: int) -> tuple[int, str]:
-    """Return the number of codes, and a digest of their keys and codes, which does not depend on the size of the parts.
-
-    Args:
-        parts: Keys in ascending order, with their codes.
-        bits: Code length.
-    """
+    """Return the number of codes, and a digest of their keys and codes, which does not depend on the size of the parts."""
     count, keys_digest, codes_digest = 0, hashlib.sha256(), hashlib.sha256()
     for keys, words in parts:
         count += len(keys)

@@ -83,9 +83,7 @@ def move_indexes(folder: Path, config: IndexConfig, notify: Notify = lambda text
 def follow_indexes(folder: Path, notify: Notify = lambda text: None) -> None:
     """Bring the copies on a server up to date after the indexes of a run have changed. Does nothing for backends in memory.
 
-    Args:
-        folder: The folder of the run.
-        notify: Called for each copy that could not be removed from its server.
+    ``notify`` gets a line for each copy that could not be removed from its server.
 
     Raises:
         UserError: If the server cannot be used. A later search or a repeated move brings the copies up to date.

@@ -159,11 +159,7 @@ class PgvectorIndex(ServerIndex):
 
     @contextmanager
     def _connected(self, seconds: float | None) -> Iterator[psycopg.Connection[Any]]:
-        """Yield a connection that no other thread uses, in which each statement is a transaction of its own.
-
-        Args:
-            seconds: Time limit of the block; None for no limit.
-        """
+        """Yield a connection that no other thread uses, for a limited time. Each statement is a transaction of its own."""
         connection = self._taken(seconds)
         try:
             with _freed_after(connection, seconds):
@@ -277,11 +273,7 @@ def _limit(connection: psycopg.Connection[Any], seconds: float | None) -> None:
 
 @contextmanager
 def _freed_after(connection: psycopg.Connection[Any], seconds: float | None) -> Iterator[None]:
-    """Close the connection under the thread of a block if the block takes too long, because the server does not answer.
-
-    Args:
-        connection: The connection that the block uses.
-        seconds: Time limit, beyond which the server has `GRACE_SECONDS`; None for no limit.
+    """Close the connection under the thread of a block that takes `GRACE_SECONDS` longer than it may.
 
     Raises:
         psycopg.OperationalError: If the block took too long.

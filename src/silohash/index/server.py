@@ -239,12 +239,7 @@ def seconds_left(most: float) -> float:
 
 @contextmanager
 def explaining_server_errors(service: str, url: str, *kinds: type[Exception]) -> Iterator[None]:
-    """Translate errors of a server into a message without the secrets of its URL.
-
-    Args:
-        service: Name of the server.
-        url: URL of the server.
-        kinds: The types of errors to translate.
+    """Translate some types of errors of a server into a message without the secrets of its URL.
 
     Raises:
         UserError: In place of such an error.

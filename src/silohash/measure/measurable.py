@@ -260,12 +260,7 @@ def measurable_tasks(tasks: Sequence[Task], modalities: Sequence[Modality]) -> l
 
 
 def counted_items(archive: Archive, labels: npt.NDArray[np.uint8], ignored: Sequence[int]) -> tuple[Rows, Rows]:
-    """Return the rows of the queries and of the database items that figures count.
-
-    Args:
-        archive: The archive.
-        labels: ``(N, C)`` its labels.
-        ignored: Columns of labels that do not count. Items without any other label are left out.
+    """Return the rows of the queries and of the database items that figures count: those with a label besides the ignored.
 
     Raises:
         UserError: If there are none.

@@ -163,10 +163,7 @@ def label_map_height(table: LabelTable) -> float:
 def label_cells(axes: Axes, table: LabelTable, *, relative: bool = False) -> None:
     """Draw the cells of the map, with the silos' names at the top and the labels at the left.
 
-    Args:
-        axes: The axes to draw into.
-        table: The counts.
-        relative: Give the strongest color to the largest share in the table, instead of to a share of 1.
+    The strongest color stands for a share of 1 or, if ``relative``, for the largest share in the table.
     """
     shown, turned = table.shown(), _turned(table)
     counts = table.counts[:, shown]

@@ -134,14 +134,7 @@ def _failures(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 
 class StudyProgress:
-    """Count finished runs and rounds, and estimate the remaining time from the rounds so far.
-
-    Args:
-        console: Where to show the progress.
-        noun: "runs" or "trials".
-        configs: The configs of the runs to come.
-        finished: Number of runs that finished earlier.
-    """
+    """Count finished runs and rounds, and estimate the remaining time from the rounds so far."""
 
     def __init__(self, console: Console, noun: str, configs: Sequence[RunConfig], *, finished: int = 0) -> None:
         self.console = console

@@ -103,11 +103,7 @@ class Display(Protocol):
 
 
 class JobPool:
-    """Does each job in a child process, which gets an equal share of the cores.
-
-    Args:
-        processes: Number of processes.
-    """
+    """Does each job in one of some child processes, which share the cores equally."""
 
     def __init__(self, processes: int) -> None:
         self.threads = max(1, available_threads() // processes)
