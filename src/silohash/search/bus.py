@@ -26,7 +26,7 @@ from typing import Generic, Protocol, TypeVar
 
 from silohash.base.cores import available_cores
 from silohash.base.types import UserError, modalities_of
-from silohash.index.engines import time_limit
+from silohash.index.server import time_limit
 from silohash.search.hits import Hits, Query, Reason
 from silohash.search.node import SiloNode
 from silohash.search.released import Code, Item, NotFound, Refusal, SiloStatus, item_code, released_item, silo_status

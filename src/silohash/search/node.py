@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from silohash.base.types import MODALITIES, Modality, UserError, modalities_of
-from silohash.index.base import search_with_ties
 from silohash.index.codes import word_count, word_type
 from silohash.index.preview import preview_url
-from silohash.index.store import Engine, Store
+from silohash.index.store import Backend, Store
 from silohash.search.hits import Hits, Query, Reason, silent
 from silohash.search.loaded_index import LoadedIndex
 from silohash.search.nearest import NO_KEY, NearItems, best_items, candidates, nearest_items
@@ -54,7 +53,7 @@ class SiloNode:
         stores: Mapping[Modality, Store],
         policy: Policy | None = None,
         *,
-        engine: Engine = "flat",
+        backend: Backend = "flat",
         unusable: Mapping[Modality, str] | None = None,
         prepared: bool = False,
     ) -> None:
@@ -64,7 +63,7 @@ class SiloNode:
             name: Name of the silo.
             stores: The store of each modality that the silo holds.
             policy: The limits of what the silo releases; the default policy if None.
-            engine: Index engine, as in `Store.load`.
+            backend: Index backend, as in `Store.load`.
             unusable: For each modality whose index exists or should exist but cannot be searched, the reason.
             prepared: Whether many queries follow, as in `LoadedIndex`. Call `prepare` before the first.
         """
@@ -73,7 +72,7 @@ class SiloNode:
         self._quota = Quota(self.policy.max_queries_per_minute, self.policy.max_queries_per_day)
         self._released = frozenset(self.policy.fields)
         self._approvals = None if self.policy.approve is None else Approvals(self.policy.approve)
-        self._engine = engine
+        self._backend = backend
         self._prepared = prepared
         self._reloading = threading.Lock()
         self._stores = tuple(stores.values())
@@ -81,7 +80,7 @@ class SiloNode:
         self._unusable = dict(unusable or {})
         for modality, store in stores.items():
             try:
-                self._loaded[modality] = LoadedIndex(name, store, engine, prepared=prepared)
+                self._loaded[modality] = LoadedIndex(name, store, backend, prepared=prepared)
             except UserError as error:
                 self._unusable[modality] = str(error)
 
@@ -94,7 +93,7 @@ class SiloNode:
         for loaded in self._loaded.values():
             if len(loaded.index):
                 nothing = np.zeros((1, word_count(loaded.index.bits)), word_type(loaded.index.bits))
-                search_with_ties(loaded.index, nothing, 1)
+                loaded.index.search_with_ties(nothing, 1)
                 return True
         return False
 
@@ -109,7 +108,7 @@ class SiloNode:
                 loaded.complete_digests()
             nothing = np.zeros(word_count(loaded.index.bits), word_type(loaded.index.bits))
             with suppress(UserError):
-                search_with_ties(loaded.index, nothing[None], 1, allowed=np.ones(len(loaded.index), bool))
+                loaded.index.search_with_ties(nothing[None], 1, allowed=np.ones(len(loaded.index), bool))
             manifest = loaded.store.manifest
             query = Query(words=nothing, bits=manifest.bits, model_digest=manifest.model_digest, target=modality, k=1)
             with suppress(UserError):
@@ -126,7 +125,7 @@ class SiloNode:
     @property
     def quick(self) -> bool:
         """Whether a query takes about a millisecond or less, so that it does not need a thread of its own (see `gather`)."""
-        in_memory = isinstance(self._engine, str) or self._engine.in_memory
+        in_memory = isinstance(self._backend, str) or self._backend.in_memory
         return in_memory and self.codes <= QUICK_ITEMS
 
     @property
@@ -179,7 +178,7 @@ class SiloNode:
                 former = self._loaded[modality]
                 if former.outdated():
                     self._loaded[modality] = LoadedIndex(
-                        self.name, former.store, self._engine, prepared=self._prepared, former=former
+                        self.name, former.store, self._backend, prepared=self._prepared, former=former
                     )
         return self._loaded[modality]
 

@@ -35,7 +35,7 @@ from typing_extensions import TypedDict
 
 from silohash.base.forms import detail, fault
 from silohash.base.types import MODALITIES, Modality, UserError
-from silohash.index.engines import time_limit
+from silohash.index.server import time_limit
 from silohash.search.bus import Replies, answer_of
 from silohash.search.fields import (
     MOST_CHARACTERS,

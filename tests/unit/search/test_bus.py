@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from silohash.base.types import UserError
-from silohash.index.engines import seconds_left
+from silohash.index.server import seconds_left
 from silohash.search import bus
 from silohash.search.bus import UNKNOWN, LocalBus, answers_to, flaw, late, now
 from silohash.search.hits import Hits, Query, kind_of, silent

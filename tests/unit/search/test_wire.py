@@ -13,7 +13,7 @@ import pytest
 
 from silohash.base.types import UserError
 from silohash.index.codes import pack
-from silohash.index.engines import seconds_left
+from silohash.index.server import seconds_left
 from silohash.search.fields import MOST_CAPTION, MOST_CHARACTERS, MOST_CONTENT_BYTES, MOST_LABELS, MOST_PREVIEW
 from silohash.search.hits import Hits, Query, kind_of, silent
 from silohash.search.policy import Policy
