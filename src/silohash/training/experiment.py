@@ -14,7 +14,6 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
 
 from silohash import __version__
 from silohash.base import seeds
@@ -48,14 +47,11 @@ from silohash.training.engines.in_process import InProcess
 from silohash.training.engines.port import WAIT_FOR_ALL, Engine, Limits, SiloResult, SiloTask
 from silohash.training.engines.worker_processes import WorkerProcesses
 from silohash.training.prepared import Prepared, fit_featurizers, prepare, remarks_on, training_silos
-from silohash.training.privacy.budget import Budget
-from silohash.training.privacy.training import check_private_model, with_server_key
+from silohash.training.privacy.training import check_private_model
 from silohash.training.rounds import RoundSettings, run_rounds
-from silohash.training.updates.compressed import codec_of
 from silohash.training.updates.encryption import SiloKey
 from silohash.training.updates.received import received_updates
-from silohash.training.updates.sealed_server import SealedMethod, broadcast_of
-from silohash.training.updates.sealed_silo import opened_state, run_digest
+from silohash.training.updates.sealed import broadcast_of, opened_state, run_digest
 from silohash.training.worker import Worker, set_threads
 
 RECORDED_PACKAGES = ("torch", "numpy", "numba", "pillow", "safetensors", "pydantic")
@@ -204,15 +200,15 @@ def check_tokens(featurizers: Mapping[Modality, Featurizer], resolved: ResolvedC
             )
 
 
-def round_settings(prepared: Prepared, model: nn.Module, folder: Path | None = None) -> RoundSettings:
+def round_settings(worker: Worker, folder: Path, limits: Limits) -> RoundSettings:
     """Return the settings of a run's rounds.
 
     Args:
-        prepared: The inputs.
-        model: The model that the silos train.
-        folder: Folder for temporary files; by default that of the system.
+        worker: Holds the model and the inputs of this process.
+        folder: Folder for temporary files.
+        limits: How long to wait for silos.
     """
-    config = prepared.config
+    prepared, config = worker.prepared, worker.config
     return RoundSettings(
         rounds=config.federated.rounds,
         silos=[name for name, _, _ in prepared.silos],
@@ -221,13 +217,11 @@ def round_settings(prepared: Prepared, model: nn.Module, folder: Path | None = N
         validation_by=prepared.resolved.validation_by,
         seed=config.seed,
         remarks=prepared.resolved.remarks,
-        buffers=buffers_of(model),
+        buffers=buffers_of(worker.model),
         folder=folder,
-        codec=codec_of(config.exchange.compression),
+        limits=limits,
+        chain=worker.chain,
         keep=received_updates(config, folder) if config.exchange.keep_updates else None,
-        budget=Budget.of(prepared.resolved, [train for _, train, _ in prepared.silos])
-        if config.exchange.privacy
-        else None,
     )
 
 
@@ -270,20 +264,17 @@ def train_model(
     prepared = worker.prepared
     resolved, config = prepared.resolved, prepared.config
     recipients = [JsonLines(run.rounds_path), *observers]
-    settings = replace(round_settings(prepared, worker.model, run.folder), limits=limits)
+    settings = round_settings(worker, run.folder, limits)
     if getattr(featurizers.get("text"), "vectors", None) is not None and not has_checkpoint(run.checkpoint):
         start_from_word_vectors(worker.model, featurizers.get("text"))
     state = first_state(run, prepared, worker)
-    federated = resolved.federated
-    if config.exchange.encryption is not None:
-        federated = SealedMethod(federated, engine, len(prepared.silos), limits)
     for observer in recipients:
         observer.start(name=config.federated.name, total_rounds=settings.rounds, first_round=state.round)
     progress = ProgressReporter(recipients)
     worker.epoch_done = progress.epoch_done
     try:
         state = run_rounds(
-            state, federated=federated, engine=engine, settings=settings, observers=recipients,
+            state, federated=resolved.federated, engine=engine, settings=settings, observers=recipients,
             progress=progress,
             save=lambda state: save_checkpoint(run.checkpoint, state, config.digest()),
         )  # fmt: skip
@@ -335,7 +326,7 @@ def first_state(run: Run, prepared: Prepared, worker: Worker) -> RunState:
         return load_checkpoint(run.checkpoint, config.digest())
     with seeds.torch_globally(config.seed, "server"):
         server = prepared.resolved.federated.init_server(worker.model, prepared.info())
-    return RunState(round=0, server=with_server_key(server, config) if config.exchange.privacy else server)
+    return RunState(round=0, server=worker.chain.start(server))
 
 
 def deploy(

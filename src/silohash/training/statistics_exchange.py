@@ -6,16 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from silohash.base.types import Arrays
-from silohash.methods.federated.averaging import unprotected
 from silohash.methods.federated.folding import Collection, Folded
-from silohash.methods.federated.refusal import refusal
 from silohash.methods.message import Message
 from silohash.methods.stored import Spool
 from silohash.training.engines.attendance import Attendance
 from silohash.training.engines.port import Absence, Answer, SiloResult, SiloTask
 from silohash.training.silo import lasting
 from silohash.training.tasks import Tasks
-from silohash.training.updates.sealed_server import merged_statistics, unreadable
+from silohash.training.updates.chain import DIRECT, Chain
 
 
 def announced(attendance: Attendance, tasks: Iterable[SiloTask]) -> Iterator[Mapping[str, float]]:
@@ -33,6 +31,7 @@ class StatisticsExchange:
         attendance: Sends tasks to the silos.
         spool: Stores what the silos keep while they wait for the merged statistics.
         updates: The collection for the final updates.
+        chain: What happens to the statistics on their way.
         extras: The merged statistics; empty if there was no exchange.
         uplink_bytes: Number of bytes that the silos sent for the exchange.
         downlink_bytes: Number of bytes that the server sent for the exchange.
@@ -43,6 +42,7 @@ class StatisticsExchange:
     attendance: Attendance
     spool: Spool
     updates: Collection
+    chain: Chain = DIRECT
     extras: Arrays = field(default_factory=dict)
     uplink_bytes: int = 0
     downlink_bytes: int = 0
@@ -93,9 +93,8 @@ class StatisticsExchange:
 
     def _refusal(self, result: SiloResult) -> str | None:
         """Return why a silo's statistics are rejected. Its trained model is checked when it arrives in the update."""
-        federated = self.tasks.federated
-        refused = refusal(result.update, lasting(result.kept), self.tasks.state.server, federated)
-        return refused or unreadable(result.update, federated)
+        kept, server = lasting(result.kept), self.tasks.state.server
+        return self.chain.arrived(result.update, kept, server, self.tasks.federated)[1]
 
     def _merge(self, messages: Sequence[Message], given: int) -> None:
         """Sum the statistics, as the robust rule changes them, and merge them.
@@ -104,10 +103,8 @@ class StatisticsExchange:
             messages: Statistics that were not rejected.
             given: Number of silos that sent statistics.
         """
-        federated = self.tasks.federated
-        if federated.aggregation.protection is not unprotected:
-            messages, _ = federated.aggregation.protection(messages, given - len(messages))
-        self.extras = merged_statistics(federated, self.tasks.state.server, messages)
+        messages, _ = self.chain.screened(None, messages, given - len(messages))
+        self.extras = self.chain.merged(self.tasks.state.server, messages, self.tasks.federated)
         self.downlink_bytes = sum(array.nbytes for array in self.extras.values()) * len(messages)
 
     def _finish(self, result: SiloResult) -> SiloTask:

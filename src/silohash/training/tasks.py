@@ -10,7 +10,7 @@ from silohash.methods.federated.base import FederatedMethod
 from silohash.methods.message import Message
 from silohash.training.checkpoint import RunState
 from silohash.training.engines.port import SiloTask, TaskKind
-from silohash.training.updates.compressed import reference
+from silohash.training.updates.compression import reference
 
 
 @dataclass

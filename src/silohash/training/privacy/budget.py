@@ -60,18 +60,17 @@ class Budget:
     statistics: bool
 
     @classmethod
-    def of(cls, resolved: ResolvedConfig, items: Sequence[int]) -> Budget | None:
-        """Return the budget of a run, or None without differential privacy.
+    def of(cls, resolved: ResolvedConfig, settings: PrivacyConfig, items: Sequence[int]) -> Budget:
+        """Return the budget of a run.
 
         Args:
             resolved: The config of the run with its methods.
+            settings: Its table ``[exchange.privacy]``.
             items: Number of training items of each silo.
         """
         config = resolved.config
-        if config.exchange.privacy is None:
-            return None
         return cls(
-            settings=config.exchange.privacy,
+            settings=settings,
             items=items,
             batch=config.train.batch,
             epochs=config.federated.local_epochs,

@@ -19,7 +19,7 @@ from silohash.base import seeds
 from silohash.base.files import digest_arrays, read_arrays, write_arrays
 from silohash.base.optional import require
 from silohash.base.types import Modality, Outputs, PairBatch, ReadArrays, Step, UserError
-from silohash.methods.federated.base import FederatedMethod, ServerState, SiloContext
+from silohash.methods.federated.base import FederatedMethod, SiloContext
 from silohash.methods.federated.private_updates import noise_share, private_change, private_statistics, public_weights
 from silohash.models.parameters import buffers_of, fixed_buffers
 from silohash.models.specs import ModelSpec
@@ -86,17 +86,15 @@ class PrivateRound:
     drawn: int
 
     @classmethod
-    def of(cls, task: SiloTask, config: RunConfig, silos: int) -> PrivateRound | None:
-        """Return the noise for a task, or None without differential privacy.
+    def of(cls, task: SiloTask, config: RunConfig, settings: PrivacyConfig, silos: int) -> PrivateRound:
+        """Return the noise for a task.
 
         Args:
             task: The task to train for a round, with what the silo keeps.
             config: The config of the run.
+            settings: Its table ``[exchange.privacy]``.
             silos: Number of silos of the run.
         """
-        settings = config.exchange.privacy
-        if settings is None:
-            return None
         key = task.kept.get(KEY)
         if key is None or settings.repeatable:
             key = new_key(config.seed if settings.repeatable else None, silo=task.silo)
@@ -249,14 +247,3 @@ def check_private_model(resolved: ResolvedConfig, spec: ModelSpec) -> None:
         )
     if settings.unit == "record":
         RecordGradients(model)
-
-
-def with_server_key(server: ServerState, config: RunConfig) -> ServerState:
-    """Return the server's state before the first round, with the secret by which it draws the silos of each round.
-
-    It has none without differential privacy, or if the run must be repeatable.
-    """
-    settings = config.exchange.privacy
-    if settings is None or settings.repeatable:
-        return server
-    return replace(server, private={**server.private, KEY: new_key(None)})

@@ -91,7 +91,7 @@ class Site:
             kept.remove_all_but(task.kept, task.best)
         result = self.workers[run].do(replace(task, kept={**kept.load(task.kept), **self.secrets}))
         if task.kind == "deploy":
-            self._store_model(run, self.workers[run].received(task), result.update)
+            self._store_model(run, self.workers[run].chain.received(task), result.update)
             return _plain(task, Message(kind="deployed", sender=self.settings.silo, round=task.broadcast.round))
         stored = kept.store(result.kept, round=task.broadcast.round, finishing=task.kind == "finish")
         return replace(result, kept=stored)

@@ -28,7 +28,7 @@ from silohash.training.experiment import deploy_tasks, environment, train_model
 from silohash.training.prepared import Prepared
 from silohash.training.privacy.training import check_private_model
 from silohash.training.sites.plan import PLAN, Plan, check_separable, read_message, unusable
-from silohash.training.updates.sealed_server import SEALED
+from silohash.training.updates.sealed import SEALED
 from silohash.training.worker import Worker, set_threads
 
 RUNS = "runs"

@@ -26,18 +26,9 @@ def inputs(unit: str, *, rounds: int = 3, silos: tuple[int, ...] = SIZES, federa
     )  # fmt: skip
 
 
-def budget_of(made) -> Budget | None:
-    return Budget.of(made.resolved, [train for _, train, _ in made.silos])
-
-
 def budget(unit: str, **more) -> Budget:
-    found = budget_of(inputs(unit, **more))
-    assert found is not None
-    return found
-
-
-def test_without_privacy_there_is_no_budget() -> None:
-    assert budget_of(prepared()) is None
+    made = inputs(unit, **more)
+    return Budget.of(made.resolved, made.config.exchange.privacy, [train for _, train, _ in made.silos])
 
 
 def test_epsilon_per_item_is_that_of_the_smallest_silo() -> None:

@@ -41,8 +41,8 @@ def first_task(prepared_inputs, silo: int = 0) -> tuple[Worker, SiloTask]:
 
 def test_every_item_is_drawn_with_the_same_probability_and_independently() -> None:
     worker, task = first_task(inputs())
-    private = PrivateRound.of(task, worker.config, 3)
-    assert private is not None
+    assert worker.config.exchange.privacy is not None
+    private = PrivateRound.of(task, worker.config, worker.config.exchange.privacy, 3)
     rate, steps = sampling(50, 20)
     drawn = np.zeros((4000, 50))
     number = 0
