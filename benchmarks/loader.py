@@ -30,7 +30,8 @@ from silohash.data.catalogue import open_archive
 from silohash.data.pictures.reading import PictureFiles
 from silohash.features.base import blocks
 from silohash.features.loading import loader_threads, prefetched
-from silohash.models.huggingface_features import FrozenBackbone, huggingface
+from silohash.features.network import Network
+from silohash.models.huggingface import frozen
 
 SIZE_PIXELS = (320, 240)
 BATCH = 32
@@ -89,16 +90,16 @@ def written(folder: Path, count: int) -> PictureFiles:
         return PictureFiles(folder, list(pool.map(write, range(count))))
 
 
-def smallest_backbone(folder: Path) -> FrozenBackbone:
+def smallest_backbone(folder: Path) -> Network:
     """Return MobileNetV2 with random weights."""
     from transformers import MobileNetV2Config, MobileNetV2Model
 
     MobileNetV2Model(MobileNetV2Config()).save_pretrained(folder)
     write_json(folder / "preprocessor_config.json", PREPARATION)
-    return huggingface("image", model=str(folder))
+    return frozen("image", model=str(folder))
 
 
-def measure(network: FrozenBackbone, pictures: PictureFiles) -> None:
+def measure(network: Network, pictures: PictureFiles) -> None:
     """Run loader and network in turn, and print both figures."""
 
     def prepare(rows: Rows) -> Arrays:

@@ -1,23 +1,27 @@
 """Every federated method fulfills its contract, with DCMH as the local method.
 
-Those that need a local method without gradient steps are part of the contract of such methods.
+Those that need a local method without gradient steps are part of the contract of such methods. `make test` lets methods
+learn from items with several labels, `make test-all` also from items with one.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import pytest
 
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.testing import Check, federated_method_checks
 
-CHECKS = [
-    check
-    for name in FEDERATED_METHODS.names()
-    if FEDERATED_METHODS.resolve(name).closed_form != "sums"
-    for check in federated_method_checks(name)
-]
+
+def cases() -> Iterator[object]:
+    """Yield the checks of all methods."""
+    for name in FEDERATED_METHODS.names():
+        for check in federated_method_checks(name) if FEDERATED_METHODS.resolve(name).closed_form != "sums" else ():
+            slow = "-learns-" in check.name and check.name.endswith("-single")
+            yield pytest.param(check, id=check.name, marks=pytest.mark.slow if slow else ())
 
 
-@pytest.mark.parametrize("check", CHECKS, ids=str)
+@pytest.mark.parametrize("check", list(cases()))
 def test_contract(check: Check) -> None:
     check()

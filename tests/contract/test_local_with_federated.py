@@ -23,7 +23,7 @@ def cases() -> Iterator[object]:
     trained = [
         name
         for name in LOCAL_METHODS.names()
-        if not issubclass(kind := LOCAL_METHODS.resolve(name), ClosedForm) and not hasattr(kind, "scores_pairs")
+        if not issubclass(kind := LOCAL_METHODS.resolve(name), ClosedForm) and not kind.traits.scores_pairs
     ]
     for local in trained:
         for federated in FEDERATED if local != "dcmh" else ():

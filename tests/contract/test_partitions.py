@@ -7,13 +7,14 @@ import json
 import numpy as np
 import pytest
 
-from silohash.data.partitions.base import Partition, kinds, partition
+from silohash.data.partitions import PARTITIONS
+from silohash.data.partitions.base import Partition, partition
 from tests.archives import made_up_archive
 
 NEEDED = {"column": {"column": "place"}}
 
 
-@pytest.mark.parametrize("kind", list(kinds()))
+@pytest.mark.parametrize("kind", PARTITIONS.names())
 @pytest.mark.parametrize("image", ["features", "pictures"])
 def test_partition(kind, image):
     archive = made_up_archive(400, image=image)
@@ -36,7 +37,7 @@ def test_partition(kind, image):
     assert (table.sum(axis=0) >= archive.labels.sum(axis=0)).all()
 
 
-@pytest.mark.parametrize("kind", list(kinds()))
+@pytest.mark.parametrize("kind", PARTITIONS.names())
 def test_one_silo_holds_everything(kind):
     archive = made_up_archive(120)
     more = {"shards": {"classes": 7}, "pseudo": {"clusters": 4}}

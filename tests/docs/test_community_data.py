@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from silohash.base.types import ResultRow
-from silohash.data.benchmarks.table import DATASETS
+from silohash.data.benchmarks.dataset import benchmarks
 from silohash.data.protocols.rule import SplitProtocol
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "community-data.md").read_text(encoding="utf-8")
@@ -22,9 +22,9 @@ def protocol_row(protocol: SplitProtocol) -> str:
     return f"| `{protocol.name}` | {sizes} | {protocol.draw} |"
 
 
-@pytest.mark.parametrize("key", list(DATASETS))
+@pytest.mark.parametrize("key", list(benchmarks()))
 def test_data_set_and_protocols_stand_in_the_page(key: str) -> None:
-    dataset = DATASETS[key]
+    dataset = benchmarks()[key]
     layouts = ", ".join(f"`{layout.name}`" for layout in dataset.layouts)
     assert f"| `{key}` | {dataset.title} | {layouts} | `{dataset.default_protocol}` |\n" in PAGE
     section = PAGE.split(f"### {dataset.title}\n")[1].split("\n### ")[0]

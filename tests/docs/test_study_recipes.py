@@ -119,7 +119,7 @@ def test_studies_of_feduch_differ_in_what_they_compare_alone(name: str) -> None:
         standardized = (run.config.features.model_dump()[modality]["standardize"] for modality in ("image", "text"))
         assert set(standardized) == {run.choices["data"] == "wiki"}
         assert run.config.federated.local_epochs == first.federated.local_epochs
-        assert not resolve(run.config).local.needs_labels
+        assert not resolve(run.config).local.traits.needs_labels
         uneven = run.choices.get("shares", "Dirichlet 0.5") == "Dirichlet 0.5"
         clustered = run.choices["data"] == "flickr8k"
         assert run.config.partition.kind == (("pseudo" if clustered else "dirichlet") if uneven else "iid")

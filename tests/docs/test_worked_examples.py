@@ -1,4 +1,4 @@
-"""The methods that the documents work through are found by name, train, and do what the page says of them."""
+"""What the documents work through (methods, a data set, a partition) is found by name and does what the pages say."""
 
 from __future__ import annotations
 
@@ -179,3 +179,70 @@ def test_federated_method_stays_nearer_the_stronger_its_term_and_is_fedavg_witho
     fedavg, _ = train(config(name="fedavg"), rounds=1)[0]
     without, _ = by_weight[0.0]
     assert all(np.array_equal(fedavg.update.params[name], array) for name, array in without.update.params.items())
+
+
+DATA_PAGE = PAGE.with_name("add-a-data-set.md")
+MARKDOWN = re.compile(r"^```markdown\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def write_data_examples(page: str, root: Path) -> tuple[list[set[str]], list[str]]:
+    """Adds the page's data set and partition to a tree. Returns the files that each touches, and the sources of both."""
+    places = re.findall(r"Save it as `(src/silohash/data/[\w/]+\.py)` and add a line to\s+`([\w/.]+)`", page)
+    lines = re.findall(r'`("[\w-]+":\s+"silohash\.data\.[\w.]+:\w+")`', page)
+    tests = re.findall(r"`(tests/unit/data/[\w/]+\.py)`:\n", page)
+    sources = BLOCK.findall(page)
+    assert (len(places), len(lines), len(tests), len(sources)) == (2, 2, 2, 4)
+    touched = []
+    for (file, table), line, test, source, its_test in zip(
+        places, lines, tests, sources[::2], sources[1::2], strict=True
+    ):
+        (root / file).write_text(source, encoding="utf-8")
+        (root / test).write_text(its_test, encoding="utf-8")
+        names = (root / table).read_text(encoding="utf-8")
+        (root / table).write_text(names.replace("table={", f"table={{{line},", 1), encoding="utf-8")
+        touched.append({file, table, test})
+    row, section = MARKDOWN.findall(page)
+    described = root / "docs" / "how-to" / "community-data.md"
+    head = "|---|---|---|---|\n"
+    text = described.read_text(encoding="utf-8").replace(head, head + row, 1)
+    described.write_text(f"{text.rstrip()}\n\n{section}", encoding="utf-8")
+    touched[0].add(described.relative_to(root).as_posix())
+    return touched, sources[::2]
+
+
+@pytest.mark.whole_run
+def test_a_data_set_and_a_partition_fit_into_the_tree_where_the_page_puts_them(tmp_path: Path) -> None:
+    """The files that the page and CONTRIBUTING name are enough for the layout and for what every data set is checked for."""
+    root = PAGE.parents[2]
+    for folder in ("src", "tests", "docs"):
+        shutil.copytree(root / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(root / "pyproject.toml", tmp_path)
+    touched, sources = write_data_examples(DATA_PAGE.read_text(encoding="utf-8"), tmp_path)
+    contributing = (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for what, files, source in zip(("data set", "way of partitioning"), touched, sources, strict=True):
+        pattern = rf"Adding a {what} touches (\d) files:(.*?)takes (\d)\s+concepts:(.*?)\n\n"
+        told = re.search(pattern, contributing, re.DOTALL)
+        assert told is not None
+        named = {file for file in files if not re.search(r"(postcards|text_length)\.py$", file)}
+        assert (int(told[1]), set(re.findall(r"`([\w/.-]+/[\w.-]+)`", told[2]))) == (len(files), named)
+        imported = re.findall(r"^from silohash\.data\.[\w.]+ import (.*)$", source, re.MULTILINE)
+        concepts = {name for names in imported for name in names.split(", ")}
+        assert (int(told[3]), set(re.findall(r"`(\w+)`", told[4]))) == (len(concepts), concepts)
+    chosen = "postcards or text-length or text_length or layout or named_in_few or every_module or upwards or detour"
+    checks = [
+        *(
+            "tests/contract/test_data_sets.py",
+            "tests/contract/test_partitions.py",
+            "tests/unit/data/test_named_once.py",
+        ),
+        *("tests/docs/test_community_data.py", "tests/unit/test_layout.py"),
+        *(file for files in touched for file in files if "/test_" in file),
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:xdist", *checks, "-k", chosen],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path / "src")}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None
+    assert int(passed[1]) >= 15

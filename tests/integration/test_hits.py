@@ -18,7 +18,6 @@ from rich.cells import cell_len
 
 from silohash.api.runs import open_run
 from silohash.base.types import UserError
-from silohash.features.text import BagOfWords
 from silohash.report.headline import headline
 from silohash.report.tables import read_results
 from tests.pictures import COLORS, small_config
@@ -232,25 +231,6 @@ def test_a_query_without_known_words_has_no_hits(
     assert f"silohash: {sentence}" in said.err
     with pytest.raises(UserError, match=r"known words|that the model reads"):
         open_run(trained[0] / "run").search(text)
-
-
-@pytest.mark.whole_run
-def test_runs_of_earlier_versions_say_that_they_cannot_tell(
-    trained: tuple[Path, Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    statistics = BagOfWords.statistics
-
-    def without_words(self: BagOfWords, *given: object) -> dict[str, np.ndarray]:
-        return {name: value for name, value in statistics(self, *given).items() if name != "word_digests"}
-
-    monkeypatch.setattr(BagOfWords, "statistics", without_words)
-    quick = ("--set", "federated.rounds=1", "--set", "federated.local_epochs=1")
-    assert silohash("train", trained[0] / "mine.toml", "--out", tmp_path / "old", *quick).code == 0
-    said = silohash("search", tmp_path / "old", "zebra", "-k", 3)
-    assert (said.code, len(said.out.splitlines())) == (0, 3)
-    assert "trained by an earlier version of silohash" in said.err
-    assert "Unknown words of the query cannot be recognized." in said.err
-    assert silohash("search", tmp_path / "old", "zebra", "--json").document()["unknown_words"] is None
 
 
 def in_terminal(*arguments: object, columns: int = 80, **environment: str) -> str:

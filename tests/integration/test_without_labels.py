@@ -10,9 +10,7 @@ from silohash.methods.local import LOCAL_METHODS
 from silohash.training.checks import without_labels
 from tests.runs import same_files, train, write_archive
 
-WITH_CODES = [
-    name for name in without_labels(LOCAL_METHODS) if not hasattr(LOCAL_METHODS.resolve(name), "scores_pairs")
-]
+WITH_CODES = [name for name in without_labels(LOCAL_METHODS) if not LOCAL_METHODS.resolve(name).traits.scores_pairs]
 
 
 @pytest.mark.parametrize("federated", ["fedavg", "local"])

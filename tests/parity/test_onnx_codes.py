@@ -80,7 +80,7 @@ def model_of(
     )
 
 
-WITH_CODES = [name for name in LOCAL_METHODS.table if not hasattr(LOCAL_METHODS.resolve(name), "scores_pairs")]
+WITH_CODES = [name for name in LOCAL_METHODS.table if not LOCAL_METHODS.resolve(name).traits.scores_pairs]
 TRAINED_BY_STEPS = [name for name in WITH_CODES if not issubclass(LOCAL_METHODS.resolve(name), ClosedForm)]
 
 

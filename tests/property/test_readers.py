@@ -290,7 +290,7 @@ def pixel_cache(folder: Path) -> np.ndarray:
 def vectors(folder: Path) -> np.ndarray:
     """Return vectors from a cache in a folder, computed again where it is damaged."""
     digests = ["0" * 32, "1" * 32]
-    blocks = NetworkVectors(folder, 3, np.dtype(np.float32), lambda line: None)
+    blocks = NetworkVectors(folder, 3, notify=lambda line: None)
     lacking = blocks.missing(digests)
     blocks.add([digests[place] for place in lacking], np.array([[place + 1.0] * 3 for place in lacking], np.float32))
     blocks.flush()

@@ -16,7 +16,7 @@ from silohash.cli.help import COMPARE, SEARCH, Commands, add_command
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from silohash.training.audit.leaks import Leak
+    from silohash.training.leakage.leaks import Leak
 
 
 def register(app: typer.Typer) -> None:
@@ -59,16 +59,16 @@ def audit(
     be learned. Differential privacy limits what any attack can learn (docs/how-to/privacy.md).
     """
     from silohash.run.folder import runs
-    from silohash.training.audit.leaks import Audit, protection
+    from silohash.training.leakage.leaks import Attacker, protection
 
     require("torch", "An audit")
     found: list[tuple[str, str, list[Leak]]] = []
     for each in runs(run):
-        attacked = Audit(each)
-        if remark := attacked.missing():
+        attacker = Attacker(each)
+        if remark := attacker.missing():
             print_status(remark)
         with spinner(f"Attacking {visible(each.name)}"):
-            found.append((each.name, protection(each), list(attacked.leaks())))
+            found.append((each.name, protection(each), list(attacker.leaks())))
     if as_json:
         print_json({"runs": [{"run": n, "protection": p, "leaks": list(map(asdict, leaks))} for n, p, leaks in found]})
         return

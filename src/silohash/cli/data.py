@@ -15,7 +15,7 @@ from silohash.cli.help import DATA, Commands, add_command
 if TYPE_CHECKING:
     from silohash.base.stamps import Stamp
     from silohash.data.archive import Archive
-    from silohash.data.benchmarks.dataset import Inspection
+    from silohash.data.benchmarks.dataset import Dataset, Inspection
 
 
 Root = Annotated[
@@ -57,9 +57,9 @@ def register(app: typer.Typer) -> None:
 
 def list_(as_json: Json = False) -> None:
     """List all archives with their protocols, and the files found here."""
-    from silohash.data.catalogue import ARCHIVES
+    from silohash.data import ARCHIVES
 
-    entries = [_entry(key) for key in ARCHIVES]
+    entries = [_entry(key) for key in ARCHIVES.names()]
     if as_json:
         print_json({"archives": entries})
         return
@@ -72,26 +72,25 @@ def list_(as_json: Json = False) -> None:
 
 
 def _entry(key: str) -> dict[str, Any]:
+    from silohash.data import ARCHIVES
+    from silohash.data.benchmarks.dataset import Dataset
     from silohash.data.benchmarks.files import folder_of
-    from silohash.data.benchmarks.table import DATASETS
     from silohash.data.catalogue import summary_of
+    from silohash.data.packed.reader import PackedSet
 
-    if key in DATASETS:
-        dataset, folder = DATASETS[key], folder_of(key)
-        here = next((layout.name for layout in dataset.layouts if not layout.missing(folder)), "")
-        return {"key": key, "title": dataset.title, "protocols": list(dataset.protocols), "files": here}
-    return {"key": key, "title": summary_of(key), "protocols": [], "files": _place(key)}
-
-
-def _place(key: str) -> str:
-    from silohash.data.packed.reader import data_root
-
-    if key == "glyphs":
-        return "embedded"
+    entry: dict[str, Any] = {"key": key, "title": "", "protocols": [], "files": ""}
     try:
-        return "here" if (data_root() / key).is_dir() else ""
-    except UserError:
-        return ""
+        opener = ARCHIVES.resolve(key)
+        if isinstance(opener, Dataset):
+            folder = folder_of(key)
+            files = next((layout.name for layout in opener.layouts if not layout.missing(folder)), "")
+            return {**entry, "title": opener.title, "protocols": list(opener.protocols), "files": files}
+        entry["title"] = summary_of(key)
+        if not isinstance(opener, PackedSet):
+            return {**entry, "files": "embedded"}
+        return {**entry, "files": "here" if opener.folder().is_dir() else ""}
+    except UserError as error:  # there is no folder of packed sets, or another package is broken
+        return {**entry, "title": entry["title"] or f"broken: {error}"}
 
 
 def check(
@@ -118,13 +117,13 @@ def check(
     error.
     """
     from silohash.base.stamps import silently_changed
-    from silohash.data.benchmarks.table import DATASETS
+    from silohash.data.benchmarks.dataset import benchmark
 
     with_digests = digest or write_checksums
     known = _forgotten(archive, root) if full else None
     lines: list[str] = []
-    if archive in DATASETS:
-        content = _check_dataset(archive, str(root or ""), layout, protocol or "", quiet=as_json)
+    if dataset := benchmark(archive):
+        content = _check_dataset(dataset, str(root or ""), layout, protocol or "", quiet=as_json)
         folder = Path(content["folder"])
     else:
         _refuse(archive, root=root, layout=None if layout == "auto" else layout, protocol=protocol)
@@ -149,16 +148,16 @@ def _exit_if_unexpected(content: dict[str, Any], digest_lines: list[str]) -> Non
 def _forgotten(archive: str, root: Path | None) -> tuple[Path, dict[Path, Stamp]]:
     """Forget the digests of an archive's files, so that they are read again. Return its folder and these digests."""
     from silohash.base.stamps import forget
+    from silohash.data import ARCHIVES
+    from silohash.data.benchmarks.dataset import Dataset
     from silohash.data.benchmarks.files import folder_of
-    from silohash.data.benchmarks.table import DATASETS
-    from silohash.data.catalogue import ARCHIVES
-    from silohash.data.packed.reader import data_root
+    from silohash.data.packed.reader import PackedSet
 
-    folder = Path(archive)
-    if archive in DATASETS:
+    folder, opener = Path(archive), ARCHIVES.resolve(archive) if archive in ARCHIVES.names() else None
+    if isinstance(opener, Dataset):
         folder = folder_of(archive, str(root or ""))
-    elif archive in ARCHIVES and archive != "glyphs":  # the embedded archive is not a folder
-        folder = data_root() / archive
+    elif isinstance(opener, PackedSet):
+        folder = opener.folder()
     return folder, forget(folder)
 
 
@@ -174,19 +173,20 @@ def _refuse(archive: str, **given: object) -> None:
     """Refuse options that only data sets with files of the user's own have."""
     for option, value in given.items():
         if value is not None:
-            from silohash.data.benchmarks.table import DATASETS
+            from silohash.data.benchmarks.dataset import benchmarks
 
             raise UserError(
                 f'--{option} is only for data sets whose files you provide, and "{archive}" is not one of them. '
-                f"Leave it out, or choose from: {', '.join(DATASETS)}."
+                f"Leave it out, or choose from: {', '.join(benchmarks())}."
             )
 
 
 def _check_folder(archive: str, *, with_digests: bool, follow_links: bool) -> tuple[dict[str, Any], list[str]]:
     """Read an archive that comes as a whole. Return its description for JSON and in words."""
-    from silohash.data.catalogue import ARCHIVES, link_options, named_or_folder
+    from silohash.data import ARCHIVES
+    from silohash.data.catalogue import link_options, named_or_folder
 
-    if with_digests and archive in ARCHIVES:
+    if with_digests and archive in ARCHIVES.names():
         raise UserError(
             f'"{archive}" is a named archive, and digests are only checked for folders and data sets whose files you '
             "provide. Leave out --digest and --write-checksums."
@@ -219,7 +219,7 @@ def _in_words(found: Archive) -> list[str]:
     ]
 
 
-def _check_dataset(key: str, root: str, layout: str, protocol: str, *, quiet: bool) -> dict[str, Any]:
+def _check_dataset(dataset: Dataset, root: str, layout: str, protocol: str, *, quiet: bool) -> dict[str, Any]:
     """Check the files of a data set and read them if they are complete. Print the findings unless quiet.
 
     Returns:
@@ -231,15 +231,18 @@ def _check_dataset(key: str, root: str, layout: str, protocol: str, *, quiet: bo
     from silohash.cli.data_files import describe_files, files_as_json
     from silohash.data.benchmarks.dataset import files_of, first_complete, inspect
     from silohash.data.benchmarks.files import missing_files
-    from silohash.data.benchmarks.table import DATASETS
 
-    dataset = DATASETS[key]
     folder, states = files_of(dataset, root)
-    content: dict[str, Any] = {"archive": key, "folder": str(folder), "layouts": files_as_json(states), "items": None}
+    content: dict[str, Any] = {
+        "archive": dataset.key,
+        "folder": str(folder),
+        "layouts": files_as_json(states),
+        "items": None,
+    }
     chosen = first_complete(states) if layout == "auto" else layout
     if not chosen:
         if not quiet:
-            raise UserError(missing_files(key, folder, dataset.layouts))
+            raise UserError(missing_files(dataset.key, folder, dataset.layouts))
         return content
     lines = describe_files(tuple(state for state in states if state.layout.name == chosen), folder)
     if not quiet:
@@ -307,12 +310,12 @@ def import_(
 
     Archives in this format open fast and do not need extra packages.
     """
-    from silohash.data.benchmarks.table import DATASETS
+    from silohash.data.benchmarks.dataset import benchmark
     from silohash.data.catalogue import link_options, named_or_folder
     from silohash.data.formats.native import write_native
 
     options: dict[str, object] = dict(link_options(follow_links=follow_links))
-    if archive in DATASETS:
+    if benchmark(archive):
         options |= {"root": str(root or ""), "layout": layout, "protocol": protocol or ""}
     else:
         _refuse(archive, root=root, layout=None if layout == "auto" else layout, protocol=protocol)
@@ -330,11 +333,11 @@ def import_(
 
 def card(archive: Named, protocol: Protocol = None) -> None:
     """Print the source, the license and the protocols of an archive."""
-    from silohash.data.benchmarks.table import DATASETS
+    from silohash.data.benchmarks.dataset import benchmark
     from silohash.data.catalogue import named_or_folder
 
-    if archive in DATASETS:
-        _dataset_card(archive, protocol)
+    if dataset := benchmark(archive):
+        _print_dataset_card(dataset, protocol)
         return
     _refuse(archive, protocol=protocol)
     found = named_or_folder(archive).card
@@ -343,11 +346,8 @@ def card(archive: Named, protocol: Protocol = None) -> None:
         print_result(visible(f"{name}: {value}"))
 
 
-def _dataset_card(key: str, protocol: str | None) -> None:
-    from silohash.data.benchmarks.table import DATASETS
-
-    dataset = DATASETS[key]
-    facts = {"name": key, "title": dataset.title, "source": dataset.source, "license": dataset.license}
+def _print_dataset_card(dataset: Dataset, protocol: str | None) -> None:
+    facts = {"name": dataset.key, "title": dataset.title, "source": dataset.source, "license": dataset.license}
     if protocol is not None:
         chosen = dataset.protocol(protocol).protocol
         facts |= {"protocol": protocol, "of": chosen.source, "about": chosen.about, **chosen.rules()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import textwrap
+from collections.abc import Callable
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -85,15 +86,21 @@ def entries(kind: str) -> list[dict[str, Any]]:
     """Return all entries of a kind. Each has at least ``key`` and ``summary``."""
     if kind in {"local", "federated"}:
         family = _family(kind)
-        return [_entry(family, name) for name in family.names()]
+        return [_entry(family, name, lambda name: asdict(family.card(name))) for name in family.names()]
     if kind == "data":
-        from silohash.data.catalogue import ARCHIVES, summary_of
+        from silohash.data import ARCHIVES
+        from silohash.data.catalogue import summary_of
 
-        return [{"key": name, "summary": summary_of(name)} for name in ARCHIVES]
+        return [
+            _entry(ARCHIVES, name, lambda name: {"key": name, "summary": summary_of(name)}) for name in ARCHIVES.names()
+        ]
     if kind == "partition":
-        from silohash.data.partitions.base import kinds
+        from silohash.data.partitions import PARTITIONS
 
-        return [{"key": name, "summary": summary} for name, summary in kinds().items()]
+        return [
+            _entry(PARTITIONS, name, lambda name: {"key": name, "summary": PARTITIONS.resolve(name).summary})
+            for name in PARTITIONS.names()
+        ]
     from silohash.evaluate.measures import describe
 
     return [
@@ -109,8 +116,8 @@ def _family(kind: str) -> Registry:
     return LOCAL_METHODS if kind == "local" else FEDERATED_METHODS
 
 
-def _entry(family: Registry, name: str) -> dict[str, Any]:
-    """Return the card of a method, or why it cannot be used. A method of another package is imported to find out.
+def _entry(family: Registry, name: str, about: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    """Return what is said about a member, or why it cannot be used. One of another package is imported to find out.
 
     If another package adds a method under the same name, the entry ``conflict`` explains it.
     """
@@ -118,7 +125,7 @@ def _entry(family: Registry, name: str) -> dict[str, Any]:
     try:
         if name not in family.table:
             family.resolve(name)
-        return {**asdict(family.card(name)), **({"conflict": conflict} if conflict else {})}
+        return {**about(name), **({"conflict": conflict} if conflict else {})}
     except UserError as error:
         return {"key": name, "summary": f"broken: {' '.join(str(error).split())}", "broken": str(error)}
 

@@ -79,14 +79,14 @@ def new(
     Nothing is downloaded. The config of a published network has a key that permits the download.
     """
     from silohash.base.files import write_text
-    from silohash.data.catalogue import ARCHIVES
+    from silohash.data import ARCHIVES
     from silohash.run.config.template import config_template
 
     if file.exists():
         raise UserError(f'"{file}" already exists. Choose another name, or remove the file first.')
     write_text(file, config_template(file, local=local, federated=federated, data=data, backbone=backbone))
     print_status(f"Wrote {file}. Next: silohash train {file} --out runs/{file.stem}")
-    if data not in ARCHIVES and not Path(data).exists():
+    if data not in ARCHIVES.names() and not Path(data).exists():
         print_status(f'"{data}" is not the name of an archive, and not a folder yet. Create it before the training.')
     if backbone:
         print_status(f"Nothing is downloaded unless {file} permits it with download = true.")

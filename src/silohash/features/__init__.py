@@ -25,7 +25,7 @@ FEATURIZERS = Registry(
         "count": "silohash.features.text:BagOfWords",
         "binary": "silohash.features.text:BagOfWords",
         "tfidf": "silohash.features.text:BagOfWords",
-        "tokens": "silohash.features.tokens:TokenFeatures",
+        "tokens": "silohash.features.word_pieces:TokenFeatures",
         "regions": "silohash.features.nodes.regions:RegionFeatures",
         "words": "silohash.features.nodes.word_ids:WordSequences",
         "cnnf": "silohash.features.network:NetworkFeatures",

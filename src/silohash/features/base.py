@@ -80,6 +80,25 @@ class Featurizer(Protocol):
         ...
 
 
+def lacking(kind: str, modality: Modality, needed: str) -> UserError:
+    """Return the error for a column of an archive that does not hold what a kind of featurizer needs."""
+    return UserError(
+        f'[features] kind "{kind}" needs {needed}, and this archive\'s {modality} column does not hold any. '
+        'Set kind = "auto".'
+    )
+
+
+def check_switches(options: Mapping[str, object], *names: str) -> None:
+    """Check that options are truth values.
+
+    Raises:
+        UserError: If one is not.
+    """
+    for name in names:
+        if not isinstance(options[name], bool):
+            raise UserError(f"[features] {name} is {options[name]!r}; it must be true or false.")
+
+
 def add_statistics(parts: Iterable[Arrays]) -> Arrays:
     """Return the sum of the silos' statistics, added in the given order. The statistics in `SETS` are united.
 
@@ -131,12 +150,12 @@ def mean_and_deviation(summed: Arrays) -> tuple[npt.NDArray[np.float64], npt.NDA
     return mean, np.sqrt(np.where(variance > CONSTANT * mean_square, variance, 0.0))
 
 
-def stored_sums(arrays: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> Arrays | None:
+def stored_sums(arrays: Arrays, shapes: Mapping[str, tuple[int, ...] | None]) -> Arrays | None:
     """Return the arrays of a stored featurizer, or None if it was stored before it was fitted.
 
     Args:
         arrays: The arrays of the featurizer's file.
-        shapes: The shape of each sum that must be among them.
+        shapes: The shape of each sum that must be among them; None for an array of any length.
 
     Raises:
         ValueError: If a sum is missing, or if it is not numbers of its shape.
@@ -147,7 +166,7 @@ def stored_sums(arrays: Arrays, shapes: Mapping[str, tuple[int, ...]]) -> Arrays
         if name not in arrays:
             raise ValueError(f'the array "{name}" is missing')
         found = arrays[name]
-        if found.shape != shape or found.dtype.kind not in "fiu":
+        if (shape is not None and found.shape != shape) or found.dtype.kind not in "fiu":
             raise ValueError(f'"{name}" is {found.dtype} of shape {found.shape} instead of numbers of shape {shape}')
     return dict(arrays)
 

@@ -52,11 +52,6 @@ def half_type(device: torch.device) -> torch.dtype | None:
     return torch.bfloat16 if device.type == "cpu" and computes_bfloat16(device) else None
 
 
-def computes_float32(precision: str, device: torch.device) -> bool:
-    """Return whether forward passes compute in float32. The arguments are those of `autocast`."""
-    return precision == "float32" or (precision == "auto" and not computes_bfloat16(device))
-
-
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
     """Return the context manager for forward passes: autocast to bfloat16, or one that changes nothing.
 
@@ -64,7 +59,7 @@ def autocast(precision: str, device: torch.device) -> AbstractContextManager[obj
         precision: ``float32``, ``bfloat16``, or ``auto`` for bfloat16 on devices that compute in it.
         device: Device of the inputs.
     """
-    if computes_float32(precision, device):
+    if precision == "float32" or (precision == "auto" and not computes_bfloat16(device)):
         return nullcontext()
     import torch
 

@@ -1,6 +1,7 @@
 """Precomputed feature vectors of either modality, standardized to mean zero and standard deviation one.
 
 Optionally, they are whitened: their columns become uncorrelated. Or they are left as they are, or scaled one by one.
+Tokens, such as the patches of a picture, can have vectors beside those of their items.
 """
 
 from __future__ import annotations
@@ -15,9 +16,22 @@ import numpy.typing as npt
 
 from silohash.base.types import Arrays, Modality, Rows, UserError
 from silohash.data.archive import Column, is_features
-from silohash.features.base import MOMENTS, Value, blocks, known, mean_and_deviation, stored_sums
+from silohash.features.base import (
+    MOMENTS,
+    Value,
+    blocks,
+    check_switches,
+    known,
+    lacking,
+    mean_and_deviation,
+    stored_sums,
+)
 
 BLOCK_ROWS = 1_024
+BLOCK_ITEMS = 256
+TOKEN = "token_"  # noqa: S105  no password
+"""Begins the names of the sums over tokens."""
+
 SHRINKAGE = 0.01
 """Share of the mean variance that whitening adds to the variance of each direction, so that noise is not magnified."""
 
@@ -54,22 +68,17 @@ class GivenFeatures:
     options: ClassVar[Mapping[str, Any]] = {**WHITENING, "standardize": True, "equal_lengths": False}
 
     @classmethod
-    def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> GivenFeatures:  # noqa: ARG003
+    def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> GivenFeatures:
         """Return an unfitted featurizer for a column of vectors.
 
         Raises:
             UserError: If the column does not hold vectors, or if an option is invalid or does not go with another.
         """
         if not isinstance(column, np.ndarray) or not is_features(column):
-            raise UserError(
-                f'[features] kind "given" needs feature vectors, and this archive\'s {modality} column does not hold any. '
-                'Set kind = "auto".'
-            )
-        standardize, whiten = options.get("standardize", True), is_whitened(modality, options)
-        equal_lengths = options.get("equal_lengths", False)
-        for name, value in (("standardize", standardize), ("equal_lengths", equal_lengths)):
-            if not isinstance(value, bool):
-                raise UserError(f"[features] {name} is {value!r}; it must be true or false.")
+            raise lacking(kind, modality, "feature vectors")
+        check_switches(options, "standardize", "equal_lengths")
+        standardize, equal_lengths = options["standardize"], options["equal_lengths"]
+        whiten = is_whitened(modality, options)
         if whiten and not standardize:
             raise UserError(
                 f"[features] whiten applies to standardized vectors, but features.{modality}.standardize is false. Remove "
@@ -175,7 +184,7 @@ class GivenFeatures:
         return dict(self.summed or {}), about | self.settings()
 
     def settings(self) -> dict[str, Any]:
-        """Return the setting of whitening for `state`; empty without it, as in runs of earlier versions."""
+        """Return the setting of whitening for `state`; empty without it."""
         return {"whiten": True} if self.whiten else {}
 
     @classmethod
@@ -201,6 +210,104 @@ class GivenFeatures:
         return column
 
 
+@dataclass(frozen=True, eq=False)
+class TokenVectors:
+    """The vector of each item and those of its tokens, in arrays of one row per item.
+
+    The vectors of items are standardized with their own mean and deviation. All tokens share another mean and deviation,
+    whatever their position. A token of zeros is padding: it is not part of the sums, and stays zero.
+
+    Attributes:
+        tokens: Number of tokens per item, with padding.
+        item: Standardizes the vectors of items, ``(D,)``.
+        token: Standardizes the vectors of tokens, ``(D,)``.
+    """
+
+    tokens: int
+    item: GivenFeatures
+    token: GivenFeatures
+
+    @classmethod
+    def make(cls, modality: Modality, width: int, tokens: int) -> TokenVectors:
+        """Return an unfitted one for rows of ``width = (1 + tokens) * D`` numbers."""
+        column = GivenFeatures(modality, width // (1 + tokens))
+        return cls(tokens, column, column)
+
+    @property
+    def modality(self) -> Modality:
+        """The modality of the inputs."""
+        return self.item.modality
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of an item, ``(1 + tokens, D)``."""
+        return (1 + self.tokens, self.item.width)
+
+    @property
+    def width(self) -> int:
+        """Number of columns of the arrays, ``(1 + tokens) * D``."""
+        return (1 + self.tokens) * self.item.width
+
+    @property
+    def summed(self) -> Arrays | None:
+        """The added sums of the silos, or None before fitting."""
+        if self.item.summed is None or self.token.summed is None:
+            return None
+        return {**self.item.summed, **{f"{TOKEN}{name}": array for name, array in self.token.summed.items()}}
+
+    def statistics(self, column: npt.NDArray[np.float32], rows: Rows) -> Arrays:
+        """Return sums over items, ``count``, ``sum`` and ``sum_squares``, and over their tokens, each ``(D,)`` float64.
+
+        Args:
+            column: ``(n, width)``.
+            rows: Positions in the column.
+        """
+        sums = self.item.statistics(column[:, : self.item.width], rows)
+        totals = {name: np.zeros(self.item.width) for name in MOMENTS}
+        for _, block in blocks(rows, BLOCK_ITEMS):
+            tokens = self._tokens(column[block])
+            for name, array in self.token.statistics(tokens, np.arange(len(tokens))).items():
+                totals[name] += array
+        return {**sums, **{f"{TOKEN}{name}": array for name, array in totals.items()}}
+
+    def fitted(self, summed: Arrays) -> TokenVectors:
+        """Return one with the means and deviations over all silos."""
+        of_tokens = {name: summed[f"{TOKEN}{name}"] for name in MOMENTS}
+        return replace(self, item=self.item.fitted(summed), token=self.token.fitted(of_tokens))
+
+    def transform(self, column: npt.NDArray[np.float32], rows: Rows) -> npt.NDArray[np.float32]:
+        """Return the standardized vectors of items and tokens, ``(n, 1 + tokens, D)`` float32."""
+        found = np.empty((len(rows), *self.shape), np.float32)
+        for place, block in blocks(rows, BLOCK_ITEMS):
+            tokens = self._tokens(column[block])
+            found[place, 0] = self.item.transform(column[block][:, : self.item.width], np.arange(len(block)))
+            standardized = self.token.transform(tokens, np.arange(len(tokens)))
+            found[place, 1:] = standardized.reshape(len(block), self.tokens, self.item.width)
+        return found
+
+    def encode_one(self, value: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Return the vectors of one item, ``(1, 1 + tokens, D)`` float32, from ``(1, width)``."""
+        return self.transform(value.reshape(1, -1), np.zeros(1, np.int64))
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings to store."""
+        return {"tokens": self.tokens}
+
+    @classmethod
+    def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> TokenVectors:
+        """Return one with given sums and settings."""
+        made = cls.make(about["modality"], about["width"], about["tokens"])
+        names = (*MOMENTS, *(f"{TOKEN}{name}" for name in MOMENTS))
+        sums = stored_sums(arrays, dict.fromkeys(names, (made.item.width,)))
+        return made if sums is None else made.fitted(sums)
+
+    def _tokens(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """Return the vectors of the tokens of some items, ``(n * tokens, D)``, where padding is NaN."""
+        tokens = values[:, self.item.width :].reshape(-1, self.item.width).copy()
+        tokens[~tokens.any(axis=1)] = np.nan
+        return tokens
+
+
 def of_equal_lengths(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Return vectors ``(n, D)``, each scaled to the length sqrt(D). Zeros stay zeros.
 
@@ -218,22 +325,19 @@ def is_whitened(modality: Modality, options: Mapping[str, Any]) -> bool:
 
     Args:
         modality: ``image`` or ``text``, for messages.
-        options: Options of the featurizer. Those of `WHITENING` have their defaults if they are missing.
+        options: Options of the featurizer, with those of `WHITENING`.
 
     Raises:
         UserError: If an option is not a truth value, or if the user does not allow what whitening reveals.
     """
-    chosen = {name: options.get(name, default) for name, default in WHITENING.items()}
-    for name, value in chosen.items():
-        if not isinstance(value, bool):
-            raise UserError(f"[features] {name} is {value!r}; it must be true or false.")
-    if chosen["whiten"] and not chosen["reveal_items"]:
+    check_switches(options, *WHITENING)
+    if options["whiten"] and not options["reveal_items"]:
         raise UserError(
             f"[features] whiten: each silo sends second moments of its {modality} vectors, from which a server that sees "
             f"them one silo at a time can compute the vectors of a small silo. Set features.{modality}.reveal_items = true "
             "if the server may learn them, or remove whiten."
         )
-    return bool(chosen["whiten"])
+    return bool(options["whiten"])
 
 
 def whitening(summed: Arrays) -> npt.NDArray[np.float32]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, TypeAlias
@@ -16,8 +17,8 @@ from silohash.base.files import digest_json
 from silohash.base.stamps import PICTURE_RULE
 from silohash.base.types import Arrays, Modality, Rows, UserError
 from silohash.data.archive import Column, Pictures
-from silohash.data.pictures.reading import RULE, to_rgb
-from silohash.features.base import MOMENTS, Value, blocks, known, mean_and_deviation, stored_sums
+from silohash.data.pictures.reading import to_rgb
+from silohash.features.base import MOMENTS, Value, blocks, known, lacking, mean_and_deviation, stored_sums
 from silohash.features.cache import DecodedPictures, PixelCache
 
 BLOCK_ROWS = 1_024
@@ -29,8 +30,6 @@ CACHED_SHARE = 8
 """If fewer than one in this many of an archive's pictures are needed, they are decoded without the cache."""
 
 MODES = {1: "L", 3: "RGB"}
-FIRST_RULE = 1
-"""The rule by which the pictures of runs without a record of it were decoded."""
 
 Pixels: TypeAlias = npt.NDArray[np.uint8]
 
@@ -48,14 +47,12 @@ class PixelFeatures:
         channels: 1 (gray) or 3 (color).
         summed: The added sums of the silos per channel: ``count``, ``sum``, ``sum_squares``, int64 and thus exact.
         cache: The cache of decoded pictures, or None to decode them each time.
-        rule: The version of the rule by which pictures are decoded, see `silohash.data.pictures.deep`.
     """
 
     size: int = 32
     channels: int = 3
     summed: Arrays | None = None
     cache: PixelCache | None = field(default_factory=PixelCache, repr=False)
-    rule: int = field(default=PICTURE_RULE, repr=False)
 
     kind: ClassVar[str] = "pixels"
     modality: ClassVar[Modality] = "image"
@@ -76,17 +73,14 @@ class PixelFeatures:
             raise UserError(f"[features] channels is {self.channels!r}; it must be 1 (gray) or 3 (color).")
 
     @classmethod
-    def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> PixelFeatures:  # noqa: ARG003
+    def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> PixelFeatures:
         """Return an unfitted featurizer. By default it is gray if the first picture of the column is gray.
 
         Raises:
             UserError: If the column does not hold pictures, or if an option is invalid.
         """
         if not isinstance(column, Pictures):
-            raise UserError(
-                f'[features] kind "pixels" needs pictures, and this archive\'s {modality} column does not hold any. '
-                'Set kind = "auto".'
-            )
+            raise lacking(kind, modality, "pictures")
         channels = options["channels"]
         if channels is None:
             channels = 1 if len(column) and _mode_of_first(column) == "L" else 3
@@ -149,7 +143,7 @@ class PixelFeatures:
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return the sums, the ``mean`` and ``deviation`` that the tower needs, and the settings."""
         arrays = {} if self.summed is None else {**self.summed, "mean": self.mean, "deviation": self.deviation}
-        settings = {"size": self.size, "channels": self.channels, "rule": self.rule}
+        settings = {"size": self.size, "channels": self.channels, "rule": PICTURE_RULE}
         return arrays, {"kind": self.kind, "modality": self.modality, **settings}
 
     @classmethod
@@ -158,10 +152,10 @@ class PixelFeatures:
         channels = about["channels"]
         sums = {name: array for name, array in arrays.items() if name in MOMENTS}
         summed = stored_sums(sums, dict.fromkeys(MOMENTS, (channels,)))
-        return cls(about["size"], channels, summed, rule=about.get("rule", FIRST_RULE))
+        return cls(about["size"], channels, summed)
 
     def _draw(self, picture: Image.Image) -> Pixels:
-        picture = check_rule(_plain(picture), self.rule).convert(MODES[self.channels])
+        picture = _plain(picture).convert(MODES[self.channels])
         if picture.size != (self.size, self.size):
             picture = picture.resize((self.size, self.size), Image.Resampling.BICUBIC)
         pixels = np.asarray(picture, np.uint8).reshape(self.size, self.size, self.channels)
@@ -169,24 +163,17 @@ class PixelFeatures:
 
     def _source(self, column: Column, rows: Rows) -> Callable[[Rows], Pixels]:
         """Return a function that reads a block of rows, from the cache if that is worthwhile, else from the pictures."""
-        if not isinstance(column, Pictures):
-            raise UserError(
-                "The run was trained on pictures, and this archive does not hold any. Use an archive with pictures."
-            )
-        if self.cache is None or len(rows) < CACHED_PICTURES or len(rows) * CACHED_SHARE < len(column):
-            return partial(self._decode, column)
-        settings = {"pictures": column.digest(), "shape": self.shape, "pillow": pillow_version, "rule": self.rule}
-        shape = (len(column), self.channels, self.size, self.size)
-        entry = self.cache.decoded(digest_json(settings), shape, partial(self._decode_one, column))
-        return partial(self._decode, column) if entry is None else partial(self._read, column, entry)
+        pictures = pictures_of(column)
+        if self.cache is None or len(rows) < CACHED_PICTURES or len(rows) * CACHED_SHARE < len(pictures):
+            return partial(self._decode, pictures)
+        settings = {"pictures": pictures.digest(), "shape": self.shape, "pillow": pillow_version, "rule": PICTURE_RULE}
+        shape = (len(pictures), self.channels, self.size, self.size)
+        entry = self.cache.decoded(digest_json(settings), shape, partial(self._decode_one, pictures))
+        return partial(self._decode, pictures) if entry is None else partial(self._read, pictures, entry)
 
     def _decode_one(self, column: Pictures, row: int) -> Pixels:
-        try:
+        with explaining_picture(row):
             return self._draw(column.picture(row))
-        except (OSError, ValueError) as error:
-            raise UserError(
-                f"The picture in row {row} cannot be decoded ({error}). Replace the file, or leave the item out."
-            ) from error
 
     def _decode(self, column: Pictures, rows: Rows) -> Pixels:
         return np.stack([self._decode_one(column, int(row)) for row in rows])
@@ -196,6 +183,34 @@ class PixelFeatures:
         for place in np.flatnonzero(~entry.readable[rows]):
             pixels[place] = self._decode_one(column, int(rows[place]))
         return np.asarray(pixels)
+
+
+def pictures_of(column: Column) -> Pictures:
+    """Return a column that holds pictures.
+
+    Raises:
+        UserError: If the column does not hold pictures.
+    """
+    if not isinstance(column, Pictures):
+        raise UserError(
+            "The run was trained on pictures, and this archive does not hold any. Use an archive with pictures."
+        )
+    return column
+
+
+@contextmanager
+def explaining_picture(row: int) -> Iterator[None]:
+    """Translate the error of a damaged picture into one that names its row.
+
+    Raises:
+        UserError: In place of the decoder's error.
+    """
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"The picture in row {row} cannot be decoded ({error}). Replace the file, or leave the item out."
+        ) from error
 
 
 def query_picture(value: Value) -> Image.Image:
@@ -225,24 +240,6 @@ def _plain(picture: Image.Image) -> Image.Image:
         raise UserError(
             f"The picture's mode {picture.mode} is not supported. Save it as RGB with 8 bits per channel."
         ) from error
-
-
-def check_rule(picture: Image.Image, rule: int) -> Image.Image:
-    """Return a picture if its pixels are the same under the rule by which a model's pictures were decoded.
-
-    Args:
-        picture: A decoded picture.
-        rule: The version of that rule.
-
-    Raises:
-        UserError: If they are not.
-    """
-    if picture.info.get(RULE, rule) != rule:
-        raise UserError(
-            "The run was trained by an earlier version, which decoded pictures of more than 8 bits or with a color profile "
-            "differently, and this is such a picture. Train the run again, or leave the picture out."
-        )
-    return picture
 
 
 def _mode_of_first(pictures: Pictures) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -143,23 +143,29 @@ def _sentence_pieces(folder: Path) -> int:
     return read_json(folder / "sentence_bert_config.json", _SentenceConfig, remedy=COPY_AGAIN).max_seq_length or 0
 
 
-def needs_transformers(what: str) -> UserError:
-    """Return the error for a missing transformers package."""
-    return UserError(f"{what} needs transformers. Install it: pip install 'silohash[backbones]'")
+@contextmanager
+def needing_transformers(what: str) -> Iterator[None]:
+    """Translate the error of a missing transformers package, or of one that it installs.
+
+    Raises:
+        UserError: In place of an import error.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise UserError(f"{what} needs transformers. Install it: pip install 'silohash[backbones]'") from error
 
 
 def _from_hub(name: str, where: str, *, download: bool) -> Path:
-    try:
+    with needing_transformers(f'The model "{name}"'):
         from huggingface_hub import snapshot_download
-    except ImportError as error:
-        raise needs_transformers(f'The model "{name}"') from error
     wanted: Sequence[str] = (*PARTS, *PARTS_OF["image"], *PARTS_OF["text"])
     try:
         return Path(snapshot_download(name, local_files_only=not download, allow_patterns=list(wanted)))
     except Exception as error:  # many types: unknown name, no network, access denied, not in the cache
         if download:
             raise UserError(
-                f'The model "{name}" could not be downloaded ({_first_line(error)}). Set model to a folder.'
+                f'The model "{name}" could not be downloaded ({first_line(error)}). Set model to a folder.'
             ) from error
         raise UserError(
             f'[{where}] "{name}" is neither a folder nor a model in the local cache of Hugging Face, and nothing is '
@@ -167,7 +173,8 @@ def _from_hub(name: str, where: str, *, download: bool) -> Path:
         ) from error
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Return the first line of an error's text, or its type if it has none."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 

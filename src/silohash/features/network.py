@@ -1,4 +1,4 @@
-"""Vectors from pretrained networks: the contract of such a network, and the featurizer that uses one.
+"""Vectors from pretrained networks: the kinds of networks, a network with fixed weights, and the featurizer that uses one.
 
 Each item is encoded once, and its vector is kept in a cache (`silohash.features.vector_cache`). The vectors are standardized
 like precomputed ones, with sums over silos.
@@ -11,39 +11,51 @@ import inspect
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 from PIL import __version__ as pillow_version
 
+from silohash.base.cache import private_cache
 from silohash.base.files import digest_bytes, digest_json
 from silohash.base.optional import require
 from silohash.base.stamps import PICTURE_RULE
 from silohash.base.types import Arrays, Modality, Rows, UserError
 from silohash.data.archive import Column, Pictures, is_features
 from silohash.data.pictures.reading import PictureContents, decode
-from silohash.features.base import Value
-from silohash.features.device import choose_device
-from silohash.features.given import WHITENING, GivenFeatures, is_whitened
-from silohash.features.image import FIRST_RULE, check_rule, query_picture
+from silohash.features.base import Value, check_switches
+from silohash.features.device import choose_device, half_type
+from silohash.features.given import WHITENING, GivenFeatures, TokenVectors, is_whitened
+from silohash.features.image import explaining_picture, pictures_of, query_picture
 from silohash.features.loading import loader_threads, prefetched, progress
 from silohash.features.onnx_network import OnnxNetwork, cached_network
+from silohash.features.preprocess import PicturePreparation
 from silohash.features.text import query_text, texts_of
-from silohash.features.token_vectors import TokenVectors
-from silohash.features.vector_cache import NetworkVectors, VectorCache
+from silohash.features.vector_cache import NetworkVectors
 from silohash.features.word_pieces import WordPieces
 
-NETWORKS: Mapping[str, str] = {
-    "cnnf": "silohash.models.cnnf_features:cnnf",
-    "huggingface": "silohash.models.huggingface_features:huggingface",
-}
-"""All kinds of networks as module:function, called as ``function(modality, **options) -> Network``.
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
-The keyword-only parameters of the function are the options of the kind. The function raises `UserError` if the weights do
-not exist.
+NETWORKS: Mapping[str, str] = {"cnnf": "silohash.models.cnnf", "huggingface": "silohash.models.huggingface"}
+"""Each kind of published network is a module with four functions, which raise `UserError` if the weights do not exist:
+
+``frozen(modality, **options)`` returns the `Network` of fixed features. Its keyword-only parameters are the kind's options
+in ``[features]``.
+
+``settings(modality, featurizer, **options)`` reads the user's files and returns a JSON value from which a tower can be
+built that fine-tunes the network. Its keyword-only parameters are the kind's options in ``[model]``. The value has an entry
+``width``, and for images ``factor`` and ``offset``, which map pixels from 0 to 255 to the network's input scale (one number
+per channel).
+
+``build(settings)`` returns the network, ``(B, ...) -> (B, width)``, with arbitrary weights.
+
+``weights(settings)`` reads the user's files and returns the published weights by their names in the state of the network.
 """
 
 COMMON_OPTIONS: Mapping[str, Any] = {"batch": 32, "device": "auto", "half": False, "draft": False}
@@ -56,47 +68,64 @@ REPORTED_ITEMS = 64
 """Encoding fewer items than this is not reported."""
 
 
-class Network(Protocol):
+@dataclass(frozen=True, eq=False)
+class Network:
     """A pretrained network with fixed weights that turns pictures or texts into vectors.
 
     Several threads call `prepare` at the same time, and one thread calls `embed`.
+
+    Attributes:
+        name: Name in messages, for example ``google/vit-base-patch16-224``.
+        key: Digest of everything that affects the vectors: kind, weights, layer or pooling, preprocessing.
+        width: Length of a row of `embed`.
+        load: Function that returns the network, and is called on first use.
+        preparation: The preprocessing of pictures, or None for texts.
+        pieces: The tokenizer, or None for pictures.
+        tokens: Number of tokens per item, whose vectors follow that of the item in a row; 0 for one vector per item.
+        padded: Whether every text is padded to the tokenizer's largest number of pieces.
+        half_type: Function that returns the 16-bit type in which the network computes on a device, or None.
     """
+
+    name: str
+    key: str
+    width: int
+    load: Callable[[], nn.Module] = field(repr=False)
+    preparation: PicturePreparation | None = None
+    pieces: WordPieces | None = None
+    tokens: int = 0
+    padded: bool = False
+    half_type: Callable[[torch.device], torch.dtype | None] = half_type
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """The network, ``(n, 3, h, w)`` or ``(n, L)`` to ``(n, width)``."""
+        return self.load()
 
     @property
     def modality(self) -> Modality:
         """The modality of the inputs."""
-        ...
-
-    @property
-    def name(self) -> str:
-        """The name in messages, for example ``google/vit-base-patch16-224``."""
-        ...
-
-    @property
-    def key(self) -> str:
-        """A digest of everything that affects the vectors: kind, weights, layer or pooling, preprocessing."""
-        ...
-
-    @property
-    def width(self) -> int:
-        """The length of a vector."""
-        ...
+        return "text" if self.preparation is None else "image"
 
     @property
     def smallest_pixels(self) -> int:
         """The smallest side in pixels at which pictures may be decoded without being enlarged later; 0 for texts."""
-        ...
+        return 0 if self.preparation is None else self.preparation.smallest_pixels
 
     def prepare(self, values: Iterable[Value]) -> Arrays:
-        """Turn pictures or texts into the inputs of the network by resizing, cropping or tokenizing them.
+        """Return ``pixels (n, 3, h, w)`` uint8, or ``ids (n, L)`` int32 of word pieces.
 
         Args:
-            values: Pictures (mode ``L`` or ``RGB``) or strings, which are produced one at a time and should not be kept.
+            values: Pictures or strings, which are produced one at a time and are not kept.
 
-        Returns:
-            Named arrays with one row per value. Pixels should stay uint8, because `embed` scales them on the device.
+        Raises:
+            UserError: If a value is of the other modality.
         """
-        ...
+        if self.preparation is not None:
+            drawn = [self.preparation.draw(_picture(value)) for value in values]
+            return {"pixels": np.stack(drawn) if drawn else np.zeros((0, 3, *self.preparation.shape), np.uint8)}
+        assert self.pieces is not None  # noqa: S101  exactly one of them is set
+        texts = [str(value) for value in values]
+        return {"ids": self.pieces.ids(texts, width=self.pieces.most if self.padded else None)}
 
     def embed(self, batch: Arrays, device: str, *, half: bool) -> npt.NDArray[np.float32]:
         """Return the vectors of prepared inputs, ``(n, width)`` float32.
@@ -106,28 +135,48 @@ class Network(Protocol):
             device: Name of the device, for example ``cpu`` or ``cuda``.
             half: Whether to compute in 16 bits if that is faster.
         """
-        ...
+        import torch
+
+        place = torch.device(device)
+        kind = self.half_type(place) if half else None
+        (values,) = batch.values()
+        with torch.inference_mode(), torch.autocast(place.type, kind, enabled=kind is not None):
+            inputs = torch.from_numpy(values).to(place, non_blocking=True)
+            if self.preparation is not None:
+                # Pixels are scaled on the device, so that only one byte of each is copied to it.
+                factor, offset = (torch.from_numpy(array).to(place) for array in self.preparation.affine())
+                inputs = inputs.float().mul_(factor).add_(offset)
+            vectors = self.module.to(place)(inputs)
+        found: npt.NDArray[np.float32] = vectors.float().cpu().numpy()
+        return found
+
+
+def _picture(value: Value) -> Image.Image:
+    if not isinstance(value, Image.Image):
+        what = "a text" if isinstance(value, str) else "a vector"
+        raise UserError(f"The model needs pictures, and this is {what}. Pass a picture file.")
+    return value
+
+
+def network_module(kind: str) -> Any:  # noqa: ANN401  a module of the table
+    """Return the module of a kind of `NETWORKS`, which imports torch."""
+    return importlib.import_module(NETWORKS[kind])
 
 
 def make_network(kind: str, modality: Modality, options: Mapping[str, Any]) -> Network:
-    """Return a network of a given kind.
+    """Return a network of a given kind with fixed weights.
 
     Raises:
         UserError: If its weights do not exist, or if it does not support the modality.
     """
-    network: Network = _factory(kind)(modality, **options)
+    network: Network = network_module(kind).frozen(modality, **options)
     return network
 
 
-def network_options(kind: str) -> dict[str, Any]:
-    """Return the options of a kind of network, with their defaults."""
-    parameters = inspect.signature(_factory(kind)).parameters.values()
+def options_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the keyword-only parameters of a function with their defaults, which are a kind's options."""
+    parameters = inspect.signature(function).parameters.values()
     return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
-
-
-def _factory(kind: str) -> Any:  # noqa: ANN401  a function of the table
-    module, _, function = NETWORKS[kind].partition(":")
-    return getattr(importlib.import_module(module), function)
 
 
 class Source:
@@ -190,7 +239,6 @@ class NetworkFeatures:
         half: Whether to compute in 16 bits if that is faster, and to store vectors in 16 bits.
         draft: Whether to decode pictures at a reduced size if that is large enough for the network.
         vectors: The cached vectors.
-        rule: The version of the rule by which pictures are decoded, see `silohash.data.pictures.deep`.
     """
 
     source: Source
@@ -201,14 +249,13 @@ class NetworkFeatures:
     half: bool
     draft: bool
     vectors: NetworkVectors = field(repr=False)
-    rule: int = field(default=PICTURE_RULE, repr=False)
 
     options: ClassVar[Mapping[str, Any]] = {**COMMON_OPTIONS, **WHITENING}
 
     @classmethod
     def options_of(cls, kind: str) -> dict[str, Any]:
         """Return the options of a kind, with their defaults."""
-        return {**network_options(kind), **COMMON_OPTIONS, **WHITENING}
+        return {**options_of(network_module(kind).frozen), **COMMON_OPTIONS, **WHITENING}
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> NetworkFeatures:
@@ -225,9 +272,7 @@ class NetworkFeatures:
             )
         if type(options["batch"]) is not int or options["batch"] < 1:
             raise UserError(f"[features] batch is {options['batch']!r}; it must be an integer of at least 1.")
-        for name in ("half", "draft"):
-            if not isinstance(options[name], bool):
-                raise UserError(f"[features] {name} is {options[name]!r}; it must be true or false.")
+        check_switches(options, "half", "draft")
         choose_device(options["device"], f"features.{modality}.device")
         settings = {n: value for n, value in options.items() if n not in cls.options}
         source = Source(kind, modality, settings)
@@ -242,14 +287,14 @@ class NetworkFeatures:
         key: str,
         given: GivenFeatures | TokenVectors,
         options: Mapping[str, Any],
-        rule: int = PICTURE_RULE,
     ) -> NetworkFeatures:
         settings = {name: options[name] for name in ("half", "draft")}
         if given.modality == "image":
-            settings |= {"pillow": pillow_version, "rule": rule}
-        vectors = VectorCache().of_network(digest_json([key, settings]), given.width, half=options["half"])
+            settings |= {"pillow": pillow_version, "rule": PICTURE_RULE}
+        folder = private_cache("vectors") / digest_json([key, settings])
+        vectors = NetworkVectors(folder, given.width, half=options["half"])
         half, draft = options["half"], options["draft"]
-        return cls(source, key, given, options["batch"], options["device"], half, draft, vectors, rule)
+        return cls(source, key, given, options["batch"], options["device"], half, draft, vectors)
 
     @property
     def kind(self) -> str:
@@ -264,7 +309,7 @@ class NetworkFeatures:
     @property
     def pieces(self) -> WordPieces | None:
         """The tokenizer, or None for networks that do not read word pieces. It is taken from the cache where possible."""
-        return getattr(self.source.stored_network(self.key) or self.source.network(), "pieces", None)
+        return (self.source.stored_network(self.key) or self.source.network()).pieces
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -296,7 +341,7 @@ class NetworkFeatures:
                 exists, has changed, or cannot run because torch is missing.
         """
         image = self.modality == "image"
-        query = check_rule(query_picture(value), self.rule) if image else query_text(value)
+        query = query_picture(value) if image else query_text(value)
         stored = None if self.half else self.source.stored_network(self.key)
         if stored is not None:
             found = stored.vectors([query])
@@ -318,7 +363,7 @@ class NetworkFeatures:
             "draft": self.draft,
         }
         if self.modality == "image":
-            about["rule"] = self.rule
+            about["rule"] = PICTURE_RULE
         return dict(self.given.summed or {}), about | self.given.settings()
 
     @classmethod
@@ -327,7 +372,7 @@ class NetworkFeatures:
         source = Source(about["kind"], about["modality"], about["options"], about["key"])
         given = (TokenVectors if about.get("tokens") else GivenFeatures).from_state(arrays, about)
         options = {**COMMON_OPTIONS, "half": about["half"], "draft": about["draft"]}
-        return cls._over(source, about["key"], given, options, about.get("rule", FIRST_RULE))
+        return cls._over(source, about["key"], given, options)
 
     def network_vectors(self, column: Column, rows: Rows) -> npt.NDArray[np.float32]:
         """Return the network's vectors before standardization, ``(n, width)`` float32. Missing ones are computed first."""
@@ -339,11 +384,9 @@ class NetworkFeatures:
         return self.vectors.take(digests)
 
     def _check(self, column: Column) -> None:
-        if self.modality == "image" and not isinstance(column, Pictures):
-            raise UserError(
-                "The run was trained on pictures, and this archive does not hold any. Use an archive with pictures."
-            )
-        if self.modality == "text":
+        if self.modality == "image":
+            pictures_of(column)
+        else:
             texts_of(column)
 
     def _encode(self, column: Column, rows: Rows, digests: list[str], lacking: list[int]) -> None:
@@ -379,18 +422,17 @@ class NetworkFeatures:
 
     def _value(self, column: Column, row: int, at_least_pixels: int) -> Value:
         if isinstance(column, Pictures):
-            return check_rule(_decoded(column, row, at_least_pixels), self.rule)
+            return _decoded(column, row, at_least_pixels)
         return str(texts_of(column)[row])
 
 
 def _standardizer(network: Network, *, whiten: bool) -> GivenFeatures | TokenVectors:
     """Return what standardizes the vectors of a network, or those of an item and of its tokens, before fitting."""
-    tokens = getattr(network, "tokens", 0)
-    if not tokens:
+    if not network.tokens:
         return GivenFeatures(network.modality, network.width, whiten=whiten)
     if whiten:
         raise UserError('[features] whiten does not apply to the vectors of tokens. Remove it, or pooling = "tokens".')
-    return TokenVectors.make(network.modality, network.width, tokens)
+    return TokenVectors.make(network.modality, network.width, network.tokens)
 
 
 def pinned(batch: Arrays) -> Arrays:
@@ -415,11 +457,7 @@ def _content_digest(column: Column, row: int) -> str:
 
 
 def _decoded(column: Pictures, row: int, at_least_pixels: int) -> Image.Image:
-    try:
+    with explaining_picture(row):
         if at_least_pixels and isinstance(column, PictureContents):
             return decode(column.content(row), at_least_pixels=at_least_pixels)
         return column.picture(row)
-    except (OSError, ValueError) as error:
-        raise UserError(
-            f"The picture in row {row} cannot be decoded ({error}). Replace the file, or leave the item out."
-        ) from error

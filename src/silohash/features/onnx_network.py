@@ -25,7 +25,7 @@ from silohash.base.cache import cache_folder
 from silohash.base.files import read_json, write_bytes, write_json
 from silohash.base.forms import damaged, reading
 from silohash.base.stamps import file_digests, remember
-from silohash.base.types import Arrays, Modality, UserError
+from silohash.base.types import UserError
 from silohash.base.visible import visible
 from silohash.features.base import Value
 from silohash.features.image import query_picture
@@ -38,13 +38,13 @@ FOLDER = "onnx"
 
 
 @dataclass(frozen=True)
-class NetworkRecord:
-    """What the cache records about a network.
+class OnnxNetwork:
+    """A network of the cache, run by onnxruntime, and what the cache records about it.
 
     Attributes:
         key: The network's key, see `silohash.features.network.Network`.
-        name: The name in messages.
-        width: The length of a vector.
+        name: Name in messages.
+        width: Length of a vector.
         graph: Digest of the ONNX file, which names the file of weights.
         weights: Digest of the file of weights.
         preparation: The preprocessing of pictures, or None for texts.
@@ -64,79 +64,35 @@ class NetworkRecord:
         """The digests of the network's files by their names."""
         return {_graph_name(self.key): self.graph, weights_name(self.key): self.weights}
 
-
-@dataclass(frozen=True)
-class OnnxNetwork:
-    """A network of the cache, run by onnxruntime. It implements `silohash.features.network.Network`."""
-
-    record: NetworkRecord
-
-    @property
-    def modality(self) -> Modality:
-        """The modality of the inputs."""
-        return "text" if self.record.preparation is None else "image"
-
-    @property
-    def name(self) -> str:
-        """The name in messages."""
-        return self.record.name
-
-    @property
-    def key(self) -> str:
-        """The key of the network."""
-        return self.record.key
-
-    @property
-    def pieces(self) -> WordPieces | None:
-        """The tokenizer, or None for pictures."""
-        return self.record.pieces
-
-    @property
-    def width(self) -> int:
-        """The length of a vector."""
-        return self.record.width
-
-    @property
-    def smallest_pixels(self) -> int:
-        """The smallest side in pixels at which pictures may be decoded without being enlarged later; 0 for texts."""
-        return 0 if self.record.preparation is None else self.record.preparation.smallest_pixels
-
-    def prepare(self, values: Iterable[Value]) -> Arrays:
-        """Return ``inputs``: ``(n, 3, h, w)`` uint8 pixels, or ``(n, L)`` int32 ids of word pieces.
-
-        Raises:
-            UserError: If a value is of the other modality, or the package tokenizers is missing.
-        """
-        if self.record.preparation is not None:
-            return {"inputs": np.stack([self.record.preparation.draw(query_picture(value)) for value in values])}
-        assert self.pieces is not None  # noqa: S101  exactly one of them is set
-        return {"inputs": self.pieces.ids([query_text(value) for value in values], width=self.pieces.most)}
-
-    def embed(self, batch: Arrays, device: str = "cpu", *, half: bool = False) -> npt.NDArray[np.float32]:
-        """Return the vectors, ``(n, width)`` float32. They are computed on the CPU in 32 bits."""
-        return run_session(self._session, batch["inputs"])
-
     def vectors(self, values: Iterable[Value]) -> npt.NDArray[np.float32]:
         """Return the vectors of pictures or texts, ``(n, width)`` float32.
 
         Another thread opens the network while the values are prepared. For one query, these two take most of the time.
 
         Raises:
-            UserError: If a file of the network is damaged, or as in `prepare`.
+            UserError: If a file of the network is damaged, if a value is of the other modality, or if the
+                package tokenizers is missing.
         """
-        import_module("onnxruntime")  # not in the thread, which would have to wait for the interpreter
+        # It is not imported in the thread, which would have to wait for the interpreter.
+        import_module("onnxruntime")
         with ThreadPoolExecutor(1) as thread:
             opened = thread.submit(lambda: self._session)
-            batch = self.prepare(values)
-            opened.result()
-        return self.embed(batch)
+            inputs = self._prepared(values)
+            return run_session(opened.result(), inputs)
+
+    def _prepared(self, values: Iterable[Value]) -> npt.NDArray[np.generic]:
+        """Return pixels, ``(n, 3, h, w)`` uint8, or ids of word pieces, ``(n, L)`` int32."""
+        if self.preparation is not None:
+            return np.stack([self.preparation.draw(query_picture(value)) for value in values])
+        assert self.pieces is not None  # noqa: S101  exactly one of them is set
+        return self.pieces.ids([query_text(value) for value in values], width=self.pieces.most)
 
     @cached_property
     def _session(self) -> Any:  # noqa: ANN401  a class of onnxruntime, which has no types
         path = _folder() / _graph_name(self.key)
         with reading(path):
-            found = file_digests(path.parent, list(self.record.digests))
-        for name, digest in self.record.digests.items():
+            found = file_digests(path.parent, list(self.digests))
+        for name, digest in self.digests.items():
             if found[name] != digest:
                 raise UserError(
                     f"{path.parent / name} is damaged: it does not match its digest. Remove it and run the command again."
@@ -154,28 +110,28 @@ def cached_network(key: str) -> OnnxNetwork | None:
     about = _folder() / f"{key}.json"
     if not about.is_file():
         return None
-    record = read_json(about, NetworkRecord)
-    if record.key != key:
-        raise damaged(about, f"it records the network {visible(record.key)}")
-    return OnnxNetwork(record) if all((_folder() / name).is_file() for name in record.digests) else None
+    found = read_json(about, OnnxNetwork)
+    if found.key != key:
+        raise damaged(about, f"it records the network {visible(found.key)}")
+    return found if all((_folder() / name).is_file() for name in found.digests) else None
 
 
-def store_network(record: NetworkRecord, graph: bytes, weights: bytes) -> None:
+def store_network(network: OnnxNetwork, graph: bytes, weights: bytes) -> None:
     """Write a network to the cache.
 
     Args:
-        record: What the cache records about the network.
+        network: What the cache records about it.
         graph: The ONNX file.
         weights: The file of weights. The ONNX file calls it `weights_name`.
 
     Raises:
         UserError: If the cache cannot be written.
     """
-    for name, content in zip(record.digests, (graph, weights), strict=True):
+    for name, content in zip(network.digests, (graph, weights), strict=True):
         write_bytes(_folder() / name, content)
-    with reading(_folder() / _graph_name(record.key)):
-        remember(_folder(), record.digests)
-    write_json(_folder() / f"{record.key}.json", asdict(record))
+    with reading(_folder() / _graph_name(network.key)):
+        remember(_folder(), network.digests)
+    write_json(_folder() / f"{network.key}.json", asdict(network))
 
 
 def weights_name(key: str) -> str:

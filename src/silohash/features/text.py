@@ -15,7 +15,7 @@ from silohash.base.files import read_text
 from silohash.base.types import Arrays, Modality, Rows, UserError
 from silohash.base.visible import visible
 from silohash.data.archive import Column, is_features
-from silohash.features.base import Value, blocks, known, stored_sums
+from silohash.features.base import Value, blocks, check_switches, known, lacking, stored_sums
 from silohash.features.words import WordRule, bucket_of, digest_of
 
 BLOCK_ROWS = 4_096
@@ -32,12 +32,11 @@ class QueryWords:
 
     Attributes:
         known: Distinct words that a training text held, in order of their first occurrence.
-        unknown: Distinct words that no training text held. None if the featurizer cannot recognize them, because an
-            earlier version of silohash trained it. In this case ``known`` holds all words.
+        unknown: Distinct words that no training text held.
     """
 
     known: tuple[str, ...]
-    unknown: tuple[str, ...] | None
+    unknown: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +57,7 @@ class BagOfWords:
         rule: The rule that splits a text into words.
         min_texts: Number of texts over all silos below which a column is left out.
         summed: The added sums of the silos: ``texts (1,)`` and ``document_frequency (V,)``, int64 and thus exact. With
-            hashed buckets also ``word_digests (n,)`` uint64, the sorted digests of all words of the texts. Runs of
-            earlier versions do not have them.
+            hashed buckets also ``word_digests (n,)`` uint64, the sorted digests of all words of the texts.
     """
 
     buckets: int = 2048
@@ -112,9 +110,7 @@ class BagOfWords:
         """
         check_texts(kind, modality, column)
         switches = ("log_tf", "numbers", "single_letters", "common_words")
-        for name in switches:
-            if not isinstance(options[name], bool):
-                raise UserError(f"[features] {name} is {options[name]!r}; it must be true or false.")
+        check_switches(options, *switches)
         rule = WordRule(*(options[name] for name in switches[1:]))
         vocabulary = _read_vocabulary(options["vocabulary"])
         return cls(options["buckets"], kind, vocabulary, options["log_tf"], rule, options["min_texts"])
@@ -189,26 +185,20 @@ class BagOfWords:
             UserError: If the query is not a text.
         """
         words = dict.fromkeys(self.rule.words(query_text(value)))
-        if not self.recognizes_words:
-            return QueryWords(tuple(words), None)
         return QueryWords(tuple(filter(self.knows, words)), tuple(word for word in words if not self.knows(word)))
-
-    @property
-    def recognizes_words(self) -> bool:
-        """Whether words that no training text held can be told from others. Runs of earlier versions cannot."""
-        return self.vocabulary is not None or "word_digests" in (self.summed or {})
 
     def knows(self, word: str) -> bool:
         """Return whether a training text held a word, and whether enough texts did for its column to be kept.
 
-        If words cannot be recognized, each is taken for known.
+        A featurizer with hashed buckets that is not fitted takes each word for known.
         """
         if self._column_of is None:
-            held = not self.recognizes_words or digest_of(word) in self._digests
+            held = self.summed is None or digest_of(word) in self._digests
             return held and bool(self._kept[bucket_of(word, self.buckets)])
         column = self._column_of.get(word)
-        frequent = self._kept if self.summed is None else self.summed["document_frequency"] >= self.min_texts
-        return column is not None and bool(frequent[column])
+        if column is None or self.summed is None:
+            return column is not None
+        return bool(self.summed["document_frequency"][column] >= self.min_texts)
 
     def has_known_word(self, column: Column, rows: Rows) -> npt.NDArray[np.bool_]:
         """Return which rows have a text with at least one known word, ``(n,)`` bool."""
@@ -224,7 +214,7 @@ class BagOfWords:
 
     @cached_property
     def _digests(self) -> frozenset[int]:
-        return frozenset((self.summed or {})["word_digests"].tolist())
+        return frozenset(known(self.summed, self.kind)["word_digests"].tolist())
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return the sums and the settings."""
@@ -247,7 +237,8 @@ class BagOfWords:
         words = None if about["vocabulary"] is None else tuple(about["vocabulary"])
         least = about.get("min_texts", 1)
         unfitted = cls(about["buckets"], about["kind"], words, about["log_tf"], rule, least)
-        shapes: dict[str, tuple[int, ...]] = {"texts": (1,), "document_frequency": unfitted.shape}
+        shapes: dict[str, tuple[int, ...] | None] = {"texts": (1,), "document_frequency": unfitted.shape}
+        shapes |= {"word_digests": None} if words is None else {}
         return replace(unfitted, summed=stored_sums(arrays, shapes))
 
     def _importance(self) -> npt.NDArray[np.float64]:
@@ -306,10 +297,7 @@ def check_texts(kind: str, modality: Modality, column: Column) -> None:
         UserError: If it does not.
     """
     if modality != "text" or not isinstance(column, np.ndarray) or is_features(column):
-        raise UserError(
-            f'[features] kind "{kind}" needs texts, and this archive\'s {modality} column does not hold any. '
-            'Set kind = "auto".'
-        )
+        raise lacking(kind, modality, "texts")
 
 
 def texts_of(column: Column) -> npt.NDArray[np.generic]:

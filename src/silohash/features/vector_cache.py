@@ -11,13 +11,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.cache import private_cache
 from silohash.base.files import digest_arrays, read_arrays, write_arrays
 from silohash.base.types import Notify, UserError
 from silohash.features.cache import notify_on_standard_error
@@ -30,45 +28,24 @@ SUFFIX = ".safetensors"
 Vectors = npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class VectorCache:
-    """The folder of the vectors of all networks.
-
-    Attributes:
-        folder: Parent of the networks' folders. The default is ``vectors`` in the folder that ``SILOHASH_CACHE`` names.
-        notify: Called with a line when a block is damaged, and when the cache cannot be used.
-    """
-
-    folder: Path = field(default_factory=lambda: private_cache("vectors"))
-    notify: Notify = notify_on_standard_error
-
-    def of_network(self, key: str, width: int, *, half: bool = False) -> NetworkVectors:
-        """Return the vectors of one network.
-
-        Args:
-            key: A digest of everything that affects the vectors.
-            width: The length of a vector.
-            half: Whether to store vectors in 16 bits.
-        """
-        return NetworkVectors(self.folder / key, width, np.dtype(np.float16 if half else np.float32), self.notify)
-
-
 class NetworkVectors:
     """The vectors of one network by the digests of the items' content.
 
     New vectors are kept in memory until a block is full, or `flush` is called.
 
     Args:
-        folder: Folder of the blocks.
-        width: The length of a vector.
-        kept_as: Type in which vectors are stored, float16 or float32.
-        notify: Called with a line when something is wrong with the folder.
+        folder: Folder of the blocks. It is named after everything that affects the vectors.
+        width: Length of a vector.
+        half: Whether to store vectors in 16 bits.
+        notify: Called with a line when a block is damaged, and when the folder cannot be used.
     """
 
-    def __init__(self, folder: Path, width: int, kept_as: np.dtype[np.floating], notify: Notify) -> None:
+    def __init__(
+        self, folder: Path, width: int, *, half: bool = False, notify: Notify = notify_on_standard_error
+    ) -> None:
         self.folder = folder
         self.width = width
-        self.kept_as = kept_as
+        self.kept_as: np.dtype[np.floating] = np.dtype(np.float16 if half else np.float32)
         self.notify = notify
         self._places: dict[str, tuple[Path, int]] = {}
         self._pending: dict[str, npt.NDArray[np.floating]] = {}

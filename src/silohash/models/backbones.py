@@ -1,4 +1,4 @@
-"""Towers that fine-tune published networks: the available kinds, and how a run starts from the published weights.
+"""Towers that fine-tune published networks (`silohash.features.network.NETWORKS`), and how a run starts from their weights.
 
 The published weights are read once, when a run is prepared, and are part of the initial global model from then on. Workers
 and encoders rebuild a tower from its spec alone, without the user's files.
@@ -6,10 +6,7 @@ and encoders rebuild a tower from its spec alone, without the user's files.
 
 from __future__ import annotations
 
-import importlib
-import inspect
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,22 +17,8 @@ from silohash.base.registry import suggestion
 from silohash.base.types import Arrays, Modality, UserError
 from silohash.features.base import Featurizer
 from silohash.features.image import PixelFeatures
+from silohash.features.network import NETWORKS, network_module, options_of
 from silohash.models.specs import TowerSpec
-
-BACKBONES: Mapping[str, str] = {
-    "cnnf": "silohash.models.cnnf_tower",
-    "huggingface": "silohash.models.huggingface_tower",
-}
-"""Each kind of published network is a module with three functions:
-
-``settings(modality, featurizer, **options)`` reads the user's files and returns a JSON value from which the network can be
-built. Its keyword-only parameters are the kind's options in ``[model]``. The value has an entry ``width``, and for images
-``factor`` and ``offset``, which map pixels from 0 to 255 to the network's input scale (one number per channel).
-
-``build(settings)`` returns the network, ``(B, ...) -> (B, width)``, with arbitrary weights.
-
-``weights(settings)`` reads the user's files and returns the published weights by their names in the state of the network.
-"""
 
 COMMON_OPTIONS: Mapping[str, Any] = {"backbone": "", "freeze": False}
 
@@ -53,7 +36,7 @@ class PublishedTower(nn.Module):
     def __init__(self, spec: TowerSpec) -> None:
         super().__init__()
         settings = spec.settings
-        self.network: nn.Module = _kind(settings["kind"]).build(settings)
+        self.network: nn.Module = network_module(settings["kind"]).build(settings)
         self.frozen = bool(settings["freeze"])
         same = settings["width"] == spec.hidden
         self.head = nn.Sequential(
@@ -94,14 +77,13 @@ def network_settings(modality: Modality, featurizer: Featurizer, options: Mappin
             network.
     """
     where, kind = f"model.{modality}", options.get("backbone", "")
-    if kind not in BACKBONES:
+    if kind not in NETWORKS:
         raise UserError(
-            f'[{where}] unknown backbone "{kind}"{suggestion(str(kind), BACKBONES)}. Available: {", ".join(BACKBONES)}.'
+            f'[{where}] unknown backbone "{kind}"{suggestion(str(kind), NETWORKS)}. Available: {", ".join(NETWORKS)}.'
         )
     if not isinstance(options.get("freeze", False), bool):
         raise UserError(f"[{where}] freeze is {options['freeze']!r}; it must be true or false.")
-    parameters = inspect.signature(_kind(kind).settings).parameters.values()
-    known = [*COMMON_OPTIONS, *(p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY)]
+    known = [*COMMON_OPTIONS, *options_of(network_module(kind).settings)]
     for name in options:
         if name not in known:
             raise UserError(
@@ -109,7 +91,7 @@ def network_settings(modality: Modality, featurizer: Featurizer, options: Mappin
                 f"{', '.join(known)}."
             )
     specific = {name: value for name, value in options.items() if name not in COMMON_OPTIONS}
-    settings: dict[str, Any] = _kind(kind).settings(modality, featurizer, **specific)
+    settings: dict[str, Any] = network_module(kind).settings(modality, featurizer, **specific)
     settings |= {"kind": kind, "freeze": options.get("freeze", False)}
     if isinstance(featurizer, PixelFeatures):  # undo the standardization, then apply the network's scaling
         factor, offset = np.array(settings["factor"]), np.array(settings["offset"])
@@ -126,7 +108,7 @@ def published_weights(towers: Mapping[Modality, TowerSpec]) -> Arrays:
     """
     found: Arrays = {}
     for modality, spec in towers.items():
-        weights: Arrays = _kind(spec.settings["kind"]).weights(spec.settings)
+        weights: Arrays = network_module(spec.settings["kind"]).weights(spec.settings)
         found |= {f"{modality}/{name}": array for name, array in weights.items()}
     return found
 
@@ -146,7 +128,3 @@ def install_published(model: nn.Module, published: Arrays) -> None:
             state = {n.removeprefix(start): a for n, a in published.items() if n.startswith(start)}
             if state:
                 module.network.load_state_dict({name: torch.from_numpy(np.array(a)) for name, a in state.items()})
-
-
-def _kind(name: str) -> ModuleType:
-    return importlib.import_module(BACKBONES[name])

@@ -1,5 +1,7 @@
 """CNN-F (also called VGG-F), the image network of earlier hashing papers, with the authors' weights if the user has them.
 
+It gives fixed features (`frozen`), or is fine-tuned as a tower (`settings`, `build` and `weights`).
+
 ================  ==============================  ==============
 layer             what                            output
 ================  ==============================  ==============
@@ -19,6 +21,7 @@ Source: Chatfield, Simonyan, Vedaldi, Zisserman, "Return of the Devil in the Det
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
@@ -28,8 +31,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from silohash.base.types import Arrays, UserError
+from silohash.base.files import digest_file, digest_json
+from silohash.base.types import Arrays, Modality, UserError
 from silohash.data.formats.matlab5_check import check_contents
+from silohash.features.base import Featurizer
+from silohash.features.image import PixelFeatures
+from silohash.features.network import Network
+from silohash.features.preprocess import PicturePreparation
 
 Normalization = Literal["matconvnet", "legacy-port"]
 Orientation = Literal["normal", "legacy-port"]
@@ -39,6 +47,7 @@ WIDTH = 4096
 TRAINED = ("conv1", "conv2", "conv3", "conv4", "conv5", "fc6", "fc7")
 """The layers that have weights, in order."""
 
+PREPROCESSING = "RGB, 224 x 224 bicubic without crop, 0 to 255, mean picture subtracted"
 NORMALIZED_LAYERS = 2
 HDF5_VERSION = 2
 HINT = 'It should be "imagenet-vgg-f.mat" from the pretrained models of MatConvNet.'
@@ -108,6 +117,89 @@ class CNNF(nn.Module):
             maps = functional.relu(layer(maps))
         maps = functional.relu(self.fc6(self.pool(maps)))
         return functional.relu(self.fc7(maps)).flatten(1)
+
+
+def frozen(
+    modality: Modality, *, weights: str = "", lrn: Normalization = "matconvnet", orientation: Orientation = "normal"
+) -> Network:
+    """Return CNN-F up to the layer ``fc7`` with the user's weights, which are loaded on first use.
+
+    Args:
+        modality: Must be ``image``.
+        weights: The user's ``imagenet-vgg-f.mat``.
+        lrn: ``matconvnet``, with which the weights were trained, or ``legacy-port``, which ports of hashing papers use.
+        orientation: ``normal``, or ``legacy-port`` for pictures whose width and height are swapped.
+
+    Raises:
+        UserError: If the modality is not ``image``, or if the weights do not exist.
+    """
+    if modality != "image":
+        raise UserError(f'[features.{modality}] kind "cnnf" supports pictures only. Choose another kind.')
+    path = weights_file(weights, '[features.image] kind "cnnf"')
+    return Network(
+        name="CNN-F",
+        key=digest_json(["cnnf", digest_file(path), "fc7", lrn, orientation, PREPROCESSING]),
+        width=WIDTH,
+        load=partial(load_cnnf, path, lrn=lrn, orientation=orientation),
+        preparation=PicturePreparation(resize=(SIDE_PIXELS, SIDE_PIXELS), crop=(), rescale=1.0),
+        half_type=_bfloat16_on_gpu,
+    )
+
+
+def _bfloat16_on_gpu(device: torch.device) -> torch.dtype | None:
+    """Return the 16-bit type in which CNN-F computes on a device, or None."""
+    # Its normalization squares activations of up to thousands, which are too large for float16.
+    return torch.bfloat16 if device.type == "cuda" else None
+
+
+def settings(
+    modality: Modality,
+    featurizer: Featurizer,
+    *,
+    weights: str = "",
+    lrn: Normalization = "matconvnet",
+    orientation: Orientation = "normal",
+) -> dict[str, Any]:
+    """Return the structure of the network and the path of its weights.
+
+    Args:
+        modality: Must be ``image``.
+        featurizer: ``pixels`` in color, 224 per side.
+        weights: The user's ``imagenet-vgg-f.mat``.
+        lrn: The normalization, see `local_response`.
+        orientation: ``normal``, or ``legacy-port`` for pictures whose width and height are swapped.
+
+    Raises:
+        UserError: If the weights do not exist, or if the network does not support the featurizer's output.
+    """
+    if modality != "image":
+        raise UserError(f'[model.{modality}] the backbone "cnnf" supports pictures only. Choose another backbone.')
+    if not isinstance(featurizer, PixelFeatures) or featurizer.shape != (3, SIDE_PIXELS, SIDE_PIXELS):
+        raise UserError(
+            f"[model.image] CNN-F needs color pictures of {SIDE_PIXELS} pixels per side. Set features.image = {{ "
+            f'kind = "pixels", channels = 3, size = {SIDE_PIXELS} }}.'
+        )
+    path = weights_file(weights, '[model.image] backbone "cnnf"').resolve()
+    made = {"source": str(path), "digest": digest_file(path), "lrn": lrn, "orientation": orientation, "width": WIDTH}
+    return {**made, "factor": [1.0, 1.0, 1.0], "offset": [0.0, 0.0, 0.0]}
+
+
+def build(about: Mapping[str, Any]) -> CNNF:
+    """Return the network that the settings describe, with random weights."""
+    return CNNF(lrn=about["lrn"])
+
+
+def weights(about: Mapping[str, Any]) -> Arrays:
+    """Return the published weights by their names in the network that `build` returns.
+
+    Raises:
+        UserError: If the file no longer exists, has changed since the settings were created, or is of another network.
+    """
+    path = Path(about["source"])
+    if not path.is_file() or digest_file(path) != about["digest"]:
+        raise UserError(f"The weights in {path} changed while the run was prepared. Run the command again.")
+    net = load_cnnf(path, lrn=about["lrn"], orientation=about["orientation"])
+    return {name: tensor.numpy() for name, tensor in net.state_dict().items()}
 
 
 def load_cnnf(

@@ -1,5 +1,6 @@
 """Hugging Face backbones that give one vector per item, frozen or fine-tuned; or those of its tokens as well, frozen.
 
+They give fixed features (`frozen`), or are fine-tuned as towers (`settings`, `build` and `weights`).
 A backbone is built from its stored config alone, so that workers and finished runs do not need the model's folder. The
 published weights are read once, when a run starts.
 """
@@ -15,9 +16,14 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from silohash.base.types import Modality, UserError
-from silohash.features.model_folder import needs_transformers
-from silohash.features.word_pieces import PADDING
+from silohash.base.files import digest_json
+from silohash.base.types import Arrays, Modality, UserError
+from silohash.features.base import Featurizer
+from silohash.features.image import PixelFeatures
+from silohash.features.model_folder import find_model, first_line, folder_digest, needing_transformers, sentence_rule
+from silohash.features.network import Network
+from silohash.features.preprocess import PicturePreparation, read_preparation
+from silohash.features.word_pieces import LONGEST, PADDING, TokenFeatures, WordPieces, read_word_pieces
 
 Pooling = Literal["auto", "projection", "pooler", "cls", "mean", "tokens"]
 
@@ -36,8 +42,134 @@ UNMASKED = ("siglip", "siglip2")
 CLASS_TOKENS = ("cls_token", "class_embedding")
 NEEDLESS_CONFIG = ("id2label", "label2id", "architectures", "transformers_version", "dtype", "torch_dtype")
 
+TOKENS = 32
+"""Number of word pieces per text with the pooling ``tokens``, by default."""
+
 CHUNK_ITEMS = 64
 """Number of items per forward pass without gradients, which bounds memory."""
+
+
+def frozen(
+    modality: Modality, *, model: str = "", pooling: Pooling = "auto", length: int = 0, download: bool = False
+) -> Network:
+    """Return a frozen published backbone.
+
+    Args:
+        modality: The modality.
+        model: A downloaded or saved model folder, or the name of a model in the local cache of Hugging Face.
+        pooling: ``auto``, ``projection``, ``pooler``, ``cls``, ``mean`` or ``tokens``.
+        length: Number of word pieces after which a text is truncated. At 0, it is `TOKENS` with tokens, and otherwise the
+            number that the model reads.
+        download: Whether a model that is not in the cache may be downloaded.
+
+    Raises:
+        UserError: If the model does not exist or cannot be read, or if the length is out of range.
+    """
+    _check_length(length, modality)
+    folder = find_model(model, f"features.{modality}", download=download)
+    length = length or (TOKENS if pooling == "tokens" and modality == "text" else 0)
+    parts = ["huggingface", folder_digest(folder, modality), modality, pooling, *([length] if length else ())]
+    preparation: PicturePreparation | None = None
+    pieces: WordPieces | None = None
+    if modality == "image":
+        preparation = read_preparation(folder)
+        backbone, width = read_backbone(folder, torch.zeros(1, 3, *preparation.shape), modality, pooling)
+    else:
+        rule = sentence_rule(folder) if pooling == "auto" else None
+        pieces = read_word_pieces(folder, min(length or LONGEST, (rule.most_pieces if rule else 0) or LONGEST))
+        how = rule.pooling if rule else pooling
+        backbone, width = read_backbone(
+            folder, torch.zeros(1, pieces.most if how == "tokens" else 3, dtype=torch.int32), modality, how,
+            unit_length=rule is not None and rule.unit_length, padding=pieces.padding,
+        )  # fmt: skip
+    tokens = width // int(backbone.config["projection_dim"]) - 1 if backbone.pooling == "tokens" else 0
+    padded = tokens > 0 or backbone.config["model_type"] in UNMASKED
+    return Network(
+        model, digest_json(parts), width, lambda: backbone, preparation, pieces, tokens=tokens, padded=padded
+    )
+
+
+def _check_length(length: int, modality: Modality) -> None:
+    if type(length) is not int or length < 0 or length in {1, 2}:
+        raise UserError(f"[features] length is {length!r}; it must be an integer of at least 3, or 0 for the default.")
+    if length and modality == "image":
+        raise UserError(f"[features] length is {length}, and pictures have no length. Remove it from features.image.")
+
+
+def settings(
+    modality: Modality, featurizer: Featurizer, *, model: str = "", pooling: Pooling = "auto", download: bool = False
+) -> dict[str, Any]:
+    """Return the structure of a backbone and the folder of its weights.
+
+    Args:
+        modality: The modality.
+        featurizer: ``pixels`` in color, of the model's input size; or ``tokens`` of the same model.
+        model: The folder, or the name of a model in the local cache of Hugging Face.
+        pooling: As for frozen backbones.
+        download: Whether a model that is not in the cache may be downloaded.
+
+    Raises:
+        UserError: If the model does not exist, or does not support the featurizer's output.
+    """
+    if pooling == "tokens":
+        raise UserError(
+            f'[model.{modality}] pooling = "tokens" is for frozen features ([features.{modality}]). Remove it.'
+        )
+    folder = find_model(model, f"model.{modality}", download=download)
+    made: dict[str, Any] = {"source": str(folder.resolve()), "digest": folder_digest(folder, modality)}
+    if modality == "image":
+        if not isinstance(featurizer, PixelFeatures) or featurizer.channels != 3:
+            raise UserError(
+                '[model.image] a backbone needs color pictures. Set features.image = { kind = "pixels", channels = 3, '
+                "size = ... }."
+            )
+        factor, offset = read_preparation(folder).affine()
+        made |= {"factor": factor.reshape(-1).tolist(), "offset": offset.reshape(-1).tolist()}
+        made |= {"padding": 0, "unit_length": False}
+        sample, how = torch.zeros(1, *featurizer.shape), pooling
+    else:
+        if (
+            not isinstance(featurizer, TokenFeatures)
+            or featurizer.pieces.tokenizer != read_word_pieces(folder).tokenizer
+        ):
+            raise UserError(
+                '[model.text] a backbone needs the word pieces of its tokenizer. Set features.text = { kind = "tokens", '
+                f'model = "{model}" }}.'
+            )
+        rule = sentence_rule(folder) if pooling == "auto" else None
+        made |= {"padding": featurizer.pieces.padding, "unit_length": rule is not None and rule.unit_length}
+        sample, how = torch.zeros(1, 3, dtype=torch.int32), rule.pooling if rule else pooling
+    backbone, width = read_backbone(
+        folder, sample, modality, how, unit_length=made["unit_length"], padding=made["padding"]
+    )
+    return {**made, "modality": modality, "config": backbone.config, "pooling": backbone.pooling, "width": width}
+
+
+def build(about: Mapping[str, Any]) -> Backbone:
+    """Return the network that the settings describe, with random weights."""
+    return Backbone(
+        about["config"], about["modality"], about["pooling"],
+        unit_length=about["unit_length"], padding=about["padding"],
+    )  # fmt: skip
+
+
+def weights(about: Mapping[str, Any]) -> Arrays:
+    """Return the published weights by their names in the network that `build` returns.
+
+    Raises:
+        UserError: If the folder no longer exists, or if its files have changed since the settings were created.
+    """
+    modality: Modality = about["modality"]
+    folder = find_model(about["source"], f"model.{modality}", download=False)
+    if folder_digest(folder, modality) != about["digest"]:
+        raise UserError(f"The model in {folder} changed while the run was prepared. Run the command again.")
+    sample = torch.zeros(1, 3, dtype=torch.int32)
+    if modality == "image":
+        sample = torch.zeros(1, 3, *read_preparation(Path(folder)).shape)
+    backbone, _ = read_backbone(
+        folder, sample, modality, about["pooling"], unit_length=about["unit_length"], padding=about["padding"]
+    )
+    return {name: tensor.numpy() for name, tensor in backbone.state_dict().items()}
 
 
 class Backbone(nn.Module):
@@ -227,16 +359,14 @@ def _explaining(folder: Path, sample: Tensor) -> Iterator[None]:
     except Exception as error:  # many types: each network reports unsupported inputs in its own way
         what = "word pieces" if sample.ndim == 2 else f"pictures of {sample.shape[-1]} x {sample.shape[-2]} pixels"
         raise UserError(
-            f"The model in {folder} does not support {what} ({_first_line(error)}). Choose another model."
+            f"The model in {folder} does not support {what} ({first_line(error)}). Choose another model."
         ) from error
 
 
 def _published(folder: Path) -> tuple[dict[str, Any], nn.Module, set[str]]:
     """Return a folder's config, its network in float32, and the names of missing weights."""
-    try:
+    with needing_transformers(f"The model in {folder}"):
         from transformers import AutoConfig, AutoModel
-    except ImportError as error:
-        raise needs_transformers(f"The model in {folder}") from error
     try:
         with _quietly():
             config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -250,17 +380,15 @@ def _published(folder: Path) -> tuple[dict[str, Any], nn.Module, set[str]]:
             )
     except Exception as error:  # many types: an unknown architecture, a damaged file, wrong shapes
         raise UserError(
-            f"The model in {folder} cannot be read ({_first_line(error)}). Restore the folder, or choose another model."
+            f"The model in {folder} cannot be read ({first_line(error)}). Restore the folder, or choose another model."
         ) from error
     plain = {name: value for name, value in json.loads(config.to_json_string()).items() if name not in NEEDLESS_CONFIG}
     return plain, network.float().eval(), set(about["missing_keys"])
 
 
 def _built(config: Mapping[str, Any]) -> nn.Module:
-    try:
+    with needing_transformers(f'A backbone of the kind "{config["model_type"]}"'):
         from transformers import AutoConfig, AutoModel
-    except ImportError as error:
-        raise needs_transformers(f'A backbone of the kind "{config["model_type"]}"') from error
     rest = {name: value for name, value in config.items() if name != "model_type"}
     with _quietly():
         make: Any = AutoModel.from_config
@@ -277,10 +405,6 @@ def _stripped(network: nn.Module, modality: Modality, pooling: Pooling) -> nn.Mo
     elif pooling != "pooler" and hasattr(getattr(network, "pooler", None), "dense"):
         network.pooler = None  # type: ignore[assignment]
     return network
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 @contextmanager

@@ -220,7 +220,7 @@ def batch_of(
         values: ``(B, *shape)``.
         modality: The modality of the vectors.
         pixels: ``pixel_mean`` and ``pixel_deviation`` (`silohash.features.vectors`), or empty.
-        labels: ``(B, C)`` multi-hot, or None. Few models use them (`silohash.methods.local.base.label_sides`).
+        labels: ``(B, C)`` multi-hot, or None. Few models use them (`silohash.methods.traits.Traits.label_sides`).
     """
     present = torch.ones(values.shape[0], dtype=torch.bool, device=values.device)
     absent = torch.zeros_like(present)

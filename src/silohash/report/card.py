@@ -17,7 +17,7 @@ from silohash.base.files import write_text
 from silohash.base.templates import visible_value
 from silohash.base.types import MODALITIES, MethodCard, Modality
 from silohash.base.visible import markdown as markdown_of
-from silohash.data.partitions.lacking import LACKING
+from silohash.data.partitions.base import LACKING
 from silohash.features.base import SETS, Featurizer
 from silohash.measure.measurable import unmeasured
 from silohash.report.content import MethodRun

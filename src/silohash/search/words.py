@@ -18,9 +18,7 @@ SIMILARITY = 0.7
 """Lowest similarity of a word that is offered, from 0 to 1 (see `difflib.SequenceMatcher.ratio`)."""
 
 
-def query_words(
-    featurizer: Featurizer | None, value: Value, captions: Callable[[], Iterable[str]]
-) -> tuple[str, ...] | None:
+def query_words(featurizer: Featurizer | None, value: Value, captions: Callable[[], Iterable[str]]) -> tuple[str, ...]:
     """Return the words of a query that no training text held, which do not carry weight in the query's code.
 
     Args:
@@ -29,8 +27,7 @@ def query_words(
         captions: Returns captions to take words from. It is called only if no word of the query is known.
 
     Returns:
-        The unknown words. There are none for pictures and vectors, and for featurizers that split words into pieces. None
-        if the run was trained by an earlier version, which did not store the words.
+        The unknown words. There are none for pictures and vectors, and for featurizers that split words into pieces.
 
     Raises:
         UserError: If the query is a text without any known word.
@@ -51,7 +48,7 @@ def known_captions(featurizer: BagOfWords, captions: Iterable[str]) -> Counter[s
 
 def offer(words: QueryWords, known: Counter[str]) -> str:
     """Return a sentence that names known words: similar ones if there are any, otherwise the most frequent ones."""
-    similar = _similar(words.unknown or (), sorted(known))
+    similar = _similar(words.unknown, sorted(known))
     if similar:
         return f" Similar known words: {', '.join(similar)}."
     frequent = sorted(known, key=lambda word: (-known[word], word))[:MOST_EXAMPLES]

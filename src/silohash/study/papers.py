@@ -15,8 +15,8 @@ from silohash.base.registry import suggestion
 from silohash.base.types import UserError
 from silohash.base.visible import csv_cell
 from silohash.base.visible import markdown as markdown_of
+from silohash.data.benchmarks.dataset import benchmark
 from silohash.data.benchmarks.files import complete_layout, folder_of
-from silohash.data.benchmarks.table import DATASETS
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
 from silohash.report.tables import markdown_table, number, span
@@ -175,10 +175,10 @@ def _missing_for(axis: str, name: str, values: Mapping[str, object], config: Stu
         if isinstance(method, str) and method not in registry.names():
             found.append(MissingRequirement(axis, name, f"{method} ({registry.family})"))
     data = values.get("data.name")
-    if isinstance(data, str) and data in DATASETS:
+    if isinstance(data, str) and (dataset := benchmark(data)):
         root = str(config.set.get("data.options.root", values.get("data.options.root", "")))
         try:
-            complete_layout(data, folder_of(data, root), DATASETS[data].layouts)
+            complete_layout(data, folder_of(data, root), dataset.layouts)
         except UserError as error:
             found.append(MissingRequirement(axis, name, f"the files of {data}", str(error)))
     return found

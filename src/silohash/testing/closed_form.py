@@ -70,18 +70,13 @@ def closed_form_checks(name: str) -> list[Check]:
 
 def _federated_checks(name: str, kind: Any) -> list[Check]:  # noqa: ANN401  a class of the family
     """Return the checks of a method together with federated methods."""
-    trained = ("centralized", "local", *(("fedavg",) if averages(kind) else ()))
-    refused = (*GRADIENT_METHODS, *(() if averages(kind) else ("fedavg",)))
+    trained = ("centralized", "local", *(("fedavg",) if kind.traits.codes_comparable else ()))
+    refused = (*GRADIENT_METHODS, *(() if kind.traits.codes_comparable else ("fedavg",)))
     return [
         *(Check(f"{name}-trains-with-{federated}", partial(_trains, name, federated)) for federated in trained),
         *(Check(f"{name}-refuses-{federated}", partial(_refuses, name, federated)) for federated in refused),
         Check(f"{name}-equals-pooled-training", partial(_equals_pooled, name)),
     ]
-
-
-def averages(kind: Any) -> bool:  # noqa: ANN401  a class of the family
-    """Return whether the models of silos may be averaged."""
-    return bool(getattr(kind, "codes_comparable", True))
 
 
 Fitted = Callable[..., nn.Module]

@@ -1,4 +1,7 @@
-"""Made-up silos, on which a method trains in a fraction of a second. The vectors of an item follow from its labels."""
+"""Made-up silos, on which a method trains in a fraction of a second.
+
+The vectors, regions and words of an item follow from its labels or from what it shows, so that a method can learn from them.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from silohash.base import seeds
 from silohash.base.types import Arrays
 from silohash.methods.local.base import SiloData
 from silohash.methods.local.label_counts import federation_labels, label_sums
+from silohash.models.nodes import BOX
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.run.config.load import load_resolved
 from silohash.run.config.sections import DataConfig, FederatedConfig, RunConfig, TrainConfig
@@ -26,10 +30,15 @@ NOISE = 0.5
 MORE_LABELS = 0.15
 """Probability of each further label of an item."""
 
-
 LACKING = ("one item", "one class", "no labels", "some without a picture", "some without a text", "no texts",
            "no pictures", "no pairs")  # fmt: skip
 """What a made-up silo can lack, see `lacking`."""
+
+REGIONS, NODE_WIDTH, PLACES, WORDS = 5, 12, 9, 20
+"""Regions of a made-up picture and their width without the box, words of a text, and size of the vocabulary."""
+
+LACKING_NODES = ("one item", "some without a picture", "some without a text", "no pairs")
+"""What a made-up silo with regions and words can lack, see `lacking_nodes`."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +113,48 @@ def model_spec(*, held: Held = BOTH, classes: int = CLASSES, dropout: float = 0.
     """Return the structure of towers that fit `silo_data`."""
     tower = TowerSpec("mlp", (WIDTH,), hidden=16, dropout=dropout)
     return ModelSpec({name: tower for name in ("image", "text") if getattr(held, name)}, classes=classes)
+
+
+def node_spec(dropout: float = 0.0, hidden: int = 16) -> ModelSpec:
+    """Return the structure of a model that fits `node_data`."""
+    return ModelSpec(
+        {
+            "image": TowerSpec("regions", (REGIONS, NODE_WIDTH + BOX), hidden=hidden, dropout=dropout),
+            "text": TowerSpec("words", (PLACES,), hidden=hidden, dropout=dropout, settings={"words": WORDS}),
+        },
+        classes=0,
+    )
+
+
+def node_data(count: int) -> SiloData:
+    """Return the pairs of a silo with regions and words: an item shows some of the words, and its text names them."""
+    generator = seeds.numpy_generator(0, "contract/nodes")
+    looks = generator.normal(size=(WORDS, NODE_WIDTH))
+    image = np.zeros((count, REGIONS, NODE_WIDTH + BOX), np.float32)
+    text = np.full((count, PLACES), -1, np.int32)
+    for item in range(count):
+        shown = generator.choice(np.arange(3, WORDS), generator.integers(2, REGIONS + 1), replace=False)
+        image[item, : len(shown), :NODE_WIDTH] = looks[shown] + 0.3 * generator.normal(size=(len(shown), NODE_WIDTH))
+        corner = generator.uniform(0, 0.5, size=(len(shown), 2))
+        image[item, : len(shown), NODE_WIDTH:] = np.concatenate([corner, corner + 0.4], axis=1)
+        text[item, : len(shown) + 2] = [0, *sorted(shown), 1]
+    there = torch.ones(count, dtype=torch.bool)
+    return SiloData("silo", torch.from_numpy(image), torch.from_numpy(text), None, there, there.clone())
+
+
+def lacking_nodes(case: str) -> SiloData:
+    """Return the pairs of a silo that lacks something: one of `LACKING_NODES`."""
+    if case == "one item":
+        return node_data(1)
+    data, some = node_data(20), torch.arange(20) % 3 > 0
+    pictures = some if case in {"some without a picture", "no pairs"} else data.has_image
+    texts = {"some without a text": some, "no pairs": ~some}.get(case, data.has_text)
+    assert data.image is not None  # noqa: S101  made-up data has both modalities
+    assert data.text is not None  # noqa: S101
+    image = data.image * pictures[:, None, None]
+    return replace(
+        data, image=image, text=torch.where(texts[:, None], data.text, 0), has_image=pictures, has_text=texts
+    )
 
 
 def loop_config(*, seed: int = 0, epochs: int = 1, rounds: int = 3, **train: Any) -> RunConfig:  # noqa: ANN401  values of [train]

@@ -1,13 +1,18 @@
-"""The contract of local methods: they build towers, learn, repeat exactly, and train with silos that lack something."""
+"""The contract of local methods: they build networks, learn, repeat exactly, and train with silos that lack something.
+
+A method that scores pairs learns on made-up regions and words instead of vectors, and its scores must ignore padding.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from silohash.base import seeds
 from silohash.features.device import autocast
@@ -15,38 +20,90 @@ from silohash.methods.federated.base import FederatedMethod, SiloContext
 from silohash.methods.local import LOCAL_METHODS
 from silohash.methods.local.base import ClosedForm, LocalMethod, SiloData, SiloState
 from silohash.methods.message import Message
+from silohash.models.matching_net import MatchingNet, nodes_of, scores_of
+from silohash.models.nodes import BOX
 from silohash.models.parameters import params_of
+from silohash.models.specs import ModelSpec
+from silohash.run.model.scores import match_score
 from silohash.testing.check import Check, require, require_finite, same_arrays
 from silohash.testing.closed_form import closed_form_checks
 from silohash.testing.federated import federated_method_checks
 from silohash.testing.inputs import (
     BITS,
-    BOTH,
     LACKING,
+    LACKING_NODES,
     MODALITIES,
+    NODE_WIDTH,
     Held,
     lacking,
+    lacking_nodes,
     loop_config,
     model_spec,
+    node_data,
+    node_spec,
     prepared_inputs,
     silo_data,
 )
-from silohash.testing.matching import matching_checks
 from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.silo import make_context, train_silo
 from silohash.training.worker import Worker
 
-Made = Callable[[], LocalMethod]
+TOLERANCE = 1e-4
+ABOVE_CHANCE = 3
+"""Least ratio of the recall of a trained model to that of random scores. Most methods reach 17."""
+LEARNING_WIDTH = 64
+"""Hidden units with which all methods learn the made-up pairs. With 16, some do so from few initial weights only."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A local method with the parameters of a preset, and the made-up silo on which it trains."""
+
+    kind: Any
+    values: Mapping[str, Any]
+
+    @property
+    def scores_pairs(self) -> bool:
+        """Whether the method scores pairs, so that it needs regions and words."""
+        return bool(self.kind.traits.scores_pairs)
+
+    def method(self) -> LocalMethod:
+        """Return a new instance of the method."""
+        method: LocalMethod = self.kind(self.kind.Params(**self.values))
+        return method
+
+    def data(self, count: int) -> SiloData:
+        """Return the pairs of a silo."""
+        return node_data(count) if self.scores_pairs else silo_data(count)
+
+    def spec(self, dropout: float = 0.0) -> ModelSpec:
+        """Return the structure of a model that fits the pairs."""
+        return node_spec(dropout) if self.scores_pairs else model_spec(dropout=dropout)
+
+    def built(self, spec: ModelSpec | None = None, *, seed: int = 0) -> nn.Module:
+        """Return the network before the training."""
+        with seeds.torch_globally(seed, "weights"):
+            return self.method().build(spec or self.spec(), BITS)
+
+    def trained(
+        self, data: SiloData, *, spec: ModelSpec | None = None, epochs: int = 1, seed: int = 0
+    ) -> tuple[SiloResult, SiloContext]:
+        """Train one silo for one round."""
+        model = self.built(spec or self.spec(dropout=0.1), seed=seed)
+        rate = 0.003 if self.scores_pairs else 0.01
+        config = loop_config(seed=seed, epochs=epochs, rounds=1, batch=16, learning_rate=rate)
+        task = SiloTask("train", 0, Message("broadcast", "server", 0, params=params_of(model)))
+        context = make_context(task, config, model=model, local=self.method(), data=data)
+        return train_silo(context, FederatedMethod(None), config), context
 
 
 def local_method_checks(name: str, *, federated: str | None = "fedavg") -> list[Check]:
-    """Return the checks of a local method.
-
-    Those of a method without gradient steps are `closed_form_checks`, and those of one that scores pairs `matching_checks`.
+    """Return the checks of a local method. Those of a method without gradient steps are `closed_form_checks`.
 
     Args:
         name: Name of the method, from the table of silohash or from an entry point of an installed package.
-        federated: A federated method to train it with as well, or None to leave these checks out.
+        federated: A federated method to train it with as well, or None to leave these checks out. Methods that score pairs
+            are not trained with it.
 
     Raises:
         UserError: If there is no such method, or it cannot be imported.
@@ -54,50 +111,49 @@ def local_method_checks(name: str, *, federated: str | None = "fedavg") -> list[
     kind = LOCAL_METHODS.resolve(name)
     if issubclass(kind, ClosedForm):
         return closed_form_checks(name)
-    if getattr(kind, "scores_pairs", False):
-        return matching_checks(name)
     checks = []
     for preset, values in kind.presets.items():
-        made = partial(_make, kind, dict(values))
+        subject = Subject(kind, values)
         found: dict[str, Callable[[], None]] = {
-            **{
-                f"learns-{held}-{'single' if single else 'multi'}": partial(_learns, made, held, single=single)
-                for held in MODALITIES
-                for single in (True, False)
-            },
-            "is-deterministic": partial(_is_deterministic, made),
-            **{f"stays-finite-{case.replace(' ', '-')}": partial(_stays_finite, made, case) for case in LACKING},
-            **{f"leaves-the-{m}-tower-without-{m}s": partial(_leaves_tower, made, m) for m in ("image", "text")},
-            "resets-its-state": partial(_resets_state, made),
-            "names-its-terms-and-moves-every-parameter": partial(_names_terms, made),
+            **{check: partial(run, subject) for check, run in SHARED.items()},
+            **(_pair_checks(subject) if subject.scores_pairs else _tower_checks(subject)),
         }
         checks += [Check(f"{name}-{preset}-{check}", run) for check, run in found.items()]
+    if kind.traits.scores_pairs:
+        return checks
     checks.append(Check(f"{name}-returns-float32", partial(_returns_float32, name)))
     return [*checks, *(federated_method_checks(federated, local=name) if federated is not None else ())]
 
 
-def _make(kind: Any, values: dict[str, Any]) -> LocalMethod:  # noqa: ANN401  a class of the family
-    method: LocalMethod = kind(kind.Params(**values))
-    return method
+def _tower_checks(subject: Subject) -> dict[str, Callable[[], None]]:
+    """Return the checks of methods that train towers."""
+    return {
+        **{
+            f"learns-{held}-{'single' if single else 'multi'}": partial(_learns, subject, held, single=single)
+            for held in MODALITIES
+            for single in (True, False)
+        },
+        **{f"stays-finite-{case.replace(' ', '-')}": partial(_stays_finite, subject, case) for case in LACKING},
+        **{f"leaves-the-{m}-tower-without-{m}s": partial(_leaves_tower, subject, m) for m in ("image", "text")},
+        "names-its-terms-and-moves-every-parameter": partial(_names_terms, subject),
+    }
 
 
-def _train(
-    made: Made, data: SiloData, *, epochs: int = 1, held: Held = BOTH, seed: int = 0
-) -> tuple[SiloResult, SiloContext]:
-    """Train one silo for one round."""
-    method = made()
-    with seeds.torch_globally(seed, "weights"):
-        model = method.build(model_spec(held=held, dropout=0.1), BITS)
-    config = loop_config(seed=seed, epochs=epochs, rounds=1, batch=16, learning_rate=0.01)
-    task = SiloTask("train", 0, Message("broadcast", "server", 0, params=params_of(model)))
-    context = make_context(task, config, model=model, local=method, data=data)
-    return train_silo(context, FederatedMethod(None), config), context
+def _pair_checks(subject: Subject) -> dict[str, Callable[[], None]]:
+    """Return the checks of methods that score pairs."""
+    return {
+        "learns": partial(_learns_pairs, subject),
+        "ignores-padding": partial(_ignores_padding, subject),
+        "scores-one-pair-as-many": partial(_scores_one, subject),
+        **{f"stays-finite-{case.replace(' ', '-')}": partial(_stays_finite, subject, case) for case in LACKING_NODES},
+        "moves-every-parameter": partial(_moves, subject),
+    }
 
 
-def _learns(made: Made, held: Held, *, single: bool) -> None:
-    data = silo_data(64, single=single, held=held)
-    first, _ = _train(made, data, held=held)
-    last, _ = _train(made, data, epochs=12, held=held)
+def _learns(subject: Subject, held: Held, *, single: bool) -> None:
+    data, spec = silo_data(64, single=single, held=held), model_spec(held=held, dropout=0.1)
+    first, _ = subject.trained(data, spec=spec)
+    last, _ = subject.trained(data, spec=spec, epochs=12)
     require_finite({"loss": first.loss, **last.update.params}, "After the training,")
     require(bool(first.terms), "The method does not return any terms.")
     require(
@@ -106,27 +162,41 @@ def _learns(made: Made, held: Held, *, single: bool) -> None:
     )
 
 
-def _is_deterministic(made: Made) -> None:
-    first, second = (_train(made, silo_data(40), epochs=2)[0] for _ in range(2))
+def _learns_pairs(subject: Subject) -> None:
+    data = node_data(96)
+    result, context = subject.trained(data, spec=node_spec(0.1, LEARNING_WIDTH), epochs=15)
+    require_finite({"loss": result.loss, **result.update.params}, "After the training,")
+    require(bool(result.terms), "The method does not return any terms.")
+    score, chance = match_score(context.model, data, np.arange(96))
+    require(
+        score > ABOVE_CHANCE * chance,
+        f"The mean recall of the training pairs is {score:.3f} after fifteen epochs, and chance is {chance:.3f}.",
+    )
+
+
+def _is_deterministic(subject: Subject) -> None:
+    first, second = (subject.trained(subject.data(40), epochs=2)[0] for _ in range(2))
     require(
         same_arrays(first.update.params, second.update.params), "Two trainings with one seed give other parameters."
     )
     require(first.terms == second.terms, "Two trainings with one seed give other terms.")
-    other, _ = _train(made, silo_data(40), epochs=2, seed=1)
+    other, _ = subject.trained(subject.data(40), epochs=2, seed=1)
     require(not same_arrays(first.update.params, other.update.params), "The parameters do not depend on the seed.")
 
 
-def _stays_finite(made: Made, case: str) -> None:
-    result, context = _train(made, lacking(case), epochs=2)
+def _stays_finite(subject: Subject, case: str) -> None:
+    data = lacking_nodes(case) if subject.scores_pairs else lacking(case)
+    result, context = subject.trained(data, epochs=2)
     require_finite(result.update.params, "The parameter")
     require_finite(result.terms, "The term")
     gradients = {name: p.grad for name, p in context.model.named_parameters() if p.grad is not None}
-    require(bool(gradients), "No parameter has a gradient.")
+    # Without two pairs in a batch there is no wrong partner, so scores of pairs may have no gradient.
+    require(bool(gradients) or subject.scores_pairs, "No parameter has a gradient.")
     require_finite(gradients, "The gradient of")
 
 
-def _leaves_tower(made: Made, missing: str) -> None:
-    result, context = _train(made, lacking("no pictures" if missing == "image" else "no texts"))
+def _leaves_tower(subject: Subject, missing: str) -> None:
+    result, context = subject.trained(lacking("no pictures" if missing == "image" else "no texts"))
     require(result.update.weights[missing] == 0, f"The weight of a {missing} tower without inputs should be 0.")
     sent = context.payload.params
     moved = {name for name, array in result.update.params.items() if not np.array_equal(array, sent[name])}
@@ -135,38 +205,52 @@ def _leaves_tower(made: Made, missing: str) -> None:
     require(not astray, f"{', '.join(astray)} moved, although the silo has no {missing} inputs.")
 
 
-def _resets_state(made: Made) -> None:
-    method, data = made(), silo_data(12)
-    with seeds.torch_globally(0, "weights"):
-        model = method.build(model_spec(), BITS)
-    states = []
-    for _ in range(2):
-        state = SiloState(kept={"own/x": torch.ones(1)})
+def _resets_state(subject: Subject) -> None:
+    method, data, model = subject.method(), subject.data(12), subject.built()
+    states = [SiloState(kept={"own/x": torch.ones(1)}) for _ in range(2)]
+    for state in states:
         with seeds.torch_globally(0, "state"):
             method.init_state(model, data, state)
-        states.append(state)
     first, second = ({name: buffer.numpy() for name, buffer in state.buffers.items()} for state in states)
     require(same_arrays(first, second), "init_state gives other buffers when it is called again.")
     require_finite(first, "The buffer")
     require(states[0].kept.keys() == {"own/x"}, "init_state changes what the federated method keeps.")
 
 
-def _names_terms(made: Made) -> None:
-    method, data = made(), silo_data(16)
-    with seeds.torch_globally(0, "weights"):
-        model = method.build(model_spec(), BITS)
-    state = SiloState()
+SHARED: Mapping[str, Callable[[Subject], None]] = {
+    "is-deterministic": _is_deterministic,
+    "resets-its-state": _resets_state,
+}
+"""Checks of all methods with gradient steps."""
+
+
+def _require_steps(method: LocalMethod, model: nn.Module) -> None:
+    """Require that each parameter belongs to a step."""
+    steps = method.steps(model)
+    idle = [n for n, _ in model.named_parameters() if not any(n.startswith(step.parameters) for step in steps)]
+    require(not idle, f"No step moves {', '.join(idle)}.")
+
+
+def _names_terms(subject: Subject) -> None:
+    method, data, model, state = subject.method(), silo_data(16), subject.built(), SiloState()
     method.init_state(model, data, state)
     steps = method.steps(model)
     require(len({step.name for step in steps}) == len(steps), "Two steps have the same name.")
-    idle = [n for n, _ in model.named_parameters() if not any(n.startswith(step.parameters) for step in steps)]
-    require(not idle, f"No step moves {', '.join(idle)}.")
+    _require_steps(method, model)
     batch = data.batch(torch.arange(16))
     for step in steps:
         for term, (weight, value) in method.terms(step, model(batch, step.modalities), batch, state).items():
             require(term.isidentifier(), f'The name "{term}" of a term is not an identifier.')
             require(weight >= 0, f"The weight of the term {term} is {weight}; it should be at least 0.")
             require(value.shape == (), f"The term {term} has the shape {tuple(value.shape)}; it should be a scalar.")
+
+
+def _moves(subject: Subject) -> None:
+    model = subject.built()
+    _require_steps(subject.method(), model)
+    before, after = params_of(model), subject.trained(node_data(40), spec=subject.spec(0.1), epochs=3)[0].update.params
+    still = [name for name, _ in model.named_parameters() if np.array_equal(before[name], after[name])]
+    require(not still, f"The training does not move {', '.join(still)}.")
 
 
 def _returns_float32(name: str) -> None:
@@ -178,3 +262,35 @@ def _returns_float32(name: str) -> None:
     for part in ("feature", "logit", "code", "class_logit"):
         for modality, values in getattr(outputs, part).items():
             require(values.dtype == torch.float32, f"{part} of {modality} is {values.dtype}; it should be float32.")
+
+
+def _scores(model: nn.Module, data: SiloData) -> torch.Tensor:
+    """Return the scores of all images with all texts."""
+    require(isinstance(model, MatchingNet), f"build returns a {type(model).__name__}; it should return a MatchingNet.")
+    assert isinstance(model, MatchingNet)  # noqa: S101  required above
+    assert data.image is not None  # noqa: S101  made-up data has both modalities
+    assert data.text is not None  # noqa: S101
+    return scores_of(model, nodes_of(model, data.image, "image"), nodes_of(model, data.text, "text"))
+
+
+def _ignores_padding(subject: Subject) -> None:
+    model, data = subject.built(), node_data(6)
+    assert data.image is not None  # noqa: S101  made-up data has both modalities
+    assert data.text is not None  # noqa: S101
+    longer = torch.cat([data.text, torch.full((6, 3), -1, dtype=torch.int32)], dim=1)
+    more = torch.cat([data.image, torch.zeros(6, 2, NODE_WIDTH + BOX)], dim=1)
+    apart = (_scores(model, data) - _scores(model, replace(data, image=more, text=longer))).abs().max()
+    require(float(apart) < TOLERANCE, f"Padding changes a score by {float(apart):.2g}.")
+
+
+def _scores_one(subject: Subject) -> None:
+    model, data = subject.built(), node_data(6)
+    together = _scores(model, data)
+    require(
+        tuple(together.shape) == (6, 6), f"The scores of 6 images with 6 texts have the shape {tuple(together.shape)}."
+    )
+    require(together.dtype == torch.float32, f"Scores are {together.dtype}; they should be float32.")
+    for row in (0, 5):
+        alone = _scores(model, data.take(torch.tensor([row])))
+        apart = float((alone[0, 0] - together[row, row]).abs())
+        require(apart < TOLERANCE, f"Other items change the score of a pair by {apart:.2g}.")

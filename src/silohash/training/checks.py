@@ -127,7 +127,7 @@ def _needs_labels(archive: Archive, resolved: ResolvedConfig) -> str:
     """Return the message that the methods learn from labels, which the archive lacks, with those that do not."""
     config = resolved.config
     families = {
-        "local": (LOCAL_METHODS, config.local.name, resolved.local.needs_labels),
+        "local": (LOCAL_METHODS, config.local.name, resolved.local.traits.needs_labels),
         "federated": (FEDERATED_METHODS, config.federated.name, resolved.federated.needs_labels),
     }
     needing = [f'"{name}"' for _, name, needs in families.values() if needs]
@@ -149,7 +149,7 @@ def without_labels(registry: Registry) -> list[str]:
 
 def _check_item_bits(resolved: ResolvedConfig, modalities: int) -> None:
     """Check that bits of items, if the local method has any, leave bits for the classes and are trained and deployed."""
-    bits, item_bits = resolved.config.local.bits, getattr(resolved.local, "item_bits", 0)
+    bits, item_bits = resolved.config.local.bits, resolved.local.traits.item_bits
     if not item_bits:
         return
     if item_bits >= bits:

@@ -181,7 +181,7 @@ def check_tokens(featurizers: Mapping[Modality, Featurizer], resolved: ResolvedC
     Raises:
         UserError: If it takes something else.
     """
-    name, scores = resolved.config.local.name, getattr(resolved.local, "scores_pairs", False)
+    name, scores = resolved.config.local.name, resolved.local.traits.scores_pairs
     for modality, found in featurizers.items():
         if isinstance(found, NODE_FEATURES) != scores:
             raise UserError(
@@ -193,7 +193,7 @@ def check_tokens(featurizers: Mapping[Modality, Featurizer], resolved: ResolvedC
             )
         if isinstance(found, NODE_FEATURES):
             continue
-        if len(found.shape) == 2 and not getattr(resolved.local, "takes_tokens", False):
+        if len(found.shape) == 2 and not resolved.local.traits.takes_tokens:
             raise UserError(
                 f'[features.{modality}] pooling = "tokens" gives a vector per token, and the local method '
                 f'"{resolved.config.local.name}" takes one per item. Remove pooling, or set local.name = "mith".'

@@ -36,8 +36,8 @@ from silohash.features.image import PixelFeatures
 from silohash.features.nodes.regions import RegionFeatures
 from silohash.features.nodes.word_ids import WordSequences
 from silohash.features.text import BagOfWords
-from silohash.features.tokens import TokenFeatures
 from silohash.features.vectors import pixel_statistics, vectors
+from silohash.features.word_pieces import TokenFeatures
 from silohash.measure.measurable import ignored_labels
 from silohash.methods.federated.base import FederationInfo
 from silohash.methods.local.base import ClosedForm, SiloData
@@ -411,7 +411,7 @@ def label_arrays(archive: Archive, parts: Sequence[tuple[SiloItems, SiloItems]],
         arrays["labels"] = archive.labels[rows].astype(np.float32)
         shared = slice(None) if resolved.config.exchange.privacy is None else slice(0)
         arrays.update(label_sums([archive.labels[train.rows[shared]] for train, _ in parts]))
-    if column := getattr(resolved.local, "coarse_column", ""):
+    if column := resolved.local.traits.coarse_column:
         arrays["coarse_labels"] = coarse_labels(archive, rows, column)
     return arrays
 

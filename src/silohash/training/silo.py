@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import TypeAlias
@@ -20,16 +19,14 @@ from torch import Tensor, nn
 
 from silohash.base import seeds
 from silohash.base.types import Arrays, PairBatch, Phase, ReadArrays, Step, Terms
-from silohash.features.device import autocast, computes_float32
+from silohash.features.device import autocast
 from silohash.methods.federated.base import FederatedMethod, SiloContext
 from silohash.methods.federated.server_values import with_sums
-from silohash.methods.local.base import ClosedForm, LocalMethod, SiloData, SiloState, epoch_rules
+from silohash.methods.local.base import ClosedForm, LocalMethod, SiloData, SiloState
 from silohash.methods.message import Message
 from silohash.methods.stored import copy_into
-from silohash.models.first_layers import FastLayers, fast_first_layers
-from silohash.models.item_layers import SGDRule
 from silohash.models.parameters import OptimizerPool, params_of, shared_arrays, to_array
-from silohash.models.towers import Adapted, HashNet
+from silohash.models.towers import Adapted
 from silohash.run.config.sections import RunConfig, TrainConfig
 from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.privacy.budget import sampling
@@ -207,32 +204,27 @@ def _run_epochs(
     data, renumbered = local_view(phase, context.data)
     context.local.init_state(adapted, data, context.state)
     means = _Means()
-    rules = epoch_rules(context.local)
-    with _fast_layers(phase, context, federated, settings, optimizers, rate) as fast_layers:
-        for epoch in range(phase.epochs):
-            means = _Means()
-            if epoch and rules.fresh_optimizers:
-                optimizers = new_optimizers()
-            for rows in batches(context, phase, config, epoch):
-                batch = context.data.batch(rows)
-                fast_layers.announce(batch)
-                for step in steps:
-                    with autocast(settings.precision, rows.device):
-                        outputs = adapted(batch, step.modalities)
-                    terms = context.local.terms(step, outputs, renumbered(batch), context.state)
-                    if step.regularize:
-                        terms = {**terms, **federated.regularizer(context, batch, outputs)}
-                    if terms:
-                        _step(terms, optimizers[step.name], settings, means)
-                        fast_layers.step()
-                        context.steps_taken[step.name] = context.steps_taken.get(step.name, 0) + 1
-                        context.local.record(step, outputs, renumbered(batch), context.state)
-                    if auxiliary_optimizer is not None:
-                        _step(
-                            federated.auxiliary_step(context, batch, outputs), auxiliary_optimizer, settings, _Means()
-                        )
-            context.local.end_epoch(adapted, data, context.state)
-            epoch_done(epoch + 1)
+    rules = context.local.traits.epochs
+    for epoch in range(phase.epochs):
+        means = _Means()
+        if epoch and rules.fresh_optimizers:
+            optimizers = new_optimizers()
+        for rows in batches(context, phase, config, epoch):
+            batch = context.data.batch(rows)
+            for step in steps:
+                with autocast(settings.precision, rows.device):
+                    outputs = adapted(batch, step.modalities)
+                terms = context.local.terms(step, outputs, renumbered(batch), context.state)
+                if step.regularize:
+                    terms = {**terms, **federated.regularizer(context, batch, outputs)}
+                if terms:
+                    _step(terms, optimizers[step.name], settings, means)
+                    context.steps_taken[step.name] = context.steps_taken.get(step.name, 0) + 1
+                    context.local.record(step, outputs, renumbered(batch), context.state)
+                if auxiliary_optimizer is not None:
+                    _step(federated.auxiliary_step(context, batch, outputs), auxiliary_optimizer, settings, _Means())
+        context.local.end_epoch(adapted, data, context.state)
+        epoch_done(epoch + 1)
     return means.values()
 
 
@@ -246,7 +238,7 @@ def _run_private_epochs(
 ) -> None:
     """Train the epochs of a phase on noisy sums of clipped gradients of random samples.
 
-    The steps of the local method train different parameters (`silohash.methods.local.base.has_record_terms`), so that one
+    The steps of the local method train different parameters (`Traits.record_terms`), so that one
     step on the sum of their terms takes their place.
     """
     settings, model, data = config.train, phase.model.train(), context.data
@@ -263,34 +255,6 @@ def _run_private_epochs(
             gradients.set_gradients(rows, noise)
             optimizer.step()
         epoch_done(epoch + 1)
-
-
-def _fast_layers(
-    phase: Phase,
-    context: SiloContext,
-    federated: FederatedMethod,
-    settings: TrainConfig,
-    optimizers: Mapping[str, torch.optim.Optimizer],
-    rate: float,
-) -> AbstractContextManager[FastLayers]:
-    """Return the context manager in which the first layers of towers take their own steps, or one that changes nothing.
-
-    Such layers need one SGD optimizer of all parameters for all steps of the phase. Terms of the federated method may read
-    the weights, which are behind in that form.
-    """
-    model, data = phase.model, context.data
-    trained = [p for used in set(optimizers.values()) for group in used.param_groups for p in group["params"]]
-    all_at_once = len(set(optimizers.values())) == 1 and len(trained) == sum(
-        p.requires_grad for p in model.parameters()
-    )
-    plain_sgd = settings.optimizer == "sgd" and not settings.clip_norm
-    one_phase = phase.rows is None and not epoch_rules(context.local).fresh_optimizers
-    exact = computes_float32(settings.precision, data.has_image.device)
-    no_terms = type(federated).regularizer is FederatedMethod.regularizer and not context.auxiliary
-    if type(model) is not HashNet or not all((all_at_once, plain_sgd, one_phase, exact, no_terms)):
-        return nullcontext(FastLayers({}))
-    rule = SGDRule(rate, settings.momentum, settings.weight_decay)
-    return fast_first_layers(model, {"image": data.image, "text": data.text}, rule, settings.batch, len(optimizers))
 
 
 def rows_of(phase: Phase, data: SiloData) -> SiloData:
@@ -364,7 +328,7 @@ def batches(context: SiloContext, phase: Phase, config: RunConfig, epoch: int) -
         config.seed, f"batches/{phase.name}/{epoch}", silo=context.silo, round=context.round
     )
     rows = np.arange(len(context.data)) if phase.rows is None else np.asarray(phase.rows)
-    if epoch_rules(context.local).independent_batches:
+    if context.local.traits.epochs.independent_batches:
         for _ in range(max(1, len(rows) // size) if len(rows) else 0):
             yield torch.from_numpy(generator.permutation(rows)[:size]).to(context.data.has_image.device)
         return
@@ -477,7 +441,7 @@ def make_context(
     """
     broadcast, total_rounds = task.broadcast, config.federated.rounds
     rate = learning_rate(config.train, broadcast.round, total_rounds)
-    restarts = config.federated.local_epochs if epoch_rules(local).fresh_optimizers else 1
+    restarts = config.federated.local_epochs if local.traits.epochs.fresh_optimizers else 1
     state = silo_state(task.kept, data.has_image.device)
     state.epochs_before = broadcast.round * config.federated.local_epochs
     return SiloContext(

@@ -31,7 +31,7 @@ from silohash.evaluate.ties import average_precision, histogram
 from silohash.features.device import choose_device
 from silohash.index.codes import pack
 from silohash.methods.federated.base import SiloContext
-from silohash.methods.local.base import SiloData, label_sides, outputs_of, scores_pairs
+from silohash.methods.local.base import SiloData, outputs_of
 from silohash.methods.message import Message
 from silohash.models.backbones import install_published
 from silohash.models.parameters import OptimizerPool, params_of
@@ -129,17 +129,17 @@ class Worker:
     def _score(self, context: SiloContext, validation: SiloData) -> tuple[float, float]:
         model = Adapted(self.model, self.federated, context.payload.extras)
         pictures = self.prepared.pictures(context.silo)
-        if pictures is not None and scores_pairs(self.local):
+        if pictures is not None and self.local.traits.scores_pairs:
             return match_score(self.model, validation, pictures)
         if pictures is not None:
-            return pair_score(model, validation, pictures, self.config.local.bits, label_sides(self.local))
+            return pair_score(model, validation, pictures, self.config.local.bits, self.local.traits.label_sides)
         database, queries = self.prepared.judged(context.silo, (context.data, validation))
         return validation_score(
             model,
             database,
             queries,
             self.config.local.bits,
-            with_labels=label_sides(self.local),
+            with_labels=self.local.traits.label_sides,
             ignore=self.prepared.ignored_labels,
         )
 

@@ -13,7 +13,7 @@ from silohash.base.files import digest_bytes
 from silohash.base.stamps import remember
 from silohash.data.pictures.checking import check_pictures
 from silohash.features.image import PixelFeatures
-from silohash.features.vector_cache import VectorCache
+from silohash.features.vector_cache import NetworkVectors
 from tests.archives import drawn_pictures
 from tests.unit.data.formats.matlab_files import photographs, write_mat
 
@@ -58,7 +58,7 @@ def test_what_comes_from_a_users_files_is_private_whatever_the_umask(
         check_pictures(tmp_path, ["a.png"])
         remember(tmp_path, {"a.png": digest_bytes(b"")})
         PixelFeatures(8, 3).transform(drawn_pictures(100), np.arange(100))
-        vectors = VectorCache().of_network("key", 2)
+        vectors = NetworkVectors(private_cache("vectors") / "key", 2)
         vectors.add([digest_bytes(b"")], np.zeros((1, 2), np.float32))
         vectors.flush()
         write_mat("v5", tmp_path / "a.mat", {"IAll": photographs(2, height=8, width=6)}).pictures("IAll").digest()

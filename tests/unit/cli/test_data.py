@@ -9,8 +9,8 @@ import pytest
 from PIL import Image
 
 from silohash.cli.data import COMPARED
-from silohash.data.benchmarks.table import DATASETS
-from silohash.data.catalogue import ARCHIVES
+from silohash.data import ARCHIVES
+from silohash.data.benchmarks.dataset import benchmarks
 from tests.benchmark_files import write_lists, write_wikipedia
 from tests.runs import silohash, write_archive
 
@@ -28,12 +28,12 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_list_tells_of_every_archive_what_is_here(wikipedia: Path) -> None:
     entries = {entry["key"]: entry for entry in silohash("data", "list", "--json").document()["archives"]}
-    assert list(entries) == list(ARCHIVES)
+    assert list(entries) == ARCHIVES.names()
     assert entries["wikipedia"]["files"] == "dscmr"
     assert entries["coco"]["files"] == ""
     assert entries["glyphs"]["files"] == "embedded"
     assert entries["coco18"]["files"] == ""
-    assert entries["coco"]["protocols"] == list(DATASETS["coco"].protocols)
+    assert entries["coco"]["protocols"] == list(benchmarks()["coco"].protocols)
     plain = silohash("data", "list").out
     assert "protocols: feduch, dscmr, rasiwasia, default" in plain
     assert "files: not found" in plain

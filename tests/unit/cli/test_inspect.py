@@ -14,7 +14,7 @@ from silohash import __version__
 from silohash.base import registry
 from silohash.base.registry import AddedMember, Registry
 from silohash.cli import inspect
-from silohash.data.catalogue import ARCHIVES
+from silohash.data import ARCHIVES
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
 from tests.runs import silohash, write_archive, write_config
@@ -26,7 +26,7 @@ def test_lists(kind: str) -> None:
     assert said.code == 0
     keys = [entry["key"] for entry in said.document()[kind]]
     assert all(entry["summary"] for entry in said.document()[kind])
-    known = {"local": LOCAL_METHODS.names(), "federated": FEDERATED_METHODS.names(), "data": list(ARCHIVES)}
+    known = {"local": LOCAL_METHODS.names(), "federated": FEDERATED_METHODS.names(), "data": ARCHIVES.names()}
     assert keys == known.get(kind, keys)
     plain = silohash("list", kind)
     assert plain.out.startswith(f"{kind}:\n")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from silohash.base.registry import added_members
 from silohash.base.types import UserError
+from silohash.data.benchmarks.dataset import benchmarks
 from silohash.data.catalogue import (
-    ARCHIVES,
-    FOLDER,
     _checked,
     link_options,
     named_or_folder,
@@ -20,13 +21,10 @@ from silohash.data.catalogue import (
 )
 from silohash.data.formats.native import write_native
 from silohash.data.glyphs.archive import glyphs
+from silohash.data.partitions import PARTITIONS
+from silohash.data.partitions.base import partition
 from tests.archives import made_up_archive
-
-
-@pytest.mark.parametrize("target", [*ARCHIVES.values(), FOLDER])
-def test_every_name_leads_to_a_function(target):
-    module, _, attribute = target.partition(":")
-    assert callable(getattr(importlib.import_module(module), attribute))
+from tests.runs import silohash
 
 
 def test_by_name_with_options():
@@ -92,20 +90,12 @@ def test_options_are_those_that_the_opener_has():
     def anything(**options):
         return options
 
-    class Listed:
-        options = ("image",)
-
-        def __call__(self, **options):
-            return options
-
     assert _checked("It", keyword, {"faces": 2}) == {"faces": 2}
     assert _checked("It", anything, {"faces": 2}) == {"faces": 2}
-    assert _checked("It", Listed(), {"image": 2}) == {"image": 2}
     assert _checked("It", nothing, None) == {}
     for opener, option, says in (
         (keyword, "path", "its options are: faces"),
         (nothing, "faces", "it has none"),
-        (Listed(), "text", "its options are: image"),
     ):
         with pytest.raises(UserError, match=f'It has no option "{option}".*{says}'):
             _checked("It", opener, {option: 1})
@@ -113,3 +103,52 @@ def test_options_are_those_that_the_opener_has():
 
 def test_the_summary_is_the_first_sentence_of_the_description():
     assert summary_of("glyphs") == (inspect.getdoc(glyphs) or "").split("\n\n")[0].replace("\n", " ")
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An installed package ``outside_data`` that adds an archive and a kind of partition."""
+    folder = tmp_path / "outside_data"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(
+        """from silohash.data.partitions.kinds import NESTED as OURS
+from tests.archives import made_up_archive
+from tests.runs import silohash
+
+def few(*, count: int = 12):
+    \"\"\"Open a few made-up items.\"\"\"
+    return made_up_archive(count)
+"""
+    )
+    about = tmp_path / "outside_data-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: outside-data\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(
+        "[silohash.data]\nfew = outside_data:few\nlost = outside_data:lost\ncoco = outside_data:few\n"
+        "[silohash.partition]\nours = outside_data:OURS\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    added_members.cache_clear()
+    yield folder
+    added_members.cache_clear()
+    sys.modules.pop("outside_data", None)
+
+
+@pytest.mark.usefixtures("package")
+def test_a_package_can_add_archives_and_kinds_of_partition() -> None:
+    assert len(open_archive("few", options={"count": 20})) == 20
+    assert summary_of("few") == "Open a few made-up items."
+    with pytest.raises(UserError, match=r'no option "number".*its options are: count'):
+        open_archive("few", options={"number": 20})
+    made = partition(open_archive("few"), "ours", 2, 0)
+    assert (made.kind, made.disjoint, len(made.silos[-1].rows)) == ("ours", False, 12)
+    assert "ours" in PARTITIONS.names()
+    listed = {entry["key"]: entry for entry in silohash("list", "data", "--json").document()["data"]}
+    assert listed["few"]["summary"] == "Open a few made-up items."
+    assert "does not define it" in listed["lost"]["summary"]
+    assert "not used" in listed["coco"]["conflict"]
+    shown = {entry["key"]: entry for entry in silohash("data", "list", "--json").document()["archives"]}
+    assert shown["few"]["files"] == "embedded"
+    assert shown["lost"]["title"].startswith("broken: ")
+    assert "coco" in benchmarks()
+    assert silohash("data", "check", "few").code == 0

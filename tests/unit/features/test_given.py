@@ -5,9 +5,10 @@ import pytest
 
 from silohash.base.types import UserError
 from silohash.features.base import add_statistics
-from silohash.features.given import SHRINKAGE, GivenFeatures, is_whitened, whitening
+from silohash.features.given import BLOCK_ITEMS, SHRINKAGE, GivenFeatures, TokenVectors, is_whitened, whitening
 from tests.archives import drawn_pictures
 
+OPTIONS = dict(GivenFeatures.options)
 COUNT = 500
 ALL = np.arange(COUNT)
 
@@ -36,7 +37,7 @@ def test_standardised(dtype):
 def test_vectors_of_equal_lengths_need_no_sums():
     column = vectors()
     column[4], column[5, 1] = np.nan, np.nan
-    features = GivenFeatures.make("given", "image", column, {"standardize": False, "equal_lengths": True})
+    features = GivenFeatures.make("given", "image", column, OPTIONS | {"standardize": False, "equal_lengths": True})
     nothing = features.fitted(features.statistics(column, ALL[:0]))
     found = nothing.transform(column, ALL)
     there = np.arange(COUNT) != 4
@@ -49,7 +50,7 @@ def test_vectors_of_equal_lengths_need_no_sums():
     again = GivenFeatures.from_state(*nothing.state())
     np.testing.assert_array_equal(again.transform(column, ALL), found)
     with pytest.raises(UserError, match=r"Set features\.image\.standardize = false"):
-        GivenFeatures.make("given", "image", column, {"equal_lengths": True})
+        GivenFeatures.make("given", "image", column, OPTIONS | {"equal_lengths": True})
 
 
 def test_silos_sums_give_the_pooled_fit():
@@ -129,8 +130,8 @@ def test_transforming_needs_the_fit():
 @pytest.mark.parametrize("column", [drawn_pictures(3), np.array(["a", "b"]), np.zeros(4, np.float32)])
 def test_only_vectors_are_taken(column) -> None:
     with pytest.raises(UserError, match=r'kind "given" needs feature vectors'):
-        GivenFeatures.make("given", "image", column, {})
-    assert GivenFeatures.make("given", "image", vectors(), {}).shape == (6,)
+        GivenFeatures.make("given", "image", column, OPTIONS)
+    assert GivenFeatures.make("given", "image", vectors(), OPTIONS).shape == (6,)
 
 
 def correlated() -> np.ndarray:
@@ -210,7 +211,7 @@ def test_a_whitened_featurizer_comes_back_from_its_state() -> None:
 )
 def test_whitening_must_be_allowed(options: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        is_whitened("text", options)
+        is_whitened("text", OPTIONS | options)
     assert is_whitened("text", {"whiten": True, "reveal_items": True})
     assert not is_whitened("text", {"whiten": False, "reveal_items": True})
 
@@ -218,7 +219,7 @@ def test_whitening_must_be_allowed(options: dict, message: str) -> None:
 def test_vectors_can_stay_as_they_are() -> None:
     column = vectors()
     column[2, 1], column[3, 2] = np.nan, np.inf
-    features = GivenFeatures.make("given", "image", column, {"standardize": False})
+    features = GivenFeatures.make("given", "image", column, OPTIONS | {"standardize": False})
     features = features.fitted(features.statistics(column, ALL))
     found = features.transform(column, ALL)
     assert (found[2, 1], found[3, 2]) == (0.0, 0.0)
@@ -228,7 +229,7 @@ def test_vectors_can_stay_as_they_are() -> None:
     arrays, about = features.state()
     assert np.array_equal(GivenFeatures.from_state(arrays, about).transform(column, ALL), found)
     assert "standardize" not in fitted(vectors()).state()[1]
-    assert GivenFeatures.make("given", "image", column, {}).standardize
+    assert GivenFeatures.make("given", "image", column, OPTIONS).standardize
 
 
 @pytest.mark.parametrize(
@@ -240,4 +241,75 @@ def test_vectors_can_stay_as_they_are() -> None:
 )
 def test_standardize_is_checked(options: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        GivenFeatures.make("given", "image", vectors(), options)
+        GivenFeatures.make("given", "image", vectors(), OPTIONS | options)
+
+
+ITEMS, TOKENS, WIDTH = BLOCK_ITEMS + 40, 3, 4
+ALL_ITEMS = np.arange(ITEMS)
+
+
+def rows_of_vectors() -> np.ndarray:
+    """Return items with one to three tokens, of which the others are zero."""
+    generator = np.random.default_rng(0)
+    vectors = generator.normal(size=(ITEMS, 1 + TOKENS, WIDTH)) * [1, 5, 0.1, 2] + [0, 50, 9, -7]
+    vectors[:, 0] += 100
+    vectors[:, 1, 3] = 4.0
+    for item in range(ITEMS):
+        vectors[item, 2 + item % 3 :] = 0
+    return vectors.reshape(ITEMS, -1).astype(np.float32)
+
+
+def fitted_tokens(column: np.ndarray) -> TokenVectors:
+    made = TokenVectors.make("text", column.shape[1], TOKENS)
+    return made.fitted(made.statistics(column, ALL_ITEMS))
+
+
+def test_items_and_tokens_are_standardized_apart() -> None:
+    column = rows_of_vectors()
+    features, vectors = fitted_tokens(column), column.reshape(ITEMS, 1 + TOKENS, WIDTH).astype(np.float64)
+    found = features.transform(column, ALL_ITEMS)
+    items, present = vectors[:, 0], vectors[:, 1:].any(2)
+    np.testing.assert_allclose(found[:, 0], (items - items.mean(0)) / items.std(0), atol=1e-4)
+    tokens = vectors[:, 1:][present]
+    assert len(tokens) < ITEMS * TOKENS
+    np.testing.assert_allclose(found[:, 1:][present], (tokens - tokens.mean(0)) / tokens.std(0), atol=1e-4)
+    assert not found[:, 1:][~present].any()
+    assert (found.dtype, found.shape) == (np.float32, (ITEMS, *features.shape))
+    assert (features.shape, features.width, features.modality) == ((4, 4), 16, "text")
+
+
+def test_sums_by_hand() -> None:
+    column = np.array([[1, 2, 3, 4, 0, 0], [5, 6, 0, 0, 0, 0], [9, 9, 9, 9, 9, 9]], np.float32)
+    sums = TokenVectors.make("image", 6, 2).statistics(column, np.array([0, 1]))
+    expected = {
+        "count": [2, 2], "sum": [6, 8], "sum_squares": [26, 40],
+        "token_count": [1, 1], "token_sum": [3, 4], "token_sum_squares": [9, 16],
+    }  # fmt: skip
+    assert {name: array.tolist() for name, array in sums.items()} == expected
+
+
+def test_sums_of_silos_give_the_pooled_fit() -> None:
+    column = rows_of_vectors()
+    made = TokenVectors.make("text", column.shape[1], TOKENS)
+    federated = made.fitted(add_statistics([made.statistics(column, ALL_ITEMS[start::3]) for start in range(3)]))
+    np.testing.assert_allclose(
+        federated.transform(column, ALL_ITEMS), fitted_tokens(column).transform(column, ALL_ITEMS), atol=1e-5
+    )
+
+
+def test_one_item_is_that_of_many() -> None:
+    column = rows_of_vectors()
+    features = fitted_tokens(column)
+    np.testing.assert_array_equal(features.encode_one(column[7]), features.transform(column, ALL_ITEMS)[7:8])
+
+
+def test_round_trip_through_the_state() -> None:
+    column = rows_of_vectors()
+    features = fitted_tokens(column)
+    about = {"modality": "text", "width": column.shape[1], **features.settings()}
+    restored = TokenVectors.from_state(dict(features.summed or {}), about)
+    np.testing.assert_array_equal(restored.transform(column, ALL_ITEMS), features.transform(column, ALL_ITEMS))
+    unfitted = TokenVectors.from_state({}, about)
+    assert (unfitted.summed, unfitted.shape) == (None, features.shape)
+    with pytest.raises(ValueError, match='the array "token_sum" is missing'):
+        TokenVectors.from_state({n: a for n, a in (features.summed or {}).items() if n != "token_sum"}, about)

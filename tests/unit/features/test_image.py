@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.stamps import PICTURE_RULE
 from silohash.base.types import UserError
 from silohash.data.pictures.reading import PictureFiles
 from silohash.features import image
@@ -220,30 +219,3 @@ def test_deep_queries_are_decoded_as_files_are(tmp_path):
     from_file = features.transform(PictureFiles(tmp_path, ["a.png"]), np.arange(1))
     np.testing.assert_array_equal(features.encode_one(deep), from_file)
     assert from_file.max() == 255
-
-
-def test_a_run_of_another_rule_reads_8_bits_only(tmp_path):
-    plain, deep = (np.arange(64, dtype=kind).reshape(8, 8) for kind in (np.uint8, np.uint16))
-    names = ["plain.png", "deep.png"]
-    for name, pixels in zip(names, (plain, deep), strict=True):
-        Image.fromarray(pixels).save(tmp_path / name)
-    files = PictureFiles(tmp_path, names)
-    arrays, about = PixelFeatures(8, 1, cache=None).state()
-    assert about["rule"] == PICTURE_RULE
-    before = {name: value for name, value in about.items() if name != "rule"}
-    for recorded in (before, about | {"rule": PICTURE_RULE + 1}):
-        features = PixelFeatures.from_state(arrays, recorded)
-        assert features.transform(files, np.array([0])).tolist() == [[plain.tolist()]]
-        says = "decoded pictures of more than 8 bits or with a color profile differently"
-        with pytest.raises(UserError, match=says):
-            features.transform(files, np.array([1]))
-        with pytest.raises(UserError, match=says):
-            features.encode_one(files.picture(1))
-    assert PixelFeatures.from_state(arrays, about).transform(files, np.array([1])).max() == 255
-
-
-def test_pixels_of_another_rule_are_not_taken_from_the_cache(tmp_path):
-    pictures = drawn_pictures(90)
-    for rule in (PICTURE_RULE, PICTURE_RULE + 1):
-        PixelFeatures(8, 1, cache=PixelCache(tmp_path), rule=rule).transform(pictures, ALL)
-    assert len([path for path in tmp_path.iterdir() if path.is_dir()]) == 2

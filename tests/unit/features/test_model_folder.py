@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from silohash.base.types import UserError
-from silohash.features.model_folder import SentenceRule, find_model, folder_digest, needs_transformers, sentence_rule
+from silohash.features.model_folder import SentenceRule, find_model, folder_digest, needing_transformers, sentence_rule
 
 
 @pytest.fixture
@@ -107,9 +107,9 @@ def test_modules_that_are_not_supported(model: Path) -> None:
 
 
 def test_what_to_install() -> None:
-    assert str(needs_transformers("The model")) == (
-        "The model needs transformers. Install it: pip install 'silohash[backbones]'"
-    )
+    says = r"^The model needs transformers\. Install it: pip install 'silohash\[backbones\]'$"
+    with pytest.raises(UserError, match=says), needing_transformers("The model"):
+        raise ImportError("transformers")
 
 
 @pytest.mark.parametrize("download", [True, False])

@@ -6,18 +6,15 @@ import shutil
 
 import numpy as np
 import pytest
-from PIL import Image
 
 pytest.importorskip("transformers")
 
-from silohash.base.stamps import PICTURE_RULE
 from silohash.base.types import UserError
 from silohash.data.pictures.reading import PictureFiles
 from silohash.features import featurizer, load, save
 from silohash.features.base import add_statistics
 from silohash.features.loading import loader_threads
-from silohash.features.network import NetworkFeatures, Source
-from silohash.models.huggingface_features import FrozenBackbone
+from silohash.features.network import Network, NetworkFeatures, Source
 from tests import backbones
 from tests.archives import drawn_pictures, made_up_archive
 
@@ -34,13 +31,13 @@ def own_cache(tmp_path, monkeypatch):
 def encoded(monkeypatch) -> list[int]:
     """How many items each pass of the network took."""
     counts: list[int] = []
-    embed = FrozenBackbone.embed
+    embed = Network.embed
 
     def counting(self, batch, device, *, half):
         counts.append(len(next(iter(batch.values()))))
         return embed(self, batch, device, half=half)
 
-    monkeypatch.setattr(FrozenBackbone, "embed", counting)
+    monkeypatch.setattr(Network, "embed", counting)
     return counts
 
 
@@ -125,7 +122,7 @@ def test_an_item_is_encoded_once_wherever_it_stands(tmp_path, encoded):
 
 def test_a_run_that_is_cut_off_goes_on(tmp_path, encoded, monkeypatch):
     folder, column = backbones.vit(tmp_path / "vit"), backbones.jpegs(tmp_path / "pictures", COUNT)
-    counting, left = FrozenBackbone.embed, [3]
+    counting, left = Network.embed, [3]
 
     def stopping(self, batch, device, *, half):
         left[0] -= 1
@@ -133,10 +130,10 @@ def test_a_run_that_is_cut_off_goes_on(tmp_path, encoded, monkeypatch):
             raise KeyboardInterrupt
         return counting(self, batch, device, half=half)
 
-    monkeypatch.setattr(FrozenBackbone, "embed", stopping)
+    monkeypatch.setattr(Network, "embed", stopping)
     with pytest.raises(KeyboardInterrupt):
         made(folder, column, batch=5).network_vectors(column, ROWS)
-    monkeypatch.setattr(FrozenBackbone, "embed", counting)
+    monkeypatch.setattr(Network, "embed", counting)
     assert sum(encoded) == 15
     made(folder, column, batch=5).network_vectors(column, ROWS)
     assert sum(encoded) == COUNT
@@ -145,7 +142,7 @@ def test_a_run_that_is_cut_off_goes_on(tmp_path, encoded, monkeypatch):
 def test_memory_stays_flat(tmp_path, monkeypatch):
     folder, column = backbones.vit(tmp_path / "vit"), backbones.jpegs(tmp_path / "pictures", 30)
     decoded, embedded, most = [0], [0], [0]
-    picture, embed = PictureFiles.picture, FrozenBackbone.embed
+    picture, embed = PictureFiles.picture, Network.embed
 
     def opening(self, row):
         decoded[0] += 1
@@ -158,7 +155,7 @@ def test_memory_stays_flat(tmp_path, monkeypatch):
 
     features = made(folder, column, batch=1)
     monkeypatch.setattr(PictureFiles, "picture", opening)
-    monkeypatch.setattr(FrozenBackbone, "embed", embedding)
+    monkeypatch.setattr(Network, "embed", embedding)
     features.network_vectors(column, np.arange(30))
     assert most[0] <= loader_threads() + 4
 
@@ -273,21 +270,3 @@ def test_paths_of_the_users_files_are_stored_in_full(tmp_path, monkeypatch):
         "model": str(folder.resolve()), "pooling": "vit",
     }  # fmt: skip
     assert Source("huggingface", "image", {"model": "google/vit"}).options == {"model": "google/vit"}
-
-
-def test_a_run_of_another_rule_reads_8_bits_only(tmp_path, encoded):
-    folder, column = backbones.vit(tmp_path / "vit"), backbones.jpegs(tmp_path / "pictures", 3)
-    Image.fromarray(np.arange(4096, dtype=np.uint16).reshape(64, 64)).save(column.folder / "deep.png")
-    deep, rows = PictureFiles(column.folder, ["deep.png"]), np.arange(3)
-    features = fitted(made(folder, column), column, rows)
-    found = features.transform(column, rows)
-    assert features.transform(deep, rows[:1]).shape == found[:1].shape
-    arrays, about = features.state()
-    assert about["rule"] == PICTURE_RULE
-    before = NetworkFeatures.from_state(arrays, {name: value for name, value in about.items() if name != "rule"})
-    passes = len(encoded)
-    np.testing.assert_array_equal(before.transform(column, rows), found)
-    assert len(encoded) == passes + 1, "vectors of another rule are not taken from the cache"
-    for encode in (lambda: before.transform(deep, rows[:1]), lambda: before.encode_one(deep.picture(0))):
-        with pytest.raises(UserError, match="decoded pictures of more than 8 bits"):
-            encode()

@@ -126,28 +126,6 @@ def test_unknown_words_carry_no_weight(bag, weighting):
         bag.encode_one("the Zebra's quagga")
 
 
-def test_unknown_words_are_only_left_out_of_queries():
-    """The vectors of an archive are those of earlier versions, whatever its texts say."""
-    bag = fitted(HASHED)
-    old = replace(bag, summed={name: bag.summed[name] for name in ("texts", "document_frequency")})
-    texts = np.array(["red zebra", "quagga"])
-    np.testing.assert_array_equal(bag.transform(texts, ALL[:2]), old.transform(texts, ALL[:2]))
-    assert bag.transform(texts, ALL[:2]).any(axis=1).all()
-
-
-def test_runs_of_earlier_versions_take_every_word_for_known():
-    bag = fitted(HASHED)
-    arrays, about = bag.state()
-    del arrays["word_digests"]
-    old = BagOfWords.from_state(arrays, about)
-    assert (bag.recognizes_words, old.recognizes_words) == (True, False)
-    words = old.query_words("zebra red zebra")
-    assert (words.known, words.unknown) == (("zebra", "red"), None)
-    np.testing.assert_array_equal(old.encode_one("zebra"), bag.transform(np.array(["zebra"]), ALL[:1]))
-    assert old.state()[1] == about
-    assert sorted(old.state()[0]) == ["document_frequency", "texts"]
-
-
 @pytest.mark.parametrize("bag", [HASHED, GIVEN])
 def test_texts_with_a_known_word(bag):
     texts = np.array(["zebra", "the 7", "zebra at night", "", "RED"])
@@ -305,10 +283,6 @@ def test_words_are_known_by_their_columns_or_digests():
     hashed = fitted(BagOfWords(weighting="count", buckets=16))
     for bag in (given, hashed):
         assert [bag.knows(word) for word in ("red", "cage", "glacier", "tram")] == [True, True, False, False]
-        assert bag.recognizes_words
-    earlier = BagOfWords(buckets=16, summed={name: hashed.summed[name] for name in ("texts", "document_frequency")})
-    assert not earlier.recognizes_words
-    assert earlier.knows("tram")
     assert BagOfWords(vocabulary=("red",)).knows("red")
     assert given.has_known_word(np.array(["", "a tram", "red tram"]), np.array([2, 0, 1])).tolist() == [
         True,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from silohash.base.files import digest_bytes
-from silohash.features.vector_cache import BLOCK_ITEMS, NetworkVectors, VectorCache
+from silohash.features.vector_cache import BLOCK_ITEMS, NetworkVectors
 
 WIDTH = 3
 
@@ -21,7 +21,7 @@ def vectors(*numbers: int) -> np.ndarray:
 
 def opened(folder, **options) -> tuple[NetworkVectors, list[str]]:
     said: list[str] = []
-    return VectorCache(folder, said.append).of_network("key", WIDTH, **options), said
+    return NetworkVectors(folder / "key", WIDTH, notify=said.append, **options), said
 
 
 def filled(folder, count: int = 2 * BLOCK_ITEMS + 10, *, flush: bool = True) -> None:
@@ -110,5 +110,5 @@ def test_half_takes_half_the_space(tmp_path):
 
 def test_vectors_of_another_width_are_not_taken(tmp_path):
     filled(tmp_path, 4)
-    other = NetworkVectors(tmp_path / "key", WIDTH + 1, np.dtype(np.float32), lambda line: None)
+    other = NetworkVectors(tmp_path / "key", WIDTH + 1, notify=lambda line: None)
     assert other.missing(digests(0)) == [0]

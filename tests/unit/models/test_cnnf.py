@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,22 @@ import numpy as np
 import pytest
 import torch
 from numpy.lib.stride_tricks import sliding_window_view
+from PIL import Image
 
 from silohash.base.types import UserError
+from silohash.data.formats.folder import read_folder
+from silohash.features.image import PixelFeatures
+from silohash.features.network import make_network, options_of
+from silohash.features.text import BagOfWords
 from silohash.methods.federated.base import FederatedMethod
 from silohash.methods.local.base import MethodParams
+from silohash.models import cnnf
+from silohash.models.backbones import network_settings
 from silohash.models.cnnf import CNNF, TRAINED, load_cnnf, local_response, read_weights, weights_file
 from silohash.models.parameters import params_of
+from silohash.run.folder import Run
+from silohash.run.model.weights import GLOBAL
+from tests import runs
 
 SMALL: dict[str, Any] = {"maps": (3, 5), "width": 6}
 
@@ -312,3 +323,169 @@ def test_a_layer_must_be_a_struct(tmp_path: Path) -> None:
     pytest.importorskip("scipy.io").savemat(tmp_path / "net.mat", {"layers": np.array([1.0, 2.0])})
     with pytest.raises(UserError, match="layer 1 is not a struct"):
         read_weights(tmp_path / "net.mat")
+
+
+def drawn(width: int = 300, height: int = 150, mode: str = "RGB") -> Image.Image:
+    """Returns a picture whose left half is bright."""
+    pixels = np.zeros((height, width, 3), np.uint8)
+    pixels[:, : width // 2] = (200, 100, 50)
+    return Image.fromarray(pixels).convert(mode)
+
+
+@pytest.fixture
+def user_file(tmp_path: Path) -> Path:
+    path = tmp_path / "imagenet-vgg-f.mat"
+    path.write_bytes(b"stands for the user's own file")
+    return path
+
+
+def test_the_whole_picture_is_squeezed_into_the_square(user_file: Path) -> None:
+    made = cnnf.frozen("image", weights=str(user_file)).prepare(iter([drawn(), drawn(mode="L")]))
+    assert {name: (array.shape, array.dtype.name) for name, array in made.items()} == {
+        "pixels": ((2, 3, 224, 224), "uint8")
+    }
+    assert made["pixels"][0, :, 100, 20].tolist() == [200, 100, 50]
+    assert made["pixels"][0, :, 100, 200].tolist() == [0, 0, 0]
+    assert len(set(made["pixels"][1, :, 100, 20].tolist())) == 1
+    assert cnnf.frozen("image", weights=str(user_file)).prepare([])["pixels"].shape == (0, 3, 224, 224)
+
+
+def test_the_vectors_are_those_of_the_network(user_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[Path, str, str]] = []
+    net = CNNF(maps=(3, 4), width=5).eval()
+
+    def load(path: Path, *, lrn: str, orientation: str) -> CNNF:
+        asked.append((path, lrn, orientation))
+        return net
+
+    monkeypatch.setattr(cnnf, "load_cnnf", load)
+    network = make_network("cnnf", "image", {"weights": str(user_file), "lrn": "legacy-port"})
+    batch = network.prepare([drawn(), drawn(100, 400)])
+    vectors = network.embed(batch, "cpu", half=False)
+    with torch.no_grad():
+        np.testing.assert_array_equal(vectors, net(torch.from_numpy(batch["pixels"])).numpy())
+    assert vectors.dtype == np.float32
+    np.testing.assert_array_equal(network.embed(batch, "cpu", half=True), vectors)
+    assert asked == [(user_file, "legacy-port", "normal")]
+
+
+def test_the_key_follows_all_that_decides_the_vectors(user_file: Path) -> None:
+    def key(**options: str) -> str:
+        return make_network("cnnf", "image", {"weights": str(user_file), **options}).key
+
+    before = key()
+    other = {before, key(lrn="legacy-port"), key(orientation="legacy-port")}
+    moved = user_file.rename(user_file.with_name("elsewhere.mat"))
+    assert key(weights=str(moved)) == before
+    moved.write_bytes(b"other weights")
+    assert len({*other, key(weights=str(moved))}) == 4
+
+
+def test_its_options_have_defaults() -> None:
+    assert options_of(cnnf.frozen) == {"weights": "", "lrn": "matconvnet", "orientation": "normal"}
+
+
+def test_it_takes_pictures_only_and_needs_weights(user_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="supports pictures only"):
+        make_network("cnnf", "text", {"weights": str(user_file)})
+    with pytest.raises(UserError, match=r"weights is not set.*imagenet-vgg-f\.mat"):
+        make_network("cnnf", "image", {})
+    with pytest.raises(UserError, match="does not exist"):
+        make_network("cnnf", "image", {"weights": str(tmp_path / "nowhere.mat")})
+    with pytest.raises(UserError, match="this is a text"):
+        make_network("cnnf", "image", {"weights": str(user_file)}).prepare(["a harbour"])
+
+
+@pytest.fixture
+def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a narrow CNN-F, which stands for the full one."""
+    narrow = partial(CNNF, **SMALL)
+    monkeypatch.setattr(cnnf, "CNNF", narrow)
+    monkeypatch.setattr(cnnf, "WIDTH", SMALL["width"])
+    return write_mat(tmp_path / "imagenet-vgg-f.mat", small())
+
+
+def painted_archive(folder: Path, count: int = 24) -> Path:
+    runs.write_archive(folder, count=count, image=None, text="words")
+    rows = []
+    for number, labels in enumerate(runs.labels_of(count)):
+        pixels = np.full((9, 12, 3), 40, np.uint8)
+        pixels[..., int(np.flatnonzero(labels)[0]) % 3] = 60 + 30 * int(labels.sum())
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+        words = [runs.WORDS[column] for column in np.flatnonzero(labels)]
+        split = "query" if number % 6 == 0 else "train"
+        rows.append({"file_name": f"{number}.png", "text": " ".join(words), "labels": "|".join(words), "split": split})
+    runs.write_metadata(folder, rows)
+    return folder
+
+
+def train(tmp_path: Path, weights: Path, **options: Any) -> Run:
+    return runs.train(
+        painted_archive(tmp_path / "archive"), tmp_path / "run",
+        model={"image": {"backbone": "cnnf", "weights": str(weights), **options}},
+        features={"image": {"size": 224, "channels": 3, "cache": False}, "text": {"buckets": 32}},
+        partition={"silos": 2}, federated={"rounds": 1, "local_epochs": 1},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("freeze", [False, True])
+def test_training_goes_on_from_the_users_weights(tmp_path: Path, weights: Path, *, freeze: bool) -> None:
+    run = train(tmp_path, weights, freeze=freeze)
+    params = run.model.trained.weights[GLOBAL].params
+    start = small().state_dict()
+    moved = {
+        name for name, tensor in start.items()
+        if not np.array_equal(params[f"image.backbone.network.{name}"], tensor.numpy())
+    }  # fmt: skip
+    assert "mean" not in moved
+    assert moved == (set() if freeze else set(start) - {"mean"})
+    far = max(float(np.abs(params[f"image.backbone.network.{n}"] - t.numpy()).max()) for n, t in start.items())
+    assert far < 0.1
+    weights.unlink()
+    archive = read_folder(tmp_path / "archive")
+    codes = Run(run.folder).model.encoder().codes(archive, np.arange(4), "image")
+    assert len(codes) == 4
+
+
+def test_the_network_sees_pixels_as_they_are(tmp_path: Path, weights: Path) -> None:
+    run = train(tmp_path, weights)
+    encoder = run.model.trained.encoder()
+    seen: list[torch.Tensor] = []
+    network = encoder.towers.model.model.image.backbone.network
+    network.register_forward_pre_hook(lambda layer, given: seen.append(given[0]))
+    archive = read_folder(tmp_path / "archive")
+    encoder.codes(archive, np.arange(2), "image")
+    pixels = run.model.featurizers["image"].transform(archive.image, np.arange(2))  # type: ignore[arg-type]
+    np.testing.assert_allclose(seen[0].numpy(), pixels, atol=1e-2)
+    assert seen[0].max() > 60
+
+
+@pytest.mark.parametrize(
+    ("options", "size", "says"),
+    [
+        ({}, 224, "weights is not set"),
+        ({"weights": "nowhere.mat"}, 224, 'the file "nowhere.mat" does not exist'),
+        ({"weights": "here.mat"}, 64, "size = 224"),
+        ({"weights": "here.mat", "pooling": "mean"}, 224, 'does not have an option "pooling"'),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    options: dict[str, Any], size: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("here.mat").write_bytes(b"weights")
+    with pytest.raises(UserError, match=says):
+        network_settings("image", PixelFeatures(size), {"backbone": "cnnf", **options})
+
+
+def test_texts_are_refused() -> None:
+    with pytest.raises(UserError, match="supports pictures only"):
+        network_settings("text", BagOfWords(), {"backbone": "cnnf"})
+
+
+def test_weights_that_changed_meanwhile_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "weights.mat"
+    path.write_bytes(b"one")
+    about = {"source": str(path), "digest": "of another file", "lrn": "matconvnet", "orientation": "normal"}
+    with pytest.raises(UserError, match="changed while the run was prepared"):
+        cnnf.weights(about)

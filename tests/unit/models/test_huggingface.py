@@ -1,18 +1,23 @@
 from __future__ import annotations
 
+import json
 import sys
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 pytest.importorskip("transformers")
 
 from silohash.base.types import UserError
+from silohash.features import featurizer
 from silohash.features.network import make_network
 from silohash.features.word_pieces import read_word_pieces
-from silohash.models.huggingface import CHUNK_ITEMS, Backbone, pooled, read_backbone
+from silohash.models import huggingface
+from silohash.models.huggingface import CHUNK_ITEMS, Backbone, frozen, pooled, read_backbone
 from tests import backbones
 
 TEXTS = ["two red parrots", "a violin", "the blue harbour on the red tree"]
@@ -287,3 +292,124 @@ def test_transformers_is_as_loud_after_reading_as_before(tmp_path):
         read_backbone(backbones.vit(tmp_path / "vit"), torch.zeros(1, 3, 32, 32), "image", "auto")
         assert logging.get_verbosity() == before
     logging.set_verbosity(level)
+
+
+def test_pictures_are_prepared_as_the_folder_says(tmp_path: Path) -> None:
+    network = frozen("image", model=str(backbones.vit(tmp_path / "vit")))
+    assert (network.modality, network.width, network.smallest_pixels) == ("image", backbones.WIDTH, backbones.SIDE)
+    batch = network.prepare([Image.new("RGB", (50, 40), "red"), Image.new("L", (32, 32), 7)])
+    assert list(batch) == ["pixels"]
+    assert (batch["pixels"].shape, batch["pixels"].dtype) == ((2, 3, backbones.SIDE, backbones.SIDE), np.uint8)
+    assert (batch["pixels"][0, 0] == 255).all()
+    assert (batch["pixels"][1] == 7).all()
+    vectors = network.embed(batch, "cpu", half=False)
+    assert (vectors.shape, vectors.dtype) == ((2, backbones.WIDTH), np.float32)
+    alone = network.embed({"pixels": batch["pixels"][1:]}, "cpu", half=False)
+    np.testing.assert_allclose(alone[0], vectors[1], rtol=1e-4, atol=1e-5)
+
+
+def test_padding_changes_no_vector(tmp_path: Path) -> None:
+    network = frozen("text", model=str(backbones.bert(tmp_path / "bert")))
+    assert (network.modality, network.smallest_pixels) == ("text", 0)
+    both = network.prepare(["two parrots", "the red tree on a violin"])
+    assert both["ids"].shape == (2, 8)
+    vectors = network.embed(both, "cpu", half=False)
+    alone = network.embed(network.prepare(["two parrots"]), "cpu", half=False)
+    assert network.prepare(["two parrots"])["ids"].shape == (1, 4)
+    np.testing.assert_allclose(vectors[0], alone[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_sentence_encoder_has_unit_length_and_its_limit(tmp_path: Path) -> None:
+    network = frozen("text", model=str(backbones.sentence_encoder(tmp_path / "sentences")))
+    batch = network.prepare(["two parrots on the red tree on a violin"])
+    assert batch["ids"].shape == (1, 6)
+    assert np.linalg.norm(network.embed(batch, "cpu", half=False)) == pytest.approx(1.0, rel=1e-5)
+
+
+def test_the_key_tells_networks_apart(tmp_path: Path) -> None:
+    folder = str(backbones.clip(tmp_path / "clip"))
+    other = str(backbones.clip(tmp_path / "other", seed=1))
+    keys = [frozen(modality, model=path).key for modality in ("image", "text") for path in (folder, other)]
+    vit = str(backbones.vit(tmp_path / "vit"))
+    keys += [frozen("image", model=vit, pooling=pooling).key for pooling in ("cls", "mean")]
+    assert len(set(keys)) == 6
+    assert frozen("image", model=folder).key == keys[0]
+
+
+def test_a_value_of_the_other_modality(tmp_path: Path) -> None:
+    network = frozen("image", model=str(backbones.vit(tmp_path / "vit")))
+    with pytest.raises(UserError, match="needs pictures, and this is a text"):
+        network.prepare(["a parrot"])
+    with pytest.raises(UserError, match="needs pictures, and this is a vector"):
+        network.prepare([np.zeros(3)])
+
+
+def pixels(folder: Path, **options: object):
+    column = backbones.jpegs(folder / "pictures", 2)
+    return featurizer("image", column, {"kind": "pixels", "size": backbones.SIDE, "channels": 3, **options})
+
+
+def tokens(model: Path, length: int = 8):
+    return featurizer("text", backbones.sentences(4), {"kind": "tokens", "model": str(model), "length": length})
+
+
+def test_settings_of_pictures(tmp_path: Path) -> None:
+    folder = backbones.vit(tmp_path / "vit")
+    about = huggingface.settings("image", pixels(tmp_path), model=str(folder))
+    assert json.loads(json.dumps(about)) == about
+    assert (about["modality"], about["width"], about["pooling"]) == ("image", backbones.WIDTH, about["pooling"])
+    assert (about["padding"], about["unit_length"]) == (0, False)
+    # The tiny preprocessor has mean (0.5, 0.4, 0.3) and deviation (0.5, 0.25, 0.2) of pixels divided by 255.
+    np.testing.assert_allclose(about["factor"], [1 / 255 / 0.5, 1 / 255 / 0.25, 1 / 255 / 0.2], rtol=1e-6)
+    np.testing.assert_allclose(about["offset"], [-1.0, -1.6, -1.5], rtol=1e-6)
+
+
+def test_settings_of_texts_follow_the_folder(tmp_path: Path) -> None:
+    folder = backbones.sentence_encoder(tmp_path / "sentences")
+    about = huggingface.settings("text", tokens(folder), model=str(folder))
+    assert (about["pooling"], about["unit_length"], about["padding"]) == ("mean", True, 0)
+    named = huggingface.settings("text", tokens(folder), model=str(folder), pooling="cls")
+    assert (named["pooling"], named["unit_length"]) == ("cls", False)
+    assert "factor" not in about
+
+
+def test_the_network_is_built_from_its_settings_and_filled_with_its_weights(tmp_path: Path) -> None:
+    folder = backbones.bert(tmp_path / "bert")
+    about = huggingface.settings("text", tokens(folder), model=str(folder))
+    network = huggingface.build(about)
+    weights = huggingface.weights(about)
+    assert set(weights) == set(network.state_dict())
+    network.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
+    network.eval()
+    with torch.no_grad():
+        vectors = network(torch.tensor([[2, 5, 3, -1]], dtype=torch.int32))
+    assert vectors.shape == (1, about["width"])
+
+
+@pytest.mark.parametrize("options", [{"channels": 1}, None])
+def test_pictures_that_do_not_fit(tmp_path: Path, options: dict[str, object] | None) -> None:
+    folder = backbones.vit(tmp_path / "vit")
+    given = pixels(tmp_path, **options) if options else tokens(backbones.bert(tmp_path / "bert"))
+    with pytest.raises(UserError, match=r"\[model\.image\] a backbone needs color pictures"):
+        huggingface.settings("image", given, model=str(folder))
+
+
+def test_texts_that_do_not_fit(tmp_path: Path) -> None:
+    bert, clip = backbones.bert(tmp_path / "bert"), backbones.clip(tmp_path / "clip")
+    for given in (pixels(tmp_path), tokens(clip)):
+        with pytest.raises(UserError, match=r"\[model\.text\] a backbone needs the word pieces of its tokenizer"):
+            huggingface.settings("text", given, model=str(bert))
+
+
+def test_tokens_are_for_frozen_features(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r'\[model\.image\] pooling = "tokens" is for frozen features'):
+        huggingface.settings("image", pixels(tmp_path), model=str(tmp_path / "clip"), pooling="tokens")
+
+
+def test_weights_that_changed_are_refused(tmp_path: Path) -> None:
+    folder = backbones.vit(tmp_path / "vit")
+    about = huggingface.settings("image", pixels(tmp_path), model=str(folder))
+    assert huggingface.weights(about)
+    backbones.vit(folder, seed=1)
+    with pytest.raises(UserError, match="changed while the run was prepared"):
+        huggingface.weights(about)

@@ -12,7 +12,7 @@ from silohash.models import matching_net
 from silohash.models.matching_net import MatchingNet, nodes_of, scores_of
 from silohash.models.node_encoders import RegionEncoder, WordEncoder
 from silohash.models.nodes import Nodes
-from silohash.testing.matching import node_data, node_spec
+from silohash.testing.inputs import node_data, node_spec
 
 BITS = 24
 

@@ -9,7 +9,7 @@ import torch
 
 from silohash.models.node_encoders import INITIAL_WORD, RegionEncoder, WordEncoder
 from silohash.models.specs import TowerSpec
-from silohash.testing.matching import PLACES, WORDS, node_data, node_spec
+from silohash.testing.inputs import PLACES, WORDS, node_data, node_spec
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -47,15 +45,6 @@ def test_texts_need_a_known_word() -> None:
     assert indexed_rows(found).tolist() == [0, 1, 4]
     some = encodable_rows(archive(), featurizers(), np.array([4, 1, 2]))
     assert lists(some) == {"image": [1], "text": [4]}
-
-
-def test_the_words_of_earlier_versions_are_all_taken_for_known() -> None:
-    known = featurizers()
-    sums = known["text"].state()[0]
-    known["text"] = replace(known["text"], summed={name: sums[name] for name in ("texts", "document_frequency")})
-    assert lists(encodable_rows(archive(), known, ALL))["text"] == [0, 1, 4, 5], (
-        "a text without words still has no code"
-    )
 
 
 def test_models_of_one_modality() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -33,12 +32,6 @@ def test_unknown_words_are_returned_as_the_featurizer_reads_them() -> None:
 def test_other_queries_have_no_unknown_words() -> None:
     assert query_words(fitted(), np.zeros(3), never) == ()
     assert query_words(None, "zebra", never) == ()
-
-
-def test_runs_of_earlier_versions_cannot_tell() -> None:
-    bag = fitted()
-    sums = {name: bag.summed[name] for name in ("texts", "document_frequency")}
-    assert query_words(replace(bag, summed=sums), "zebra", never) is None
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from silohash.base.registry import Registry
 from silohash.base.types import UserError
-from silohash.data.benchmarks.table import DATASETS
+from silohash.data.benchmarks.dataset import benchmarks
 from silohash.run.config.load import resolve
 from silohash.study import papers
 from silohash.study.papers import (
@@ -52,7 +52,7 @@ def test_protocols_and_settings_are_known(table, recipes):
     named = [values for values in sets if "data.name" in values]
     assert named
     for values in named:
-        assert values["data.protocol"] in DATASETS[values["data.name"]].protocols
+        assert values["data.protocol"] in benchmarks()[values["data.name"]].protocols
     assert config.table.measure == ("mAP@50[denominator=retrieved]" if table.key.startswith("feduch") else "mAP@all")
 
 

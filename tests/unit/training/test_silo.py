@@ -12,9 +12,7 @@ from silohash.base import seeds
 from silohash.base.types import Phase, Step
 from silohash.methods.federated.base import FederatedMethod
 from silohash.methods.local.supervised.dcmh import DCMH, DCMHParams
-from silohash.methods.local.unsupervised.dgcpn import DGCPN, DGCPNParams
 from silohash.methods.message import Message
-from silohash.models.item_layers import ItemLayer
 from silohash.models.parameters import OptimizerPool, params_of
 from silohash.run.config.sections import RunConfig, TrainConfig
 from silohash.training.silo import (
@@ -136,48 +134,6 @@ def test_steps_that_train_the_same_parameters_share_their_optimizer(name: str) -
     made = _optimizers(model, steps, OptimizerPool(), lambda moving: make_optimizer(moving, settings, 0.1), 0.1)
     assert made["a"] is made["b"] is not made["c"]
     assert len(made["c"].param_groups[0]["params"]) * 2 == len(made["a"].param_groups[0]["params"])
-
-
-SGD = {"optimizer": "sgd", "learning_rate": 0.01}
-
-
-class Regularizing(FederatedMethod):
-    """Adds a term."""
-
-    def regularizer(self, context, batch, outputs):
-        return {}
-
-
-@pytest.mark.parametrize(
-    ("settings", "federated", "by_items"),
-    [
-        (SGD, FederatedMethod(None), True),
-        ({"learning_rate": 0.01}, FederatedMethod(None), False),
-        (SGD | {"clip_norm": 1.0}, FederatedMethod(None), False),
-        (SGD | {"precision": "bfloat16"}, FederatedMethod(None), False),
-        (SGD, Regularizing(None), False),
-    ],
-)
-def test_small_silos_train_first_layers_by_items(settings, federated, by_items, monkeypatch) -> None:
-    def run():
-        local = DGCPN(DGCPNParams(half_binary=False))
-        with seeds.torch_globally(0, "weights"):
-            model = local.build(model_spec(), BITS)
-        task = SiloTask("train", 0, Message("broadcast", "server", 0, params=params_of(model)))
-        config = loop_config(batch=8, epochs=3, **settings)
-        here = make_context(task, config, model=model, local=local, data=silo_data())
-        return train_silo(here, federated, config).update.params
-
-    monkeypatch.setattr("silohash.models.first_layers.MOST_ITEMS", 0.0)
-    plain = run()
-    stepped = []
-    step = ItemLayer.step
-    monkeypatch.setattr("silohash.models.first_layers.MOST_ITEMS", 1e9)
-    monkeypatch.setattr(ItemLayer, "step", lambda self: (stepped.append(self), step(self)))
-    found = run()
-    assert bool(stepped) == by_items
-    for name, array in plain.items():
-        assert found[name] == pytest.approx(array, abs=1e-5), name
 
 
 def test_the_local_method_sees_all_pairs_unless_the_phase_hides_some() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -15,6 +16,7 @@ from PIL import Image
 from silohash.base.files import digest_arrays, digest_json
 from silohash.base.registry import suggestion
 from silohash.base.types import Rows, UserError
+from silohash.data import ARCHIVES
 from silohash.data.archive import Archive, ArchiveCard, Features, Pictures
 from silohash.data.benchmarks import files
 from silohash.data.benchmarks.files import AUTO, LayoutFiles
@@ -148,6 +150,22 @@ class Dataset:
             has_text=contents.has("text")[split.rows],
             query_in_database=split.query_in_database,
         ).with_digest()
+
+
+def benchmark(name: str) -> Dataset | None:
+    """Return the data set of a name, or None if it is not the name of an archive whose files the user provides."""
+    opener = ARCHIVES.resolve(name) if name in ARCHIVES.names() else None
+    return opener if isinstance(opener, Dataset) else None
+
+
+def benchmarks() -> dict[str, Dataset]:
+    """Return the archives whose files the user provides, by name. Those of packages that are broken are left out."""
+    found: dict[str, Dataset] = {}
+    for name in ARCHIVES.names():
+        with suppress(UserError):
+            if dataset := benchmark(name):
+                found[name] = dataset
+    return found
 
 
 @dataclass(frozen=True)

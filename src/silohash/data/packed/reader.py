@@ -20,6 +20,7 @@ from silohash.base.forms import of_json, reading
 from silohash.base.registry import suggestion
 from silohash.base.types import Rows, UserError
 from silohash.data.archive import Archive, ArchiveCard, Pictures, as_texts, multi_hot
+from silohash.data.catalogue import check_options
 from silohash.data.packed.region_files import REGION_OPTIONS, read_regions, scene_regions
 from silohash.data.pictures.reading import PackedPictures, PictureFiles, read_array
 from silohash.data.regions import Regions
@@ -108,8 +109,9 @@ class PackedSet:
         """Open the archive.
 
         Raises:
-            UserError: If an option cannot have its value, or a file is missing or damaged.
+            UserError: If an option is unknown or cannot have its value, or a file is missing or damaged.
         """
+        check_options(f'The archive "{self.name}"', options, tuple(self.options))
         chosen = {name: self._choice(name, options.get(name, values[0])) for name, values in self.options.items()}
         try:
             rows = self.table(self.rows) if isinstance(self.rows, str) else self.rows(self, chosen)
@@ -117,13 +119,17 @@ class PackedSet:
         except KeyError as error:
             raise UserError(f"A table of {self.name} lacks the column {error}. Restore the folder.") from error
 
+    def folder(self) -> Path:
+        """Return the set's folder, which may not exist."""
+        return data_root() / self.name
+
     def file(self, name: str) -> Path:
         """Return the path of one of the set's files.
 
         Raises:
             UserError: If it is missing; names the file and ``SILOHASH_DATA``.
         """
-        path = data_root() / self.name / name
+        path = self.folder() / name
         if not path.exists():
             remedy = f"Restore it, or set SILOHASH_DATA to the folder that holds {self.name}."
             raise UserError(f"{path} is missing, and {self.name} needs it. {remedy}")

@@ -26,12 +26,25 @@ from silohash.base.seeds import numpy_generator
 from silohash.base.types import Rows, UserError
 from silohash.base.visible import visible
 from silohash.data.archive import SPLITS, Archive
-from silohash.data.pairs import groups_of, picture_numbers
-from silohash.data.partitions.kinds import KINDS, Classes, Kind, Shares, is_number, whole
-from silohash.data.partitions.lacking import LACKING, silos_that_lack
-from silohash.data.partitions.stored import StoredPartition, as_runs, from_runs
+from silohash.data.partitions import PARTITIONS
+from silohash.data.partitions.kinds import (
+    Classes,
+    Kind,
+    OverlappingKind,
+    Settings,
+    Shares,
+    check_count,
+    counted_rows,
+    picture_groups,
+    share,
+    strata_of,
+    whole,
+)
 
 SCHEMA = 1
+MOST_ITEMS = 1 << 30
+"""Largest number of items of a silo that is read."""
+
 MAKE_AGAIN = "Make it again with `silohash partition`."
 DRAWS = 200
 """Largest number of draws that try to give every silo its ``minimum``."""
@@ -39,12 +52,10 @@ DRAWS = 200
 DEFAULT_MINIMUM = 32
 """Training items that every silo gets by default; fewer where items are scarce."""
 
-NESTED = "nested"
-NESTED_DEFAULTS: Mapping[str, Any] = {"fractions": None}
-SHARED_DEFAULTS: Mapping[str, Any] = {"minimum": None, **dict.fromkeys(LACKING, 0.0)}
+LACKING: Mapping[str, str] = {"missing_image": "pictures", "missing_text": "texts", "unpaired": "pairs"}
+"""Setting of a partition, the share of the silos that lack something -> what they lack."""
 
-NESTED_SMALLEST = 0.6
-"""Share of the items in the smallest nested silo by default (FedBi-GNNs: 100, 80 and 60 %)."""
+SHARED_DEFAULTS: Settings = {"minimum": None, **dict.fromkeys(LACKING, 0.0)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +92,7 @@ class Partition:
     """An archive's items, spread over silos.
 
     Attributes:
-        kind: One of `kinds`.
+        kind: A name in `PARTITIONS`.
         params: Every setting, including defaults.
         seed: Seed of all random choices.
         silos: The items of each silo.
@@ -158,7 +169,7 @@ class Partition:
         if not isinstance(value, Mapping) or value.get("schema") != SCHEMA:
             raise UserError(f"This is not a partition of schema {SCHEMA}. {MAKE_AGAIN}")
         try:
-            return _restored(of_value(value, StoredPartition))
+            return _restored(of_value(value, _StoredPartition))
         except ValidationError as error:
             raise UserError(f"The partition is damaged ({fault(error)}). {MAKE_AGAIN}") from error
         except ValueError as error:
@@ -169,12 +180,33 @@ class Partition:
         return digest_json(self.to_json())
 
 
-def _restored(stored: StoredPartition) -> Partition:
-    """Return the partition that is stored in a form.
+@dataclass(frozen=True)
+class _StoredSilo:
+    """The form of a silo in ``partition.json``."""
 
-    Raises:
-        ValueError: If it has another schema, or the rows of a silo are not sorted or not as many as its items.
-    """
+    name: str
+    rows: str
+    items: int
+    has_image: bool
+    has_text: bool
+    paired: bool = True
+
+
+@dataclass(frozen=True)
+class _StoredPartition:
+    """The form of ``partition.json``, in which rows are runs: ``"0-5 9 12-40"``."""
+
+    schema: int
+    kind: str
+    params: dict[str, Any]
+    seed: int
+    silos: tuple[_StoredSilo, ...]
+    disjoint: bool
+    archive: str
+
+
+def _restored(stored: _StoredPartition) -> Partition:
+    """Return the partition that is stored in a form, or raise a ValueError if it has another schema or damaged rows."""
     if stored.schema != SCHEMA:
         raise ValueError(f"its schema is {stored.schema}, and this silohash reads schema {SCHEMA}")
     silos = tuple(
@@ -184,6 +216,35 @@ def _restored(stored: StoredPartition) -> Partition:
     return Partition(stored.kind, stored.params, stored.seed, silos, stored.disjoint, stored.archive)
 
 
+def as_runs(rows: Rows) -> str:
+    """Return sorted rows as text.
+
+    Example:
+        >>> as_runs(np.array([0, 1, 2, 5, 7, 8]))
+        '0-2 5 7-8'
+    """
+    breaks = np.diff(rows) != 1
+    firsts, lasts = rows[np.r_[True, breaks][: len(rows)]], rows[np.r_[breaks, True][: len(rows)]]
+    return " ".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(firsts.tolist(), lasts.tolist(), strict=True))
+
+
+def from_runs(text: str, items: int) -> Rows:
+    """Return the rows that `as_runs` wrote, ``(items,)`` int64.
+
+    Raises:
+        ValueError: If the text has another form, the rows are not sorted, or their number is not ``items``.
+    """
+    runs = [[int(end) for end in run.split("-")] for run in text.split()]
+    if any(len(run) > 2 or run[0] < 0 for run in runs) or sum(run[-1] + 1 - run[0] for run in runs) != items:
+        raise ValueError("the number of rows of a silo differs from its items")
+    if items > MOST_ITEMS:
+        raise ValueError(f"a silo has {items:,} items, more than {MOST_ITEMS:,}")
+    rows = np.concatenate([np.zeros(0, np.int64), *(np.arange(run[0], run[-1] + 1) for run in runs)])
+    if (np.diff(rows) <= 0).any():
+        raise ValueError("rows are not sorted")
+    return rows
+
+
 def read_partition(path: Path) -> Partition:
     """Read ``partition.json``.
 
@@ -191,31 +252,20 @@ def read_partition(path: Path) -> Partition:
         UserError: If the file is missing or damaged.
     """
     with reading(path, remedy="Restore the file, or train the run again."):
-        return _restored(of_json(path.read_bytes(), StoredPartition))
-
-
-def kinds() -> dict[str, str]:
-    """Return every kind of partition with a summary of one line."""
-    return {
-        **{name: kind.summary for name, kind in KINDS.items()},
-        NESTED: "growing subsets, each of which contains the smaller ones",
-    }
+        return _restored(of_json(path.read_bytes(), _StoredPartition))
 
 
 def objections_to_settings(kind: str, names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with a kind and the names of its settings, as the key in ``[partition]`` and a message."""
-    if kind not in kinds():
-        yield "kind", f'There is no partition "{kind}"{suggestion(kind, kinds())}. Available: {", ".join(kinds())}.'
+    try:
+        known = {**PARTITIONS.resolve(kind).defaults, **SHARED_DEFAULTS}
+    except UserError as error:
+        yield "kind", str(error)
         return
-    known = _defaults(kind)
     for name in names:
         if name not in known:
             near = suggestion(name, known)
             yield name, f'[partition] kind "{kind}" does not take "{name}"{near}; it takes: {", ".join(known)}.'
-
-
-def _defaults(kind: str) -> dict[str, Any]:
-    return {**(NESTED_DEFAULTS if kind == NESTED else KINDS[kind].defaults), **SHARED_DEFAULTS}
 
 
 def partition(archive: Archive, kind: str, silos: int | None, seed: int, **params: object) -> Partition:
@@ -243,36 +293,37 @@ def partition(archive: Archive, kind: str, silos: int | None, seed: int, **param
     """
     for _, message in objections_to_settings(kind, params):
         raise UserError(message)
-    settings = {**_defaults(kind), **params}
+    rule: Kind | OverlappingKind = PARTITIONS.resolve(kind)
+    settings: Settings = {**rule.defaults, **SHARED_DEFAULTS, **params}
     names: tuple[str, ...] = ()
-    if kind == NESTED:
-        parts, settings["fractions"] = nested(archive, silos, settings["fractions"], seed)
+    if isinstance(rule, OverlappingKind):
+        parts, settings = rule.rows(archive, silos, settings, seed)
     else:
-        parts, names = _disjoint(archive, kind, silos, settings, seed)
+        parts, names = _disjoint(archive, kind, rule, silos, settings, seed)
     names = names or tuple(f"silo-{number}" for number in range(1, len(parts) + 1))
     held = tuple(SiloRows(name, rows) for name, rows in zip(names, parts, strict=True))
     digest = digest_arrays({"ids": archive.ids})
-    return _without_modalities(Partition(kind, settings, seed, held, kind != NESTED, digest), archive)
+    return _without_modalities(Partition(kind, settings, seed, held, isinstance(rule, Kind), digest), archive)
 
 
-def _minimum(settings: Mapping[str, Any], kind: Kind, quarter: int) -> int:
+def _minimum(settings: Settings, kind: Kind, quarter: int) -> int:
     if settings["minimum"] is not None:
         return whole(settings, "minimum", 0)
     return max(1, min(DEFAULT_MINIMUM, quarter)) if kind.drawn else 1
 
 
 def _disjoint(
-    archive: Archive, name: str, requested: int | None, settings: Mapping[str, Any], seed: int
+    archive: Archive, name: str, kind: Kind, requested: int | None, settings: Settings, seed: int
 ) -> tuple[list[Rows], tuple[str, ...]]:
     """Return the rows of each silo, and their names where the kind gives them."""
-    kind, counted, strata = KINDS[name], counted_rows(archive), strata_of(archive)
+    counted, strata = counted_rows(archive), strata_of(archive)
     items = int(counted.sum())
-    if requested is not None or name != "column":
+    if requested is not None or kind.drawn:
         check_count(requested, items)
     classes = kind.classes(archive, requested, settings, seed)
     silos = len(classes.silos) or check_count(requested, items)
     minimum = _minimum(settings, kind, items // (4 * silos))
-    first, group_of = _groups(archive, None if kind.drawn else classes)
+    first, group_of = picture_groups(archive, None if kind.drawn else classes)
     of_group = replace(classes, of_row=classes.of_row[first])
     most = -1
     for draw in range(DRAWS if kind.drawn else 1):
@@ -290,21 +341,10 @@ def _disjoint(
     )
 
 
-def _remedy(settings: Mapping[str, Any]) -> str:
+def _remedy(settings: Settings) -> str:
     """Return what a kind with these settings offers if a silo has too few items, for a message; empty without any."""
     remedies = {"beta": "raise beta, ", "groups": "group the values by `groups`, "}
     return next((remedies[setting] for setting in settings if setting in remedies), "")
-
-
-def _groups(archive: Archive, apart: Classes | None = None) -> tuple[Rows, Rows]:
-    """Return the first row of each group of items that stay together, and the group of each item (see `groups_of`).
-
-    Args:
-        archive: The items. Those of the same picture are a group.
-        apart: Classes that separate items of the same picture; none by default.
-    """
-    numbers = picture_numbers(archive)
-    return groups_of(numbers if apart is None else numbers * apart.count + apart.of_row)
 
 
 def _common_labels(archive: Archive, counts: npt.NDArray[np.int64]) -> str:
@@ -332,12 +372,31 @@ def _without_modalities(made: Partition, archive: Archive) -> Partition:
     return replace(made, silos=tuple(silos))
 
 
-def _require(left: npt.NDArray[np.bool_], option: str, silo: SiloRows, kept: str) -> None:
-    """Check that a silo keeps something.
+def silos_that_lack(settings: Settings, silos: int, seed: int) -> dict[str, Rows]:
+    """Choose the silos that each setting of `LACKING` affects, at random. No silo is affected by two of them.
+
+    A share is rounded half up, to at least one silo if it is above 0.
+
+    Returns:
+        Setting -> positions of the silos.
 
     Raises:
-        UserError: If it does not.
+        UserError: If a setting is not a share, or they affect more silos than there are.
     """
+    shares = {name: share(settings, name) for name in LACKING}
+    counts = {name: max(1, math.floor(part * silos + 0.5)) if part > 0 else 0 for name, part in shares.items()}
+    if sum(counts.values()) > silos:
+        taken = ", ".join(f"{name} takes the {LACKING[name]} of {count}" for name, count in counts.items() if count)
+        raise UserError(
+            f"[partition] {taken} silos, and each of the {silos} silos can lack one of these only. Lower one of them."
+        )
+    order = numpy_generator(seed, "partition missing modality").permutation(silos)
+    ends = np.cumsum(list(counts.values()))
+    return dict(zip(counts, np.split(order[: ends[-1]], ends[:-1]), strict=True))
+
+
+def _require(left: npt.NDArray[np.bool_], option: str, silo: SiloRows, kept: str) -> None:
+    """Refuse to leave a silo without anything."""
     if not left.any():
         raise UserError(
             f'[partition] {option} would leave silo "{silo.name}" without anything, because none of its items has {kept}. '
@@ -358,35 +417,6 @@ def aligned(lines: Sequence[Sequence[str]], *, right: Container[int]) -> list[st
     return ["  ".join(formats).format(*line).rstrip() for line in shown]
 
 
-def check_count(silos: int | None, items: int) -> int:
-    """Return the number of silos.
-
-    Raises:
-        UserError: If it is not a whole number above zero, or exceeds the number of training items.
-    """
-    count = whole({"silos": silos}, "silos", 1)
-    if count > items:
-        raise UserError(f"[partition] silos is {count}, and there are {items} items to train on. Use fewer silos.")
-    return count
-
-
-def counted_rows(archive: Archive) -> npt.NDArray[np.bool_]:
-    """Return the items that ``minimum`` counts, ``(N,)`` bool: the training items, or all where there are none."""
-    train = archive.splits.get("train")
-    counted = np.zeros(len(archive), bool)
-    counted[slice(None) if train is None or not len(train) else train] = True
-    return counted
-
-
-def strata_of(archive: Archive) -> npt.NDArray[np.int64]:
-    """Return a number for each item that encodes its splits, ``(N,)``."""
-    stratum = np.zeros(len(archive), np.int64)
-    for place, name in enumerate(SPLITS):
-        if name in archive.splits:
-            stratum[archive.splits[name]] += 1 << place
-    return stratum
-
-
 def cut(
     classes: Classes, strata: npt.NDArray[np.int64], shares: Shares, generator: np.random.Generator
 ) -> npt.NDArray[np.int64]:
@@ -405,34 +435,3 @@ def cut(
         places = np.searchsorted(np.cumsum(row) / row.sum(), at, side="right")
         silo_of[rows] = np.minimum(places, np.flatnonzero(row)[-1])
     return silo_of
-
-
-def nested(archive: Archive, silos: int | None, fractions: object, seed: int) -> tuple[list[Rows], list[float]]:
-    """Return the rows of each silo and the fractions: growing prefixes of one random order of each split.
-
-    The last silo holds all items. Without ``fractions`` they grow evenly from 0.6 to 1.
-    """
-    if fractions is not None:
-        shares = _checked_fractions(fractions, silos)
-    else:
-        count = check_count(silos, int(counted_rows(archive).sum()))
-        shares = np.linspace(1.0, NESTED_SMALLEST, count).round(6)[::-1].tolist()
-    first, group_of = _groups(archive)
-    strata = strata_of(archive)[first]
-    order = numpy_generator(seed, "partition nested").permutation(len(first))
-    parts = [order[strata[order] == stratum] for stratum in np.unique(strata)]
-    cuts = [[part[: math.ceil(share * len(part) - 1e-9)] for part in parts] for share in shares]
-    return [np.flatnonzero(np.isin(group_of, np.concatenate(groups))) for groups in cuts], shares
-
-
-def _checked_fractions(fractions: object, silos: int | None) -> list[float]:
-    numbers = list(fractions) if isinstance(fractions, Sequence) and not isinstance(fractions, str) else []
-    shares = [float(number) if is_number(number) else 0.0 for number in numbers]
-    if not shares or min(shares) <= 0 or sorted(shares) != shares or shares[-1] != 1:
-        raise UserError(
-            f"[partition] fractions is {fractions!r}; it must be growing shares that end with 1 (so that no item is lost), "
-            "as [0.6, 0.8, 1.0]."
-        )
-    if silos is not None and silos != len(shares):
-        raise UserError(f"[partition] silos is {silos}, and fractions names {len(shares)}. Set silos = {len(shares)}.")
-    return shares

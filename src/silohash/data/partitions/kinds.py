@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import warnings
 from bisect import insort
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -23,7 +23,8 @@ import numpy.typing as npt
 from silohash.base.registry import suggestion
 from silohash.base.seeds import derive, numpy_generator
 from silohash.base.types import Modality, Rows, UserError
-from silohash.data.archive import Archive, Pictures, is_features
+from silohash.data.archive import SPLITS, Archive, Pictures, is_features
+from silohash.data.pairs import groups_of, picture_numbers
 from silohash.data.partitions.columns import silos_of_values
 from silohash.data.regions import Regions
 
@@ -37,6 +38,9 @@ Sizes: TypeAlias = npt.NDArray[np.int64]
 
 FITTED_ROWS = 5_000
 """K-means is fitted on at most this many rows, drawn at random. The others go to the nearest center."""
+
+NESTED_SMALLEST = 0.6
+"""Share of the items in the smallest nested silo by default (FedBi-GNNs: 100, 80 and 60 %)."""
 
 BLOCK_ROWS = 4_096
 SIDE_PIXELS = 8
@@ -116,6 +120,22 @@ class Classes:
     def sizes(self) -> Sizes:
         """Return the number of items per class, ``(count,)``."""
         return np.bincount(self.of_row, minlength=self.count)
+
+
+@dataclass(frozen=True)
+class OverlappingKind:
+    """A kind of partition in which an item can be in several silos.
+
+    Attributes:
+        summary: One line for lists and messages.
+        rows: (archive, requested number of silos or None, settings, seed) -> sorted rows of each silo, and the settings
+            with what followed from the archive.
+        defaults: The settings of the kind and their defaults.
+    """
+
+    summary: str
+    rows: Callable[[Archive, int | None, Settings, int], tuple[list[Rows], Settings]]
+    defaults: Settings = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -244,27 +264,6 @@ def pseudo_shares(sizes: Sizes, silos: int, settings: Settings, generator: np.ra
     return rule(sizes, silos, settings, generator)
 
 
-DIRICHLET_DEFAULTS = {"beta": 0.5, "primary": "uniform"}
-SHARDS_DEFAULTS = {"classes": 3, "primary": "uniform", "leftover": "error"}
-COLUMN_DEFAULTS = {"column": None, "groups": None, "mixed": 0.0}
-KINDS: Mapping[str, Kind] = {
-    "iid": Kind("evenly and at random", one_class, even_shares),
-    "dirichlet": Kind(
-        "each label by proportions from Dirichlet(beta)", primary_labels, dirichlet_shares, DIRICHLET_DEFAULTS
-    ),
-    "shards": Kind("a few labels per silo", primary_labels, shard_shares, SHARDS_DEFAULTS),
-    "quantity": Kind("unequal sizes from Dirichlet(beta)", one_class, dirichlet_shares, {"beta": 0.5}),
-    "column": Kind("by the values of a column", values_of_column, matching_shares, COLUMN_DEFAULTS, drawn=False),
-    "pseudo": Kind(
-        "as dirichlet or shards, with k-means clusters in place of labels",
-        clusters,
-        pseudo_shares,
-        {"clusters": 10, "over": "auto", "spread": "dirichlet", "beta": 0.1, "classes": 3, "leftover": "error"},
-    ),
-}
-"""Every kind with disjoint silos. ``nested`` is in `silohash.data.partitions.base`."""
-
-
 def pseudo_classes(archive: Archive, clusters: int, over: str, seed: int) -> npt.NDArray[np.int64]:
     """Cluster the items by k-means over given features, small pictures or hashed words.
 
@@ -339,3 +338,102 @@ def _vectors(archive: Archive, modality: Modality, rows: Rows) -> npt.NDArray[np
     texts = [] if column is None else [str(column[row]) for row in rows]
     vectorizer = HashingVectorizer(n_features=HASHED_WORDS, alternate_sign=False, dtype=np.float32)
     return np.asarray(vectorizer.transform(texts).toarray(), np.float32)
+
+
+def picture_groups(archive: Archive, apart: Classes | None = None) -> tuple[Rows, Rows]:
+    """Return the first row of each group of items that stay together, and the group of each item (see `groups_of`).
+
+    Args:
+        archive: The items. Those of the same picture are a group.
+        apart: Classes that separate items of the same picture; none by default.
+    """
+    numbers = picture_numbers(archive)
+    return groups_of(numbers if apart is None else numbers * apart.count + apart.of_row)
+
+
+def check_count(silos: int | None, items: int) -> int:
+    """Return the number of silos.
+
+    Raises:
+        UserError: If it is not a whole number above zero, or exceeds the number of training items.
+    """
+    count = whole({"silos": silos}, "silos", 1)
+    if count > items:
+        raise UserError(f"[partition] silos is {count}, and there are {items} items to train on. Use fewer silos.")
+    return count
+
+
+def counted_rows(archive: Archive) -> npt.NDArray[np.bool_]:
+    """Return the items that ``minimum`` counts, ``(N,)`` bool: the training items, or all where there are none."""
+    train = archive.splits.get("train")
+    counted = np.zeros(len(archive), bool)
+    counted[slice(None) if train is None or not len(train) else train] = True
+    return counted
+
+
+def strata_of(archive: Archive) -> npt.NDArray[np.int64]:
+    """Return a number for each item that encodes its splits, ``(N,)``."""
+    stratum = np.zeros(len(archive), np.int64)
+    for place, name in enumerate(SPLITS):
+        if name in archive.splits:
+            stratum[archive.splits[name]] += 1 << place
+    return stratum
+
+
+def nested_rows(archive: Archive, silos: int | None, settings: Settings, seed: int) -> tuple[list[Rows], Settings]:
+    """Give each silo a growing prefix of one random order of each split.
+
+    The last silo holds all items. Without ``fractions`` they grow evenly from 0.6 to 1.
+    """
+    if settings["fractions"] is not None:
+        shares = _checked_fractions(settings["fractions"], silos)
+    else:
+        count = check_count(silos, int(counted_rows(archive).sum()))
+        shares = np.linspace(1.0, NESTED_SMALLEST, count).round(6)[::-1].tolist()
+    first, group_of = picture_groups(archive)
+    strata = strata_of(archive)[first]
+    order = numpy_generator(seed, "partition nested").permutation(len(first))
+    parts = [order[strata[order] == stratum] for stratum in np.unique(strata)]
+    cuts = [[part[: math.ceil(share * len(part) - 1e-9)] for part in parts] for share in shares]
+    rows = [np.flatnonzero(np.isin(group_of, np.concatenate(groups))) for groups in cuts]
+    return rows, {**settings, "fractions": shares}
+
+
+def _checked_fractions(fractions: object, silos: int | None) -> list[float]:
+    numbers = list(fractions) if isinstance(fractions, Sequence) and not isinstance(fractions, str) else []
+    shares = [float(number) if is_number(number) else 0.0 for number in numbers]
+    if not shares or min(shares) <= 0 or sorted(shares) != shares or shares[-1] != 1:
+        raise UserError(
+            f"[partition] fractions is {fractions!r}; it must be growing shares that end with 1 (so that no item is lost), "
+            "as [0.6, 0.8, 1.0]."
+        )
+    if silos is not None and silos != len(shares):
+        raise UserError(f"[partition] silos is {silos}, and fractions names {len(shares)}. Set silos = {len(shares)}.")
+    return shares
+
+
+IID = Kind("evenly and at random", one_class, even_shares)
+DIRICHLET = Kind(
+    "each label by proportions from Dirichlet(beta)",
+    primary_labels,
+    dirichlet_shares,
+    {"beta": 0.5, "primary": "uniform"},
+)
+SHARDS = Kind(
+    "a few labels per silo", primary_labels, shard_shares, {"classes": 3, "primary": "uniform", "leftover": "error"}
+)
+QUANTITY = Kind("unequal sizes from Dirichlet(beta)", one_class, dirichlet_shares, {"beta": 0.5})
+COLUMN = Kind(
+    "by the values of a column",
+    values_of_column,
+    matching_shares,
+    {"column": None, "groups": None, "mixed": 0.0},
+    drawn=False,
+)
+PSEUDO = Kind(
+    "as dirichlet or shards, with k-means clusters in place of labels",
+    clusters,
+    pseudo_shares,
+    {"clusters": 10, "over": "auto", "spread": "dirichlet", "beta": 0.1, "classes": 3, "leftover": "error"},
+)
+NESTED = OverlappingKind("growing subsets, each of which contains the smaller ones", nested_rows, {"fractions": None})

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from silohash.base.types import Arrays, Modality, Rows, UserError
 from silohash.data.archive import Column
 from silohash.data.regions import Regions
-from silohash.features.base import MOMENTS, Value, blocks, stored_sums
+from silohash.features.base import MOMENTS, Value, blocks, check_switches, lacking, stored_sums
 from silohash.features.given import GivenFeatures
 
 BLOCK_ITEMS = 512
@@ -40,19 +40,15 @@ class RegionFeatures:
     options: ClassVar[Mapping[str, Any]] = {"standardize": True}
 
     @classmethod
-    def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> RegionFeatures:  # noqa: ARG003
+    def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> RegionFeatures:
         """Return an unfitted featurizer for a column of regions.
 
         Raises:
             UserError: If the column does not hold regions, or if an option is invalid.
         """
         if not isinstance(column, Regions):
-            raise UserError(
-                f'[features] kind "regions" needs regions of pictures, and this archive\'s {modality} column does not hold '
-                'any. Set kind = "auto".'
-            )
-        if not isinstance(options["standardize"], bool):
-            raise UserError(f"[features] standardize is {options['standardize']!r}; it must be true or false.")
+            raise lacking(kind, modality, "regions of pictures")
+        check_switches(options, "standardize")
         regions, width = column.shape
         return cls(regions, GivenFeatures("image", width, standardize=options["standardize"]))
 

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
 
 import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from silohash.base.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, ReadArrays, Side, Step, Terms
+from silohash.base.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, ReadArrays, Step, Terms
 from silohash.methods.local.label_counts import FederationLabels
-from silohash.models.specs import ModelSpec
-from silohash.models.towers import HashNet, Part, outputs_over, standardized
+from silohash.methods.traits import Traits
+from silohash.models.specs import ModelSpec, TowerSpec
+from silohash.models.towers import Adapted, HashNet, Part, outputs_over, standardized
+
+Presets: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""Preset -> the parameters that it sets; all others keep their defaults."""
+
+WithoutEffect: TypeAlias = Mapping[str, Mapping[str, tuple[object, ...]]]
+"""Parameter -> other parameters that switch it off, with the values at which they do."""
 
 
 class MethodParams(BaseModel):
-    """Parameters of a method. Unknown names are rejected.
+    """Parameters of a method. Unknown names are rejected."""
 
-    Attributes:
-        without_effect: Parameter -> other parameters that switch it off, with the values at which they do.
-    """
-
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {}
+    without_effect: ClassVar[WithoutEffect] = {}
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
@@ -123,71 +128,53 @@ class SiloState:
     epochs_before: int = 0
 
 
-@dataclass(frozen=True)
-class EpochRules:
-    """How a silo trains for an epoch. By default, an epoch is a pass over the items, and an optimizer lasts for a phase.
-
-    Attributes:
-        fresh_optimizers: Whether the state of the optimizers is reset at the start of each epoch.
-        independent_batches: Whether each batch is a random subset of all items, independent of the other batches of the
-            epoch. An epoch then has as many batches as fit into the silo's items, at least one, and leaves some items out.
-    """
-
-    fresh_optimizers: bool = False
-    independent_batches: bool = False
-
-
-def epoch_rules(method: LocalMethod) -> EpochRules:
-    """Return how a silo trains for an epoch with a local method.
-
-    The default rules apply, unless the method has the attribute ``epoch_rules``.
-    """
-    rules: EpochRules | None = getattr(method, "epoch_rules", None)
-    return rules or EpochRules()
-
-
-class LocalMethod(Protocol):
+class LocalMethod(ABC):
     """What a silo optimizes. One paper, one file, one class.
 
     A method combines pure formulas. It never loops over data, calls ``backward`` or steps an optimizer; the loop in
-    ``training/silo.py`` does.
+    ``training/silo.py`` does. It sets `Params`, implements `terms`, and overrides the hooks in which it differs from a
+    method that trains towers ending in a tanh on one loss and keeps nothing between batches. Two additions are optional:
+    `ServerSolved` for values that the server computes, and `ClosedForm` in place of gradient steps.
+
+    Attributes:
+        Params: Class of the method's parameters.
+        presets: Preset -> the parameters that it sets. All methods have ``recommended`` and ``paper``, and ``authors_code``
+            if the authors' code differs from the paper in a way that matters.
+        traits: What shared code must know about the method. The constructor replaces traits that depend on parameters.
+        params: Parameters of this instance.
     """
 
     Params: ClassVar[type[MethodParams]]
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]]
-    needs_labels: ClassVar[bool]
+    presets: ClassVar[Presets] = {"recommended": {}, "paper": {}}
+    traits: Traits = Traits()
 
     def __init__(self, params: Any) -> None:  # noqa: ANN401  the class's own Params
-        """Store the parameters of the method."""
-        ...
+        self.params = params
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
-        """Build the network."""
-        ...
+        """Build the network; by default towers that end in a tanh."""
+        return HashNet(spec, bits, relaxation="tanh")
 
     def steps(self, model: nn.Module) -> Sequence[Step]:
-        """Return the optimizer steps for each batch, in order."""
-        ...
+        """Return the optimizer steps for each batch, in order; by default one step for all parameters."""
+        return [joint_step(model)]
 
-    def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Initialize the working tensors at the start of a phase, from the current model."""
-        ...
+    def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:  # noqa: B027  a default
+        """Initialize the working tensors at the start of a phase, from the current model. By default there are none."""
 
+    @abstractmethod
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
-        """Return the loss of one step as named terms."""
-        ...
+        """Return the loss of one step as named terms; empty if no item of the batch has what the step needs."""
 
-    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
+    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:  # noqa: B027  a default
         """Update the working tensors after an optimizer step."""
-        ...
 
-    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
+    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:  # noqa: B027  a default
         """Update the working tensors after a pass over the data."""
-        ...
 
     def warnings(self, terms: Mapping[str, float]) -> list[str]:
-        """Return warnings about an epoch's mean terms, such as a collapse of the codes."""
-        ...
+        """Return warnings about an epoch's mean terms, such as a collapse of the codes; by default none."""
+        return []
 
 
 @runtime_checkable
@@ -226,14 +213,18 @@ class ServerSolved(Protocol):
         ...
 
 
-@runtime_checkable
-class ClosedForm(Protocol):
+class ClosedForm(LocalMethod):
     """A local method that computes the network's parameters without gradient steps.
 
     The loop calls `fit` in place of the epochs of a phase, and none of the hooks that gradient steps need. A method whose
-    bits mean something else in every silo sets ``codes_comparable = False`` on its class. Its models are not averaged.
+    bits mean something else in every silo has the trait ``codes_comparable = False``. Its models are not averaged.
     """
 
+    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
+        """Build towers that consist of a hash layer."""
+        return HashNet(linear_spec(spec), bits)
+
+    @abstractmethod
     def fit(self, model: nn.Module, data: SiloData) -> dict[str, float]:
         """Compute the parameters from the pairs of a silo, and copy them into the model.
 
@@ -244,40 +235,32 @@ class ClosedForm(Protocol):
         Returns:
             Figures for the record of the round; ``loss`` is the objective. They may be empty.
         """
-        ...
 
     def remarks(self, spec: ModelSpec, bits: int) -> list[str]:
-        """Return what a user should know before the training, as sentences."""
-        ...
+        """Return what a user should know before the training, as sentences; by default nothing."""
+        return []
+
+    def steps(self, model: nn.Module) -> Sequence[Step]:
+        """Return no steps."""
+        return []
+
+    def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
+        """Return no terms."""
+        return {}
 
 
-def label_sides(method: LocalMethod) -> tuple[Side, ...]:
-    """Return the sides of a search whose items the method's models encode with their true labels.
+def linear_spec(spec: ModelSpec) -> ModelSpec:
+    """Return the structure of a model whose hash layers are applied to the inputs.
 
-    There are none, unless the method has the attribute ``label_sides``. Its models then use the labels of a batch in
-    evaluation mode, if the batch has any, and only the items of these sides are encoded with labels.
+    A tower that is a published network keeps it, and its hash layer is applied to the outputs of the network.
     """
-    sides: tuple[Side, ...] = getattr(method, "label_sides", ())
-    return sides
-
-
-def has_record_terms(method: LocalMethod) -> bool:
-    """Return whether the loss of an item depends on nothing but that item's outputs and constants, in all steps.
-
-    It does not, unless the method has the attribute ``record_terms``. Its steps then train different parameters, each with
-    the terms of its own modalities, and the working tensors do not depend on the silo's items. This is what differential
-    privacy per record needs: an item that takes part in another item's loss would have more than one share in a gradient.
-    """
-    return bool(getattr(method, "record_terms", False))
-
-
-def scores_pairs(method: LocalMethod) -> bool:
-    """Return whether the method's models score an image against a text with a number, and are measured by the scores.
-
-    They do not, unless the method has the attribute ``scores_pairs``. Its models are then a
-    `silohash.models.matching_net.MatchingNet`, and `terms` reads ``outputs.pair_score``.
-    """
-    return bool(getattr(method, "scores_pairs", False))
+    towers = {
+        modality: replace(tower, hidden=int(tower.settings["width"]), dropout=0.0)
+        if tower.kind == "network"
+        else TowerSpec("linear", tower.shape, hidden=math.prod(tower.shape))
+        for modality, tower in spec.towers.items()
+    }
+    return replace(spec, towers=towers)
 
 
 def signs(values: Tensor) -> Tensor:
@@ -302,6 +285,11 @@ def tower_steps(model: nn.Module) -> Sequence[Step]:
     """Return one optimizer step per tower of a `HashNet`, with the name of its modality."""
     assert isinstance(model, HashNet)  # noqa: S101  built by the method
     return [Step(name=m, parameters=(f"{m}.",), modalities=(m,)) for m in model.modalities]
+
+
+def unadapted(model: nn.Module) -> nn.Module:
+    """Return the network of a local method, without the federated method that adapts its outputs."""
+    return model.model if isinstance(model, Adapted) else model
 
 
 def class_group(number: int) -> str:

@@ -60,12 +60,7 @@ def assignment(scores: Tensor, present: Tensor, most: int) -> Tensor:
 
 
 class ResidualLayers(nn.Module):
-    """Layers that each add a small network of the normalized values, ``(..., H) -> (..., H)``.
-
-    Args:
-        width: Width H.
-        layers: Number of layers, at least 0.
-    """
+    """Layers that each add a small network of the normalized values, ``(..., H) -> (..., H)``."""
 
     def __init__(self, width: int, layers: int) -> None:
         super().__init__()
@@ -82,11 +77,7 @@ class ResidualLayers(nn.Module):
 
 
 class AttentionLayer(nn.Module):
-    """A layer of a transformer with normalized inputs, ``(B, K, H) -> (B, K, H)``.
-
-    Args:
-        width: Width H.
-    """
+    """A layer of a transformer with normalized inputs, ``(B, K, H) -> (B, K, H)``."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -108,13 +99,7 @@ class AttentionLayer(nn.Module):
 
 
 class ConceptLayers(nn.Module):
-    """A transformer over the concepts of an item, ``(B, K, H) -> (B, K, H)``.
-
-    Args:
-        width: Width H.
-        concepts: Number of concepts K.
-        layers: Number of layers, at least 0.
-    """
+    """A transformer over the concepts of an item, ``(B, K, H) -> (B, K, H)``."""
 
     positions: Tensor
 
@@ -130,12 +115,7 @@ class ConceptLayers(nn.Module):
 
 
 class BitwiseHash(nn.Module):
-    """A hash layer with weights of its own for each concept, ``(B, K, H) -> (B, K)`` in (-1, 1).
-
-    Args:
-        width: Width H.
-        bits: Number of concepts and bits K.
-    """
+    """A hash layer with weights of its own for each concept, ``(B, K, H) -> (B, K)`` in (-1, 1)."""
 
     def __init__(self, width: int, bits: int) -> None:
         super().__init__()
@@ -156,13 +136,6 @@ class ConceptNet(HashNet):
 
     ``Outputs.feature`` is the input of both hash layers: the vector of the global branch followed by all concepts,
     ``(B, (1 + K) H)``. ``Outputs.code`` is the mean of the two branches' codes.
-
-    Args:
-        spec: The structure of the model.
-        bits: Code length K.
-        most: Number of concepts per token.
-        residual_layers: Number of residual layers of the global branch.
-        layers: Number of layers of each transformer.
 
     Raises:
         UserError: If the feature layers of the towers have different widths.

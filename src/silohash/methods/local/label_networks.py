@@ -88,14 +88,7 @@ class MultiScale(nn.Module):
 
 
 class LabelNet(nn.Module):
-    """A network from labels to features, codes and labels.
-
-    Args:
-        layers: Network from labels to features, ``(B, C) -> (B, H)``.
-        hidden: Width H of the features.
-        bits: Code length K.
-        classes: Number of labels C.
-    """
+    """A network from labels to features, codes and labels."""
 
     def __init__(self, layers: nn.Module, hidden: int, bits: int, classes: int) -> None:
         super().__init__()

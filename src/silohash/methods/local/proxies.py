@@ -28,10 +28,6 @@ class ProxyNet(HashNet):
 
     Each proxy starts as a normal vector with variance 2 / C, as by He's initialization of a (C, K) matrix by its number of
     outputs.
-
-    Args:
-        spec: The structure of the model.
-        bits: Code length K.
     """
 
     def __init__(self, spec: ModelSpec, bits: int) -> None:

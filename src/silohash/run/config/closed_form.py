@@ -27,7 +27,7 @@ def objections_to_closed_form(config: RunConfig, local: LocalMethod, federated: 
 
     name, method, trains = config.local.name, config.federated.name, federated.closed_form
     if isinstance(local, ClosedForm) and trains == "none":
-        averaged = f'"fedavg", {ALONE}' if _averages(local) else ALONE
+        averaged = f'"fedavg", {ALONE}' if local.traits.codes_comparable else ALONE
         sums = ', or "fedsums"' if isinstance(local, FromSums) else ""
         yield (
             "federated.name",
@@ -37,7 +37,7 @@ def objections_to_closed_form(config: RunConfig, local: LocalMethod, federated: 
             ),
         )
     alone = federated.pooled or federated.personalized
-    if isinstance(local, ClosedForm) and trains == "silos" and not alone and not _averages(local):
+    if isinstance(local, ClosedForm) and trains == "silos" and not alone and not local.traits.codes_comparable:
         yield (
             "federated.name",
             (
@@ -49,17 +49,12 @@ def objections_to_closed_form(config: RunConfig, local: LocalMethod, federated: 
         yield from _objections_to_sums(config, local)
 
 
-def _averages(local: LocalMethod) -> bool:
-    """Return whether the models of silos may be averaged."""
-    return bool(getattr(local, "codes_comparable", True))
-
-
 def _objections_to_sums(config: RunConfig, local: LocalMethod) -> Iterator[Objection]:
     """Yield what keeps a model from being solved from the sums of all silos."""
     from silohash.methods.local.closed_form.base import FromSums
 
     name, method, settings = config.local.name, config.federated.name, config.federated
-    others = '"fedavg"' if _averages(local) else ALONE
+    others = '"fedavg"' if local.traits.codes_comparable else ALONE
     if not isinstance(local, FromSums):
         yield (
             "federated.name",

@@ -98,7 +98,7 @@ class ResolvedConfig:
     @property
     def needs_labels(self) -> bool:
         """Whether the local or the federated method learns from labels."""
-        return self.local.needs_labels or self.federated.needs_labels
+        return self.local.traits.needs_labels or self.federated.needs_labels
 
     @property
     def validation_by(self) -> ValidationBy:
@@ -218,7 +218,7 @@ def _resolve(config: RunConfig) -> ResolvedConfig:
     federated: FederatedMethod = _method(FEDERATED_METHODS, "federated", config.federated)
     refuse(_objections_to_partition(config.partition))
     remarks = _check_closed_form(config, local, federated)
-    if getattr(local, "scores_pairs", False):
+    if local.traits.scores_pairs:
         refuse(objections_to_scores(config, federated))
     elif any("scores" in measure for measure in config.evaluate.measures):
         refuse(objections_without_scores(config))

@@ -71,7 +71,7 @@ def _sent(federated: FederatedMethod) -> str:
 
 def _of_local(config: RunConfig, privacy: PrivacyConfig, local: LocalMethod) -> Iterator[Objection]:
     """Yield why the local method has no guarantee."""
-    from silohash.methods.local.base import ClosedForm, ServerSolved, has_record_terms
+    from silohash.methods.local.base import ClosedForm, ServerSolved
 
     name = config.local.name
     if isinstance(local, ClosedForm):
@@ -86,13 +86,13 @@ def _of_local(config: RunConfig, privacy: PrivacyConfig, local: LocalMethod) -> 
             f'local.name = "{name}" sends exact sums from which the server computes class codes, and exchange.privacy adds '
             "no noise to them. Choose another local method, such as csq.",
         )
-    if getattr(local, "needs_label_counts", False):
+    if local.traits.needs_label_counts:
         yield (
             "local.name",
             f'local.name = "{name}" needs the exact numbers of items per label of all silos, which exchange.privacy does '
             "not let a silo send. Choose another local method, such as csq.",
         )
-    if privacy.unit == "record" and not has_record_terms(local):
+    if privacy.unit == "record" and not local.traits.record_terms:
         yield (
             "local.name",
             f'local.name = "{name}" compares items with each other or keeps their codes, so an item takes part in the '

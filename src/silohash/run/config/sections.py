@@ -58,15 +58,16 @@ class DataConfig(Section):
 
     @model_validator(mode="after")
     def _known_protocol(self) -> DataConfig:
-        from silohash.data.benchmarks.table import DATASETS
-        from silohash.data.catalogue import ARCHIVES
+        from silohash.data import ARCHIVES
+        from silohash.data.benchmarks.dataset import benchmark, benchmarks
 
-        if self.protocol is None or self.name is None or self.name not in ARCHIVES:
+        if self.protocol is None or self.name is None or self.name not in ARCHIVES.names():
             return self
-        if self.name not in DATASETS:
-            raise ValueError(f"{self.name} has splits of its own. Protocols exist for {', '.join(DATASETS)}")
         try:
-            DATASETS[self.name].protocol(self.protocol)
+            dataset = benchmark(self.name)
+            if dataset is None:
+                raise ValueError(f"{self.name} has splits of its own. Protocols exist for {', '.join(benchmarks())}")
+            dataset.protocol(self.protocol)
         except UserError as error:
             raise ValueError(str(error)) from error
         return self

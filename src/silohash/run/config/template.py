@@ -12,8 +12,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from silohash.base.types import MODALITIES, TASKS, Modality, Task, UserError, database_modalities, query_modality
+from silohash.data import ARCHIVES
 from silohash.data.archive import Archive
-from silohash.data.catalogue import ARCHIVES, named_or_folder
+from silohash.data.catalogue import named_or_folder
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
 from silohash.run.config.backbones import PublishedBackbone, feature_tables, find_backbone
@@ -53,9 +54,9 @@ def config_template(file: Path, *, local: str, federated: str, data: str, backbo
     archive = _opened(data)
     networks = _network_tables(published, MODALITIES if archive is None else _present(archive))
     tasks, tasks_comment = _tasks(archive)
-    few = archive is not None and data not in ARCHIVES and 0 < len(archive.split("train")) < SMALL_ARCHIVE
+    few = archive is not None and data not in ARCHIVES.names() and 0 < len(archive.split("train")) < SMALL_ARCHIVE
     chosen: dict[str, dict[str, Any]] = {
-        "data": {"name": data} if data in ARCHIVES else {"path": _relative(data, file)},
+        "data": {"name": data} if data in ARCHIVES.names() else {"path": _relative(data, file)},
         "local": {"name": local or _local_method(archive)},
         "federated": {"name": federated, **({"local_epochs": EPOCHS_OF_FEW} if few else {})},
         "train": {"batch": _batch_of_few(archive)} if archive is not None and few else {},

@@ -47,6 +47,7 @@ class Encoder:
         bits: Code length.
         digest: Digest of everything that decides the codes.
         label_sides: The sides of a search whose items are encoded with their true labels; usually none.
+        label_free: Setting with which a model is trained that encodes no side with labels.
     """
 
     def __init__(
@@ -57,12 +58,14 @@ class Encoder:
         bits: int,
         digest: str,
         label_sides: tuple[Side, ...] = (),
+        label_free: str = "",
     ) -> None:
         self.towers = towers
         self.featurizers = featurizers
         self.bits = bits
         self.digest = digest
         self.label_sides = label_sides
+        self.label_free = label_free
 
     def codes(self, archive: Archive, rows: Rows, modality: Modality) -> Codes:
         """Return the codes of some items of an archive as database items; each must have the modality.
@@ -83,8 +86,8 @@ class Encoder:
         if side not in self.label_sides:
             return None
         return archive.required_labels(
-            'with which the model encodes items. Add a column "labels" to its metadata, or train with local.labels = '
-            '"label-free".'
+            'with which the model encodes items. Add a column "labels" to its metadata, or train with '
+            f"{self.label_free}."
         )[rows]
 
     def check_without_labels(self, what: str) -> None:
@@ -99,7 +102,7 @@ class Encoder:
         if self.label_sides:
             raise UserError(
                 f"{what} because the model encodes items of the {' and the '.join(self.label_sides)} with their true "
-                'labels. Train with local.labels = "label-free".'
+                f"labels. Train with {self.label_free}."
             )
 
     def encode(self, value: Value, modality: Modality) -> Codes:
@@ -113,7 +116,7 @@ class Encoder:
         if "query" in self.label_sides:
             raise UserError(
                 "The model encodes queries with their true labels, which a search does not have. Train with "
-                'local.labels = "label-free" to search.'
+                f"{self.label_free} to search."
             )
         return self.codes_of(self.featurizers[modality].encode_one(value), modality, np.asarray(["query"]))
 

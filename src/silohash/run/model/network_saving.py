@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +14,7 @@ from silohash.base.optional import missing_package
 from silohash.base.types import Modality, Notify, UserError
 from silohash.features.base import Featurizer
 from silohash.features.network import NetworkFeatures
-from silohash.features.onnx_network import NetworkRecord, cached_network, store_network, weights_name
+from silohash.features.onnx_network import OnnxNetwork, cached_network, store_network, weights_name
 from silohash.features.onnx_session import open_session, run_session
 from silohash.features.preprocess import PicturePreparation
 from silohash.features.word_pieces import WordPieces
@@ -72,10 +71,10 @@ class _Vectors(nn.Module):
 
 
 def _save(featurizer: NetworkFeatures) -> None:
-    network: Any = featurizer.source.network()
-    module, preparation, pieces = network.parts()
+    network = featurizer.source.network()
+    preparation, pieces = network.preparation, network.pieces
     given = _examples(preparation, pieces)
-    content = onnx_bytes(_Vectors(module.cpu(), preparation).eval(), given, {"key": network.key})
+    content = onnx_bytes(_Vectors(network.module.cpu(), preparation).eval(), given, {"key": network.key})
     theirs = run_session(open_session(content, few_items=True), given)
     ours = network.embed({"pixels" if pieces is None else "ids": given}, "cpu", half=False)
     difference, largest = float(np.abs(ours - theirs).max()), float(np.abs(ours).max())
@@ -85,9 +84,7 @@ def _save(featurizer: NetworkFeatures) -> None:
         )
     graph, weights = without_weights(content, weights_name(network.key))
     digests = digest_bytes(graph), digest_bytes(weights)
-    store_network(
-        NetworkRecord(network.key, network.name, network.width, *digests, preparation, pieces), graph, weights
-    )
+    store_network(OnnxNetwork(network.key, network.name, network.width, *digests, preparation, pieces), graph, weights)
 
 
 def _examples(preparation: PicturePreparation | None, pieces: WordPieces | None) -> npt.NDArray[np.generic]:

@@ -96,15 +96,17 @@ class TrainedModel:
         """
         import torch
 
-        from silohash.methods.local.base import label_sides
         from silohash.models.towers import Adapted
         from silohash.run.model.torch_towers import TorchTowers
 
         network = self.network(name).to(device := device or torch.device("cpu"))
         weights, method = self.weights[name], self.resolved.federated
         towers = TorchTowers(Adapted(network, method, weights.extras), self.featurizers, device)
-        sides, bits = label_sides(self.resolved.local), self.config.local.bits
-        return Encoder(towers, self.featurizers, bits=bits, digest=self.digest(name), label_sides=sides)
+        traits = self.resolved.local.traits
+        return Encoder(
+            towers, self.featurizers, bits=self.config.local.bits, digest=self.digest(name),
+            label_sides=traits.label_sides, label_free=traits.label_free,
+        )  # fmt: skip
 
     def network(self, name: str = GLOBAL) -> nn.Module:
         """Return the network of the global model, or of a silo's personal model, with its weights, on the CPU.

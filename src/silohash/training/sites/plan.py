@@ -67,7 +67,7 @@ def check_separable(resolved: ResolvedConfig) -> None:
             "Published networks cannot be fine-tuned yet where silos are on different machines. Remove model.image and "
             "model.text, and take the features of such a network instead."
         )
-    if getattr(resolved.local, "coarse_column", ""):
+    if resolved.local.traits.coarse_column:
         raise UserError(
             "local.coarse_column is not supported where silos are on different machines. Choose another local method."
         )

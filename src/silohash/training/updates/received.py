@@ -1,4 +1,4 @@
-"""What the server received in the last round, kept in the folder of the run for an audit."""
+"""What the server received in the last round, kept in the folder of the run for measuring what it reveals."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.io
 
-from silohash.data.benchmarks.table import DATASETS
+from silohash.data.benchmarks.dataset import benchmarks
 from silohash.data.protocols.contents import Contents
 from tests.unit.data.formats.matlab_files import cell, photographs, write_v73
 
@@ -44,7 +44,7 @@ def save(path: Path, **variables: object) -> None:
 
 def read(root: Path, of: str, name: str, **options: object) -> Contents:
     """Reads one layout of a data set, whose files must be complete."""
-    layout = next(one for one in DATASETS[of].layouts if one.name == name)
+    layout = next(one for one in benchmarks()[of].layouts if one.name == name)
     assert not layout.missing(root)
     return layout.read(root, **options)
 

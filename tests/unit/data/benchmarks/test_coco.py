@@ -10,7 +10,7 @@ import pytest
 
 from silohash.data.archive import Archive, ArchiveCard
 from silohash.data.benchmarks.coco import COCO
-from silohash.data.partitions.base import nested
+from silohash.data.partitions.kinds import nested_rows
 from tests.unit.data.benchmarks.arrays import save
 from tests.unit.data.benchmarks.drawing import draw
 from tests.unit.data.formats.matlab_files import write_hdf5
@@ -125,7 +125,7 @@ def test_only_torchcmh_seeds_its_permutation() -> None:
 def test_nested_silos_of_karpathys_split(name: str, smallest: int) -> None:
     rule = COCO.protocols[name]
     stated = tomllib.loads(rule.partition.replace(", fractions", "\nfractions"))
-    parts, _ = nested(trained_on(rule.train), None, stated["fractions"], 0)
+    parts, _ = nested_rows(trained_on(rule.train), None, stated, 0)
     assert [len(rows) for rows in parts] == [smallest, 90_630, 113_287]
     assert rule.reader == {"captions": "each"}
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from silohash.base.types import UserError
+from silohash.data.benchmarks.dataset import benchmarks
 from silohash.data.benchmarks.files import compare_checksums, digests, find_layout_files, folder_of, write_checksums
-from silohash.data.benchmarks.table import DATASETS
 from silohash.data.catalogue import open_archive
 from tests.benchmark_files import write_wikipedia
 
@@ -16,19 +16,6 @@ from tests.benchmark_files import write_wikipedia
 @pytest.fixture
 def wikipedia(tmp_path: Path) -> Path:
     return write_wikipedia(tmp_path / "files" / "wikipedia")
-
-
-@pytest.mark.parametrize("key", list(DATASETS))
-def test_without_its_files_every_layouts_are_named_with_their_place(key, tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SILOHASH_DATA", str(tmp_path))
-    with pytest.raises(UserError, match=rf"The files of {key} are missing") as error:
-        open_archive(key)
-    said = str(error.value)
-    assert str(tmp_path / "data" / key) in said
-    for layout in DATASETS[key].layouts:
-        assert f"layout {layout.name}: " in said
-        assert all(f"missing  {need.pattern}" in said for need in layout.needs if not need.optional)
 
 
 def test_files_are_looked_for_where_one_says_then_in_the_shared_place_then_here(tmp_path, monkeypatch) -> None:
@@ -49,7 +36,7 @@ def test_one_missing_file_is_named_beside_those_that_are_there(wikipedia: Path) 
     assert "missing  **/test_txt.mat" in said
     assert "present  **/train_img.mat" in said
     assert "layout raw" not in said
-    state = find_layout_files(DATASETS["wikipedia"].layouts[0], wikipedia)
+    state = find_layout_files(benchmarks()["wikipedia"].layouts[0], wikipedia)
     assert [entry.need.pattern for entry in state.found if entry.missing] == ["**/test_txt.mat"]
     assert not state.complete
 

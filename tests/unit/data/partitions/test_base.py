@@ -9,19 +9,20 @@ import numpy as np
 import pytest
 
 from silohash.base.types import UserError
+from silohash.data.partitions import PARTITIONS, base
 from silohash.data.partitions.base import (
     DRAWS,
+    LACKING,
     Partition,
     SiloRows,
     aligned,
-    check_count,
-    counted_rows,
+    as_runs,
     cut,
-    nested,
+    from_runs,
     partition,
-    strata_of,
+    silos_that_lack,
 )
-from silohash.data.partitions.kinds import KINDS, Classes
+from silohash.data.partitions.kinds import Classes, check_count, counted_rows, nested_rows, strata_of
 from tests.archives import made_up_archive
 from tests.archives import silo_of as silo_of_items
 
@@ -264,11 +265,11 @@ def test_a_cut_is_off_by_less_than_one_item_and_gives_nothing_for_no_share():
 
 def test_a_nested_silo_holds_its_share_of_each_split_rounded_up():
     archive = replace(made_up_archive(7), splits={"query": np.arange(3), "database": np.arange(3, 7)})
-    parts, fractions = nested(archive, None, [0.5, 1.0], 0)
-    assert fractions == [0.5, 1.0]
+    parts, settings = nested_rows(archive, None, {"fractions": [0.5, 1.0]}, 0)
+    assert settings["fractions"] == [0.5, 1.0]
     assert [len(np.intersect1d(parts[0], archive.split(name))) for name in ("query", "database")] == [2, 2]
-    assert nested(archive, 1, None, 0)[1] == [1.0]
-    assert nested(archive, 5, None, 0)[1] == [0.6, 0.7, 0.8, 0.9, 1.0]
+    assert nested_rows(archive, 1, {"fractions": None}, 0)[1]["fractions"] == [1.0]
+    assert nested_rows(archive, 5, {"fractions": None}, 0)[1]["fractions"] == [0.6, 0.7, 0.8, 0.9, 1.0]
 
 
 def test_a_stratum_encodes_the_splits_of_an_item():
@@ -306,12 +307,12 @@ def test_shares_need_not_sum_to_one():
 
 def test_fractions_may_be_given_with_their_number_and_nothing_else():
     archive = made_up_archive(20)
-    assert nested(archive, 2, [0.5, 1.0], 0)[1] == [0.5, 1.0]
-    assert nested(archive, 2, None, 0)[1] == [0.6, 1.0]
+    assert nested_rows(archive, 2, {"fractions": [0.5, 1.0]}, 0)[1]["fractions"] == [0.5, 1.0]
+    assert nested_rows(archive, 2, {"fractions": None}, 0)[1]["fractions"] == [0.6, 1.0]
     with pytest.raises(UserError, match="Set silos = 2"):
-        nested(archive, 3, [0.5, 1.0], 0)
+        nested_rows(archive, 3, {"fractions": [0.5, 1.0]}, 0)
     with pytest.raises(UserError, match="fractions is 5; it must be growing shares"):
-        nested(archive, None, 5, 0)
+        nested_rows(archive, None, {"fractions": 5}, 0)
 
 
 def test_hidden_characters_do_not_break_the_table():
@@ -346,7 +347,7 @@ def captioned_archive(count: int = 400, captions: int = 5):
     return replace(archive, columns={**archive.columns, "picture": pictures.astype(str)}, splits=splits), pictures
 
 
-@pytest.mark.parametrize("kind", sorted({*KINDS, "nested"} - {"column"}))
+@pytest.mark.parametrize("kind", sorted({*PARTITIONS.names()} - {"column"}))
 def test_items_of_the_same_picture_stay_together(kind):
     archive, pictures = captioned_archive()
     made = partition(archive, kind, 3, 0, minimum=0)
@@ -356,7 +357,7 @@ def test_items_of_the_same_picture_stay_together(kind):
         np.testing.assert_array_equal(silo.rows, np.flatnonzero(np.isin(pictures, held)))
 
 
-@pytest.mark.parametrize("kind", sorted({*KINDS, "nested"} - {"column"}))
+@pytest.mark.parametrize("kind", sorted({*PARTITIONS.names()} - {"column"}))
 def test_pictures_of_a_single_item_are_partitioned_as_if_they_had_no_name(kind):
     archive = made_up_archive(400)
     named = replace(archive, columns={**archive.columns, "picture": np.arange(400)[::-1].astype(str)})
@@ -379,3 +380,82 @@ def test_values_of_a_column_separate_items_of_the_same_picture():
     mixed = silo_of_items(partition(archive, "column", 5, 0, column="place", mixed=1.0), 400)
     for picture, place in {*zip(pictures.tolist(), archive.columns["place"].tolist(), strict=True)}:
         assert len(set(mixed[(pictures == picture) & (archive.columns["place"] == place)])) == 1
+
+
+@pytest.mark.parametrize(
+    ("part", "silos", "count"),
+    [(0.0, 5, 0), (0.01, 5, 1), (0.29, 5, 1), (0.3, 5, 2), (0.5, 5, 3), (1.0, 5, 5), (0.1, 1, 1)],
+)
+def test_a_share_is_rounded_half_up_and_at_least_one(part: float, silos: int, count: int) -> None:
+    assert len(silos_that_lack(settings(unpaired=part), silos, 0)["unpaired"]) == count
+
+
+def settings(**given: float) -> dict[str, float]:
+    return {**dict.fromkeys(LACKING, 0.0), **given}
+
+
+def test_no_silo_is_affected_twice() -> None:
+    chosen = silos_that_lack(settings(missing_image=0.2, missing_text=0.3, unpaired=0.5), 10, 0)
+    assert {name: len(places) for name, places in chosen.items()} == {
+        "missing_image": 2, "missing_text": 3, "unpaired": 5
+    }  # fmt: skip
+    assert sorted(np.concatenate(list(chosen.values())).tolist()) == list(range(10))
+    again = silos_that_lack(settings(missing_image=0.2, missing_text=0.3, unpaired=0.5), 10, 0)
+    assert all(np.array_equal(chosen[name], again[name]) for name in chosen)
+
+
+def test_a_larger_share_affects_the_same_silos_and_more() -> None:
+    fewer, more = (set(silos_that_lack(settings(unpaired=part), 10, 3)["unpaired"].tolist()) for part in (0.2, 0.6))
+    assert (len(fewer), len(more)) == (2, 6)
+    assert fewer < more
+    others = {tuple(silos_that_lack(settings(unpaired=0.2), 10, seed)["unpaired"].tolist()) for seed in range(5)}
+    assert len(others) > 1
+
+
+def test_settings_that_cannot_hold() -> None:
+    with pytest.raises(
+        UserError,
+        match=r"missing_image takes the pictures of 2, unpaired takes the pairs of 3 silos, and each of the 4 ",
+    ):
+        silos_that_lack(settings(missing_image=0.5, unpaired=0.75), 4, 0)
+    with pytest.raises(UserError, match=r"unpaired is 1\.1; it must be a number between 0 and 1"):
+        silos_that_lack(settings(unpaired=1.1), 4, 0)
+    with pytest.raises(UserError, match=r"missing_text is -0\.1"):
+        silos_that_lack(settings(missing_text=-0.1), 4, 0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [([], ""), ([3], "3"), ([0, 1], "0-1"), ([0, 2], "0 2"), ([0, 1, 2, 5, 7, 8], "0-2 5 7-8"), ([4, 9, 10], "4 9-10")],
+)
+def test_rows_come_back(rows: list[int], text: str) -> None:
+    assert as_runs(np.array(rows, np.int64)) == text
+    found = from_runs(text, len(rows))
+    assert found.dtype == np.int64
+    assert found.tolist() == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "items", "says"),
+    [
+        ("0-2", 2, "differs from its items"),
+        ("0-2", 4, "differs from its items"),
+        ("5-3", 0, "differs from its items"),
+        ("0-1-2", 3, "differs from its items"),
+        ("3 2", 2, "not sorted"),
+        ("2 2", 2, "not sorted"),
+        ("a", 1, "invalid literal"),
+        ("-3", 1, "invalid literal"),
+        ("0-999999999999999", 10**15, "more than 1,073,741,824"),
+    ],
+)
+def test_other_texts_are_refused(text: str, items: int, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        from_runs(text, items)
+
+
+def test_the_largest_number_of_items_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "MOST_ITEMS", 3)
+    assert from_runs("0-2", 3).tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match="4 items, more than 3"):
+        from_runs("0-3", 4)

@@ -12,11 +12,12 @@ from sklearn.cluster import KMeans
 from silohash.base.seeds import derive, numpy_generator
 from silohash.base.types import UserError
 from silohash.data.archive import is_features
+from silohash.data.partitions import PARTITIONS
 from silohash.data.partitions.base import partition
 from silohash.data.partitions.kinds import (
     FITTED_ROWS,
-    KINDS,
     Classes,
+    Kind,
     _vectors,
     choice,
     clusters,
@@ -201,15 +202,17 @@ def test_kinds_without_labels_count_their_classes():
 
 def test_the_defaults_of_each_kind():
     shards = {"classes": 3, "leftover": "error"}
-    assert {name: dict(kind.defaults) for name, kind in KINDS.items()} == {
+    kinds = {name: PARTITIONS.resolve(name) for name in PARTITIONS.names()}
+    assert {name: dict(kind.defaults) for name, kind in kinds.items()} == {
         "iid": {},
         "dirichlet": {"beta": 0.5, "primary": "uniform"},
         "shards": {**shards, "primary": "uniform"},
         "quantity": {"beta": 0.5},
         "column": {"column": None, "groups": None, "mixed": 0.0},
         "pseudo": {**shards, "clusters": 10, "over": "auto", "spread": "dirichlet", "beta": 0.1},
+        "nested": {"fractions": None},
     }
-    assert [name for name, kind in KINDS.items() if not kind.drawn] == ["column"]
+    assert [name for name, kind in kinds.items() if isinstance(kind, Kind) and not kind.drawn] == ["column"]
 
 
 def test_clusters_are_shared_as_labels_are():

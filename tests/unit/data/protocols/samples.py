@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from silohash.data.benchmarks.table import DATASETS
+from silohash.data.benchmarks.dataset import benchmarks
 from silohash.data.protocols.apply import Split, apply
 from silohash.data.protocols.contents import Contents
 
@@ -26,5 +26,5 @@ def raw_of(count: int, classes: int = 24, **changes: object) -> Contents:
 
 
 def split_of(raw: Contents, dataset: str, name: str, seed: int = 0, **changes: object) -> Split:
-    choice = DATASETS[dataset].protocol(name)
+    choice = benchmarks()[dataset].protocol(name)
     return apply(raw, replace(choice, protocol=replace(choice.protocol, **changes)), seed)

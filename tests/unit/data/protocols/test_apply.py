@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from silohash.base.types import UserError
-from silohash.data.benchmarks.table import DATASETS
+from silohash.data.benchmarks.dataset import benchmarks
 from silohash.data.protocols.apply import apply
 from silohash.data.protocols.contents import Contents
 from silohash.data.protocols.rule import SplitProtocol
 from tests.unit.data.protocols.samples import raw_of, split_of
 
-STATED = [one for dataset in DATASETS.values() for one in dataset.published]
+STATED = [one for dataset in benchmarks().values() for one in dataset.published]
 
 
 def names(protocols: list[SplitProtocol]) -> list[str]:
@@ -114,26 +114,26 @@ def test_items_of_one_picture_stay_together_and_count_once() -> None:
 
 def test_files_of_another_size_are_refused_with_both_numbers() -> None:
     with pytest.raises(UserError, match=r"expects 20,015 items and found 60 of 60") as error:
-        apply(raw_of(60), DATASETS["mirflickr25k"].protocol("fedcafe"))
+        apply(raw_of(60), benchmarks()["mirflickr25k"].protocol("fedcafe"))
     assert 'protocol = "fedcafe/scaled"' in str(error.value)
     assert '"default"' in str(error.value)
 
 
 def test_scaled_splits_what_is_there_in_the_same_proportions() -> None:
-    found = apply(raw_of(200), DATASETS["mirflickr25k"].protocol("fedcafe/scaled"))
+    found = apply(raw_of(200), benchmarks()["mirflickr25k"].protocol("fedcafe/scaled"))
     assert {name: len(rows) for name, rows in found.splits.items()} == {"query": 20, "database": 180, "train": 100}
     assert found.protocol == "mirflickr25k/fedcafe/scaled/200/100-180"
-    few = apply(raw_of(200, 3), DATASETS["mirflickr25k"].protocol("feduch-16015/scaled"))
+    few = apply(raw_of(200, 3), benchmarks()["mirflickr25k"].protocol("feduch-16015/scaled"))
     assert {name: len(rows) for name, rows in few.splits.items()} == {"query": 20, "database": 160, "train": 50}
     with pytest.raises(UserError, match=r"holds only 1 items\. Add more"):
-        apply(raw_of(1), DATASETS["mirflickr25k"].protocol("fedcafe/scaled"))
+        apply(raw_of(1), benchmarks()["mirflickr25k"].protocol("fedcafe/scaled"))
 
 
 @pytest.mark.parametrize("protocol", STATED, ids=names(STATED))
 def test_every_protocol_splits_small_files_when_asked_to(protocol: SplitProtocol) -> None:
     classes = max(protocol.classes, 3)
     raw = raw_of(300, classes)
-    choice = DATASETS[protocol.dataset].protocol(f"{protocol.name}/drawn/scaled")
+    choice = benchmarks()[protocol.dataset].protocol(f"{protocol.name}/drawn/scaled")
     if protocol.population == "many tags":
         raw = replace(raw, text=np.array([" ".join(f"w{number}" for number in range(25))] * 300))
     found = apply(raw, choice)
@@ -145,9 +145,11 @@ def test_every_protocol_splits_small_files_when_asked_to(protocol: SplitProtocol
 
 
 def test_the_free_protocol_takes_files_of_any_size() -> None:
-    found = apply(raw_of(40), DATASETS["mirflickr25k"].protocol("default"))
+    found = apply(raw_of(40), benchmarks()["mirflickr25k"].protocol("default"))
     assert {name: len(rows) for name, rows in found.splits.items()} == {"query": 4, "database": 36, "train": 36}
-    lists = apply(stated(query=[0, 1], train=[5, 6], database=list(range(2, 9))), DATASETS["coco"].protocol("default"))
+    lists = apply(
+        stated(query=[0, 1], train=[5, 6], database=list(range(2, 9))), benchmarks()["coco"].protocol("default")
+    )
     assert {name: len(rows) for name, rows in lists.splits.items()} == {"query": 2, "database": 7, "train": 2}
 
 
@@ -161,4 +163,4 @@ def test_the_free_protocol_takes_files_of_any_size() -> None:
 )
 def test_mistyped_protocols_are_named(name, says) -> None:
     with pytest.raises(UserError, match=says):
-        DATASETS["mirflickr25k"].protocol(name)
+        benchmarks()["mirflickr25k"].protocol(name)

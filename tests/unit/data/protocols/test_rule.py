@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from silohash.data.benchmarks.table import DATASETS
+from silohash.data.benchmarks.dataset import benchmarks
 from silohash.data.protocols.rule import DRAWS, POPULATIONS, SEARCHED, SplitProtocol
 from silohash.evaluate.measures import Measure
 
-PROTOCOLS = {key: dataset.protocols for key, dataset in DATASETS.items()}
+PROTOCOLS = {key: dataset.protocols for key, dataset in benchmarks().items()}
 
 
 EVERY = [protocol for table in PROTOCOLS.values() for protocol in table.values()]
@@ -28,7 +28,7 @@ def test_protocols_are_told_in_words(protocol: SplitProtocol) -> None:
     assert protocol.draw in DRAWS
     assert protocol.searched in SEARCHED
     assert all(protocol.rules().values())
-    assert DATASETS[protocol.dataset].protocol(protocol.name).name == protocol.name
+    assert benchmarks()[protocol.dataset].protocol(protocol.name).name == protocol.name
 
 
 @pytest.mark.parametrize("protocol", STATED, ids=names(STATED))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch
 from silohash.base.types import Outputs
 from silohash.methods.local import LOCAL_METHODS
 from silohash.methods.local.base import (
+    LocalMethod,
     MethodParams,
     SiloState,
     class_group,
@@ -82,7 +84,7 @@ def test_every_method_has_a_card_and_presets(name: str) -> None:
     assert card.key == name
     assert card.summary
     assert "recommended" in kind.presets
-    assert kind.needs_labels == card.supervised
+    assert kind.traits.needs_labels == card.supervised
     for preset in kind.presets.values():
         kind(kind.Params(**preset))
 
@@ -203,3 +205,26 @@ def test_anchors_are_drawn_from_all_items_of_the_silo() -> None:
     draw_anchors(silo_data(5), state, 2)
     assert len(state.buffers["anchors"].unique()) == len(state.buffers["anchors"]) == 2
     assert "labels" in state.buffers
+
+
+class Plain(LocalMethod):
+    """Overrides nothing but what every method must."""
+
+    def terms(self, step: Any, outputs: Any, batch: Any, state: Any) -> dict[str, Any]:
+        return {}
+
+
+def test_defaults_train_tanh_towers_on_one_loss_and_keep_nothing() -> None:
+    method, data, state = Plain(None), silo_data(4), SiloState()
+    model = method.build(model_spec(), 8)
+    batch = data.batch(torch.arange(4))
+    outputs = model(batch)
+    assert torch.equal(outputs.code["image"], outputs.logit["image"].tanh())
+    assert method.steps(model) == [joint_step(model)]
+    method.init_state(model, data, state)
+    method.record(method.steps(model)[0], outputs, batch, state)
+    method.end_epoch(model, data, state)
+    assert (state.buffers, state.kept, method.warnings({"loss": 1.0})) == ({}, {}, [])
+    assert set(method.presets) == {"recommended", "paper"}
+    with pytest.raises(TypeError, match="abstract"):
+        LocalMethod(None)

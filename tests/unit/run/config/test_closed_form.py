@@ -9,6 +9,7 @@ import pytest
 from silohash.base.types import UserError
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
+from silohash.methods.traits import Traits
 from silohash.run.config.load import ResolvedConfig, load_resolved
 
 
@@ -47,7 +48,7 @@ def test_methods_that_fit_each_silo() -> None:
 
 
 def test_bits_that_differ_between_silos_are_not_averaged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LOCAL_METHODS.resolve("scm"), "codes_comparable", False, raising=False)
+    monkeypatch.setattr(LOCAL_METHODS.resolve("scm"), "traits", Traits(needs_labels=True, codes_comparable=False))
     text = refusal(SCM, {"name": "fedavg"})
     assert '"fedavg" averages the models of silos, and a bit of local.name = "scm" means something else' in text
     assert text.endswith('Set federated.name = "centralized", "local".')

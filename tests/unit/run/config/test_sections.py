@@ -172,9 +172,9 @@ def test_sources_and_protocols_that_fit() -> None:
     assert DataConfig(path=Path("photos")).name is None
     assert DataConfig(name="mirflickr25k").protocol is None
     assert DataConfig(name="somebodys", protocol="usual").protocol == "usual"  # an unknown name is refused on opening
-    from silohash.data.benchmarks.table import DATASETS
+    from silohash.data.benchmarks.dataset import benchmarks
 
-    for name, dataset in DATASETS.items():
+    for name, dataset in benchmarks().items():
         usual = dataset.protocol("").name
         assert DataConfig(name=name, protocol=usual).protocol == usual
 

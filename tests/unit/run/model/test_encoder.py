@@ -101,7 +101,7 @@ def test_a_trained_model_of_one_modality(run: Run) -> None:
 )
 def test_labels_are_those_of_the_sides_that_need_them(sides: tuple[Side, ...], query: bool, database: bool) -> None:
     encoder, toy = encoder_of(), replace(archive(), labels=np.eye(5, 2, dtype=np.uint8), label_names=("a", "b"))
-    encoder.label_sides = sides
+    encoder.label_sides, encoder.label_free = sides, 'local.labels = "label-free"'
     rows = np.array([3, 0])
     for side, needed in (("query", query), ("database", database)):
         found = encoder.labels_for(side, toy, rows)
@@ -123,7 +123,7 @@ def test_labels_are_those_of_the_sides_that_need_them(sides: tuple[Side, ...], q
 
 def test_labels_that_are_needed_and_missing() -> None:
     encoder = encoder_of()
-    encoder.label_sides = ("database",)
+    encoder.label_sides, encoder.label_free = ("database",), 'local.labels = "label-free"'
     with pytest.raises(UserError, match=r'"toy" has no labels, with which .*label-free'):
         encoder.codes(archive(), np.arange(2), "image")
 

@@ -12,7 +12,7 @@ from silohash.models.matching_net import MatchingNet
 from silohash.run.config.load import load_resolved
 from silohash.run.folder import Run
 from silohash.run.model.scores import ArchiveScores, match_score
-from silohash.testing.matching import node_data, node_spec
+from silohash.testing.inputs import node_data, node_spec
 from silohash.training import experiment
 from tests.regions import matching_config, write_region_set
 

@@ -13,7 +13,7 @@ from silohash.models.node_encoders import word_tables
 from silohash.run.config.load import load_resolved
 from silohash.run.folder import Run
 from silohash.run.model.word_start import start_from_word_vectors
-from silohash.testing.matching import node_spec
+from silohash.testing.inputs import node_spec
 from silohash.training import experiment
 from tests.regions import matching_config, write_region_set
 

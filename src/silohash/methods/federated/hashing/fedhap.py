@@ -45,9 +45,9 @@ from silohash.methods.federated.base import (
 from silohash.methods.federated.prototypes import fused_statistics
 from silohash.methods.federated.shared_means import SharedMean, class_mean
 from silohash.methods.federated.statistics import ReleaseParams, sum_statistics
-from silohash.methods.local.base import LocalMethod, MethodParams, signs
+from silohash.methods.local.base import MethodParams, signs
 from silohash.methods.local.losses import straight_through
-from silohash.methods.local.supervised.triplet import Triplet, pairwise_distances, triplet_loss
+from silohash.methods.local.supervised.triplet import pairwise_distances, triplet_loss
 from silohash.methods.message import Message
 from silohash.models.discriminator import PairJudge
 from silohash.models.parameters import install, params_of
@@ -121,11 +121,6 @@ class FedHAPParams(ReleaseParams):
 def quantization(codes: Tensor) -> Tensor:
     """Return the mean squared distance of relaxed codes from their signs, a scalar. Source: FedHAP, equation (7)."""
     return (codes - signs(codes.detach())).square().mean()
-
-
-def quantizes(local: LocalMethod) -> bool:
-    """Return whether a local method includes equation (7), so that it is not added twice."""
-    return isinstance(local, Triplet) and local.params.quantization_weight > 0
 
 
 def signed_prototypes(sums: np.ndarray, holders: np.ndarray, before: np.ndarray) -> np.ndarray:
@@ -240,7 +235,7 @@ class FedHAP(FederatedMethod):
                 continue
             assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
             codes, labels = torch.tanh(logit[held]), batch.labels[held]
-            if not quantizes(context.local):
+            if not context.local.traits.quantizes:
                 parts["sign"].append(quantization(codes))
             if not mask.any():
                 continue

@@ -1,4 +1,4 @@
-"""What local methods without gradient steps share: their network, their view of a silo's pairs, and training from sums.
+"""What local methods without gradient steps share: their view of a silo's pairs, and training from sums.
 
 Many of them need a silo's items only through sums over items. The sums of several silos add up to those of the pooled
 items, so a server can compute the model of the pooled items without seeing an item (`FromSums`). Each exchange consists of
@@ -7,20 +7,18 @@ a message from the server, the sums that the silos compute with it, and the serv
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from torch import nn
 
-from silohash.base.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, ReadArrays, Step, Terms
-from silohash.methods.local.base import SiloData, SiloState, outputs_of
-from silohash.methods.local.default_hooks import DefaultHooks
+from silohash.base.types import MODALITIES, Arrays, Modality, ReadArrays
+from silohash.methods.local.base import ClosedForm, SiloData, outputs_of
 from silohash.models.parameters import install, params_of, to_array
-from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import HashNet
 
 Matrix = npt.NDArray[np.float64]
@@ -97,43 +95,6 @@ def no_views(params: ReadArrays, classes: int) -> Views:
     )
 
 
-def linear_spec(spec: ModelSpec) -> ModelSpec:
-    """Return the structure of a model whose hash layers are applied to the inputs.
-
-    A tower that is a published network keeps it, and its hash layer is applied to the outputs of the network.
-    """
-    return replace(spec, towers={modality: _linear_tower(tower) for modality, tower in spec.towers.items()})
-
-
-def _linear_tower(tower: TowerSpec) -> TowerSpec:
-    if tower.kind == "network":
-        return replace(tower, hidden=int(tower.settings["width"]), dropout=0.0)
-    return TowerSpec("linear", tower.shape, hidden=math.prod(tower.shape))
-
-
-class WithoutSteps(DefaultHooks):
-    """A local method that takes no gradient steps. The hooks of the training loop do nothing."""
-
-    def __init__(self, params: Any) -> None:  # noqa: ANN401  the class's own Params
-        self.params = params
-
-    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
-        """Build towers that consist of a hash layer."""
-        return HashNet(linear_spec(spec), bits)
-
-    def remarks(self, spec: ModelSpec, bits: int) -> list[str]:
-        """Return no remarks."""
-        return []
-
-    def steps(self, model: nn.Module) -> Sequence[Step]:
-        """Return no steps."""
-        return []
-
-    def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
-        """Return no terms."""
-        return {}
-
-
 @dataclass(frozen=True)
 class Solution:
     """What the server has computed after some exchanges. All arrays except the parameters are float64.
@@ -149,22 +110,27 @@ class Solution:
     private: ReadArrays = field(default_factory=dict)
 
 
-@runtime_checkable
-class FromSums(Protocol):
-    """A `ClosedForm` method that needs the items of silos only through sums.
+class FromSums(ClosedForm):
+    """A method that needs the items of silos only through sums.
 
     The result depends on the totals of the sums over the silos. Up to the rounding of the totals, it is therefore the same
     for every partition of the items.
     """
 
+    def fit(self, model: nn.Module, data: SiloData) -> dict[str, float]:
+        """Run all exchanges with the silo alone."""
+        fit_from_sums(self, model, data)
+        return {}
+
+    @abstractmethod
     def exchanges(self, bits: int) -> int:
         """Return the number of exchanges for a code length, at least 1."""
-        ...
 
     def begin(self, params: ReadArrays) -> Solution:
-        """Return the state before the first exchange, given the initial parameters."""
-        ...
+        """Return the state before the first exchange, given the initial parameters; by default those alone."""
+        return Solution(params)
 
+    @abstractmethod
     def sums(self, views: Views, received: ReadArrays, exchange: int) -> Arrays:
         """Return a silo's sums, with the same names and shapes for every silo.
 
@@ -173,8 +139,8 @@ class FromSums(Protocol):
             received: ``Solution.sent`` of the server.
             exchange: Number of the exchange, from 0.
         """
-        ...
 
+    @abstractmethod
     def solve(self, solution: Solution, sums: ReadArrays, exchange: int) -> Solution:
         """Return the next state of the server.
 
@@ -183,7 +149,6 @@ class FromSums(Protocol):
             sums: Totals over the silos.
             exchange: Number of the exchange, from 0.
         """
-        ...
 
 
 def total(parts: Iterator[Arrays]) -> Arrays:

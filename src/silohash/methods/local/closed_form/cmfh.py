@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 from pydantic import Field
@@ -36,10 +36,10 @@ from torch import nn
 from silohash.base.types import Arrays, MethodCard, Modality, ReadArrays
 from silohash.methods.local.base import MethodParams, SiloData
 from silohash.methods.local.closed_form.base import (
+    FromSums,
     Matrix,
     Solution,
     Views,
-    WithoutSteps,
     fit_from_sums,
     hash_layer,
     scale_sums,
@@ -308,15 +308,12 @@ def unit_variance(projection: Matrix, moments: Matrix, count: float) -> Matrix:
 BOTH: Group = ("image", "text")
 
 
-class CMFH(WithoutSteps):
+class CMFH(FromSums):
     """Collective matrix factorization, for one or two modalities."""
 
-    Params: ClassVar[type[MethodParams]] = CMFHParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "recommended": {},
-        "paper": {"outputs": "latent"},
-    }
-    needs_labels: ClassVar[bool] = False
+    Params = CMFHParams
+    params: CMFHParams
+    presets: ClassVar = {"recommended": {}, "paper": {"outputs": "latent"}}
 
     def fit(self, model: nn.Module, data: SiloData) -> dict[str, float]:
         """Compute the projections from the silo's pairs. The loss is the objective per item."""
@@ -326,10 +323,6 @@ class CMFH(WithoutSteps):
     def exchanges(self, bits: int) -> int:
         """Return 2: the scales and the joint second moments."""
         return 2
-
-    def begin(self, params: ReadArrays) -> Solution:
-        """Return the initial parameters alone."""
-        return Solution(params)
 
     def sums(self, views: Views, received: ReadArrays, exchange: int) -> Arrays:
         """Return the sums for the scales, then the joint second moments."""

@@ -32,25 +32,23 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 from scipy.linalg import cholesky, solve_triangular
-from torch import nn
 
 from silohash.base.types import MODALITIES, Arrays, MethodCard, Modality, ReadArrays
-from silohash.methods.local.base import MethodParams, SiloData
+from silohash.methods.local.base import MethodParams, linear_spec
 from silohash.methods.local.closed_form.base import (
+    FromSums,
     Matrix,
     Solution,
     Views,
-    WithoutSteps,
     code_length,
-    fit_from_sums,
     hash_layer,
-    linear_spec,
     scale_sums,
     scaled,
     scales,
     there,
     total,
 )
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 
 CARD = MethodCard(
@@ -290,20 +288,13 @@ def finished(solution: Solution, private: ReadArrays) -> Solution:
     return Solution(params, solution.sent, private)
 
 
-class SCM(WithoutSteps):
+class SCM(FromSums):
     """Semantic correlation maximization, for one or two modalities."""
 
-    Params: ClassVar[type[MethodParams]] = SCMParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "recommended": {},
-        "paper": {"ridge": 1e-9},
-    }
-    needs_labels: ClassVar[bool] = True
-
-    def fit(self, model: nn.Module, data: SiloData) -> dict[str, float]:
-        """Compute the projections from the silo's pairs."""
-        fit_from_sums(self, model, data)
-        return {}
+    Params = SCMParams
+    params: SCMParams
+    presets: ClassVar = {"recommended": {}, "paper": {"ridge": 1e-9}}
+    traits = Traits(needs_labels=True)
 
     def exchanges(self, bits: int) -> int:
         """Return 2 for means and moments, and for ``seq`` one more per bit but the last."""
@@ -318,10 +309,6 @@ class SCM(WithoutSteps):
             f'local.variant = "orth" gives at most {rank} bits here (the number of labels or of dimensions), so '
             f'{bits - rank} of the {bits} bits are constant. Lower local.bits, or set local.variant = "seq".'
         ]
-
-    def begin(self, params: ReadArrays) -> Solution:
-        """Return the initial parameters alone."""
-        return Solution(params)
 
     def sums(self, views: Views, received: ReadArrays, exchange: int) -> Arrays:
         """Return the sums for the scales, then the moments, then the products of the last bit's signs."""

@@ -23,9 +23,8 @@ pair once, so that most intermediate results stay in the cache of the processor.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -34,8 +33,8 @@ from scipy.optimize import minimize
 from torch import Tensor, nn
 
 from silohash.base.types import Arrays, MethodCard, Modality, UserError
-from silohash.methods.local.base import MethodParams, SiloData, signs
-from silohash.methods.local.closed_form.base import WithoutSteps
+from silohash.methods.local.base import ClosedForm, MethodParams, SiloData, signs
+from silohash.methods.traits import Traits
 from silohash.models.kernel_tower import gaussian_kernel
 from silohash.models.parameters import install
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -275,13 +274,13 @@ def curvature_root(features: Tensor, kernel: Tensor, ridge: float) -> Tensor:
     return root
 
 
-class SePH(WithoutSteps):
+class SePH(ClosedForm):
     """Semantics-preserving hashing, for one or two modalities."""
 
-    Params: ClassVar[type[MethodParams]] = SePHParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"sample": 5000}}
-    needs_labels: ClassVar[bool] = True
-    codes_comparable: ClassVar[bool] = False
+    Params = SePHParams
+    params: SePHParams
+    presets: ClassVar = {"recommended": {}, "paper": {"sample": 5000}}
+    traits = Traits(needs_labels=True, codes_comparable=False)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers whose hash layers see the similarities to anchors.

@@ -21,8 +21,8 @@ The objective is `central_similarity` + lambda * `gaps`. The hash centers are th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -30,11 +30,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms, UserError
-from silohash.methods.local.base import MethodParams, SiloData, SiloState, signs, tower_steps
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, signs, tower_steps
 from silohash.methods.local.class_codes import hash_centers, random_code
-from silohash.methods.local.default_hooks import DefaultHooks
 from silohash.methods.local.losses import mean_where
-from silohash.models.specs import ModelSpec
+from silohash.methods.traits import Traits
 from silohash.models.towers import Adapted, HashNet
 
 CARD = MethodCard(
@@ -70,9 +69,7 @@ class CSQParams(MethodParams):
     quantization: Literal["squared", "log-cosh"] = "squared"
     """Quantization loss per bit: `squared` or `log-cosh` (nearly linear for large values) of the distance from -1 or 1."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
-        "quantization": {"quantization_weight": (0.0,)}
-    }
+    without_effect: ClassVar = {"quantization": {"quantization_weight": (0.0,)}}
 
 
 def item_centers(labels: Tensor, centers: Tensor, ties: Tensor) -> Tensor:
@@ -114,24 +111,17 @@ def gaps(codes: Tensor, kind: Literal["squared", "log-cosh"]) -> Tensor:
     return distance.square() if kind == "squared" else distance + F.softplus(-2.0 * distance) - LOG_2
 
 
-class CSQ(DefaultHooks):
+class CSQ(LocalMethod):
     """Central similarity quantization, for each modality separately, with the same centers."""
 
-    Params: ClassVar[type[MethodParams]] = CSQParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = CSQParams
+    params: CSQParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {"quantization_weight": 0.05, "quantization": "log-cosh"},
         "authors_code": {"quantization_weight": 0.05},
     }
-    needs_labels: ClassVar[bool] = True
-    record_terms: ClassVar[bool] = True
-
-    def __init__(self, params: CSQParams) -> None:
-        self.params = params
-
-    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
-        """Build towers that end in a tanh."""
-        return HashNet(spec, bits, relaxation="tanh")
+    traits = Traits(needs_labels=True, record_terms=True)
 
     def steps(self, model: nn.Module) -> Sequence[Step]:
         """Return one step per tower."""

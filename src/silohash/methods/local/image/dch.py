@@ -21,8 +21,8 @@ The objective is `cauchy_loss`, weighted by `weights`, + lambda * `cauchy_quanti
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Sequence
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -30,11 +30,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import MethodParams, SiloData, SiloState, tower_steps
-from silohash.methods.local.default_hooks import DefaultHooks
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, tower_steps
 from silohash.methods.local.losses import different_items, mean_similarity, mean_where, pair_weights, similarity
-from silohash.models.specs import ModelSpec
-from silohash.models.towers import HashNet
+from silohash.methods.traits import Traits
 
 CARD = MethodCard(
     key="dch",
@@ -84,9 +82,7 @@ class DCHParams(MethodParams):
     quantization_weight: float = Field(default=0.1, ge=0)
     """Weight of the quantization loss (lambda in the paper), which pulls relaxed codes toward their signs, at least 0."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
-        "quantization": {"quantization_weight": (0.0,)}
-    }
+    without_effect: ClassVar = {"quantization": {"quantization_weight": (0.0,)}}
 
 
 def distances(codes: Tensor, others: Tensor, kind: Distance) -> Tensor:
@@ -148,11 +144,12 @@ def weights(similar: Tensor, share: float, kind: Weighting) -> Tensor:
     return both if kind == "both" else torch.where(similar > 0, both, 1.0)
 
 
-class DCH(DefaultHooks):
+class DCH(LocalMethod):
     """Deep Cauchy hashing, for each modality separately."""
 
-    Params: ClassVar[type[MethodParams]] = DCHParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = DCHParams
+    params: DCHParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {"radius": 0.4},
         "authors_code": {
@@ -163,14 +160,7 @@ class DCH(DefaultHooks):
             "quantization_weight": 0.0,
         },
     }
-    needs_labels: ClassVar[bool] = True
-
-    def __init__(self, params: DCHParams) -> None:
-        self.params = params
-
-    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
-        """Build towers that end in a tanh."""
-        return HashNet(spec, bits, relaxation="tanh")
+    traits = Traits(needs_labels=True)
 
     def steps(self, model: nn.Module) -> Sequence[Step]:
         """Return one step per tower."""

@@ -20,13 +20,14 @@ The paper's objective is `pair_likelihood` + eta * `quantization`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import (
+    LocalMethod,
     MethodParams,
     SiloData,
     SiloState,
@@ -38,6 +39,7 @@ from silohash.methods.local.base import (
 )
 from silohash.methods.local.losses import quantization
 from silohash.methods.local.stored_pairs import collapse_warnings, labels_and_share, stored_likelihood
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
 
@@ -82,11 +84,12 @@ class DPSHParams(MethodParams):
     """Number of stored items that each batch is compared with, at least 1. A new random subset is drawn each epoch."""
 
 
-class DPSH:
+class DPSH(LocalMethod):
     """Deep pairwise-supervised hashing, for each modality separately."""
 
-    Params: ClassVar[type[MethodParams]] = DPSHParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = DPSHParams
+    params: DPSHParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {
             "quantization_weight": 10.0,
@@ -95,10 +98,7 @@ class DPSH:
             "anchors": 1_000_000,
         },
     }
-    needs_labels: ClassVar[bool] = True
-
-    def __init__(self, params: DPSHParams) -> None:
-        self.params = params
+    traits = Traits(needs_labels=True)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers without an activation after the hash layer."""

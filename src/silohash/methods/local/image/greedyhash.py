@@ -20,18 +20,18 @@ The paper's objective is `classification_loss` + alpha * `cubic_gap`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import MethodParams, SiloState, class_group, joint_step
-from silohash.methods.local.default_hooks import DefaultHooks
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloState, class_group
 from silohash.methods.local.losses import mean_where, straight_through
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
 
@@ -117,23 +117,16 @@ class GreedyNet(HashNet):
         return replace(outputs, extra={**outputs.extra, "classifier": torch.stack(rows)})
 
 
-class GreedyHash(DefaultHooks):
+class GreedyHash(LocalMethod):
     """Greedy hashing, for one or two modalities with one classifier."""
 
-    Params: ClassVar[type[MethodParams]] = GreedyHashParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
-    needs_labels: ClassVar[bool] = True
-
-    def __init__(self, params: GreedyHashParams) -> None:
-        self.params = params
+    Params = GreedyHashParams
+    params: GreedyHashParams
+    traits = Traits(needs_labels=True)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers without an activation after the hash layer, and the classifier."""
         return GreedyNet(spec, bits)
-
-    def steps(self, model: nn.Module) -> Sequence[Step]:
-        """Return one step for all towers and the classifier."""
-        return [joint_step(model)]
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the classification and quantization terms, averaged over the modalities."""

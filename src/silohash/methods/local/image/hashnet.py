@@ -20,16 +20,15 @@ The objective is `pair_likelihood` with the weights of `pair_weights`, and the c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 from pydantic import Field
 from torch import nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import MethodParams, SiloData, SiloState, tower_steps
-from silohash.methods.local.default_hooks import DefaultHooks
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, tower_steps
 from silohash.methods.local.losses import (
     different_items,
     mean_similarity,
@@ -38,6 +37,7 @@ from silohash.methods.local.losses import (
     pair_weights,
     similarity,
 )
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
 
@@ -75,7 +75,7 @@ class HashNetParams(MethodParams):
     class_balance: bool = True
     """Give similar and dissimilar pairs the same total weight, regardless of how many there are of each."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {"stage_epochs": {"growth": (0.0,)}}
+    without_effect: ClassVar = {"stage_epochs": {"growth": (0.0,)}}
 
 
 def sharpness(epochs: int, *, growth: float, stage: int) -> float:
@@ -93,15 +93,13 @@ def sharpness(epochs: int, *, growth: float, stage: int) -> float:
     return float((1.0 + growth * (epochs - epochs % stage)) ** 0.5)
 
 
-class HashNetMethod(DefaultHooks):
+class HashNetMethod(LocalMethod):
     """Hashing by continuation, for each modality separately."""
 
-    Params: ClassVar[type[MethodParams]] = HashNetParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"stage_epochs": 5}}
-    needs_labels: ClassVar[bool] = True
-
-    def __init__(self, params: HashNetParams) -> None:
-        self.params = params
+    Params = HashNetParams
+    params: HashNetParams
+    presets: ClassVar = {"recommended": {}, "paper": {"stage_epochs": 5}}
+    traits = Traits(needs_labels=True)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers without an activation after the hash layer. The loss applies the tanh."""

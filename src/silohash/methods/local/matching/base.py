@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -12,8 +12,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MODALITIES, Outputs, PairBatch, Step, Terms, UserError
-from silohash.methods.local.base import MethodParams, SiloData, SiloState
-from silohash.methods.local.default_hooks import DefaultHooks
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState
+from silohash.methods.traits import Traits
 from silohash.models.matching_net import MatchingNet
 from silohash.models.specs import ModelSpec, TowerSpec
 
@@ -43,22 +43,15 @@ class MatchingParams(MethodParams):
     """Weight of the loss by which codes learn the order of the scores, positive. Codes find the items that a search then
     scores, and their loss does not move the network that scores. A small weight keeps the clipping of gradients as it is."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {"easy_epochs": {"hardest": (False,)}}
+    without_effect: ClassVar = {"easy_epochs": {"hardest": (False,)}}
 
 
-class Matching(DefaultHooks, ABC):
-    """A base of matching methods, which build a `silohash.models.matching_net.MatchingNet`.
+class Matching(LocalMethod, ABC):
+    """A base of matching methods, which build a `silohash.models.matching_net.MatchingNet`."""
 
-    Attributes:
-        scores_pairs: Whether the method's models score pairs.
-    """
-
-    Params: ClassVar[type[MethodParams]] = MatchingParams
-    needs_labels: ClassVar[bool] = False
-    scores_pairs: ClassVar[bool] = True
-
-    def __init__(self, params: Any) -> None:  # noqa: ANN401  the class's own Params
-        self.params = params
+    Params = MatchingParams
+    params: MatchingParams
+    traits = Traits(scores_pairs=True)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build the network that scores pairs, and the towers of its codes."""

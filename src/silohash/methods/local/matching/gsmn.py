@@ -19,14 +19,12 @@ Equations (8) to (12) of FedBi-GNNs are `node_cosines`, (13) to (15) are `GraphM
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, UserError
-from silohash.methods.local.base import MethodParams
 from silohash.methods.local.matching.attention import (
     Fragments,
     affinities,
@@ -111,15 +109,7 @@ def node_cosines(texts: Fragments, images: Fragments, inverse_temperature: float
 
 
 class GraphMatching(nn.Module):
-    """The two levels of matching, of nodes and of structure.
-
-    Args:
-        blocks: Number P of blocks of dimensions.
-        kernels: Number K of Gaussian kernels of the image's graph.
-        width: Number of values per node and kernel after the convolution.
-        inverse_temperature: Factor in the softmax of the attention and of the edges between words (lambda), positive.
-        propagation: What a node receives.
-    """
+    """The two levels of matching, of nodes and of structure."""
 
     def __init__(
         self, *, blocks: int, kernels: int, width: int, inverse_temperature: float, propagation: Propagation
@@ -169,13 +159,7 @@ class GraphMatching(nn.Module):
 
 
 class GSMNNet(MatchingNet):
-    """Scores by graph matching.
-
-    Args:
-        image: Encoder of regions.
-        text: Encoder of words.
-        params: Parameters of the method.
-    """
+    """Scores by graph matching."""
 
     def __init__(self, image: nn.Module, text: nn.Module, params: GSMNParams) -> None:
         super().__init__(image, text)
@@ -200,8 +184,9 @@ class GSMNNet(MatchingNet):
 class GSMN(Matching):
     """Graph matching of words and regions."""
 
-    Params: ClassVar[type[MethodParams]] = GSMNParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = GSMNParams
+    params: GSMNParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {"easy_epochs": 0},
         "authors_code": {"easy_epochs": 0, "propagation": "self"},

@@ -14,9 +14,7 @@ alpha       ``joint_weight``            weight of their cosine
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -24,7 +22,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, UserError
-from silohash.methods.local.base import MethodParams
 from silohash.methods.local.matching.base import Matching, MatchingParams, pooled, towers_of
 from silohash.methods.local.matching.saem import (
     Convolutions,
@@ -76,12 +73,7 @@ class JointParams(MatchingParams):
 
 
 class JointRegions(nn.Module):
-    """Encode a picture as its regions, and as the mean of its regions after a Transformer layer.
-
-    Args:
-        spec: The tower of images.
-        params: Parameters of the method.
-    """
+    """Encode a picture as its regions, and as the mean of its regions after a Transformer layer."""
 
     def __init__(self, spec: TowerSpec, params: JointParams) -> None:
         super().__init__()
@@ -96,12 +88,7 @@ class JointRegions(nn.Module):
 
 
 class JointWords(nn.Module):
-    """Encode a text as its words, and as one vector from convolutions.
-
-    Args:
-        spec: The tower of texts. Its dropout applies to the vectors of words.
-        params: Parameters of the method.
-    """
+    """Encode a text as its words, and as one vector from convolutions."""
 
     def __init__(self, spec: TowerSpec, params: JointParams) -> None:
         super().__init__()
@@ -120,14 +107,7 @@ class JointWords(nn.Module):
 
 
 class JointNet(MatchingNet):
-    """Cosines of items alone and of the two parts of pairs.
-
-    Args:
-        image: Encoder of pictures.
-        text: Encoder of texts.
-        width: Width D of the common space.
-        params: Parameters of the method.
-    """
+    """Cosines of items alone and of the two parts of pairs."""
 
     def __init__(self, image: JointRegions, text: JointWords, width: int, params: JointParams) -> None:
         super().__init__(image, text)
@@ -170,8 +150,8 @@ def pairs(images: Tensor, texts: Tensor) -> Tensor:
 class JointAttention(Matching):
     """Regions and words in one Transformer layer per pair."""
 
-    Params: ClassVar[type[MethodParams]] = JointParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
+    Params = JointParams
+    params: JointParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders and the joint layer.

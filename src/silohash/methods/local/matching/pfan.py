@@ -17,16 +17,12 @@ The score is `silohash.methods.local.matching.attention.scan_scores` with mean p
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
-
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
-from silohash.methods.local.base import MethodParams
 from silohash.methods.local.matching.attention import Direction
 from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
 from silohash.methods.local.matching.scan import SCANNet, SCANParams
@@ -88,12 +84,7 @@ def covered(boxes: Tensor) -> Tensor:
 
 
 class PlacedRegions(nn.Module):
-    """Map each region and its place to a vector of length 1, ``(B, R, D + 4) -> Nodes`` of width ``hidden``.
-
-    Args:
-        spec: The tower of images. Its dropout applies to the features.
-        width: Width of the vectors of cells.
-    """
+    """Map each region and its place to a vector of length 1, ``(B, R, D + 4) -> Nodes`` of width ``hidden``."""
 
     def __init__(self, spec: TowerSpec, width: int) -> None:
         super().__init__()
@@ -130,8 +121,8 @@ class PlacedRegions(nn.Module):
 class PFAN(Matching):
     """Cross attention between words and regions with places."""
 
-    Params: ClassVar[type[MethodParams]] = PFANParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
+    Params = PFANParams
+    params: PFANParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders."""

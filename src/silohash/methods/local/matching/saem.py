@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -25,7 +25,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Terms, UserError
-from silohash.methods.local.base import MethodParams, SiloState
+from silohash.methods.local.base import SiloState
 from silohash.methods.local.matching.base import EPOCHS, Matching, MatchingParams, pooled, towers_of
 from silohash.models.matching_net import MatchingNet
 from silohash.models.node_encoders import RegionEncoder
@@ -78,19 +78,14 @@ class SAEMParams(MatchingParams):
     word_width: int = Field(default=300, ge=1)
     """Width of the learned vectors of words, at least 1."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         **MatchingParams.without_effect,
         "angle": {"angular_weight": (0,)},
     }
 
 
 class RegionTransformer(nn.Module):
-    """Encode a picture as one vector of length 1: the mean of its regions after a Transformer layer.
-
-    Args:
-        spec: The tower of images.
-        params: Parameters of the method.
-    """
+    """Encode a picture as one vector of length 1: the mean of its regions after a Transformer layer."""
 
     def __init__(self, spec: TowerSpec, params: SAEMParams) -> None:
         super().__init__()
@@ -186,12 +181,7 @@ class Convolutions(nn.Module):
 
 
 class WordConvolutions(nn.Module):
-    """Encode a text as one vector of length 1, from convolutions over its words.
-
-    Args:
-        spec: The tower of texts. Its dropout applies to the vectors of words.
-        params: Parameters of the method.
-    """
+    """Encode a text as one vector of length 1, from convolutions over its words."""
 
     def __init__(self, spec: TowerSpec, params: SAEMParams) -> None:
         super().__init__()
@@ -250,12 +240,7 @@ def angular_weight(first: float, epoch: int) -> float:
 
 
 class SAEMNet(MatchingNet):
-    """Cosines of one vector per item.
-
-    Args:
-        image: Encoder of pictures.
-        text: Encoder of texts.
-    """
+    """Cosines of one vector per item."""
 
     def __init__(self, image: RegionTransformer, text: WordConvolutions) -> None:
         super().__init__(image, text)
@@ -273,8 +258,9 @@ class SAEMNet(MatchingNet):
 class SAEM(Matching):
     """Self-attention embeddings of regions and words."""
 
-    Params: ClassVar[type[MethodParams]] = SAEMParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = SAEMParams
+    params: SAEMParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {"easy_epochs": 0, "heads": 16, "inner_width": 2048},
     }

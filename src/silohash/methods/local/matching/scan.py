@@ -19,14 +19,12 @@ Equations (1) to (9) are `silohash.methods.local.matching.attention.scan_scores`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
-from silohash.methods.local.base import MethodParams
 from silohash.methods.local.matching.attention import scan_scores
 from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
 from silohash.models.matching_net import MatchingNet
@@ -71,20 +69,14 @@ class SCANParams(MatchingParams):
     word_width: int = Field(default=300, ge=1)
     """Width of the learned vectors of words, at least 1."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         **MatchingParams.without_effect,
         "lse_scale": {"pooling": ("AVG",)},
     }
 
 
 class SCANNet(MatchingNet):
-    """Scores by stacked cross attention.
-
-    Args:
-        image: Encoder of regions.
-        text: Encoder of words.
-        params: Parameters of the method.
-    """
+    """Scores by stacked cross attention."""
 
     def __init__(self, image: nn.Module, text: nn.Module, params: SCANParams) -> None:
         super().__init__(image, text)
@@ -108,8 +100,8 @@ class SCANNet(MatchingNet):
 class SCAN(Matching):
     """Cross attention between words and regions."""
 
-    Params: ClassVar[type[MethodParams]] = SCANParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
+    Params = SCANParams
+    params: SCANParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders."""

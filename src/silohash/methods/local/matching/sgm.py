@@ -17,9 +17,7 @@ rho         ``relation_weight``             weight of the relations in the score
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -27,7 +25,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
-from silohash.methods.local.base import MethodParams
 from silohash.methods.local.matching.attention import affinities, chunked, fragments, mean_over
 from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
 from silohash.models.matching_net import MatchingNet
@@ -111,12 +108,7 @@ def relative_places(subjects: Tensor, objects: Tensor) -> Tensor:
 
 
 class SceneGraph(nn.Module):
-    """Encode a picture as its objects and relations.
-
-    Args:
-        spec: The tower of images. Its dropout applies to the features.
-        neighbors: Number of relations per region.
-    """
+    """Encode a picture as its objects and relations."""
 
     def __init__(self, spec: TowerSpec, neighbors: int) -> None:
         super().__init__()
@@ -146,12 +138,7 @@ class SceneGraph(nn.Module):
 
 
 class Sentence(nn.Module):
-    """Encode a text as its words and as one relation, the mean state of a second GRU at its words.
-
-    Args:
-        spec: The tower of texts. Its dropout applies to the vectors of words.
-        word_width: Width of the learned vectors of words.
-    """
+    """Encode a text as its words and as one relation, the mean state of a second GRU at its words."""
 
     def __init__(self, spec: TowerSpec, word_width: int) -> None:
         super().__init__()
@@ -166,13 +153,7 @@ class Sentence(nn.Module):
 
 
 class SGMNet(MatchingNet):
-    """Scores of objects and relations.
-
-    Args:
-        image: Encoder of pictures.
-        text: Encoder of texts.
-        relation_weight: Weight of the relations.
-    """
+    """Scores of objects and relations."""
 
     def __init__(self, image: SceneGraph, text: Sentence, relation_weight: float) -> None:
         super().__init__(image, text)
@@ -203,8 +184,8 @@ class SGMNet(MatchingNet):
 class SGM(Matching):
     """Objects and relations of scene graphs."""
 
-    Params: ClassVar[type[MethodParams]] = SGMParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
+    Params = SGMParams
+    params: SGMParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders."""

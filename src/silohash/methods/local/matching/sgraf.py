@@ -17,9 +17,8 @@ lambda      ``inverse_temperature``         factor in the softmax of the attenti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -27,7 +26,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
-from silohash.methods.local.base import MethodParams
 from silohash.methods.local.matching.attention import affinities, attention, contexts, fragments
 from silohash.methods.local.matching.base import Matching, MatchingParams, pooled, towers_of
 from silohash.models.matching_net import MatchingNet
@@ -74,19 +72,14 @@ class SGRAFParams(MatchingParams):
     word_width: int = Field(default=300, ge=1)
     """Width of the learned vectors of words, at least 1."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         **MatchingParams.without_effect,
         "steps": {"module": ("SAF",)},
     }
 
 
 class Whole(nn.Module):
-    """Encode an item as its nodes and a vector of the whole, their weighted mean.
-
-    Args:
-        encoder: Encoder of the nodes.
-        width: Width D of the nodes.
-    """
+    """Encode an item as its nodes and a vector of the whole, their weighted mean."""
 
     def __init__(self, encoder: nn.Module, width: int) -> None:
         super().__init__()
@@ -115,12 +108,7 @@ def masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
 
 
 class Similarity(nn.Module):
-    """The similarity of two vectors as a vector of length 1.
-
-    Args:
-        width: Width of the vectors that are compared.
-        out: Width of the similarity vector.
-    """
+    """The similarity of two vectors as a vector of length 1."""
 
     def __init__(self, width: int, out: int) -> None:
         super().__init__()
@@ -132,12 +120,7 @@ class Similarity(nn.Module):
 
 
 class Reasoning(nn.Module):
-    """Similarity graph reasoning: similarity vectors exchange values in several steps.
-
-    Args:
-        width: Width S of the vectors.
-        steps: Number of steps.
-    """
+    """Similarity graph reasoning: similarity vectors exchange values in several steps."""
 
     def __init__(self, width: int, steps: int) -> None:
         super().__init__()
@@ -159,11 +142,7 @@ class Reasoning(nn.Module):
 
 
 class Filtration(nn.Module):
-    """Similarity attention filtration: similarity vectors are weighted by their importance.
-
-    Args:
-        width: Width S of the vectors.
-    """
+    """Similarity attention filtration: similarity vectors are weighted by their importance."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -181,14 +160,7 @@ class Filtration(nn.Module):
 
 
 class SGRAFNet(MatchingNet):
-    """Scores from similarity vectors.
-
-    Args:
-        image: Encoder of regions.
-        text: Encoder of words.
-        width: Width D of the common space.
-        params: Parameters of the method.
-    """
+    """Scores from similarity vectors."""
 
     def __init__(self, image: nn.Module, text: nn.Module, width: int, params: SGRAFParams) -> None:
         super().__init__(Whole(image, width), Whole(text, width))
@@ -222,8 +194,8 @@ class SGRAFNet(MatchingNet):
 class SGRAF(Matching):
     """Similarity vectors of words and regions."""
 
-    Params: ClassVar[type[MethodParams]] = SGRAFParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
+    Params = SGRAFParams
+    params: SGRAFParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders and the networks on similarity vectors."""

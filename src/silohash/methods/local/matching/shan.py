@@ -16,8 +16,7 @@ lambda          ``inverse_temperature``     factor in the softmax of the attenti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -25,7 +24,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
-from silohash.methods.local.base import MethodParams
 from silohash.methods.local.matching.attention import contexts, mean_over
 from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
 from silohash.methods.local.matching.sgraf import TEXTS_AT_ONCE, masked_softmax
@@ -67,11 +65,7 @@ class SHANParams(MatchingParams):
 
 
 class Gate(nn.Module):
-    """Mix each vector with its context, dimension by dimension.
-
-    Args:
-        width: Width D of the vectors.
-    """
+    """Mix each vector with its context, dimension by dimension."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -90,11 +84,7 @@ class Gate(nn.Module):
 
 
 class Pool(nn.Module):
-    """The weighted mean of vectors, with weights that depend on each vector.
-
-    Args:
-        width: Width D of the vectors.
-    """
+    """The weighted mean of vectors, with weights that depend on each vector."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -126,14 +116,7 @@ def attended(context: Tensor, vectors: Tensor, mask: Tensor, inverse_temperature
 
 
 class SHANNet(MatchingNet):
-    """Scores of three steps of alignment.
-
-    Args:
-        image: Encoder of regions.
-        text: Encoder of words.
-        width: Width D of the common space.
-        params: Parameters of the method.
-    """
+    """Scores of three steps of alignment."""
 
     def __init__(self, image: nn.Module, text: nn.Module, width: int, params: SHANParams) -> None:
         super().__init__(image, text)
@@ -176,8 +159,8 @@ class SHANNet(MatchingNet):
 class SHAN(Matching):
     """Step-wise alignment of words, regions and contexts."""
 
-    Params: ClassVar[type[MethodParams]] = SHANParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
+    Params = SHANParams
+    params: SHANParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders and the networks of the three steps."""

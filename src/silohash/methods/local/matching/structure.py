@@ -99,11 +99,7 @@ def own_weights(weights: Tensor) -> Tensor:
 
 
 class Score(nn.Module):
-    """A network that scores a node.
-
-    Args:
-        width: Number of values per node.
-    """
+    """A network that scores a node."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -120,10 +116,6 @@ class TextStructure(nn.Module):
     """Matching of structure in the graphs of texts.
 
     All kernels of the published layer have the same edges, so they are one linear map.
-
-    Args:
-        blocks: Number P of cosines per word.
-        width: Number of values per word after the convolution.
     """
 
     def __init__(self, blocks: int, width: int) -> None:
@@ -146,14 +138,7 @@ class TextStructure(nn.Module):
 
 
 class ImageStructure(nn.Module):
-    """Matching of structure in the graphs of images.
-
-    Args:
-        blocks: Number P of cosines per region.
-        kernels: Number K of Gaussian kernels.
-        width: Number of values per region and kernel after the convolution.
-        propagation: What a region receives.
-    """
+    """Matching of structure in the graphs of images."""
 
     def __init__(self, blocks: int, kernels: int, width: int, propagation: Propagation) -> None:
         super().__init__()

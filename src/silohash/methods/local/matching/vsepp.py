@@ -17,15 +17,11 @@ Equations (4) and (6) are `silohash.methods.local.matching.base.max_violation`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
-
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
-from silohash.methods.local.base import MethodParams
 from silohash.methods.local.matching.base import Matching, MatchingParams, pooled, towers_of
 from silohash.models.matching_net import MatchingNet
 from silohash.models.node_encoders import RegionEncoder, WordEncoder
@@ -58,11 +54,7 @@ class VSEParams(MatchingParams):
 
 
 class Pooled(nn.Module):
-    """Encode an item as the mean of its nodes, scaled to length 1: a single node.
-
-    Args:
-        encoder: Encoder of the nodes.
-    """
+    """Encode an item as the mean of its nodes, scaled to length 1: a single node."""
 
     def __init__(self, encoder: RegionEncoder | WordEncoder) -> None:
         super().__init__()
@@ -76,12 +68,7 @@ class Pooled(nn.Module):
 
 
 class VSENet(MatchingNet):
-    """One vector per image and per text.
-
-    Args:
-        image: Encoder of regions.
-        text: Encoder of words.
-    """
+    """One vector per image and per text."""
 
     def __init__(self, image: RegionEncoder, text: WordEncoder) -> None:
         super().__init__(Pooled(image), Pooled(text))
@@ -94,8 +81,8 @@ class VSENet(MatchingNet):
 class VSEpp(Matching):
     """One vector per item, compared by the cosine."""
 
-    Params: ClassVar[type[MethodParams]] = VSEParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
+    Params = VSEParams
+    params: VSEParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders."""

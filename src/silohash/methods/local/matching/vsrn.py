@@ -16,7 +16,6 @@ L_G         `caption_loss`              negative log-likelihood of the words
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -25,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
-from silohash.methods.local.base import MethodParams, SiloState
+from silohash.methods.local.base import SiloState
 from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
 from silohash.methods.local.matching.saem import one_node
 from silohash.models.matching_net import MatchingNet
@@ -64,11 +63,7 @@ class VSRNParams(MatchingParams):
 
 
 class Relation(nn.Module):
-    """A residual graph convolution: each region adds what it receives from all regions.
-
-    Args:
-        width: Width D of the regions.
-    """
+    """A residual graph convolution: each region adds what it receives from all regions."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -105,12 +100,7 @@ def last_states(gru: nn.GRU, values: Tensor, mask: Tensor) -> Tensor:
 
 
 class ReasonedRegions(nn.Module):
-    """Encode a picture as one vector of length 1: the last state of a GRU over regions that have reasoned on each other.
-
-    Args:
-        spec: The tower of images. Its dropout applies to the features.
-        layers: Number of graph convolutions.
-    """
+    """Encode a picture as one vector of length 1: the last state of a GRU over regions that reasoned on each other."""
 
     def __init__(self, spec: TowerSpec, layers: int) -> None:
         super().__init__()
@@ -128,12 +118,7 @@ class ReasonedRegions(nn.Module):
 
 
 class LastWord(nn.Module):
-    """Encode a text as one vector of length 1: the last state of a GRU over its words.
-
-    Args:
-        spec: The tower of texts. Its dropout applies to the vectors of words.
-        word_width: Width of the learned vectors of words.
-    """
+    """Encode a text as one vector of length 1: the last state of a GRU over its words."""
 
     def __init__(self, spec: TowerSpec, word_width: int) -> None:
         super().__init__()
@@ -150,13 +135,7 @@ class LastWord(nn.Module):
 
 
 class Captions(nn.Module):
-    """Generate a text from the vector of its picture.
-
-    Args:
-        words: Number of words.
-        word_width: Width of the vectors of words.
-        width: Width D of the vectors of pictures.
-    """
+    """Generate a text from the vector of its picture."""
 
     def __init__(self, words: int, word_width: int, width: int) -> None:
         super().__init__()
@@ -190,13 +169,7 @@ def caption_loss(logits: Tensor, numbers: Tensor) -> Tensor:
 
 
 class VSRNNet(MatchingNet):
-    """Cosines of one vector per item.
-
-    Args:
-        image: The tower of images.
-        text: The tower of texts.
-        params: Parameters of the method.
-    """
+    """Cosines of one vector per item."""
 
     def __init__(self, image: TowerSpec, text: TowerSpec, params: VSRNParams) -> None:
         super().__init__(ReasonedRegions(image, params.layers), LastWord(text, params.word_width))
@@ -217,8 +190,8 @@ class VSRNNet(MatchingNet):
 class VSRN(Matching):
     """Reasoning on regions, and one vector per item."""
 
-    Params: ClassVar[type[MethodParams]] = VSRNParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"easy_epochs": 0}}
+    Params = VSRNParams
+    params: VSRNParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders and the generator of texts."""

@@ -27,8 +27,9 @@ Learning via Logit Adjustment", ICLR 2021, applied per silo.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -36,12 +37,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms, UserError
-from silohash.methods.local.base import MethodParams, SiloData, SiloState, joint_step
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState
 from silohash.methods.local.class_codes import class_codes
-from silohash.methods.local.default_hooks import DefaultHooks
 from silohash.methods.local.label_counts import FederationLabels
 from silohash.methods.local.losses import similarity
-from silohash.models.specs import ModelSpec
+from silohash.methods.traits import Traits
 from silohash.models.towers import Adapted, HashNet
 
 CARD = MethodCard(
@@ -96,7 +96,7 @@ class CenterAPParams(MethodParams):
     They distinguish items, and the other bits distinguish classes, so that a search finds the very item without ranking
     other items of its kind lower. At 0 all terms train all bits."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "item_bits": {"pair_weight": (0.0,)},
         "pair_temperature": {"pair_weight": (0.0,)},
         "class_scale": {"class_weight": (0.0,)},
@@ -221,32 +221,19 @@ def pair_loss(codes: Tensor, partners: Tensor, temperature: float) -> Tensor:
     return 0.5 * (F.cross_entropy(cosines, partner) + F.cross_entropy(cosines.T, partner))
 
 
-class CenterAP(DefaultHooks):
+class CenterAP(LocalMethod):
     """Hash centers and average precision, for one or two modalities.
 
     Items of a batch rank those of the other modality. If a batch has one modality only, items rank the other items of it.
     """
 
-    Params: ClassVar[type[MethodParams]] = CenterAPParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
-    needs_labels: ClassVar[bool] = True
-    needs_label_counts: ClassVar[bool] = True
+    Params = CenterAPParams
+    params: CenterAPParams
+    traits = Traits(needs_labels=True, needs_label_counts=True)
 
     def __init__(self, params: CenterAPParams) -> None:
         self.params = params
-
-    @property
-    def item_bits(self) -> int:
-        """Number of bits that only the pair term trains."""
-        return self.params.item_bits
-
-    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
-        """Build towers that end in a tanh."""
-        return HashNet(spec, bits, relaxation="tanh")
-
-    def steps(self, model: nn.Module) -> Sequence[Step]:
-        """Return one step for all towers."""
-        return [joint_step(model)]
+        self.traits = replace(self.traits, item_bits=params.item_bits)
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store the class codes, the weights of the labels and the shift of the logits.

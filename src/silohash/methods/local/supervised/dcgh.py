@@ -21,7 +21,7 @@ is `proxy_variance`, for each modality.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -29,7 +29,6 @@ from pydantic import Field
 from torch import Tensor
 
 from silohash.base.types import MethodCard, Modality, Terms
-from silohash.methods.local.base import MethodParams
 from silohash.methods.local.losses import similarity
 from silohash.methods.local.supervised.dsph import DSPH, DSPHParams, cosines, masked_mean, modality_pairs
 
@@ -69,7 +68,7 @@ class DCGHParams(DSPHParams):
     """What the variance is taken over: `labels` (the classes of an item) or `classes` (all classes, where those that the
     item does not have count as 0)."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "variance_over": {"variance_weight": (0.0,)},
     }
 
@@ -122,16 +121,13 @@ def padded_variance(alike: Tensor, labels: Tensor) -> Tensor:
 class DCGH(DSPH):
     """DSPH with pairs that share labels and even distances from proxies, for one or two modalities."""
 
-    Params: ClassVar[type[MethodParams]] = DCGHParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = DCGHParams
+    params: DCGHParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {},
         "authors_code": {"variance_over": "classes"},
     }
-    params: DCGHParams
-
-    def __init__(self, params: DCGHParams) -> None:
-        super().__init__(params)
 
     def proxy_terms(self, alike: Mapping[Modality, Tensor], labels: Mapping[Modality, Tensor], margin: float) -> Terms:
         """Return the terms of DSPH and the variance."""

@@ -24,8 +24,7 @@ of a bit's units is the sign of the relaxed code, so encoding needs no other rul
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -33,9 +32,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import MethodParams, SiloState, joint_step
-from silohash.methods.local.default_hooks import DefaultHooks
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloState
 from silohash.methods.local.losses import similarity
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
 
@@ -89,10 +88,6 @@ class ChoiceLayer(nn.Module):
     """A hash layer with two rectified units per bit, ``(B, H) -> (B, K)``: half the difference of the units of each bit.
 
     The tanh of the output is the difference of the two probabilities of a softmax over the units.
-
-    Args:
-        hidden: Number of features H.
-        bits: Code length K.
     """
 
     def __init__(self, hidden: int, bits: int) -> None:
@@ -164,11 +159,12 @@ def indecision(codes: Tensor) -> Tensor:
     return 1.0 - codes.square().mean()
 
 
-class DCHMT(DefaultHooks):
+class DCHMT(LocalMethod):
     """Hashing as a choice, for one or two modalities."""
 
-    Params: ClassVar[type[MethodParams]] = DCHMTParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = DCHMTParams
+    params: DCHMTParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {"similarity": "any", "threshold": 0.75, "class_balance": False, "rectified": True, "per_bit": False},
         "authors_code": {
@@ -179,10 +175,7 @@ class DCHMT(DefaultHooks):
             "per_bit": False,
         },
     }
-    needs_labels: ClassVar[bool] = True
-
-    def __init__(self, params: DCHMTParams) -> None:
-        self.params = params
+    traits = Traits(needs_labels=True)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers that end in a tanh, with two rectified units per bit if the parameters say so."""
@@ -190,10 +183,6 @@ class DCHMT(DefaultHooks):
         for modality in model.modalities if self.params.rectified else ():
             model.get_submodule(modality).add_module("hash", ChoiceLayer(spec.towers[modality].hidden, bits))
         return model
-
-    def steps(self, model: nn.Module) -> Sequence[Step]:
-        """Return one step for all towers."""
-        return [joint_step(model)]
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the similarity loss, summed over the pairs of modalities, and the quantization loss."""

@@ -23,14 +23,15 @@ Equation (2), which is equation (1) with one code for both modalities, is `pair_
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from dataclasses import replace
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import (
-    EpochRules,
+    LocalMethod,
     MethodParams,
     SiloData,
     SiloState,
@@ -43,6 +44,7 @@ from silohash.methods.local.base import (
 )
 from silohash.methods.local.losses import balance, pair_contrast, quantization
 from silohash.methods.local.stored_pairs import collapse_warnings, labels_and_share, stored_likelihood
+from silohash.methods.traits import EpochRules, Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
 
@@ -105,14 +107,15 @@ class DCMHParams(MethodParams):
     """Number of stored items that each batch is compared with, at least 1. A new random subset is drawn each epoch."""
 
 
-class DCMH:
+class DCMH(LocalMethod):
     """Deep cross-modal hashing, for one or two modalities.
 
     With one modality, the network is compared with its own stored outputs.
     """
 
-    Params: ClassVar[type[MethodParams]] = DCMHParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = DCMHParams
+    params: DCMHParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {
             "quantization_weight": 1.0,
@@ -126,17 +129,12 @@ class DCMH:
             "anchors": 1_000_000,
         },
     }
-    needs_labels: ClassVar[bool] = True
+    traits = Traits(needs_labels=True)
 
     def __init__(self, params: DCMHParams) -> None:
         self.params = params
-
-    @property
-    def epoch_rules(self) -> EpochRules:
-        """How a silo trains for an epoch."""
-        return EpochRules(
-            fresh_optimizers=self.params.fresh_optimizers, independent_batches=self.params.independent_batches
-        )
+        rules = EpochRules(fresh_optimizers=params.fresh_optimizers, independent_batches=params.independent_batches)
+        self.traits = replace(self.traits, epochs=rules)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers without an activation after the hash layer."""

@@ -33,7 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -41,7 +41,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Side, Step, Terms
-from silohash.methods.local.base import MethodParams, SiloState
+from silohash.methods.local.base import SiloState
 from silohash.methods.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet, Tower
@@ -117,7 +117,7 @@ class DLFFHParams(DCMHParams):
     """Probability in training that the label network receives the predicted labels of an item instead of the true ones,
     from 0 to 1. At 0 it never learns to use predictions."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "auxiliary_weight": {"labels": ("oracle-labels", "no-label-net")},
         "sampling": {"labels": ("oracle-labels", "no-label-net")},
     }
@@ -141,11 +141,6 @@ class FusionNet(HashNet):
     Besides the backbone and the hash layer, a tower has a label network ``labels``, a label branch ``branch``, and an
     auxiliary head ``auxiliary``, which predicts labels from the features. The hash layer and the label branch take the fused
     features.
-
-    Args:
-        spec: The structure of the model.
-        bits: Code length K.
-        params: Parameters of the method, which decide which of these parts a tower has.
     """
 
     def __init__(self, spec: ModelSpec, bits: int, params: DLFFHParams) -> None:
@@ -217,8 +212,9 @@ class DLFFH(DCMH):
     With one modality, the network is compared with its own stored outputs.
     """
 
-    Params: ClassVar[type[MethodParams]] = DLFFHParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = DLFFHParams
+    params: DLFFHParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {
             "labels": "oracle-labels",
@@ -234,15 +230,11 @@ class DLFFH(DCMH):
         },
     }
 
-    params: DLFFHParams
-
     def __init__(self, params: DLFFHParams) -> None:
         super().__init__(params)
-
-    @property
-    def label_sides(self) -> tuple[Side, ...]:
-        """The sides of a search whose items are encoded with their true labels."""
-        return SIDES_WITH_LABELS[self.params.labels]
+        self.traits = replace(
+            self.traits, label_sides=SIDES_WITH_LABELS[params.labels], label_free='local.labels = "label-free"'
+        )
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers with label networks."""

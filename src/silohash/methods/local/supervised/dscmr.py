@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations_with_replacement
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -36,11 +36,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms, UserError
-from silohash.methods.local.base import MethodParams, SiloData, SiloState, joint_step, outputs_of
-from silohash.methods.local.default_hooks import DefaultHooks
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, outputs_of, unadapted
 from silohash.methods.local.losses import similarity
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
-from silohash.models.towers import Adapted, HashNet
+from silohash.models.towers import HashNet
 
 CARD = MethodCard(
     key="dscmr",
@@ -86,7 +86,7 @@ class DSCMRParams(MethodParams):
     """Compare deviations from the mean representation of the modality in the batch in the likelihood, as the signs of such
     deviations are the codes. If false, representations are compared as they are, as in the paper."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "scale": {"similarity_weight": (0.0,)},
         "centered": {"similarity_weight": (0.0,)},
     }
@@ -131,10 +131,6 @@ class CommonNet(HashNet):
     The shared layers are ``shared.hash`` and ``shared.classifier``. The buffer ``mean`` of a tower is the mean
     representation of its modality, which is subtracted from the outputs of the hash layer.
 
-    Args:
-        spec: The structure of the model.
-        bits: Code length K.
-
     Raises:
         UserError: If the feature layers of the towers have different widths.
     """
@@ -177,26 +173,20 @@ class CommonNet(HashNet):
         return replace(outputs, extra={**outputs.extra, **extra})
 
 
-class DSCMR(DefaultHooks):
+class DSCMR(LocalMethod):
     """Deep supervised cross-modal retrieval, for one or two modalities."""
 
-    Params: ClassVar[type[MethodParams]] = DSCMRParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = DSCMRParams
+    params: DSCMRParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {"similarity_weight": 1e-3, "pair_weight": 0.1, "scale": 0.5, "centered": False},
     }
-    needs_labels: ClassVar[bool] = True
-
-    def __init__(self, params: DSCMRParams) -> None:
-        self.params = params
+    traits = Traits(needs_labels=True)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers that share their last layers."""
         return CommonNet(spec, bits)
-
-    def steps(self, model: nn.Module) -> Sequence[Step]:
-        """Return one step for the towers and the shared layers."""
-        return [joint_step(model)]
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the classification, likelihood and pair terms, J1 to J3."""
@@ -230,7 +220,7 @@ class DSCMR(DefaultHooks):
 
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Set the means to those of the silo's items; a modality that the silo does not have keeps its mean."""
-        network = model.model if isinstance(model, Adapted) else model
+        network = unadapted(model)
         assert isinstance(network, CommonNet)  # noqa: S101  built above
         for modality, deviations in outputs_of(model, data, part="logit").items():
             network.mean(modality).add_(deviations.sum(0) / max(data.count(modality), 1))

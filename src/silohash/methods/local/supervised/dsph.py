@@ -20,8 +20,7 @@ modalities.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -29,9 +28,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import MethodParams, SiloState, joint_step
-from silohash.methods.local.default_hooks import DefaultHooks
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloState
 from silohash.methods.local.proxies import PROXIES, ProxyNet, separation_margin
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 
 CARD = MethodCard(
@@ -122,23 +121,16 @@ def unrelated_pairs(alike: Tensor, labels: Tensor, others: Tensor, margin: float
     return masked_mean(F.relu(alike - margin), (several & (labels @ others.T == 0)).to(alike.dtype))
 
 
-class DSPH(DefaultHooks):
+class DSPH(LocalMethod):
     """Proxies of classes, for one or two modalities."""
 
-    Params: ClassVar[type[MethodParams]] = DSPHParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
-    needs_labels: ClassVar[bool] = True
-
-    def __init__(self, params: DSPHParams) -> None:
-        self.params = params
+    Params = DSPHParams
+    params: DSPHParams
+    traits = Traits(needs_labels=True)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers that end in a tanh, and the proxies."""
         return ProxyNet(spec, bits)
-
-    def steps(self, model: nn.Module) -> Sequence[Step]:
-        """Return one step for all towers and the proxies."""
-        return [joint_step(model)]
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the attraction and repulsion of the proxies, and the loss on pairs without a common label."""

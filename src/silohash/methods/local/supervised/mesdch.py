@@ -20,8 +20,8 @@ The method is known from its authors' public code. The symbols and the losses in
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, TypeAlias
+from collections.abc import Sequence
+from typing import ClassVar, Literal, TypeAlias
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -30,6 +30,7 @@ from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import (
+    LocalMethod,
     MethodParams,
     SiloData,
     SiloState,
@@ -38,12 +39,13 @@ from silohash.methods.local.base import (
     store_all,
     store_batch,
     stored_modalities,
+    unadapted,
 )
-from silohash.methods.local.default_hooks import DefaultHooks
 from silohash.methods.local.label_networks import MultiScale
 from silohash.methods.local.losses import quantization, similarity
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
-from silohash.models.towers import Adapted, HashNet
+from silohash.models.towers import HashNet
 
 CARD = MethodCard(
     key="mesdch",
@@ -135,14 +137,7 @@ def semantic_layers(inputs: int, width: int, hidden: int, *, scales: bool) -> nn
 
 
 class MESDCHNet(HashNet):
-    """Towers that end in a tanh, with a label network.
-
-    Args:
-        spec: The structure of the model.
-        bits: Code length K.
-        width: Width of the first layer of the label network and of a text network with averages over windows.
-        scales: Whether the text and the label network average over windows.
-    """
+    """Towers that end in a tanh, with a label network."""
 
     def __init__(self, spec: ModelSpec, bits: int, *, width: int, scales: bool) -> None:
         super().__init__(spec, bits, relaxation="tanh")
@@ -167,18 +162,16 @@ class MESDCHNet(HashNet):
         return codes.float()
 
 
-class MESDCH(DefaultHooks):
+class MESDCH(LocalMethod):
     """Three networks that learn the cosines of labels, for one or two modalities."""
 
-    Params: ClassVar[type[MethodParams]] = MESDCHParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = MESDCHParams
+    params: MESDCHParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {"slope": 0.0, "offset": 1e-5, "anchors": 1_000_000, "width": 4096, "scales": True},
     }
-    needs_labels: ClassVar[bool] = True
-
-    def __init__(self, params: MESDCHParams) -> None:
-        self.params = params
+    traits = Traits(needs_labels=True)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build the towers and the label network."""
@@ -195,7 +188,7 @@ class MESDCH(DefaultHooks):
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store the codes of all networks for all items, and the labels."""
         assert data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-        net = model.model if isinstance(model, Adapted) else model
+        net = unadapted(model)
         assert isinstance(net, MESDCHNet)  # noqa: S101  built above
         with torch.no_grad():
             state.buffers = {"known": data.labels, LABELS: net.label_codes(data.labels)}

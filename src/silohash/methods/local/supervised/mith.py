@@ -27,9 +27,9 @@ The names and symbols are those of the authors' code. The terms are `pair_likeli
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -37,11 +37,11 @@ from torch import Tensor, nn
 
 from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import (
+    LocalMethod,
     MethodParams,
     SiloData,
     SiloState,
     draw_anchors,
-    joint_step,
     partner_outputs,
     signs,
     store_all,
@@ -50,6 +50,7 @@ from silohash.methods.local.base import (
 from silohash.methods.local.concept_networks import CONCEPTS, GLOBAL, TOKEN, VECTOR, ConceptNet, alignment
 from silohash.methods.local.losses import quantization
 from silohash.methods.local.stored_pairs import labels_and_share, stored_likelihood
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 
 CARD = MethodCard(
@@ -117,7 +118,7 @@ class MITHParams(MethodParams):
     anchors: int = Field(default=1024, ge=1)
     """Number of stored items that each batch is compared with, at least 1. A new random subset is drawn each epoch."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "concept_share": {"contrast_weight": (0.0,)},
         "temperature": {"contrast_weight": (0.0,)},
         "teacher_share": {"distillation_weight": (0.0,)},
@@ -173,14 +174,15 @@ def with_branch_codes(outputs: Outputs) -> Outputs:
     )
 
 
-class MITH:
+class MITH(LocalMethod):
     """Codes from whole items and from their tokens, for one or two modalities.
 
     With one modality, the global branch is compared with its own stored outputs.
     """
 
-    Params: ClassVar[type[MethodParams]] = MITHParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = MITHParams
+    params: MITHParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {
             "quantization_weight": 8.0,
@@ -191,11 +193,7 @@ class MITH:
             "anchors": 1_000_000,
         },
     }
-    needs_labels: ClassVar[bool] = True
-    takes_tokens: ClassVar[bool] = True
-
-    def __init__(self, params: MITHParams) -> None:
-        self.params = params
+    traits = Traits(needs_labels=True, takes_tokens=True)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers with a shared global branch and a token branch each."""
@@ -203,10 +201,6 @@ class MITH:
         return ConceptNet(
             spec, bits, most=given.concepts_per_token, residual_layers=given.residual_layers, layers=given.layers
         )
-
-    def steps(self, model: nn.Module) -> Sequence[Step]:
-        """Return one step for the towers and the shared layers."""
-        return [joint_step(model)]
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store the codes of both branches for all items, the labels, and the share of similar pairs."""
@@ -293,7 +287,3 @@ class MITH:
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Draw the stored items for the next epoch."""
         draw_anchors(data, state, self.params.anchors)
-
-    def warnings(self, terms: Mapping[str, float]) -> list[str]:
-        """Return no warnings."""
-        return []

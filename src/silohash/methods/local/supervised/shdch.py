@@ -25,8 +25,8 @@ update of Y1 and Y2 is `updated_codes`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +36,7 @@ from torch import Tensor, nn
 
 from silohash.base.types import Arrays, MethodCard, Outputs, PairBatch, ReadArrays, Step, Terms
 from silohash.methods.local.base import (
+    LocalMethod,
     MethodParams,
     SiloData,
     SiloState,
@@ -43,12 +44,15 @@ from silohash.methods.local.base import (
     outputs_of,
     store_all,
     store_batch,
+    tower_steps,
+    unadapted,
 )
 from silohash.methods.local.class_codes import class_codes
 from silohash.methods.local.losses import quantization
+from silohash.methods.traits import Traits
 from silohash.models.parameters import to_array
 from silohash.models.specs import ModelSpec
-from silohash.models.towers import Adapted, HashNet
+from silohash.models.towers import HashNet
 
 CARD = MethodCard(
     key="shdch",
@@ -108,7 +112,7 @@ class SHDCHParams(MethodParams):
     """`mean`: inner products are divided by the code length, and losses are means over items. `paper`: sums of squares
     divided by the silo's number of items and the batch size."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "coarse_weight": {"coarse_column": ("",)},
         "hierarchy_weight": {"coarse_column": ("",)},
     }
@@ -255,12 +259,7 @@ def class_residual(codes: Tensor, labels: Tensor, classes: Tensor) -> Tensor:
 
 
 class HierarchyNet(HashNet):
-    """Towers that end in a tanh, with the class codes as buffers that only the server changes.
-
-    Args:
-        spec: The structure of the model.
-        bits: Code length K.
-    """
+    """Towers that end in a tanh, with the class codes as buffers that only the server changes."""
 
     fixed_buffers = (COARSE, FINE)
 
@@ -274,30 +273,27 @@ class HierarchyNet(HashNet):
 
 def class_codes_of(model: nn.Module) -> tuple[Tensor, Tensor]:
     """Return the codes of the coarse and the fine classes, ``(C1, K)`` and ``(C2, K)`` float32."""
-    net = model.model if isinstance(model, Adapted) else model
+    net = unadapted(model)
     return net.get_buffer(COARSE).float(), net.get_buffer(FINE).float()
 
 
-class SHDCH:
+class SHDCH(LocalMethod):
     """Supervised hierarchical deep hashing, for one or two modalities and levels of labels."""
 
-    Params: ClassVar[type[MethodParams]] = SHDCHParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = SHDCHParams
+    params: SHDCHParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {"quantization_weight": 10.0, "hierarchy_weight": 100.0, "normalization": "paper"},
         "authors_code": {
             "quantization_weight": 10.0, "hierarchy_weight": 100.0, "normalization": "paper", "sweeps": 1,
         },
     }  # fmt: skip
-    needs_labels: ClassVar[bool] = True
+    traits = Traits(needs_labels=True)
 
     def __init__(self, params: SHDCHParams) -> None:
         self.params = params
-
-    @property
-    def coarse_column(self) -> str:
-        """Column of the archive with the coarse classes; empty if there is one level."""
-        return self.params.coarse_column
+        self.traits = replace(self.traits, coarse_column=params.coarse_column)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers that end in a tanh, with class codes that are far apart."""
@@ -305,8 +301,7 @@ class SHDCH:
 
     def steps(self, model: nn.Module) -> Sequence[Step]:
         """Return the image step, then the text step."""
-        assert isinstance(model, HashNet)  # noqa: S101  built above
-        return [Step(name=m, parameters=(f"{m}.",), modalities=(m,)) for m in model.modalities]
+        return tower_steps(model)
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store both networks' outputs of all items, the labels of both levels and the class codes."""

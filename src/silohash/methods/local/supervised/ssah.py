@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -37,6 +37,7 @@ from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import (
+    LocalMethod,
     MethodParams,
     SiloData,
     SiloState,
@@ -45,13 +46,14 @@ from silohash.methods.local.base import (
     store_all,
     store_batch,
     stored_modalities,
+    unadapted,
 )
-from silohash.methods.local.default_hooks import DefaultHooks
 from silohash.methods.local.label_networks import LabelNet, LocalResponse, MultiScale
 from silohash.methods.local.losses import pair_likelihood, pair_weights, quantization, similarity
 from silohash.methods.local.stored_pairs import labels_and_share
+from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec, TowerSpec
-from silohash.models.towers import Adapted, HashNet
+from silohash.models.towers import HashNet
 
 CARD = MethodCard(
     key="ssah",
@@ -130,7 +132,7 @@ class SSAHParams(MethodParams):
     million weights. A batch of 64 items then takes about a second on one core, almost all of it in the text network, and 32
     epochs over 10,000 items take more than half an hour on two cores."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "adversary": {"adversarial_weight": (0.0,)},
     }
 
@@ -173,11 +175,7 @@ def label_error(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 class Judge(nn.Module):
-    """A discriminator of features, ``(B, H) -> (B,)``: logits, positive for features of labels.
-
-    Args:
-        hidden: Width H of the features.
-    """
+    """A discriminator of features, ``(B, H) -> (B,)``: logits, positive for features of labels."""
 
     def __init__(self, hidden: int) -> None:
         super().__init__()
@@ -202,14 +200,7 @@ def scaled_text(spec: TowerSpec, width: int) -> nn.Module:
 
 
 class SSAHNet(HashNet):
-    """Towers that also predict labels, with a label network and one discriminator per modality.
-
-    Args:
-        spec: The structure of the model.
-        bits: Code length K.
-        width: Width of the first layer of the label network and of a text network with averages over windows.
-        text_scales: Whether the text network averages over windows.
-    """
+    """Towers that also predict labels, with a label network and one discriminator per modality."""
 
     def __init__(self, spec: ModelSpec, bits: int, *, width: int, text_scales: bool) -> None:
         super().__init__(spec, bits, relaxation="tanh")
@@ -255,11 +246,12 @@ class SSAHNet(HashNet):
         return extra
 
 
-class SSAH(DefaultHooks):
+class SSAH(LocalMethod):
     """Self-supervised adversarial hashing, for one or two modalities."""
 
-    Params: ClassVar[type[MethodParams]] = SSAHParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = SSAHParams
+    params: SSAHParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {
             "feature_weight": 1.0,
@@ -276,10 +268,7 @@ class SSAH(DefaultHooks):
             "text_scales": True,
         },
     }
-    needs_labels: ClassVar[bool] = True
-
-    def __init__(self, params: SSAHParams) -> None:
-        self.params = params
+    traits = Traits(needs_labels=True)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build the towers, the label network and the discriminators."""
@@ -299,7 +288,7 @@ class SSAH(DefaultHooks):
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store the outputs of all networks for all items, the labels, and the share of similar pairs."""
-        net = model.model if isinstance(model, Adapted) else model
+        net = unadapted(model)
         state.buffers = labels_and_share(data, graded=self.params.similarity == "graded")
         with torch.no_grad():
             state.buffers["label_feature"], state.buffers["label_code"], _ = net.get_submodule(LABELS)(data.labels)

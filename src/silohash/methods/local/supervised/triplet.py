@@ -16,19 +16,18 @@ Equation (2) of FedHAP is `triplet_loss`. The quantization loss is its equation 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import MethodParams, SiloState, joint_step, signs
-from silohash.methods.local.default_hooks import DefaultHooks
-from silohash.models.specs import ModelSpec
-from silohash.models.towers import HashNet
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloState, signs
+from silohash.methods.traits import Traits
 
 CARD = MethodCard(
     key="triplet",
@@ -93,23 +92,16 @@ def triplet_loss(distances: Tensor, positive: Tensor, negative: Tensor, margin: 
     return gaps.sum() / (gaps > 0).sum().clamp(min=1)
 
 
-class Triplet(DefaultHooks):
+class Triplet(LocalMethod):
     """All triplets of a batch, for one or two modalities."""
 
-    Params: ClassVar[type[MethodParams]] = TripletParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
-    needs_labels: ClassVar[bool] = True
+    Params = TripletParams
+    params: TripletParams
+    traits = Traits(needs_labels=True)
 
     def __init__(self, params: TripletParams) -> None:
         self.params = params
-
-    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
-        """Build towers that end in a tanh."""
-        return HashNet(spec, bits, relaxation="tanh")
-
-    def steps(self, model: nn.Module) -> Sequence[Step]:
-        """Return one step for all towers."""
-        return [joint_step(model)]
+        self.traits = replace(self.traits, quantizes=params.quantization_weight > 0)
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the triplet loss, averaged over pairs of modalities, and the quantization loss.

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from torch import Tensor, nn
 
 from silohash.base.types import Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import SiloData, SiloState, joint_step
-from silohash.methods.local.default_hooks import DefaultHooks
+from silohash.methods.local.base import LocalMethod, SiloData, SiloState
 from silohash.methods.local.unsupervised.base import CodePair, code_pair, refuse_networks, with_inputs
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
@@ -58,17 +57,13 @@ def steepness(epochs: int) -> float:
     return math.sqrt(1.0 + epochs)
 
 
-class AnnealedMethod(DefaultHooks, ABC):
+class AnnealedMethod(LocalMethod, ABC):
     """A method whose loss compares the codes of a batch with the similarity of its inputs.
 
     A subclass sets ``key``, ``Params`` and ``presets``, and implements `losses`. Its parameters have the switch ``anneal``.
     """
 
-    needs_labels: ClassVar[bool] = False
     key: ClassVar[str]
-
-    def __init__(self, params: Any) -> None:  # noqa: ANN401  the class's own Params
-        self.params = params
 
     @abstractmethod
     def losses(self, pair: CodePair, batch: PairBatch, buffers: Mapping[str, Tensor]) -> Terms:
@@ -88,10 +83,6 @@ class AnnealedMethod(DefaultHooks, ABC):
         """
         refuse_networks(spec, self.key)
         return HashNet(spec, bits)
-
-    def steps(self, model: nn.Module) -> Sequence[Step]:
-        """Return one step for all towers."""
-        return [joint_step(model)]
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store the number of finished epochs."""

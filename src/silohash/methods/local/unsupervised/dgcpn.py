@@ -28,7 +28,7 @@ lambda_2        ``consistency_weight``      weight of L_i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -38,8 +38,7 @@ from torch import Tensor, nn
 
 from silohash.base import seeds
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import MethodParams, SiloData, SiloState, joint_step, signs
-from silohash.methods.local.default_hooks import DefaultHooks
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, joint_step, signs
 from silohash.methods.local.unsupervised.base import (
     SiloCache,
     Similarity,
@@ -52,7 +51,6 @@ from silohash.methods.local.unsupervised.base import (
 )
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
-from silohash.models.used_columns import skip_unused_columns
 
 MOST_STORED = 5000
 """Largest number of items of a silo whose similarities are all stored, which takes 100 MB. With more items, those of each
@@ -91,7 +89,7 @@ CARD = MethodCard(
 class DGCPNParams(MethodParams):
     """Parameters of DGCPN."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "graph_scale": {"graph_weight": (0,)},
         "neighbors": {"graph_weight": (0,)},
         "candidates": {"graph_weight": (0,)},
@@ -316,12 +314,11 @@ def losses(images: Tensor, texts: Tensor, similarity: Tensor, counted: Tensor, p
     return Losses(*_Losses.apply(images, texts, similarity, counted, pair_target))  # type: ignore[no-untyped-call]
 
 
-class DGCPN(DefaultHooks):
+class DGCPN(LocalMethod):
     """Graph-neighbor coherence preserving hashing, for one or two modalities."""
 
-    Params: ClassVar[type[MethodParams]] = DGCPNParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
-    needs_labels: ClassVar[bool] = False
+    Params = DGCPNParams
+    params: DGCPNParams
 
     def __init__(self, params: DGCPNParams) -> None:
         self.params = params
@@ -330,8 +327,6 @@ class DGCPN(DefaultHooks):
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers whose outputs are in (-1, 1). The hash layer of texts starts with larger weights.
 
-        The first layer of texts skips the words that no text of a batch has.
-
         Raises:
             UserError: If a tower is a published network, whose inputs cannot be compared.
         """
@@ -339,7 +334,6 @@ class DGCPN(DefaultHooks):
         model = HashNet(spec, bits, relaxation="tanh")
         if "text" in model.modalities:
             nn.init.normal_(model.get_parameter("text.hash.weight"), std=self.params.initial_deviation)
-            skip_unused_columns(model.tower("text").backbone)
         return model
 
     def steps(self, model: nn.Module) -> Sequence[Step]:

@@ -27,7 +27,7 @@ each with weight lambda.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 from torch import Tensor
@@ -96,8 +96,8 @@ def joint_affinity(similarity: Tensor, second_order_weight: float, scale: float)
 class DJSRH(AnnealedMethod):
     """Joint-semantics reconstructing hashing, for one or two modalities."""
 
-    Params: ClassVar[type[MethodParams]] = DJSRHParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
+    Params = DJSRHParams
+    params: DJSRHParams
     key: ClassVar[str] = CARD.key
 
     def losses(self, pair: CodePair, batch: PairBatch, buffers: Mapping[str, Tensor]) -> Terms:

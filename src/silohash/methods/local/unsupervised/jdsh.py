@@ -28,7 +28,7 @@ and within each with weight 0.1, and the distance of the mean cosine of the two 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -215,8 +215,8 @@ def sharpened(values: Tensor, fit: Distribution, low_weight: float, high_weight:
 class JDSH(AnnealedMethod):
     """Joint-modal distribution-based similarity hashing, for one or two modalities."""
 
-    Params: ClassVar[type[MethodParams]] = JDSHParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
+    Params = JDSHParams
+    params: JDSHParams
     key: ClassVar[str] = CARD.key
 
     @property

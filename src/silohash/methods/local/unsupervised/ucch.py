@@ -27,8 +27,8 @@ L_c is `memory_contrast`, L_r is `ranking_loss` of M and of its transpose, and t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -36,8 +36,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import MethodParams, SiloData, SiloState, drawn_rows, joint_step, outputs_of, signs
-from silohash.models.specs import ModelSpec
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, drawn_rows, outputs_of, signs
+from silohash.methods.traits import Traits
 from silohash.models.towers import Adapted, HashNet
 
 CARD = MethodCard(
@@ -69,7 +69,7 @@ CARD = MethodCard(
 class UCCHParams(MethodParams):
     """Parameters of UCCH."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "temperature": {"contrast_weight": (0,)},
         "negatives": {"contrast_weight": (0,)},
         "momentum": {"contrast_weight": (0,)},
@@ -161,27 +161,17 @@ def ranking_loss(similarity: Tensor, *, margin: float, shift: float, temperature
     return (margin + temperature * (shifted / temperature).logsumexp(1) - own).mean()
 
 
-class UCCH:
+class UCCH(LocalMethod):
     """A contrast with a memory of binary codes and a ranking loss, for one or two modalities."""
 
-    Params: ClassVar[type[MethodParams]] = UCCHParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = UCCHParams
+    params: UCCHParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {},
         "authors_code": {"contrast_weight": 0.9, "shift": 1.0},
     }
-    needs_labels: ClassVar[bool] = False
-
-    def __init__(self, params: UCCHParams) -> None:
-        self.params = params
-
-    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
-        """Build towers that end in a tanh."""
-        return HashNet(spec, bits, relaxation="tanh")
-
-    def steps(self, model: nn.Module) -> Sequence[Step]:
-        """Return one step for all towers."""
-        return [joint_step(model)]
+    traits = Traits()
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Fill the memory with the model's codes of all items, and draw the negatives of the first epoch."""
@@ -239,7 +229,3 @@ class UCCH:
         present = state.buffers["memory"].any(1).nonzero().squeeze(1)
         drawn = drawn_rows(len(present), self.params.negatives, data.has_image.device)
         state.buffers["negatives"] = present[drawn]
-
-    def warnings(self, terms: Mapping[str, float]) -> list[str]:
-        """Return no warnings."""
-        return []

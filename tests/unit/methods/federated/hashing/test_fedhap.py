@@ -20,7 +20,6 @@ from silohash.methods.federated.hashing.fedhap import (
     hadamard_prototypes,
     printed_adversarial_loss,
     quantization,
-    quantizes,
     sampled_classes,
     signed_prototypes,
 )
@@ -204,9 +203,9 @@ def test_the_discriminator_tells_prototypes_from_codes_of_the_same_class() -> No
 
 
 def test_the_triplet_method_quantizes_already() -> None:
-    assert quantizes(Triplet(TripletParams()))
-    assert not quantizes(Triplet(TripletParams(quantization_weight=0.0)))
-    assert not quantizes(DCMH(DCMHParams()))
+    assert Triplet(TripletParams()).traits.quantizes
+    assert not Triplet(TripletParams(quantization_weight=0.0)).traits.quantizes
+    assert not DCMH(DCMHParams()).traits.quantizes
 
 
 @pytest.mark.parametrize(("weighting", "expected"), [("uniform", [1.0, 1.0, 0.0]), ("examples", [20.0, 3.0, 0.0])])

@@ -11,15 +11,13 @@ import torch
 from silohash.base.types import Step
 from silohash.methods.federated.base import FederatedMethod
 from silohash.methods.federated.general.centralized import Centralized, CentralizedParams
-from silohash.methods.local.base import ClosedForm, SiloData, SiloState, outputs_of
+from silohash.methods.local.base import ClosedForm, SiloData, SiloState, linear_spec, outputs_of
 from silohash.methods.local.closed_form import base
 from silohash.methods.local.closed_form.base import (
     FromSums,
     Views,
-    WithoutSteps,
     code_length,
     hash_layer,
-    linear_spec,
     no_views,
     scale_sums,
     scaled,
@@ -39,7 +37,7 @@ from silohash.training.silo import make_context, train_silo
 from tests.runs import model_spec, silo_data
 
 
-class Counting(WithoutSteps):
+class Counting(ClosedForm):
     """Records the pairs that it is fitted to."""
 
     seen: list[SiloData]

@@ -209,7 +209,7 @@ def test_codes_are_learned_on_a_sample() -> None:
     method.fit(model, data)
     used = model.state_dict()["text.backbone.anchors"].abs().sum(1) > 0
     assert used.sum() == 12
-    assert not SePH.codes_comparable
+    assert not SePH.traits.codes_comparable
 
 
 def test_a_published_network_is_refused() -> None:

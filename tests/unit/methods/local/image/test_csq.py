@@ -155,7 +155,7 @@ def test_defaults_and_presets() -> None:
         "authors_code": {"quantization_weight": 0.05},
     }
     assert CSQParams.without_effect == {"quantization": {"quantization_weight": (0.0,)}}
-    assert (CARD.key, CARD.year, CARD.supervised, CSQ.needs_labels) == ("csq", 2020, True, True)
+    assert (CARD.key, CARD.year, CARD.supervised, CSQ.traits.needs_labels) == ("csq", 2020, True, True)
 
 
 def test_synthetic_archive() -> None:

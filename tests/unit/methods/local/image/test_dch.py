@@ -166,7 +166,7 @@ def test_defaults_and_presets() -> None:
         },
     }  # fmt: skip
     assert DCHParams.without_effect == {"quantization": {"quantization_weight": (0.0,)}}
-    assert (CARD.key, CARD.year, CARD.supervised, DCH.needs_labels) == ("dch", 2018, True, True)
+    assert (CARD.key, CARD.year, CARD.supervised, DCH.traits.needs_labels) == ("dch", 2018, True, True)
 
 
 def test_synthetic_archive() -> None:

@@ -174,7 +174,7 @@ def test_defaults_and_presets() -> None:
             "anchors": 1_000_000,
         },
     }  # fmt: skip
-    assert (CARD.key, CARD.year, CARD.supervised, DPSH.needs_labels) == ("dpsh", 2016, True, True)
+    assert (CARD.key, CARD.year, CARD.supervised, DPSH.traits.needs_labels) == ("dpsh", 2016, True, True)
 
 
 def test_synthetic_archive() -> None:

@@ -115,7 +115,7 @@ def test_bounds_of_parameters(value: float, accepted: bool) -> None:
 def test_defaults_and_presets() -> None:
     assert GreedyHashParams().model_dump() == {"quantization_weight": 0.1, "targets": "all"}
     assert GreedyHash.presets == {"recommended": {}, "paper": {}}
-    assert (CARD.key, CARD.year, CARD.supervised, GreedyHash.needs_labels) == ("greedyhash", 2018, True, True)
+    assert (CARD.key, CARD.year, CARD.supervised, GreedyHash.traits.needs_labels) == ("greedyhash", 2018, True, True)
 
 
 def test_synthetic_archive() -> None:

@@ -113,7 +113,7 @@ def test_defaults_and_presets() -> None:
     assert HashNetParams().model_dump() == {"scale": 10.0, "growth": 0.2, "stage_epochs": 1, "class_balance": True}
     assert HashNetMethod.presets == {"recommended": {}, "paper": {"stage_epochs": 5}}
     assert HashNetParams.without_effect == {"stage_epochs": {"growth": (0.0,)}}
-    assert (CARD.key, CARD.year, CARD.supervised, HashNetMethod.needs_labels) == ("hashnet", 2017, True, True)
+    assert (CARD.key, CARD.year, CARD.supervised, HashNetMethod.traits.needs_labels) == ("hashnet", 2017, True, True)
 
 
 def test_synthetic_archive() -> None:

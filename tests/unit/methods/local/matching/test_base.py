@@ -27,7 +27,7 @@ from silohash.methods.local.matching.vsepp import VSEParams, VSEpp
 from silohash.models.matching_net import MatchingNet
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import batch_of
-from silohash.testing.matching import node_data, node_spec
+from silohash.testing.inputs import node_data, node_spec
 
 
 class Fixed(Matching):

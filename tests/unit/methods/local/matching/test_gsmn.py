@@ -13,7 +13,7 @@ from silohash.base.types import UserError
 from silohash.methods.local.matching.gsmn import GSMN, GraphMatching, GSMNNet, GSMNParams
 from silohash.methods.local.matching.structure import word_edges
 from silohash.models.nodes import window_edges
-from silohash.testing.matching import node_data, node_spec
+from silohash.testing.inputs import node_data, node_spec
 from tests.unit.methods.local.matching.direct import IMAGES, TEXTS, block_cosines, boxes_of, contexts, drawn
 
 BLOCKS, SHARPNESS = 4, 5.0

@@ -9,7 +9,7 @@ from silohash.base.types import UserError
 from silohash.methods.local.matching.joint import JointAttention, JointNet, JointParams
 from silohash.methods.local.matching.saem import mixed
 from silohash.methods.local.matching.sgraf import WHOLE
-from silohash.testing.matching import node_data, node_spec
+from silohash.testing.inputs import node_data, node_spec
 
 
 def built(**params: float) -> JointNet:

@@ -6,7 +6,7 @@ import torch
 
 from silohash.methods.local.matching.pfan import MOST_CELLS, PFAN, SIDE, PFANParams, PlacedRegions, covered
 from silohash.methods.local.matching.scan import SCANNet
-from silohash.testing.matching import node_data, node_spec
+from silohash.testing.inputs import node_data, node_spec
 
 
 def test_regions_cover_shares_of_cells() -> None:

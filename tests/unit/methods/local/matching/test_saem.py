@@ -22,7 +22,7 @@ from silohash.methods.local.matching.saem import (
     projected,
     transformer_layer,
 )
-from silohash.testing.matching import node_data, node_spec
+from silohash.testing.inputs import node_data, node_spec
 
 
 def built(**params: float) -> tuple[SAEM, SAEMNet]:

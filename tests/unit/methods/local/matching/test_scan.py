@@ -7,7 +7,7 @@ import torch
 
 from silohash.methods.local.matching.attention import scan_scores
 from silohash.methods.local.matching.scan import SCAN, SCANNet, SCANParams
-from silohash.testing.matching import node_data, node_spec
+from silohash.testing.inputs import node_data, node_spec
 
 
 @pytest.mark.parametrize(

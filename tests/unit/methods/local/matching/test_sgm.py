@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 
 from silohash.methods.local.matching.sgm import RELATIONS, SGM, SGMNet, SGMParams, nearest, relative_places
-from silohash.testing.matching import node_data, node_spec
+from silohash.testing.inputs import node_data, node_spec
 
 
 def built(**values: object) -> SGMNet:

@@ -16,7 +16,7 @@ from silohash.methods.local.matching.sgraf import (
     SGRAFParams,
     masked_softmax,
 )
-from silohash.testing.matching import node_data, node_spec
+from silohash.testing.inputs import node_data, node_spec
 from tests.unit.methods.local.matching.direct import contexts
 
 

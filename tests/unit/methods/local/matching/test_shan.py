@@ -8,7 +8,7 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from torch import Tensor
 
 from silohash.methods.local.matching.shan import SHAN, Pool, SHANNet, SHANParams
-from silohash.testing.matching import node_data, node_spec
+from silohash.testing.inputs import node_data, node_spec
 
 SHARPNESS = 3.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from silohash.methods.local.matching.vsepp import VSENet, VSEParams, VSEpp
-from silohash.testing.matching import node_data, node_spec
+from silohash.testing.inputs import node_data, node_spec
 
 
 def test_scores_are_cosines_of_means() -> None:

@@ -8,7 +8,7 @@ from torch import nn
 
 from silohash.methods.local.base import SiloState
 from silohash.methods.local.matching.vsrn import VSRN, Relation, VSRNNet, VSRNParams, caption_loss, last_states
-from silohash.testing.matching import node_data, node_spec
+from silohash.testing.inputs import node_data, node_spec
 
 
 def test_regions_receive_from_the_regions_of_their_picture() -> None:

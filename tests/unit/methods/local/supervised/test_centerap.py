@@ -405,4 +405,4 @@ def test_parameters() -> None:
         assert [accepts(CenterAPParams, name, value) for value in (0.0, 0.1)] == [False, True], name
     assert LOCAL_METHODS.resolve("centerap") is CenterAP
     assert CARD.supervised
-    assert CenterAP.needs_labels
+    assert CenterAP.traits.needs_labels

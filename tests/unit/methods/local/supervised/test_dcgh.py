@@ -107,7 +107,7 @@ def test_bounds_of_parameters(name: str, value: object, accepted: bool) -> None:
 
 
 def test_card_and_presets() -> None:
-    assert (CARD.year, CARD.supervised, DCGH.needs_labels) == (2025, True, True)
+    assert (CARD.year, CARD.supervised, DCGH.traits.needs_labels) == (2025, True, True)
     params = DCGHParams(**DCGH.presets["paper"])
     assert (params.margin, params.pair_weight, params.related_weight) == (0.0, 0.8, 0.05)
     assert (params.variance_weight, params.variance_over) == (1.0, "labels")

@@ -140,7 +140,7 @@ def test_bounds_of_parameters(name: str, value: float, accepted: bool) -> None:
 
 
 def test_card_and_presets() -> None:
-    assert (CARD.year, CARD.supervised, DCHMT.needs_labels) == (2022, True, True)
+    assert (CARD.year, CARD.supervised, DCHMT.traits.needs_labels) == (2022, True, True)
     for preset, threshold in (("paper", 0.75), ("authors_code", 0.5)):
         params = DCHMTParams(**DCHMT.presets[preset])
         assert (params.threshold, params.quantization_weight) == (threshold, 0.001)

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from silohash.base.types import Outputs, Step
-from silohash.methods.local.base import EpochRules, SiloState, epoch_rules, signs
+from silohash.methods.local.base import SiloState, signs
 from silohash.methods.local.losses import pair_contrast, pair_likelihood, pair_weights, similarity
 from silohash.methods.local.supervised.dcmh import CARD, DCMH, DCMHParams
+from silohash.methods.traits import EpochRules
 from tests.runs import model_spec, silo_data
 from tests.unit.methods.federated.helpers import accepts
 
@@ -131,9 +132,9 @@ def test_presets_differ_as_documented() -> None:
 
 
 def test_epochs_of_the_paper_preset_are_those_of_the_authors() -> None:
-    assert epoch_rules(DCMH(DCMHParams())) == EpochRules()
-    assert epoch_rules(paper()) == EpochRules(fresh_optimizers=True, independent_batches=True)
-    assert epoch_rules(DCMH(DCMHParams(fresh_optimizers=True))) == EpochRules(fresh_optimizers=True)
+    assert DCMH(DCMHParams()).traits.epochs == EpochRules()
+    assert paper().traits.epochs == EpochRules(fresh_optimizers=True, independent_batches=True)
+    assert DCMH(DCMHParams(fresh_optimizers=True)).traits.epochs == EpochRules(fresh_optimizers=True)
 
 
 def test_codes_aim_at_the_sign_of_both_networks_outputs() -> None:
@@ -233,7 +234,7 @@ def test_gradients_are_finite(preset: str, case: str) -> None:
 
 
 def test_card_and_traits() -> None:
-    assert (CARD.year, CARD.supervised, DCMH.needs_labels) == (2017, True, True)
+    assert (CARD.year, CARD.supervised, DCMH.traits.needs_labels) == (2017, True, True)
 
 
 @pytest.mark.parametrize(

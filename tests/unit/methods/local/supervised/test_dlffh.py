@@ -12,10 +12,11 @@ import torch
 from silohash.base import seeds
 from silohash.base.types import MODALITIES, Outputs, Step
 from silohash.methods.federated.base import FederatedMethod
-from silohash.methods.local.base import EpochRules, SiloState, epoch_rules, label_sides, outputs_of
+from silohash.methods.local.base import SiloState, outputs_of
 from silohash.methods.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.methods.local.supervised.dlffh import CARD, DLFFH, DLFFHParams, label_error
 from silohash.methods.message import Message
+from silohash.methods.traits import EpochRules
 from silohash.models.parameters import params_of
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.training.engines.port import SiloTask
@@ -190,8 +191,8 @@ def test_label_sides_of_each_input() -> None:
     expected = {
         "label-free": (), "no-label-net": (), "db-labels": ("database",), "oracle-labels": ("query", "database"),
     }  # fmt: skip
-    assert {kind: label_sides(method(labels=kind)) for kind in expected} == expected
-    assert label_sides(DCMH(DCMHParams())) == ()
+    assert {kind: method(labels=kind).traits.label_sides for kind in expected} == expected
+    assert DCMH(DCMHParams()).traits.label_sides == ()
 
 
 def test_encoding_without_labels_computes_no_label_heads() -> None:
@@ -229,7 +230,7 @@ def model_with(kind: str) -> torch.nn.Module:
 
 def measured(kind: str, query: Items) -> tuple[float, float]:
     """Return the figures of a model for some queries, of which only the declared sides show their labels."""
-    sides = label_sides(method(labels=kind))
+    sides = method(labels=kind).traits.label_sides
     parts = []
     for side, items in (("query", query), ("database", synthetic().database)):
         data = items.silo()
@@ -275,8 +276,8 @@ def test_presets_and_card() -> None:
 
 def test_batches_of_the_paper_preset_are_drawn_from_all_items() -> None:
     """Algorithm 1 selects the items of each batch at random."""
-    assert epoch_rules(paper()) == EpochRules(independent_batches=True)
-    assert epoch_rules(method()) == EpochRules()
+    assert paper().traits.epochs == EpochRules(independent_batches=True)
+    assert method().traits.epochs == EpochRules()
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ def test_encoding_runs_one_tower_and_the_shared_layer() -> None:
 
 def test_presets_and_card() -> None:
     assert DSCMRParams(**DSCMR.presets["recommended"]) == DSCMRParams()
-    assert (CARD.year, CARD.supervised, DSCMR.needs_labels) == (2019, True, True)
+    assert (CARD.year, CARD.supervised, DSCMR.traits.needs_labels) == (2019, True, True)
     assert "real-valued" in CARD.summary
 
 

@@ -156,6 +156,6 @@ def test_bounds_of_parameters(name: str, value: float, accepted: bool) -> None:
 
 
 def test_card_and_defaults() -> None:
-    assert (CARD.year, CARD.supervised, DSPH.needs_labels) == (2024, True, True)
+    assert (CARD.year, CARD.supervised, DSPH.traits.needs_labels) == (2024, True, True)
     assert DSPHParams(**DSPH.presets["paper"]) == DSPHParams(margin=None, pair_weight=0.8)
     assert DSPH(DSPHParams()).warnings({}) == []

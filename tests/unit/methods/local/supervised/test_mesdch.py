@@ -185,7 +185,7 @@ def test_layers_average_over_windows_that_fit() -> None:
 
 
 def test_card_and_presets() -> None:
-    assert (CARD.year, CARD.supervised, MESDCH.needs_labels) == (2022, True, True)
+    assert (CARD.year, CARD.supervised, MESDCH.traits.needs_labels) == (2022, True, True)
     assert set(MESDCH.presets) == {"recommended", "paper"}
     paper = MESDCHParams(**MESDCH.presets["paper"])
     assert (paper.slope, paper.offset, paper.anchors, paper.width, paper.scales) == (0.0, 1e-5, 1_000_000, 4096, True)

@@ -178,7 +178,7 @@ def test_bounds_of_parameters(name: str, value: float, accepted: bool) -> None:
 
 
 def test_card_and_presets() -> None:
-    assert (CARD.year, CARD.supervised, MITH.needs_labels) == (2023, True, True)
+    assert (CARD.year, CARD.supervised, MITH.traits.needs_labels) == (2023, True, True)
     paper = MITHParams(**MITH.presets["paper"])
     weights = paper.token_weight, paper.global_weight, paper.quantization_weight, paper.contrast_weight
     assert weights == (1.0, 10.0, 8.0, 50.0)

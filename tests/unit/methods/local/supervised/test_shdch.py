@@ -315,13 +315,13 @@ def test_figures_on_single_labels_of_the_synthetic_archive() -> None:
 
 
 def test_card_and_presets() -> None:
-    assert (CARD.year, CARD.supervised, SHDCH.needs_labels) == (2020, True, True)
+    assert (CARD.year, CARD.supervised, SHDCH.traits.needs_labels) == (2020, True, True)
     assert set(SHDCH.presets) == {"recommended", "paper", "authors_code"}
     assert SHDCHParams(**SHDCH.presets["authors_code"]).sweeps == 1
     paper = SHDCHParams(**SHDCH.presets["paper"])
     assert (paper.coarse_weight, paper.fine_weight, paper.hierarchy_weight) == (0.3, 0.7, 100.0)
     assert (paper.quantization_weight, paper.sweeps, paper.normalization) == (10.0, 3, "paper")
-    assert SHDCH(SHDCHParams(coarse_column="sub_category")).coarse_column == "sub_category"
+    assert SHDCH(SHDCHParams(coarse_column="sub_category")).traits.coarse_column == "sub_category"
 
 
 @pytest.mark.parametrize(

@@ -234,7 +234,7 @@ def test_label_error_is_squared() -> None:
 
 
 def test_card_and_presets() -> None:
-    assert (CARD.year, CARD.supervised, SSAH.needs_labels) == (2018, True, True)
+    assert (CARD.year, CARD.supervised, SSAH.traits.needs_labels) == (2018, True, True)
     assert set(SSAH.presets) == {"recommended", "paper"}
     params = SSAHParams(**SSAH.presets["paper"])
     assert (params.similarity, params.class_balance, params.adversary) == ("any", False, "squared")

@@ -119,7 +119,7 @@ def test_towers_end_in_a_tanh_and_are_trained_together() -> None:
 
 
 def test_card_and_traits() -> None:
-    assert (CARD.year, CARD.supervised, Triplet.needs_labels) == (2015, True, True)
+    assert (CARD.year, CARD.supervised, Triplet.traits.needs_labels) == (2015, True, True)
 
 
 @pytest.mark.parametrize(

@@ -340,11 +340,6 @@ def test_the_hash_layer_of_texts_starts_with_larger_weights() -> None:
     assert not any(name.startswith("text") for name, _ in images.named_parameters())
 
 
-def test_the_first_layer_of_texts_skips_unused_words() -> None:
-    model, _ = ready(method(), silo_data(4))
-    assert [type(model.get_submodule(f"{m}.backbone.0")).__name__ for m in MODALITIES] == ["Linear", "UsedColumns"]
-
-
 def test_published_networks_are_refused() -> None:
     spec = ModelSpec({"image": TowerSpec("network", (3, 8, 8))}, classes=0)
     with pytest.raises(UserError, match="dgcpn"):
@@ -353,4 +348,4 @@ def test_published_networks_are_refused() -> None:
 
 def test_the_card_names_the_paper() -> None:
     assert (CARD.key, CARD.year, CARD.supervised) == ("dgcpn", 2021, False)
-    assert not DGCPN.needs_labels
+    assert not DGCPN.traits.needs_labels

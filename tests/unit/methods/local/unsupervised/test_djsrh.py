@@ -90,4 +90,4 @@ def test_labels_do_not_matter() -> None:
 
 def test_the_card_names_the_paper() -> None:
     assert (CARD.key, CARD.year, CARD.supervised) == ("djsrh", 2019, False)
-    assert not DJSRH.needs_labels
+    assert not DJSRH.traits.needs_labels

@@ -182,4 +182,4 @@ def test_labels_do_not_matter() -> None:
 
 def test_the_card_names_the_paper() -> None:
     assert (CARD.key, CARD.year, CARD.supervised) == ("jdsh", 2020, False)
-    assert not JDSH.needs_labels
+    assert not JDSH.traits.needs_labels

@@ -183,7 +183,7 @@ def test_labels_have_no_influence() -> None:
 
 
 def test_card_and_presets() -> None:
-    assert (CARD.year, CARD.supervised, UCCH.needs_labels) == (2023, False, False)
+    assert (CARD.year, CARD.supervised, UCCH.traits.needs_labels) == (2023, False, False)
     assert LOCAL_METHODS.resolve("ucch") is UCCH
     assert UCCH.presets == {
         "recommended": {}, "paper": {}, "authors_code": {"contrast_weight": 0.9, "shift": 1.0},

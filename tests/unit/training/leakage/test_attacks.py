@@ -8,7 +8,7 @@ import torch
 
 from silohash.models.parameters import params_of
 from silohash.run.config.load import load_resolved
-from silohash.training.audit.attacks import (
+from silohash.training.leakage.attacks import (
     FitScores,
     agreements,
     area_under_curve,

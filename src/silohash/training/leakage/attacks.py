@@ -17,7 +17,7 @@ from scipy.stats import rankdata
 from torch import Tensor, nn
 
 from silohash.base.types import Modality, ReadArrays
-from silohash.methods.local.base import SiloData, SiloState, has_record_terms
+from silohash.methods.local.base import SiloData, SiloState
 from silohash.models.parameters import install
 from silohash.models.towers import Adapted
 from silohash.run.config.load import ResolvedConfig
@@ -139,7 +139,7 @@ class FitScores:
         """Return the scores of items, ``(n,)``."""
         install(self.model, params)
         adapted = Adapted(self.model, self.resolved.federated, self.extras).eval()
-        if has_record_terms(self.resolved.local):
+        if self.resolved.local.traits.record_terms:
             return self._negative_losses(adapted, items)
         batch = items.batch(torch.arange(len(items)))
         return agreements(adapted(batch).logit)

@@ -12,7 +12,7 @@ import pytest
 
 from silohash.base.files import write_bytes
 from silohash.run.folder import Run
-from silohash.training.audit.leaks import Audit, Leak, protection
+from silohash.training.leakage.leaks import Attacker, Leak, protection
 from tests import runs
 
 PRIVATE = {
@@ -45,7 +45,7 @@ def private(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def found(run: Run) -> dict[tuple[str, str], Leak]:
-    return {(leak.attack.partition(" ")[0], leak.seen): leak for leak in Audit(run).leaks()}
+    return {(leak.attack.partition(" ")[0], leak.seen): leak for leak in Attacker(run).leaks()}
 
 
 def test_an_overfitted_run_reveals_members_and_label_shares(overfitted: Run) -> None:
@@ -56,7 +56,7 @@ def test_an_overfitted_run_reveals_members_and_label_shares(overfitted: Run) -> 
     assert leaks["labels", "its codes"].low > 0.7
     assert leaks["image", "its codes"].value > 0.1
     assert protection(overfitted) == "none"
-    assert Audit(overfitted).missing() == ""
+    assert Attacker(overfitted).missing() == ""
 
 
 def test_noise_hides_members_and_no_counts_are_sent(overfitted: Run, private: Run) -> None:
@@ -72,7 +72,7 @@ def test_updates_without_training_reveal_nothing(overfitted: Run, tmp_path: Path
     """The same run with updates that equal what the server sent."""
     shutil.copytree(overfitted.folder, tmp_path / "run")
     run = Run(tmp_path / "run", overfitted.given)
-    received = Audit(run).received
+    received = Attacker(run).received
     origin = received.origin()
     for silo, update in list(received.updates()):
         same = replace(update, params={name: origin.params[name] for name in update.params})
@@ -84,11 +84,11 @@ def test_updates_without_training_reveal_nothing(overfitted: Run, tmp_path: Path
 
 def test_codes_of_another_model_reveal_nothing(overfitted: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(0)
-    audit = Audit(overfitted)
+    attacker = Attacker(overfitted)
     monkeypatch.setattr(
-        audit, "_codes", lambda rows: {m: generator.choice([-1.0, 1.0], (len(rows), 16)) for m in ("image", "text")}
+        attacker, "_codes", lambda rows: {m: generator.choice([-1.0, 1.0], (len(rows), 16)) for m in ("image", "text")}
     )
-    leaks = {leak.attack: leak for leak in audit.of_codes()}
+    leaks = {leak.attack: leak for leak in attacker.of_codes()}
     assert abs(leaks["membership of an item"].value - 0.5) < 0.15
     assert abs(leaks["labels of an item"].value - 0.5) < 0.1
     assert leaks["image vector of an item"].value < 0.02
@@ -96,12 +96,12 @@ def test_codes_of_another_model_reveal_nothing(overfitted: Run, monkeypatch: pyt
 
 def test_a_run_that_kept_nothing_says_what_is_missing(overfitted: Run, tmp_path: Path) -> None:
     shutil.copytree(overfitted.folder, tmp_path / "run", ignore=shutil.ignore_patterns("received"))
-    audit = Audit(Run(tmp_path / "run", overfitted.given))
-    assert audit.missing() == (
+    attacker = Attacker(Run(tmp_path / "run", overfitted.given))
+    assert attacker.missing() == (
         "run did not keep the updates of its last round, so they were not attacked. Train it again with "
         "--set exchange.keep_updates=true."
     )
-    assert not any(leak.seen == UPDATES for leak in audit.leaks())
+    assert not any(leak.seen == UPDATES for leak in attacker.leaks())
 
 
 def test_class_statistics_are_attacked(tmp_path: Path) -> None:

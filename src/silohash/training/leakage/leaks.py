@@ -23,7 +23,8 @@ from silohash.methods.local.base import SiloData
 from silohash.methods.message import Message
 from silohash.models.parameters import to_array
 from silohash.run.folder import Run
-from silohash.training.audit.attacks import (
+from silohash.training.experiment import prepare_run
+from silohash.training.leakage.attacks import (
     Estimate,
     FitScores,
     Values,
@@ -33,7 +34,6 @@ from silohash.training.audit.attacks import (
     mean_estimate,
     ridge_predictions,
 )
-from silohash.training.experiment import prepare_run
 from silohash.training.updates.received import FOLDER, ReceivedUpdates
 from silohash.training.worker import Worker
 
@@ -94,7 +94,7 @@ def protection(run: Run) -> str:
     return ", ".join(words) or "none"
 
 
-class Audit:
+class Attacker:
     """Attack one run.
 
     Args:
