@@ -30,6 +30,7 @@ from silohash.features.nodes.regions import RegionFeatures
 from silohash.features.nodes.word_ids import WordSequences
 from silohash.features.truncation import truncation_remark
 from silohash.measure.measurable import check_settings, remark_on_measures, unmeasured
+from silohash.methods.federated.statistics import ENCRYPTION
 from silohash.models.parameters import buffers_of
 from silohash.run.config.ineffective import objections_to_silos
 from silohash.run.config.load import ResolvedConfig, refuse
@@ -38,11 +39,11 @@ from silohash.run.config.sections import RunConfig
 from silohash.run.events import JsonLines, Observer, ProgressReporter
 from silohash.run.folder import Run, archive_of
 from silohash.run.model.network_saving import save_networks
-from silohash.run.model.onnx_saving import COMPARED_ITEMS, onnx_files
-from silohash.run.model.trained import TrainedModel
-from silohash.run.model.weights import deployed_weights
+from silohash.run.model.onnx_graph import COMPARED_ITEMS, onnx_files
+from silohash.run.model.trained import TrainedModel, deployed_weights
 from silohash.run.model.word_start import start_from_word_vectors
 from silohash.training.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
+from silohash.training.checks import needs_labels
 from silohash.training.engines.in_process import InProcess
 from silohash.training.engines.port import WAIT_FOR_ALL, Engine, Limits, SiloResult, SiloTask
 from silohash.training.engines.worker_processes import WorkerProcesses
@@ -149,6 +150,7 @@ def prepare_run(
         refuse(objections_to_private_silos(resolved.config, len(silos)))
     unfitted = unfitted_featurizers(archive, resolved)
     fitted = fit_featurizers(archive, silos, unfitted, private=resolved.config.exchange.privacy is not None)
+    check_methods(archive, len(fitted), sum(len(silo.validation) for silo in silos), resolved)
     return prepare(archive, silos, fitted, resolved), fitted
 
 
@@ -198,6 +200,98 @@ def check_tokens(featurizers: Mapping[Modality, Featurizer], resolved: ResolvedC
                 f'[features.{modality}] pooling = "tokens" gives a vector per token, and the local method '
                 f'"{resolved.config.local.name}" takes one per item. Remove pooling, or set local.name = "mith".'
             )
+
+
+def check_methods(archive: Archive, modalities: int, validation: int, resolved: ResolvedConfig) -> None:
+    """Check that the archive and the silos have what the methods require.
+
+    Args:
+        archive: The archive.
+        modalities: Number of modalities that the model encodes.
+        validation: Number of validation items of all silos.
+        resolved: The config with its methods.
+
+    Raises:
+        UserError: If labels, modalities or validation queries are missing, or the user does not allow what silos send.
+    """
+    config, federated = resolved.config, resolved.federated
+    labeled = archive.labels is not None and bool(archive.labels.any())
+    if resolved.needs_labels and not labeled:
+        raise UserError(needs_labels(archive, resolved))
+    if modalities < federated.min_modalities:
+        raise UserError(
+            f'"{config.federated.name}" needs {federated.min_modalities} modalities, and archive '
+            f'"{archive.card.name}" has {modalities}. Choose another federated method.'
+        )
+    _check_item_bits(resolved, modalities)
+    _check_exchange(resolved)
+    _check_validation(archive, modalities, resolved)
+    _check_scores(judged=validation > 0 and (labeled or resolved.validation_by == "pairs"), resolved=resolved)
+
+
+def _check_item_bits(resolved: ResolvedConfig, modalities: int) -> None:
+    """Check that bits of items, if the local method has any, leave bits for the classes and are trained and deployed."""
+    bits, item_bits = resolved.config.local.bits, resolved.local.traits.item_bits
+    if not item_bits:
+        return
+    if item_bits >= bits:
+        raise UserError(
+            f"local.item_bits = {item_bits} does not leave any bits for the classes, because codes have {bits} bits. "
+            f"Set local.item_bits to at most {bits - 1}."
+        )
+    if modalities < len(MODALITIES):
+        raise UserError(
+            f"Nothing trains the bits of local.item_bits = {item_bits}, because the archive has one modality. Set "
+            "local.item_bits = 0."
+        )
+    if getattr(resolved.federated, "uses_class_codes", False):
+        raise UserError(
+            f'"{resolved.config.federated.name}" replaces the bits of local.item_bits = {item_bits}, because its codes '
+            "tell only classes apart. Set local.item_bits = 0, or choose another federated method."
+        )
+
+
+def _check_exchange(resolved: ResolvedConfig) -> None:
+    """Check that the user allows what silos send, for every member of a composition."""
+    settings, federated = resolved.config.federated, resolved.federated
+    given = {
+        "federated.robust": settings.robust is not None,
+        "federated.weight_cap": settings.weight_cap < 1,
+        "federated.server": settings.server is not None,
+        ENCRYPTION: resolved.config.exchange.encryption is not None,
+    }
+    for member in getattr(federated, "members", {settings.name: federated}).values():
+        member.check_exchange(rules=[key for key, used in given.items() if used])
+
+
+def _check_validation(archive: Archive, modalities: int, resolved: ResolvedConfig) -> None:
+    """Check that the archive has what the config wants to choose the round by."""
+    settings = resolved.config.evaluate
+    if not settings.validation:
+        return
+    if settings.validation_by == "labels" and archive.labels is None:
+        raise UserError(
+            f'evaluate.validation_by = "labels" chooses the round by labels, and archive "{archive.card.name}" has none. '
+            'Set it to "pairs", or set evaluate.validation = 0 to take the last round.'
+        )
+    if settings.validation_by == "pairs" and modalities < len(MODALITIES):
+        raise UserError(
+            'evaluate.validation_by = "pairs" chooses the round by pairs of a picture and a text, and the archive '
+            f'"{archive.card.name}" has one modality. Set evaluate.validation = 0 to take the last round.'
+        )
+
+
+def _check_scores(*, judged: bool, resolved: ResolvedConfig) -> None:
+    """Check that validation queries with known answers exist if a method weights silos by their scores."""
+    config, federated = resolved.config, resolved.federated
+    members = getattr(federated, "members", {config.federated.name: federated})
+    scoring = [label for label, member in members.items() if getattr(member, "needs_scores", False)]
+    if scoring and not judged:
+        raise UserError(
+            f'"{scoring[0]}" weights silos by their scores on validation queries, and no silo has any with known answers '
+            f"(evaluate.validation is {config.evaluate.validation:g}). Set evaluate.validation = 0.1, or the method's "
+            'weighting = "examples".'
+        )
 
 
 def round_settings(worker: Worker, folder: Path, limits: Limits) -> RoundSettings:

@@ -24,10 +24,8 @@ from silohash.run.events import Observer, ProgressReporter, Receipt, RoundRecord
 from silohash.training.checkpoint import RunState
 from silohash.training.engines.attendance import Attendance
 from silohash.training.engines.port import WAIT_FOR_ALL, Engine, Limits, SiloResult
-from silohash.training.statistics_exchange import StatisticsExchange, announced
-from silohash.training.tasks import Tasks
-from silohash.training.updates.chain import DIRECT, Chain
-from silohash.training.updates.link import next_server
+from silohash.training.statistics_exchange import StatisticsExchange, Tasks, announced
+from silohash.training.updates.chain import DIRECT, Chain, next_server
 from silohash.training.updates.received import ReceivedUpdates
 
 HELD_BYTES = 1 << 27

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from silohash.base.types import Arrays
+from silohash.methods.federated.base import FederatedMethod
 from silohash.methods.federated.folding import Collection, Folded
 from silohash.methods.message import Message
 from silohash.methods.stored import Spool
+from silohash.training.checkpoint import RunState
 from silohash.training.engines.attendance import Attendance
-from silohash.training.engines.port import Absence, Answer, SiloResult, SiloTask
+from silohash.training.engines.port import Absence, Answer, SiloResult, SiloTask, TaskKind
 from silohash.training.silo import lasting
-from silohash.training.tasks import Tasks
 from silohash.training.updates.chain import DIRECT, Chain
+from silohash.training.updates.compression import reference
 
 
 def announced(attendance: Attendance, tasks: Iterable[SiloTask]) -> Iterator[Mapping[str, float]]:
@@ -117,3 +119,37 @@ class StatisticsExchange:
         """Return the task to announce a silo's weights, without the trained model, which they do not depend on."""
         task = self._finish(result)
         return replace(task, kind="weigh", kept=lasting(task.kept))
+
+
+@dataclass
+class Tasks:
+    """The tasks of a round, which are made one after the other, and the bytes that silos receive with them."""
+
+    kind: TaskKind
+    silos: Sequence[int]
+    state: RunState
+    federated: FederatedMethod
+    downlink_bytes: int = 0
+    _reference: dict[int, Arrays] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[SiloTask]:
+        """Yield one task per silo, holding the next round's message and the state the silo kept."""
+        for silo in self.silos:
+            broadcast = self.federated.broadcast(self.state.server, silo, round=self.state.round)
+            kept, best = (silos.get(silo, {}) for silos in (self.state.silos, self.state.best_silos))
+            yield SiloTask(self.kind, silo, broadcast, kept=kept, best=best)
+            self.downlink_bytes += broadcast.size_bytes()
+
+    def reference(self, silo: int) -> Arrays:
+        """Return the parameters from which a silo's update is measured."""
+        key = 0 if self.federated.uniform_broadcast else silo
+        if key not in self._reference:
+            sent = self.federated.broadcast(self.state.server, silo, round=self.state.round)
+            self._reference = {key: reference(self.federated, sent)}
+        return self._reference[key]
+
+    def to_weigh(self) -> Iterator[SiloTask]:
+        """Yield one task per silo to announce its weights."""
+        empty = Message(kind="broadcast", sender="server", round=self.state.round)
+        for silo in self.silos:
+            yield SiloTask("weigh", silo, empty)

@@ -43,7 +43,6 @@ from silohash.training.engines.processes import available_threads, serve
 from silohash.training.engines.wire import decode_task, encode_result
 from silohash.training.prepared import Prepared
 from silohash.training.silo import EpochDone, Gradients, finish_silo, make_context, train_silo
-from silohash.training.updates.chain import chain_of
 
 
 class Worker:
@@ -67,9 +66,9 @@ class Worker:
             self.model = self.local.build(prepared.spec, self.config.local.bits).to(device)
         if prepared.published:
             install_published(self.model, prepared.published)
-        self.chain = chain_of(prepared.resolved, prepared.silos, self.model, prepared.key)
-        self.chain.prepare(self.model)
         self.initial = params_of(self.model)
+        self.chain = prepared.chain()
+        self.chain.prepare(self.model)
         self.data: dict[int, tuple[SiloData, SiloData]] = {}
         self.optimizers = OptimizerPool()
 

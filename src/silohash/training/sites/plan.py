@@ -29,9 +29,9 @@ from silohash.models.specs import ModelSpec
 from silohash.run.config.ineffective import objections_to_silos
 from silohash.run.config.load import ResolvedConfig, refuse
 from silohash.run.config.privacy import objections_to_private_silos
-from silohash.training.experiment import check_tokens, unfitted_featurizers
+from silohash.training.checks import no_statistics
+from silohash.training.experiment import check_methods, check_tokens, unfitted_featurizers
 from silohash.training.prepared import Prepared, prepare, tower_spec, training_silos
-from silohash.training.updates.feature_sums import no_statistics
 
 LABEL_SUMS = ("label_counts", "label_items")
 
@@ -258,7 +258,9 @@ class Plan:
         """
         own = self._with_labels(archive)
         parts = rows_of_site(own, number, [name for name, _, _ in self.sizes], resolved.config.seed)
-        prepared = prepare(own, training_silos(own, parts, resolved), self.featurizers, resolved)
+        silos = training_silos(own, parts, resolved)
+        check_methods(own, len(self.featurizers), len(silos[number].validation), resolved)
+        prepared = prepare(own, silos, self.featurizers, resolved)
         merged = {name: array for name, array in self.sums.items() if name in prepared.arrays}
         return replace(prepared, arrays={**prepared.arrays, **merged})
 

@@ -1,14 +1,16 @@
 """What happens to updates on their way from silos to the server, as a chain of links.
 
 At a silo, updates pass the links in order: noise, compression, encryption. At the server, they pass them in the opposite
-order, and are screened in the end. The loop and the worker run the chain and know none of its links.
+order, and are screened in the end. The loop and the worker run the chain and know none of its links, which
+`silohash.training.prepared.Prepared.chain` makes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial, reduce
+from typing import TypeAlias
 
 import numpy as np
 from torch import nn
@@ -19,18 +21,92 @@ from silohash.methods.federated.averaging import Aggregation, Screened
 from silohash.methods.federated.base import FederatedMethod, ServerState
 from silohash.methods.federated.folding import Collection
 from silohash.methods.federated.refusal import refusal
+from silohash.methods.federated.server_values import with_solution
 from silohash.methods.federated.statistics import sum_statistics
 from silohash.methods.message import Message
-from silohash.models.parameters import buffers_of
-from silohash.run.config.load import ResolvedConfig
-from silohash.run.privacy_record import PrivacyRecord
+from silohash.run.events import PrivacyRecord
 from silohash.training.engines.port import Engine, Limits, SiloResult, SiloTask
 from silohash.training.privacy.budget import KEY
-from silohash.training.updates.compression import Compression
-from silohash.training.updates.encryption import SiloKey
-from silohash.training.updates.link import CarryOut, DamagedUpdateError, Link
-from silohash.training.updates.noise import Noise
-from silohash.training.updates.sealed import Encryption, run_digest
+
+CarryOut: TypeAlias = Callable[..., SiloResult]
+"""A function that carries out a task at a silo."""
+
+
+class DamagedUpdateError(ValueError):
+    """An update cannot be restored. The message follows the name of the silo."""
+
+
+class Link:
+    """One thing that happens to updates, with a side at the silos and a side at the server. By default, nothing happens."""
+
+    def prepare(self, model: nn.Module) -> None:
+        """Silo: get to know the model, and freeze what silos do not send."""
+
+    def received(self, task: SiloTask) -> SiloTask:
+        """Silo: return a task with the broadcast that the federated method made."""
+        return task
+
+    def do(self, task: SiloTask, carry_out: CarryOut) -> SiloResult:
+        """Silo: let a task be carried out by the links before this one, and return what leaves the silo."""
+        return carry_out(task)
+
+    def start(self, server: ServerState) -> ServerState:
+        """Server: return the state before the first round."""
+        return server
+
+    def method(self, federated: FederatedMethod, engine: Engine, limits: Limits) -> FederatedMethod:
+        """Server: return the federated method as the server can compute it."""
+        return federated
+
+    def restored(self, update: Message, reference: Callable[[], ReadArrays]) -> Message:
+        """Server: return an update as the links before this one sent it.
+
+        Args:
+            update: The message of a silo.
+            reference: Returns the parameters from which the silo's update is measured.
+
+        Raises:
+            DamagedUpdateError: If that is impossible.
+        """
+        return update
+
+    def objection(self, update: Message) -> str | None:
+        """Server: return why a restored update cannot be used, or None if it can."""
+        return None
+
+    def collection(self) -> Collection | None:
+        """Server: return the form in which the updates of a round must be added up, or None for any."""
+        return None
+
+    def merged(self, server: ServerState, messages: Sequence[Message]) -> Arrays | None:
+        """Server: return the merged statistics of silos, or None if the federated method merges them."""
+        return None
+
+    def screened(self, current: Arrays | None, messages: Sequence[Message], rejected: int) -> Screened:
+        """Server: return the messages to use, possibly changed, and a remark per affected silo.
+
+        Args:
+            current: Current parameters if the messages are updates; None if they are statistics.
+            messages: Messages that were not rejected.
+            rejected: Number of silos of the round whose messages were rejected.
+        """
+        return list(messages), {}
+
+    def released(
+        self, before: ReadArrays, asked: Sequence[int], used: Sequence[int]
+    ) -> tuple[Arrays, PrivacyRecord | None]:
+        """Server: return what to store about the data that the silos have released, and the record of it.
+
+        Args:
+            before: The server's private arrays before the round.
+            asked: Numbers of the silos that were asked to train.
+            used: Numbers of the silos whose updates were used.
+        """
+        return {}, None
+
+    def traffic(self) -> tuple[int, int]:
+        """Server: return the bytes that silos sent and received for this link alone, since the last call."""
+        return 0, 0
 
 
 @dataclass(frozen=True)
@@ -40,7 +116,7 @@ class Chain:
     links: tuple[Link, ...] = ()
 
     def prepare(self, model: nn.Module) -> None:
-        """Change the model of the silos before its initial parameters are noted."""
+        """Show the model of the silos to the links, which freeze what silos do not send."""
         for link in self.links:
             link.prepare(model)
 
@@ -156,26 +232,18 @@ class Screening(Link):
         return self.aggregation.screened(current, messages, rejected)
 
 
-def chain_of(
-    resolved: ResolvedConfig, silos: Sequence[tuple[str, int, int]], model: nn.Module, key: SiloKey | None
-) -> Chain:
-    """Return the chain of a run.
+def next_server(
+    server: ServerState, updates: Sequence[Message], federated: FederatedMethod, buffers: Set[str] = frozenset()
+) -> ServerState:
+    """Return the server's next state.
 
     Args:
-        resolved: The config with its methods.
-        silos: Name, number of training items and number of validation items of each silo.
-        model: The model that the silos train.
-        key: The silos' key for encrypted sums; None for a party that has none.
+        server: The current state.
+        updates: The updates to aggregate, at least one.
+        federated: The federated method.
+        buffers: The names of the model's buffers, which a server-side optimizer leaves as averaged.
     """
-    exchange, federated = resolved.config.exchange, resolved.federated
-    links: list[Link] = []
-    # Noise is first, because it alone changes how a silo trains: no link may stand between it and the training.
-    if exchange.privacy is not None:
-        links.append(Noise(resolved, exchange.privacy, [train for _, train, _ in silos]))
-    links.append(Screening(federated.aggregation))
-    if exchange.compression is not None:
-        links.append(Compression.of(exchange.compression, federated))
-    if exchange.encryption is not None:
-        names = tuple(name for name, _, _ in silos)
-        links.append(Encryption(key, federated, run_digest(resolved.config), names, buffers_of(model)))
-    return Chain(tuple(links))
+    after = federated.aggregate(server, updates)
+    if federated.server_optimizer is not None:
+        after = federated.server_optimizer.step(server, after, buffers)
+    return with_solution(after, updates, federated)

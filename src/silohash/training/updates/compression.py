@@ -28,7 +28,7 @@ from silohash.methods.message import Message
 from silohash.models.towers import hash_layers
 from silohash.run.config.sections import CompressionConfig
 from silohash.training.engines.port import SiloResult, SiloTask
-from silohash.training.updates.link import CarryOut, DamagedUpdateError, Link
+from silohash.training.updates.chain import CarryOut, DamagedUpdateError, Link
 
 RESIDUAL = "residual"
 """Prefix of the arrays that a silo keeps because the compression left them out."""

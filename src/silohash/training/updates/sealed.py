@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
+from torch import nn
 from typing_extensions import override
 
 from silohash.base.files import digest_json
@@ -23,10 +24,12 @@ from silohash.methods.federated.base import FederatedMethod, ServerState, entrie
 from silohash.methods.federated.refusal import refusal
 from silohash.methods.federated.statistics import add_sums
 from silohash.methods.message import Message
+from silohash.models.parameters import buffers_of
 from silohash.models.towers import group_of
 from silohash.run.config.sections import RunConfig
 from silohash.training.engines.port import Absence, Engine, Limits, SiloResult, SiloTask
 from silohash.training.privacy.budget import KEY
+from silohash.training.updates.chain import CarryOut, DamagedUpdateError, Link, next_server
 from silohash.training.updates.encryption import (
     PARAMETERS,
     SCHEMES,
@@ -37,7 +40,6 @@ from silohash.training.updates.encryption import (
     public_context,
     read_blocks,
 )
-from silohash.training.updates.link import CarryOut, DamagedUpdateError, Link, next_server
 
 INITIAL = "initial state"
 """Name of the state before the first round, which is not secret: it follows from the config."""
@@ -249,7 +251,7 @@ class Encryption(Link):
         federated: The federated method.
         run: Digest of the run, so that nothing of another run can be taken for something of this one.
         names: Names of all silos, in order.
-        buffers: Names of the model's buffers.
+        buffers: Names of the model's buffers, once the model is known.
         sealed: The method as the server sees it; None at a silo.
     """
 
@@ -257,8 +259,12 @@ class Encryption(Link):
     federated: FederatedMethod
     run: str
     names: tuple[str, ...]
-    buffers: frozenset[str]
+    buffers: frozenset[str] = frozenset()
     sealed: SealedMethod | None = None
+
+    @override
+    def prepare(self, model: nn.Module) -> None:
+        self.buffers = buffers_of(model)
 
     @override
     def do(self, task: SiloTask, carry_out: CarryOut) -> SiloResult:

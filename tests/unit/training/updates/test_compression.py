@@ -15,7 +15,7 @@ from silohash.methods.message import Message
 from silohash.training.engines.in_process import InProcess
 from silohash.training.engines.port import SiloTask
 from silohash.training.rounds import RoundSettings, run_rounds
-from silohash.training.updates.chain import DIRECT
+from silohash.training.updates.chain import DIRECT, DamagedUpdateError
 from silohash.training.updates.compression import (
     Codec,
     Half,
@@ -27,7 +27,6 @@ from silohash.training.updates.compression import (
     reference,
     restored,
 )
-from silohash.training.updates.link import DamagedUpdateError
 from silohash.training.worker import Worker
 from tests.runs import Records, first_state, prepared, run_loop, same_arrays
 

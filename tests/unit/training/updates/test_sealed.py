@@ -21,9 +21,8 @@ from silohash.training.engines.in_process import InProcess
 from silohash.training.engines.port import WAIT_FOR_ALL, Absence, Limits, SiloTask
 from silohash.training.privacy.budget import KEY
 from silohash.training.rounds import RoundSettings, run_rounds
-from silohash.training.updates.chain import DIRECT, Chain
+from silohash.training.updates.chain import DIRECT, Chain, DamagedUpdateError
 from silohash.training.updates.encryption import SUMS, SiloKey
-from silohash.training.updates.link import DamagedUpdateError
 from silohash.training.updates.sealed import (
     INITIAL,
     LAYOUTS,
