@@ -141,11 +141,7 @@ def no_statistics(featurizer: Featurizer, column: Column, rows: Rows) -> Arrays:
 
 
 def _check_needs_none(featurizer: Featurizer) -> None:
-    """Check that vectors can be computed without sums over the items of silos.
-
-    Raises:
-        UserError: If they cannot.
-    """
+    """Check that vectors can be computed without sums over the items of silos."""
     given = getattr(featurizer, "given", featurizer)
     if isinstance(given, GivenFeatures) and not given.standardize:
         return

@@ -298,11 +298,7 @@ def _absences(attendance: Attendance) -> Iterator[Receipt]:
 
 
 def _rejections(receipts: Sequence[Receipt], number: int) -> int:
-    """Return the number of rejected updates.
-
-    Raises:
-        UserError: If all updates were rejected, or there are none.
-    """
+    """Return the number of rejected updates."""
     if not receipts:
         raise UserError(f"Round {number + 1}: no silo answered. Start the silos, then resume the run.")
     rejections = sum(receipt.rejected is not None for receipt in receipts)

@@ -99,12 +99,7 @@ class StatisticsExchange:
         return self.chain.arrived(result.update, kept, server, self.tasks.federated)[1]
 
     def _merge(self, messages: Sequence[Message], given: int) -> None:
-        """Sum the statistics, as the robust rule changes them, and merge them.
-
-        Args:
-            messages: Statistics that were not rejected.
-            given: Number of silos that sent statistics.
-        """
+        """Sum the statistics, as the robust rule changes them, and merge them."""
         messages, _ = self.chain.screened(None, messages, given - len(messages))
         self.extras = self.chain.merged(self.tasks.state.server, messages, self.tasks.federated)
         self.downlink_bytes = sum(array.nbytes for array in self.extras.values()) * len(messages)

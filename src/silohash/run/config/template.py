@@ -73,14 +73,7 @@ def _local_method(archive: Archive | None) -> str:
 
 
 def _document(file: Path, chosen: Mapping[str, Mapping[str, Any]], tasks_comment: str, networks: str) -> str:
-    """Return the whole text.
-
-    Args:
-        file: The file that the text will be written to.
-        chosen: Values in place of the defaults, per table.
-        tasks_comment: The comment on the tasks; empty for the usual one.
-        networks: The tables of a published network; empty for the usual table of features.
-    """
+    """Return the whole text."""
     local, federated = chosen["local"]["name"], chosen["federated"]["name"]
     methods = {"local": LOCAL_METHODS.resolve(local), "federated": FEDERATED_METHODS.resolve(federated)}
     comments = {section: {"preset": _presets_comment(section, chosen[section]["name"], methods[section])}
@@ -208,15 +201,7 @@ def _keys(
     skip_unset: bool = False,
     commented: bool = False,
 ) -> str:
-    """Return the keys of a table, each below its comment.
-
-    Args:
-        kind: The model of the table.
-        chosen: Values in place of the defaults.
-        comments: Comments in place of the keys' descriptions.
-        skip_unset: Leave out keys without a chosen value.
-        commented: Write the keys themselves as comments.
-    """
+    """Return the keys of a table, each below its comment."""
     lines = []
     for name, about in kind.model_fields.items():
         value = chosen.get(name, about.get_default(call_default_factory=True))

@@ -279,18 +279,7 @@ def _tower(
     given: npt.NDArray[np.generic],
     traced: dict[Modality, bytes],
 ) -> tuple[bytes, Parity]:
-    """Return one tower as a file, and its agreement with torch.
-
-    Args:
-        trained: The model.
-        name: Name of the weights.
-        modality: Modality of the tower.
-        given: Vectors to compare on.
-        traced: The first file of each modality, whose structure the files of further weights share. It is filled here.
-
-    Raises:
-        UserError: If the file does not agree with torch, or the model encodes items with their labels.
-    """
+    """Return one tower as a file, and its agreement with torch."""
     encoder = trained.encoder(name)
     encoder.check_without_labels("There are none,")
     assert isinstance(encoder.towers, TorchTowers)  # noqa: S101  a trained model is run by torch

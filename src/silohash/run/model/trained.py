@@ -189,11 +189,7 @@ class TrainedModel:
         return network
 
     def _network(self, name: str) -> nn.Module:
-        """Return the towers without their parameters, after comparing the names, shapes and types of the parameters.
-
-        Raises:
-            UserError: If the weights are those of other towers.
-        """
+        """Return the towers without their parameters, after comparing the names, shapes and types of the parameters."""
         from silohash.models.parameters import check_fit
 
         try:

@@ -133,12 +133,7 @@ def unusable(description: Message) -> str | None:
 
 
 def _miscounted(found: Arrays, labels: int) -> str | None:
-    """Return why the sums of a silo's labels cannot be used, or None if they can, or if there are none.
-
-    Args:
-        found: The sums of the silo.
-        labels: Number of its labels.
-    """
+    """Return why the sums of a silo's labels cannot be used, or None if they can, or if there are none."""
     wanted = dict(zip(LABEL_SUMS, ((labels,), (2,)), strict=True))
     for name, array in found.items():
         if array.shape != wanted.get(name) or array.dtype.kind != "i" or (array < 0).any():

@@ -235,11 +235,7 @@ def _rows(array: np.ndarray) -> np.ndarray:
 
 
 def _part(parts: Parts, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> np.ndarray:
-    """Return a part of a compressed parameter.
-
-    Raises:
-        DamagedUpdateError: If it is missing, or has another type or shape.
-    """
+    """Return a part of a compressed parameter."""
     if name not in parts:
         raise DamagedUpdateError(f"no {name}")
     array = parts[name]
@@ -293,6 +289,7 @@ class Compression(Link):
 
     @override
     def do(self, task: SiloTask, carry_out: CarryOut) -> SiloResult:
+        """Compress the parameters of an update, and keep what is left out for the next one."""
         start = f"{RESIDUAL}/"
         own = [name for name in task.kept if name.startswith(start)]
         method = task
@@ -315,4 +312,5 @@ class Compression(Link):
 
     @override
     def restored(self, update: Message, reference: Callable[[], ReadArrays]) -> Message:
+        """Restore the parameters of an update."""
         return update if self.codec is None or not update.compressed else restored(update, reference(), self.codec)

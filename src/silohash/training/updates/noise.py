@@ -41,6 +41,7 @@ class Noise(Link):
 
     @override
     def do(self, task: SiloTask, carry_out: CarryOut) -> SiloResult:
+        """Make an update private and its weights public. The secret of the noise stays in the silo."""
         plain = task
         if KEY in task.kept:
             plain = replace(task, kept={name: task.kept[name] for name in task.kept if name != KEY})
@@ -56,6 +57,7 @@ class Noise(Link):
 
     @override
     def start(self, server: ServerState) -> ServerState:
+        """Give the server the secret by which it draws the silos of each round."""
         if self.settings.repeatable:
             return server
         return replace(server, private={**server.private, KEY: new_key(None)})
@@ -64,4 +66,5 @@ class Noise(Link):
     def released(
         self, before: ReadArrays, asked: Sequence[int], used: Sequence[int]
     ) -> tuple[Arrays, PrivacyRecord | None]:
+        """Count what the round has released."""
         return self.budget.spent(before, asked=asked, used=used)
