@@ -108,6 +108,19 @@ def test_both_methods_fit_into_the_tree_where_the_page_puts_them(tmp_path: Path)
     assert int(passed[1]) >= 10
 
 
+def test_concepts_of_the_page_are_those_that_the_examples_use() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (local|federated) \| (.*) \|$", text, re.MULTILINE)
+    assert [kind for kind, _ in rows] == ["local", "federated"]
+    for (_, concepts), source in zip(rows, BLOCK.findall(text), strict=False):
+        named = re.findall(r"`(\w+)`", concepts)
+        imported = set(
+            re.findall(r"\b[A-Z]\w*[a-z]\w*", " ".join(re.findall(r"from silohash[\w.]+ import (.*)", source)))
+        )
+        assert imported - set(named) <= {"Modality"}
+        assert all(re.search(rf"\b{name}\b", source) for name in named)
+
+
 def config(**federated: Any) -> ResolvedConfig:
     return load_resolved(
         {

@@ -200,13 +200,13 @@ def prepared_inputs(
             "evaluate": {"measures": ["mAP@all", "P@5"], "validation": 0.2},
         }
     )
-    sizes = (sum(sizes),) if resolved.federated.pooled else sizes
+    sizes = (sum(sizes),) if resolved.federated.traits.pooled else sizes
     data = silo_data(sum(sizes) + validation * len(sizes), single=single, held=held)
     tensors = {"labels": data.labels, "has_image": data.has_image, "has_text": data.has_text}
     tensors |= {"image": data.image, "text": data.text}
     inputs = Prepared(
         resolved=resolved,
-        spec=replace(model_spec(held=held), class_head=resolved.federated.class_head),
+        spec=replace(model_spec(held=held), class_head=resolved.federated.traits.class_head),
         silos=[(f"silo-{number}", size, validation) for number, size in enumerate(sizes)],
         arrays={name: tensor.numpy() for name, tensor in tensors.items() if tensor is not None},
     )

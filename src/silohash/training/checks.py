@@ -6,7 +6,7 @@ weight decay that acts on absent words.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from silohash.features.given import GivenFeatures
 from silohash.features.text import BagOfWords
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
+from silohash.methods.traits import Release
 from silohash.run.config.ineffective import EQUAL_SILOS, FEWEST_SILOS, cap_is_too_low
 from silohash.run.config.load import ResolvedConfig
 
@@ -31,16 +32,18 @@ def training_rows(silos: SiloSizes) -> list[slice]:
     return [slice(int(start), int(start) + train) for start, (_, train, _) in zip(starts, silos, strict=False)]
 
 
-def unreleased_classes(rules: list[tuple[str, int, bool]], silos: SiloSizes, arrays: Arrays) -> Iterator[str]:
+def unreleased_classes(releases: Mapping[str, Release | None], silos: SiloSizes, arrays: Arrays) -> Iterator[str]:
     """Yield a remark per method for which no silo has enough items of any class to release it.
 
     Args:
-        rules: Per method its name, the number of items that a class needs, and whether it releases free clusters, each of
-            which may hold all items of a silo.
+        releases: How each method releases classes, by its name. Free clusters may hold all items of a silo.
         silos: The silos' sizes.
         arrays: The silos' items, as in `silohash.training.prepared.Prepared`.
     """
-    for name, min_count, clusters in rules if "labels" in arrays else ():
+    for name, release in releases.items() if "labels" in arrays else ():
+        if release is None or not release.used:
+            continue
+        clusters, min_count = not release.by_class, release.min_count
         largest = max((_largest_class(rows, arrays, clusters=clusters) for rows in training_rows(silos)), default=0)
         if largest < min_count:
             yield (
@@ -103,7 +106,7 @@ def needs_labels(archive: Archive, resolved: ResolvedConfig) -> str:
     config = resolved.config
     families = {
         "local": (LOCAL_METHODS, config.local.name, resolved.local.traits.needs_labels),
-        "federated": (FEDERATED_METHODS, config.federated.name, resolved.federated.needs_labels),
+        "federated": (FEDERATED_METHODS, config.federated.name, resolved.federated.traits.needs_labels),
     }
     needing = [f'"{name}"' for _, name, needs in families.values() if needs]
     remedies = [

@@ -30,7 +30,7 @@ from silohash.features.nodes.regions import RegionFeatures
 from silohash.features.nodes.word_ids import WordSequences
 from silohash.features.truncation import truncation_remark
 from silohash.measure.measurable import check_settings, remark_on_measures, unmeasured
-from silohash.methods.federated.statistics import ENCRYPTION
+from silohash.methods.federated.statistics import ENCRYPTION, check_revealing_sums
 from silohash.models.parameters import buffers_of
 from silohash.run.config.ineffective import objections_to_silos
 from silohash.run.config.load import ResolvedConfig, refuse
@@ -144,7 +144,7 @@ def prepare_run(
         UserError: If the archive does not fit the config or the methods, or too few silos take part for the robust rule.
     """
     silos = training_silos(archive, parts, resolved)
-    if not resolved.federated.pooled:
+    if not resolved.federated.traits.pooled:
         refuse(objections_to_silos(resolved.config.federated, len(silos)))
     if resolved.config.exchange.privacy is not None:
         refuse(objections_to_private_silos(resolved.config, len(silos)))
@@ -218,9 +218,9 @@ def check_methods(archive: Archive, modalities: int, validation: int, resolved: 
     labeled = archive.labels is not None and bool(archive.labels.any())
     if resolved.needs_labels and not labeled:
         raise UserError(needs_labels(archive, resolved))
-    if modalities < federated.min_modalities:
+    if modalities < federated.traits.min_modalities:
         raise UserError(
-            f'"{config.federated.name}" needs {federated.min_modalities} modalities, and archive '
+            f'"{config.federated.name}" needs {federated.traits.min_modalities} modalities, and archive '
             f'"{archive.card.name}" has {modalities}. Choose another federated method.'
         )
     _check_item_bits(resolved, modalities)
@@ -244,7 +244,7 @@ def _check_item_bits(resolved: ResolvedConfig, modalities: int) -> None:
             f"Nothing trains the bits of local.item_bits = {item_bits}, because the archive has one modality. Set "
             "local.item_bits = 0."
         )
-    if getattr(resolved.federated, "uses_class_codes", False):
+    if resolved.federated.traits.class_codes:
         raise UserError(
             f'"{resolved.config.federated.name}" replaces the bits of local.item_bits = {item_bits}, because its codes '
             "tell only classes apart. Set local.item_bits = 0, or choose another federated method."
@@ -260,8 +260,10 @@ def _check_exchange(resolved: ResolvedConfig) -> None:
         "federated.server": settings.server is not None,
         ENCRYPTION: resolved.config.exchange.encryption is not None,
     }
-    for member in getattr(federated, "members", {settings.name: federated}).values():
-        member.check_exchange(rules=[key for key, used in given.items() if used])
+    for label, member in federated.parts(settings.name).items():
+        if member.traits.reveals:
+            allowed = member.traits.reveals_allowed
+            check_revealing_sums(label, member.traits.reveals, allowed=allowed, rules=[k for k in given if given[k]])
 
 
 def _check_validation(archive: Archive, modalities: int, resolved: ResolvedConfig) -> None:
@@ -284,8 +286,8 @@ def _check_validation(archive: Archive, modalities: int, resolved: ResolvedConfi
 def _check_scores(*, judged: bool, resolved: ResolvedConfig) -> None:
     """Check that validation queries with known answers exist if a method weights silos by their scores."""
     config, federated = resolved.config, resolved.federated
-    members = getattr(federated, "members", {config.federated.name: federated})
-    scoring = [label for label, member in members.items() if getattr(member, "needs_scores", False)]
+    members = federated.parts(config.federated.name)
+    scoring = [label for label, member in members.items() if member.traits.needs_scores]
     if scoring and not judged:
         raise UserError(
             f'"{scoring[0]}" weights silos by their scores on validation queries, and no silo has any with known answers '
@@ -430,7 +432,7 @@ def deploy(
     server, _, number = state.chosen()
     server = opened_state(prepared.key, run_digest(prepared.config), server, number + 1)
     personal = {}
-    if prepared.resolved.federated.personalized:
+    if prepared.resolved.federated.traits.personalized:
         personal = {
             answer.update.sender: dict(answer.update.params)
             for answer in engine.send(deploy_tasks(state, prepared, range(len(prepared.silos))))

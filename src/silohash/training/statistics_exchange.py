@@ -82,7 +82,7 @@ class StatisticsExchange:
         if not waiting:
             return iter(())
         self._merge([result.update for result in waiting], sum(r.update.kind == "statistics" for r in held))
-        if isinstance(self.updates, Folded) and self.tasks.federated.weights_known == "after statistics":
+        if isinstance(self.updates, Folded) and self.tasks.federated.traits.weights_known == "after statistics":
             self.updates.expect(announced(self.attendance, map(self._weigh, waiting)))
         return self.attendance.answers(map(self._finish, waiting))
 
@@ -137,7 +137,7 @@ class Tasks:
 
     def reference(self, silo: int) -> Arrays:
         """Return the parameters from which a silo's update is measured."""
-        key = 0 if self.federated.uniform_broadcast else silo
+        key = 0 if self.federated.traits.uniform_broadcast else silo
         if key not in self._reference:
             sent = self.federated.broadcast(self.state.server, silo, round=self.state.round)
             self._reference = {key: reference(self.federated, sent)}

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from silohash.base.types import MODALITIES, Arrays, Modality, Outputs, PairBatch
 from silohash.methods.federated.base import ServerState, SiloContext, received_extra
-from silohash.methods.federated.shared_means import SharedMean, class_mean
+from silohash.methods.federated.shared_means import class_mean
 from silohash.methods.federated.statistics import (
     ClassStatistics,
     ReleaseParams,
@@ -25,9 +25,11 @@ from silohash.methods.federated.statistics import (
     merged_prototypes,
     released,
     sum_statistics,
+    with_release,
 )
 from silohash.methods.local.base import outputs_of
 from silohash.methods.message import Message
+from silohash.methods.traits import Traits
 
 FUSED = "fused"
 
@@ -46,9 +48,23 @@ class PrototypeParams(ReleaseParams):
     means, as in the public code of FedProto and PLFedCMH."""
 
 
-def prototype_mean(params: PrototypeParams) -> SharedMean:
-    """Return the declaration of `prototype_sums`. Under the weighting ``uniform``, each silo counts once."""
-    return replace(PROTOTYPE_MEAN, most=1.0) if params.prototype_weighting == "uniform" else PROTOTYPE_MEAN
+def with_prototypes(traits: Traits, params: PrototypeParams, *, used: bool) -> Traits:
+    """Return the traits of a method that sends `prototype_sums`. Under the weighting ``uniform``, each silo counts once.
+
+    Args:
+        traits: The other traits.
+        params: Parameters of the prototypes.
+        used: Whether silos use the prototypes of others.
+    """
+    traits = with_release(traits, params, used=used)
+    if params.prototype_weighting == "examples":
+        return replace(traits, means=(PROTOTYPE_MEAN,))
+    unlimited = {
+        "prototype_weighting": 'federated.prototype_weighting = "uniform" lets a single item change a class mean by any '
+        'amount, which exchange.privacy cannot hide. Set it to "examples".'
+    }
+    means = (replace(PROTOTYPE_MEAN, most=1.0),)
+    return replace(traits, means=means, not_private={**traits.not_private, **unlimited})
 
 
 def representation(outputs: Outputs, modality: Modality) -> Tensor:

@@ -40,7 +40,7 @@ def refusal(update: Message, kept: ReadArrays, server: ServerState, federated: F
         or _misfit(update, server)
         or _miscounted(update, server)
         or infinite_array("its stored ", kept)
-        or objection(update, federated.means, server.extras)
+        or objection(update, federated.traits.means, server.extras)
         or _unlike_template(update, server, federated)
     )
 
@@ -109,7 +109,7 @@ def _unlike_template(update: Message, server: ServerState, federated: FederatedM
         template = with_template(template, federated, server)
     elif not update.sums and not update.encrypted:
         return "its statistics are empty"
-    declared, needed = declared_values(update, federated.means), update.counts.get("items", 0) > 0
+    declared, needed = declared_values(update, federated.traits.means), update.counts.get("items", 0) > 0
     sums = {name: array for name, array in update.sums.items() if name not in declared.sums}
     records = {name: array for name, array in update.records.items() if name not in declared.records}
     return _difference(sums, template.sums, needed=needed) or _difference(records, template.records, needed=needed)

@@ -281,7 +281,7 @@ def capped_average(average: Average, cap: float, current: Arrays, updates: Seque
 
 
 def protected_means(
-    messages: Sequence[Message], rejected: int, *, means: Sequence[SharedMean], share: float
+    messages: Sequence[Message], rejected: int, *, means: Sequence[SharedMean] = (), share: float
 ) -> Screened:
     """Replace the means beside the parameters by their median over silos.
 
@@ -301,7 +301,6 @@ def robust_aggregation(
     faulty: float = 0.3,
     clip_factor: float = 1.0,
     weight_cap: float = 1.0,
-    means: Sequence[SharedMean] = (),
 ) -> Aggregation:
     """Return the aggregation for the given settings.
 
@@ -310,7 +309,6 @@ def robust_aggregation(
         faulty: Share of silos that may be faulty, between 0 and 1.
         clip_factor: Updates are shortened to this multiple of the median length.
         weight_cap: Upper limit on a silo's share of the aggregation weight. At 1 there is no limit.
-        means: Means beside the parameters that the federated method declares. Every rule protects them.
     """
     rules: Mapping[str | None, Aggregation] = {
         None: Aggregation(),
@@ -321,7 +319,7 @@ def robust_aggregation(
     }
     chosen = rules[rule]
     if rule is not None:
-        chosen = replace(chosen, protection=partial(protected_means, means=means, share=faulty))
+        chosen = replace(chosen, protection=partial(protected_means, share=faulty))
     if weight_cap < 1.0:
         chosen = replace(chosen, average=partial(capped_average, chosen.average, weight_cap))
     return chosen

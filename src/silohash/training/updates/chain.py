@@ -245,6 +245,6 @@ def next_server(
         buffers: The names of the model's buffers, which a server-side optimizer leaves as averaged.
     """
     after = federated.aggregate(server, updates)
-    if federated.server_optimizer is not None:
-        after = federated.server_optimizer.step(server, after, buffers)
+    if federated.run.server_optimizer is not None:
+        after = federated.run.server_optimizer.step(server, after, buffers)
     return with_solution(after, updates, federated)

@@ -178,7 +178,7 @@ class SealedMethod(FederatedMethod):
 
     def __init__(self, method: FederatedMethod, engine: Engine, silos: int, limits: Limits) -> None:
         super().__init__(method.params)
-        vars(self)["personalized"] = method.personalized
+        self.traits = replace(self.traits, personalized=method.traits.personalized)
         self.engine, self.silos = engine, silos
         self.limits = replace(limits, quorum=0)
         self.uplink_bytes = self.downlink_bytes = 0
@@ -204,10 +204,6 @@ class SealedMethod(FederatedMethod):
         answer = self._asked(server, updates[0], SEALED)
         final = np.asarray(bool(answer.counts.get("final", 0)))
         return ServerState(params={}, private={SEALED: answer.encrypted[SEALED], "final": final})
-
-    def is_final(self, server: ServerState) -> bool:
-        """Return what the silo said that computed the state."""
-        return bool(server.private.get("final", False))
 
     def _asked(self, server: ServerState, total: Message, wanted: str) -> Message:
         """Return the answer of the first silo that computes what is wanted: `SEALED` or `MERGED`."""
@@ -354,7 +350,7 @@ class Encryption(Link):
             server = replace(server, extras={**server.extras, **self._merged(message)})
             after = next_server(server, [total], self.federated, self.buffers)
             name, number, content = SEALED, message.round + 1, state_bytes(after)
-            final = self.federated.is_final(after)
+            final = after.final
         sealed = {name: self._key.sealed(content, label_of(name, number, self.run))}
         answer = Message("merged", sender, message.round, encrypted=sealed, counts={"final": int(final)})
         return SiloResult(task.silo, answer, kept={}, loss=math.nan, terms={}, seconds=0.0)

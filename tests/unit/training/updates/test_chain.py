@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from silohash.methods.federated.averaging import Aggregation
-from silohash.methods.federated.base import FederatedMethod, ServerState
+from silohash.methods.federated.base import FederatedMethod, RunFacts, ServerState
 from silohash.methods.federated.server_optimizers import ServerOptimizer
 from silohash.methods.message import Message
 from silohash.training.engines.in_process import InProcess
@@ -126,11 +126,8 @@ def test_statistics_are_screened_without_parameters() -> None:
     assert DIRECT.method(given := FederatedMethod(None), InProcess(None), WAIT_FOR_ALL) is given
 
 
-def method(**changes: object) -> FederatedMethod:
-    made = FederatedMethod(None)
-    for name, value in changes.items():
-        setattr(made, name, value)
-    return made
+def method(**facts: Any) -> FederatedMethod:
+    return FederatedMethod(None, RunFacts(**facts))
 
 
 def test_the_average_is_the_next_state() -> None:

@@ -21,9 +21,9 @@ cannot be combined with secure aggregation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -31,22 +31,20 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import Arrays, MethodCard, Modality, Outputs, PairBatch, Terms
-from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
+from silohash.methods.federated.base import NO_RUN, FederatedMethod, FederationInfo, RunFacts, ServerState, SiloContext
 from silohash.methods.federated.general.fedproto import prototype_distance
 from silohash.methods.federated.prototypes import (
-    PROTOTYPE_MEAN,
     PrototypeParams,
     empty_prototypes,
-    prototype_mean,
     prototype_sums,
     received_prototypes,
     representation,
     rows_with_prototypes,
     updated_prototypes,
+    with_prototypes,
 )
-from silohash.methods.federated.shared_means import SharedMean
-from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
+from silohash.methods.traits import Traits
 from silohash.models.parameters import install, params_of
 from silohash.models.towers import group_of
 
@@ -173,8 +171,8 @@ def layers_of(names: Sequence[str]) -> dict[str, list[str]]:
 class PLFedCMH(FederatedMethod):
     """A mixture of all silos' layers for each silo."""
 
-    Params: ClassVar[type[MethodParams]] = PLFedCMHParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = PLFedCMHParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {
             "hypernetworks": "per_silo", "normalization": "code", "prototype_weight": 1e5, "min_count": 1,
@@ -185,17 +183,15 @@ class PLFedCMH(FederatedMethod):
             "prototype_weight": 1e5, "min_count": 1, "max_labels": 1000,
         },
     }  # fmt: skip
-    needs_labels: ClassVar[bool] = True
-    means: ClassVar[tuple[SharedMean, ...]] = (PROTOTYPE_MEAN,)
-    uniform_broadcast: ClassVar[bool] = False
-    averages: ClassVar[bool] = False
-    uplink: ClassVar[Literal["sum", "records"]] = "records"
-    personalized: ClassVar[bool] = True
-    codes_comparable: ClassVar[bool] = False
+    traits = Traits(
+        needs_labels=True, uniform_broadcast=False, averages=False, uplink="records", personalized=True,
+        codes_comparable=False,
+    )  # fmt: skip
 
-    def __init__(self, params: PLFedCMHParams) -> None:
-        super().__init__(params)
-        vars(self)["means"] = (prototype_mean(params),)
+    def __init__(self, params: PLFedCMHParams, run: RunFacts = NO_RUN) -> None:
+        super().__init__(params, run)
+        used = params.class_code_weight > 0 or params.prototype_weight > 0
+        self.traits = with_prototypes(self.traits, params, used=used)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Start with the initial model for every silo, untrained hypernetworks, and no trained silo."""
@@ -219,7 +215,7 @@ class PLFedCMH(FederatedMethod):
                 mixed |= {name: tensor.numpy() for name, tensor in mixture.items()}
         return replace(message, params={**message.params, **mixed})
 
-    def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+    def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return both prototype terms, summed over the step's modalities."""
         parts: dict[str, list[Tensor]] = {"class_code": [], "prototype": []}
         for modality in outputs.logit:
@@ -244,9 +240,9 @@ class PLFedCMH(FederatedMethod):
         step, items = int(batch.has(modality).sum()), context.data.count(modality)
         return authors_scales(prototypes.shape[1], int(mask.sum()), batch=step, items=items)
 
-    def silo_update(self, context: SiloContext) -> Message:
+    def update(self, context: SiloContext) -> Message:
         """Send the model, and class sums."""
-        return replace(super().silo_update(context), sums=prototype_sums(context, self.params))
+        return replace(super().update(context), sums=prototype_sums(context, self.params))
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Update the hypernetworks from the silos' updates, and store the silos' models in the bank."""
