@@ -15,7 +15,7 @@ from silohash.models.parameters import params_of
 from silohash.testing.check import Check, first_difference, require, require_finite, same_arrays
 from silohash.testing.inputs import MODALITIES, Held, prepared_inputs, without
 from silohash.testing.loop import Records, run_loop
-from silohash.training.checkpoint import load_checkpoint, save_checkpoint
+from silohash.training.checkpoint import RunState, load_checkpoint, save_checkpoint
 from silohash.training.engines.port import SiloTask
 from silohash.training.worker import Worker
 
@@ -95,14 +95,19 @@ def _is_deterministic(local: str, name: str) -> None:
         "if updates are not held in memory": folded,
     }
     for how, other in others.items():
-        for section in ("params", "extras", "private"):
-            found = first_difference(getattr(first.server, section), getattr(other.server, section))
-            require(not found, f"The server's {section} {found} differ {how}.")
-        require(first.silos.keys() == other.silos.keys(), f"Other silos keep a state {how}.")
-        for silo in first.silos:
-            found = first_difference(first.silos[silo], other.silos[silo])
-            require(not found, f"The stored {found} of silo {silo} differs {how}.")
-        require(first.best_score == other.best_score, f"The best score differs {how}.")
+        _require_same_state(first, other, how)
+
+
+def _require_same_state(first: RunState, other: RunState, how: str) -> None:
+    """Require that two trainings end in the same state."""
+    for section in ("params", "extras", "private"):
+        found = first_difference(getattr(first.server, section), getattr(other.server, section))
+        require(not found, f"The server's {section} {found} differ {how}.")
+    require(first.silos.keys() == other.silos.keys(), f"Other silos keep a state {how}.")
+    for silo in first.silos:
+        found = first_difference(first.silos[silo], other.silos[silo])
+        require(not found, f"The stored {found} of silo {silo} differs {how}.")
+    require(first.best_score == other.best_score, f"The best score differs {how}.")
 
 
 def _trains_in_bfloat16(local: str, name: str) -> None:
@@ -126,15 +131,7 @@ def _resumes(local: str, name: str) -> None:
         checkpoint = Path(folder) / "checkpoint"
         save_checkpoint(checkpoint, run_loop(prepared_inputs(local, name, SIZES), stop=1), "digest")
         resumed = run_loop(prepared_inputs(local, name, SIZES), state=load_checkpoint(checkpoint, "digest"))
-    for section in ("params", "extras", "private"):
-        found = first_difference(getattr(whole.server, section), getattr(resumed.server, section))
-        require(not found, f"After resuming, the server's {section} {found} differ. Keep all state in named arrays.")
-    for silo in whole.silos:
-        found = first_difference(whole.silos[silo], resumed.silos[silo])
-        require(
-            not found, f"After resuming, the stored {found} of silo {silo} differs. Keep all state in named arrays."
-        )
-    require(whole.best_score == resumed.best_score, "After resuming, the best score differs.")
+    _require_same_state(whole, resumed, "after resuming: keep all state in named arrays")
 
 
 def _trains_without(local: str, name: str, case: str) -> None:

@@ -15,9 +15,9 @@ import torch
 
 from silohash.base import seeds
 from silohash.base.types import Arrays
+from silohash.features.nodes.regions import BOX
 from silohash.methods.local.base import SiloData
 from silohash.methods.local.label_counts import federation_labels, label_sums
-from silohash.models.nodes import BOX
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.run.config.load import load_resolved
 from silohash.run.config.sections import DataConfig, FederatedConfig, RunConfig, TrainConfig
@@ -178,17 +178,10 @@ def prepared_inputs(
     rounds: int = 3,
     train: Mapping[str, Any] | None = None,
 ) -> Prepared:
-    """Return the inputs of a training on made-up silos.
+    """Return the inputs of a training of two methods, given by name, on made-up silos.
 
-    Args:
-        local: Name of the local method.
-        federated: Name of the federated method. A pooled one gets all items as one silo.
-        sizes: Number of training items per silo.
-        validation: Number of validation items per silo.
-        held: The modalities of the items.
-        single: Whether every item has one label only.
-        rounds: Number of rounds.
-        train: Values of ``[train]``.
+    The silos have ``sizes`` training items and ``validation`` validation items each. A pooled federated method gets all
+    items as one silo. With ``single``, every item has one label. ``train`` holds values of ``[train]``.
     """
     resolved = load_resolved(
         {

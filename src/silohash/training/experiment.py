@@ -31,6 +31,7 @@ from silohash.features.nodes.word_ids import WordSequences
 from silohash.features.truncation import truncation_remark
 from silohash.measure.measurable import check_settings, remark_on_measures, unmeasured
 from silohash.methods.federated.statistics import ENCRYPTION, check_revealing_sums
+from silohash.methods.local import LOCAL_METHODS
 from silohash.models.parameters import buffers_of
 from silohash.run.config.ineffective import objections_to_silos
 from silohash.run.config.load import ResolvedConfig, refuse
@@ -196,9 +197,10 @@ def check_tokens(featurizers: Mapping[Modality, Featurizer], resolved: ResolvedC
         if isinstance(found, NODE_FEATURES):
             continue
         if len(found.shape) == 2 and not resolved.local.traits.takes_tokens:
+            able = [name for name in LOCAL_METHODS.table if LOCAL_METHODS.resolve(name).traits.takes_tokens]
             raise UserError(
                 f'[features.{modality}] pooling = "tokens" gives a vector per token, and the local method '
-                f'"{resolved.config.local.name}" takes one per item. Remove pooling, or set local.name = "mith".'
+                f'"{resolved.config.local.name}" takes one per item. Remove pooling, or set local.name = "{able[0]}".'
             )
 
 

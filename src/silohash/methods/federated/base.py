@@ -18,10 +18,10 @@ A method overrides the hooks in which it differs. It never loops over silos, epo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
@@ -42,6 +42,9 @@ from silohash.methods.message import Message
 from silohash.methods.traits import Traits
 from silohash.models.parameters import fixed_buffers, frozen_copy, install, params_of, shared_arrays, to_array
 from silohash.models.towers import Part, group_of, hash_layers
+
+if TYPE_CHECKING:
+    from silohash.methods.federated.server_optimizers import ServerOptimizer
 
 _Value = TypeVar("_Value")
 
@@ -87,14 +90,6 @@ class ServerState:
     def final(self) -> bool:
         """Whether this state is deployed whatever the validation scores."""
         return bool(self.private.get("final", False))
-
-
-class ServerStep(Protocol):
-    """A server-side optimizer (`silohash.methods.federated.server_optimizers`)."""
-
-    def step(self, before: ServerState, after: ServerState, buffers: Set[str] = frozenset()) -> ServerState:
-        """Return the next state, given the previous state and the averaged one. Buffers remain as averaged."""
-        ...
 
 
 @dataclass
@@ -233,7 +228,7 @@ class RunFacts:
 
     local: LocalMethod | None = None
     aggregation: Aggregation = field(default_factory=Aggregation)
-    server_optimizer: ServerStep | None = None
+    server_optimizer: ServerOptimizer | None = None
     optimizer: str = "sgd"
     learning_rate: float = 0.0
     momentum: float = 0.0
@@ -444,6 +439,23 @@ def entries_under(name: str, values: Mapping[str, _Value]) -> dict[str, _Value]:
     """
     start = f"{name}/"
     return {key.removeprefix(start): value for key, value in values.items() if key.startswith(start)}
+
+
+def summed_terms(weights: Mapping[str, float], parts: Mapping[str, Sequence[Tensor]]) -> Terms:
+    """Return terms that are summed over the modalities of a step, without those that have no weight or no part.
+
+    Args:
+        weights: Weight of each term.
+        parts: Scalars of each term, one per modality.
+    """
+    used = {name: list(found) for name, found in parts.items() if found and weights[name]}
+    return {name: (weights[name], torch.stack(found).sum()) for name, found in used.items()}
+
+
+def sums_alone(context: SiloContext, sums: Arrays) -> Message:
+    """Return an update that holds sums over the silo's items and no parameters."""
+    counts = {"items": len(context.data)}
+    return Message(kind="update", sender=context.data.name, round=context.round, sums=sums, counts=counts)
 
 
 def received_extra(context: SiloContext, name: str) -> Tensor:

@@ -126,11 +126,6 @@ class ComposeParams(CombiningParams):
     """Members in the order in which they adapt outputs, each with its name, preset and parameters. At least one."""
 
 
-def members_of(params: MethodParams) -> Sequence[MemberConfig]:
-    """Return the methods that the parameters of a method name; empty for one that does not combine any."""
-    return params.methods if isinstance(params, CombiningParams) else ()
-
-
 def label_members(methods: Iterable[MemberConfig]) -> dict[str, MemberConfig]:
     """Return the members by label: the method's name, with a number for each repetition (``moon``, ``moon-2``)."""
     members: dict[str, MemberConfig] = {}
@@ -357,7 +352,8 @@ class Compose(FederatedMethod):
         return replace(message, extras=prefixed({label: own.extras for label, own in sent.items()}))
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
-        """Prepare every member. The member that decides the phases comes last, because it installs the parameters."""
+        """Prepare every member, and return the phases of the one that decides them."""
+        # the member that decides the phases also installs the parameters, which others must not overwrite
         for label in self.adding["begin_round"]:
             self.members[label].begin_round(context.member(label, self))
         leader = self._leader("begin_round")
@@ -371,13 +367,10 @@ class Compose(FederatedMethod):
         return prefixed({label: m.terms(context.member(label, self), batch, outputs) for label, m in members})
 
     def statistics(self, context: SiloContext) -> Arrays:
-        """Return the statistics of all members.
-
-        If there are any, members without statistics create their updates now, because their auxiliary networks do not
-        survive the exchange.
-        """
+        """Return the statistics of all members. If there are any, those without create their updates now."""
         given = {label: method.statistics(context.member(label, self)) for label, method in self.members.items()}
         early: Arrays = {}
+        # auxiliary networks, which some updates hold, do not survive the exchange of statistics
         for label in self.adding["update"] if any(given.values()) else ():
             if not given[label]:
                 message = self.members[label].update(context.member(label, self))
@@ -388,13 +381,8 @@ class Compose(FederatedMethod):
     def merge_statistics(self, server: ServerState, sums: Arrays) -> Arrays:
         """Return the results of all members that have statistics."""
         given = {label: entries_under(label, sums) for label in self.members}
-        return prefixed(
-            {
-                label: self.members[label].merge_statistics(server_of(server, label), own)
-                for label, own in given.items()
-                if own
-            }
-        )
+        found = {n: self.members[n].merge_statistics(server_of(server, n), own) for n, own in given.items() if own}
+        return prefixed(found)
 
     def weight(self, context: SiloContext, group: str) -> float:
         """Return the weight given by the member that decides it. Called for the composition and for its members."""

@@ -5,8 +5,8 @@ Prototypes are means of relaxed codes, which are bounded, so that a single item 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -65,11 +65,6 @@ def with_prototypes(traits: Traits, params: PrototypeParams, *, used: bool) -> T
     }
     means = (replace(PROTOTYPE_MEAN, most=1.0),)
     return replace(traits, means=means, not_private={**traits.not_private, **unlimited})
-
-
-def representation(outputs: Outputs, modality: Modality) -> Tensor:
-    """Return the relaxed codes that prototypes are means of, ``(B, K)`` in (-1, 1)."""
-    return torch.tanh(outputs.logit[modality])
 
 
 def fused_statistics(context: SiloContext, release: ReleaseParams, like: np.ndarray) -> ClassStatistics:
@@ -148,7 +143,30 @@ def received_prototypes(context: SiloContext, modality: Modality) -> tuple[Tenso
     return received_extra(context, f"prototypes/{name}"), received_extra(context, f"mask/{name}")
 
 
-def rows_with_prototypes(batch: PairBatch, modality: Modality, mask: Tensor) -> Tensor:
-    """Return the rows of a batch that have the modality and at least one label with a prototype, ``(B,)`` bool."""
+@dataclass(frozen=True)
+class PrototypeRows:
+    """The items of a batch that have a modality and at least one label with a prototype.
+
+    Attributes:
+        modality: The modality.
+        values: ``(n, K)``, relaxed codes of the items in (-1, 1).
+        labels: ``(n, C)`` multi-hot.
+        prototypes: ``(C, K)``.
+        mask: ``(C,)`` bool, the existing prototypes.
+    """
+
+    modality: Modality
+    values: Tensor
+    labels: Tensor
+    prototypes: Tensor
+    mask: Tensor
+
+
+def prototype_rows(context: SiloContext, batch: PairBatch, outputs: Outputs) -> Iterator[PrototypeRows]:
+    """Yield the items that can be compared with prototypes, for each modality of a step that has some."""
     assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-    return batch.has(modality) & (batch.labels[:, mask].sum(1) > 0)
+    for modality, logit in outputs.logit.items():
+        prototypes, mask = received_prototypes(context, modality)
+        rows = batch.has(modality) & (batch.labels[:, mask].sum(1) > 0)
+        if rows.any():
+            yield PrototypeRows(modality, torch.tanh(logit)[rows], batch.labels[rows], prototypes, mask)

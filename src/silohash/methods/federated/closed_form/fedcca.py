@@ -26,7 +26,15 @@ from pydantic import Field
 from torch import nn
 
 from silohash.base.types import MODALITIES, Arrays, MethodCard, Modality, Phase, ReadArrays
-from silohash.methods.federated.base import NO_RUN, FederatedMethod, FederationInfo, RunFacts, ServerState, SiloContext
+from silohash.methods.federated.base import (
+    NO_RUN,
+    FederatedMethod,
+    FederationInfo,
+    RunFacts,
+    ServerState,
+    SiloContext,
+    sums_alone,
+)
 from silohash.methods.federated.closed_form.canonical import (
     canonical_maps,
     mean_deviation_of,
@@ -136,9 +144,7 @@ class FedCCA(FederatedMethod):
             outputs = outputs_of(context.model, context.data, part="logit") if len(context.data) else {}
             bits = len(context.payload.params["image.hash.bias"])
             sums = {ROTATION: np.zeros((bits, bits)) + rotation_sums({m: to_array(o) for m, o in outputs.items()})}
-        return Message(
-            kind="update", sender=context.data.name, round=context.round, sums=sums, counts={"items": len(context.data)}
-        )
+        return sums_alone(context, sums)
 
     def template(self, server: ServerState, *, kind: str, round: int) -> Message:  # noqa: A002  the field's word
         """Return the sums of a silo without pairs that the round needs."""
@@ -154,6 +160,7 @@ class FedCCA(FederatedMethod):
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Average the parameters, or compute the start or its rotation from the totals of the sums."""
         stage, total = self.stage(updates[0].round, int(server.private["rounds"])), sum_statistics(updates)
+        # a rotation groups items that are alike, which a score by pairs counts as a loss, so it is not compared by score
         private = {**server.private, "final": np.asarray(stage != "train")}
         if stage == "train":
             return replace(super().aggregate(server, updates), private=private)

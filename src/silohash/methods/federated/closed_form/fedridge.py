@@ -26,7 +26,15 @@ from pydantic import Field
 from torch import nn
 
 from silohash.base.types import MODALITIES, Arrays, MethodCard, Modality, Phase, ReadArrays, UserError
-from silohash.methods.federated.base import NO_RUN, FederatedMethod, FederationInfo, RunFacts, ServerState, SiloContext
+from silohash.methods.federated.base import (
+    NO_RUN,
+    FederatedMethod,
+    FederationInfo,
+    RunFacts,
+    ServerState,
+    SiloContext,
+    sums_alone,
+)
 from silohash.methods.federated.second_moments import (
     PENALTIES,
     Matrix,
@@ -133,12 +141,7 @@ class FedRidge(FederatedMethod):
         return [] if self._solves(context.round, context.total_rounds) else phases
 
     def _solves(self, number: int, total: int) -> bool:
-        """Return whether the regression is solved in a round.
-
-        Args:
-            number: Index of the round, from 0.
-            total: Number of rounds.
-        """
+        """Return whether the regression is solved in a round, given its index and the number of rounds."""
         if total == 1:
             return True
         first = number == 0 and self.params.solve != "last"
@@ -170,9 +173,7 @@ class FedRidge(FederatedMethod):
             if vectors is not None:
                 rows = np.flatnonzero(to_array(context.data.has(modality)))
                 sums |= second_moments(vectors[rows], labels[rows]).to_sums(modality)
-        return Message(
-            kind="update", sender=context.data.name, round=context.round, sums=sums, counts={"items": len(context.data)}
-        )
+        return sums_alone(context, sums)
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Average the parameters, or solve the regression if the silos sent sums."""
@@ -192,6 +193,7 @@ class FedRidge(FederatedMethod):
                 penalty=self.params.penalty, deviation=self.params.deviation,
             )  # fmt: skip
             params |= tower_params(params, modality, solution)
+        # with several labels per item, the trained hash layers can be better, and the validation decides
         final = exclusive and updates[0].round == int(server.private["last_round"])
         return replace(server, params=params, private={**server.private, "final": np.asarray(final)})
 

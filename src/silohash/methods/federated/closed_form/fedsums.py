@@ -31,6 +31,7 @@ from silohash.methods.federated.base import (
     ServerState,
     SiloContext,
     entries_under,
+    sums_alone,
 )
 from silohash.methods.federated.statistics import sum_statistics
 from silohash.methods.local.base import MethodParams
@@ -107,9 +108,7 @@ class FedSums(FederatedMethod):
         if not context.payload.params:
             views = views_of(context.model, context.data)
             sums = self.method.sums(views, context.payload.extras, context.round)
-        return Message(
-            kind="update", sender=context.data.name, round=context.round, sums=sums, counts={"items": len(context.data)}
-        )
+        return sums_alone(context, sums)
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Solve from the totals. Nothing changes once the model is finished."""

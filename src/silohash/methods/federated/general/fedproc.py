@@ -19,20 +19,25 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal
 
-import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
-from silohash.methods.federated.base import NO_RUN, FederatedMethod, FederationInfo, RunFacts, ServerState, SiloContext
+from silohash.methods.federated.base import (
+    NO_RUN,
+    FederatedMethod,
+    FederationInfo,
+    RunFacts,
+    ServerState,
+    SiloContext,
+    summed_terms,
+)
 from silohash.methods.federated.prototypes import (
     PrototypeParams,
     empty_prototypes,
+    prototype_rows,
     prototype_sums,
-    received_prototypes,
-    representation,
-    rows_with_prototypes,
     updated_prototypes,
     with_prototypes,
 )
@@ -148,18 +153,14 @@ class FedProc(FederatedMethod):
         """Return the contrast, summed over the step's modalities and faded out over the rounds."""
         over = context.round / context.total_rounds
         weight = self.params.contrast_weight * contrast_share(over, self.params.fading)
-        parts = []
-        for modality in outputs.logit if weight else ():
-            prototypes, mask = received_prototypes(context, modality)
-            rows = rows_with_prototypes(batch, modality, mask)
-            if rows.any():
-                assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-                values = representation(outputs, modality)[rows]
-                contrast = global_contrast(
-                    values, batch.labels[rows], prototypes, mask, self.params.temperature, unit=self.params.unit_outputs
-                )
-                parts.append(contrast.mean())
-        return {"contrast": (weight, torch.stack(parts).sum())} if parts else {}
+        parts = [
+            global_contrast(
+                rows.values, rows.labels, rows.prototypes, rows.mask,
+                self.params.temperature, unit=self.params.unit_outputs,
+            ).mean()
+            for rows in (prototype_rows(context, batch, outputs) if weight else ())
+        ]  # fmt: skip
+        return summed_terms({"contrast": weight}, {"contrast": parts})
 
     def update(self, context: SiloContext) -> Message:
         """Send class sums beside the parameters."""

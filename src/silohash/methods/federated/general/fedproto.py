@@ -19,20 +19,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
-from silohash.methods.federated.base import NO_RUN, FederationInfo, RunFacts, ServerState, SiloContext
+from silohash.methods.federated.base import NO_RUN, FederationInfo, RunFacts, ServerState, SiloContext, summed_terms
 from silohash.methods.federated.general.local import Local
 from silohash.methods.federated.prototypes import (
     PrototypeParams,
     empty_prototypes,
+    prototype_rows,
     prototype_sums,
-    received_prototypes,
-    representation,
-    rows_with_prototypes,
     updated_prototypes,
     with_prototypes,
 )
@@ -111,15 +108,12 @@ class FedProto(Local):
 
     def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the distance to the prototypes, summed over the step's modalities."""
-        parts = []
-        for modality in outputs.logit if self.params.prototype_weight else ():
-            prototypes, mask = received_prototypes(context, modality)
-            rows = rows_with_prototypes(batch, modality, mask)
-            if rows.any():
-                assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-                values = representation(outputs, modality)[rows]
-                parts.append(prototype_distance(values, batch.labels[rows], prototypes, mask).mean())
-        return {"prototype": (self.params.prototype_weight, torch.stack(parts).sum())} if parts else {}
+        weight = self.params.prototype_weight
+        parts = [
+            prototype_distance(rows.values, rows.labels, rows.prototypes, rows.mask).mean()
+            for rows in (prototype_rows(context, batch, outputs) if weight else ())
+        ]
+        return summed_terms({"prototype": weight}, {"prototype": parts})
 
     def update(self, context: SiloContext) -> Message:
         """Keep the model and send class sums."""

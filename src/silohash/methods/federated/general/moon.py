@@ -21,12 +21,11 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import ClassVar, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Terms
-from silohash.methods.federated.base import FederatedMethod, SiloContext, entries_under
+from silohash.methods.federated.base import FederatedMethod, SiloContext, entries_under, summed_terms
 from silohash.methods.federated.contrastive_losses import model_contrast
 from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
@@ -104,7 +103,7 @@ class MOON(FederatedMethod):
                 negatives = [before[modality][rows] for before in behind]
                 contrast = model_contrast(values[held], ahead[modality][rows], negatives, self.params.temperature)
                 parts.append(contrast.mean())
-        return {"contrast": (self.params.contrast_weight, torch.stack(parts).sum())} if parts else {}
+        return summed_terms({"contrast": self.params.contrast_weight}, {"contrast": parts})
 
     def _older(self, context: SiloContext) -> list[dict[Modality, Tensor]]:
         """Return the outputs of the existing models before the previous one, for all items of the silo."""

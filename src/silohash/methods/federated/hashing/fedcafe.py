@@ -45,6 +45,7 @@ from silohash.methods.federated.base import (
     ServerState,
     SiloContext,
     received_extra,
+    summed_terms,
 )
 from silohash.methods.federated.class_memory import MemoryRows, common_memory, memories_of, self_weight, silo_weights
 from silohash.methods.federated.contrastive_losses import cosine_gap
@@ -251,10 +252,12 @@ class FedCAFE(FederatedMethod):
     def _chosen_traits(self) -> Traits:
         """Return the traits for the memory and the weights that the parameters choose."""
         traits, by_mean = self.traits, self.params.memory == "class_mean"
-        if by_mean:  # otherwise k-means needs the memory of each silo
+        # k-means needs the memory of each silo, but class means follow from sums
+        if by_mean:
             mean = replace(class_mean("sum", "count", like="memory"), unit=True)
             traits = replace(traits, uplink="sum", means=(mean,))
-        if self.params.memory_rows == "mean":  # means of outputs have no limit
+        # rows of length 1 have limits, but means of outputs have none
+        if self.params.memory_rows == "mean":
             means = tuple(replace(m, unit=False, low=-math.inf, high=math.inf) for m in traits.means)
             traits = replace(traits, means=means)
         if self.params.memory == "reference":
@@ -281,12 +284,8 @@ class FedCAFE(FederatedMethod):
         present = [modality for modality in outputs.logit if bool(batch.has(modality).any())]
         losses = [self._losses(batch, outputs, modality, memory, frozen) for modality in present]
         weights = self._term_weights(context, bool(memory.any()))
-        terms: Terms = {}
-        for name, weight in weights.items():
-            found = [loss[name] for loss in losses if name in loss]
-            if found and weight:
-                terms[name] = (weight, torch.stack(found).sum())
-        return terms
+        parts = {name: [loss[name] for loss in losses if name in loss] for name in weights}
+        return summed_terms(weights, parts)
 
     def _term_weights(self, context: SiloContext, has_memory: bool) -> dict[str, float]:
         """Return the weights of the terms. L_E is zero without a memory and therefore left out."""
@@ -327,10 +326,7 @@ class FedCAFE(FederatedMethod):
         )
 
     def _points(self, context: SiloContext) -> tuple[Tensor, Tensor]:
-        """Return the items' V_E ``(n, K)``, scaled to length 1 for unit rows, and their labels ``(n, C)``.
-
-        Items without any modality of the model are left out.
-        """
+        """Return V_E ``(n, K)``, of length 1 for unit rows, and labels ``(n, C)`` of the items that have a modality."""
         assert context.data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         values = outputs_of(Enhanced(context.model, self.adapter, context.payload.extras), context.data, part="logit")
         has = {modality: context.data.has(modality) for modality in values}

@@ -43,6 +43,7 @@ from silohash.methods.federated.base import (
     ServerState,
     SiloContext,
     received_extra,
+    summed_terms,
 )
 from silohash.methods.federated.prototypes import fused_statistics
 from silohash.methods.federated.shared_means import SharedMean, class_mean
@@ -290,9 +291,7 @@ class FedHAP(FederatedMethod):
             "sign": self.params.quantization_weight,
             "adversarial": self.params.adversarial_weight,
         }
-        return {
-            name: (weights[name], torch.stack(found).sum()) for name, found in parts.items() if found and weights[name]
-        }
+        return summed_terms(weights, parts)
 
     def _adversarial(self, context: SiloContext, codes: Tensor, labels: Tensor) -> list[Tensor]:
         """Return the adversarial term of relaxed codes; empty if no code has a class with a prototype."""

@@ -1,0 +1,141 @@
+"""Copies of an index on a server: they are copied whole, follow the index file, and are not mistaken for one another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from silohash.base.types import UserError
+from silohash.index import SERVERS
+from silohash.index.config import IndexConfig
+from silohash.index.copies import copy_codes, copy_path, created_copies, digest_of, open_copy, read_copy, refresh_copy
+from silohash.index.store import Store
+from tests.unit.index.fake_server import FakeIndex, FakeServer, keys_of
+from tests.unit.index.stores import filled, names, words
+
+CONFIG, *OTHERS = (IndexConfig(backend=name) for name in SERVERS.table)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    opened = Store.open(filled(tmp_path / "index" / "north" / "image.sqlite", 10))
+    yield opened
+    opened.close()
+
+
+def test_a_copy_holds_what_the_file_holds(store: Store, server: FakeServer) -> None:
+    count, digest = copy_codes(store, CONFIG)
+    assert count == 10
+    assert digest == digest_of([(np.arange(10), words(10))], 64)[1]
+    assert keys_of(server.only()) == list(range(10))
+    assert server.only().finished == 1
+    copy = read_copy(store.path, CONFIG)
+    assert copy.version == store.version()
+    assert [created.collection for created in created_copies(store.path.parent.parent)] == [copy.collection]
+    assert copy_codes(store, CONFIG) == (count, digest)
+    assert server.only().added == [list(range(10))]
+
+
+def test_the_digest_depends_on_keys_and_codes_and_not_on_parts() -> None:
+    keys, codes = np.arange(6), words(6)
+    whole = digest_of([(keys, codes)], 64)
+    assert digest_of([(keys[:2], codes[:2]), (keys[2:], codes[2:])], 64) == whole
+    assert digest_of([(keys + 1, codes)], 64) != whole
+    assert digest_of([(keys, codes[::-1])], 64) != whole
+    assert whole[0] == 6
+
+
+def test_a_search_follows_additions_and_removals(store: Store, server: FakeServer) -> None:
+    copy_codes(store, CONFIG)
+    store.add(names(3, "new"), words(3, seed=1))
+    index = open_copy(store, CONFIG)
+    assert server.only().added[1:] == [[10, 11, 12]]
+    store.remove(["item-2", "new-1"])
+    assert open_copy(store, CONFIG) is index
+    assert keys_of(server.only()) == [0, 1, 3, 4, 5, 6, 7, 8, 9, 10, 12]
+    store.remove(["item-4"])
+    store.add(names(1, "last"), words(1, seed=2))
+    store.compact()
+    open_copy(store, CONFIG)
+    assert keys_of(server.only()) == [0, 1, 3, 5, 6, 7, 8, 9, 10, 12, 13]
+    assert read_copy(store.path, CONFIG).version == store.version()
+    assert copy_codes(store, CONFIG)[0] == 11
+
+
+def test_a_store_searches_its_copy_and_closes_the_connection(store: Store, server: FakeServer) -> None:
+    copy_codes(store, CONFIG)
+    closed = server.only().closed
+    index = store.load(CONFIG)
+    assert index.search(words(10)[3:4], 1).keys.tolist() == [[3]]
+    store.load(CONFIG)
+    assert server.only().closed == closed + 1
+    store.close()
+    assert server.only().closed == closed + 2
+
+
+def test_an_index_that_was_not_moved_is_refused(store: Store, server: FakeServer) -> None:
+    with pytest.raises(UserError, match="silohash index move RUN --to pgvector"):
+        store.load(CONFIG)
+    copy_codes(store, CONFIG)
+    for other in (*OTHERS, IndexConfig(backend="pgvector", approximate=True)):
+        with pytest.raises(UserError, match="silohash index move"):
+            store.load(other)
+    server.collections.clear()
+    with pytest.raises(UserError, match="There is no collection"):
+        store.load(CONFIG)
+
+
+def test_an_interrupted_copy_is_refused_and_continued(store: Store, server: FakeServer) -> None:
+    server.fail_after = 0
+    with pytest.raises(UserError, match="stopped"):
+        copy_codes(store, CONFIG)
+    with pytest.raises(UserError, match="not on the pgvector server"):
+        open_copy(store, CONFIG)
+    server.fail_after = server.only().fail_after = 10**9
+    server.only().add(np.arange(4), words(10)[:4])
+    copy_codes(store, CONFIG)
+    assert server.only().added == [[0, 1, 2, 3], [4, 5, 6, 7, 8, 9]]
+    assert len(created_copies(store.path.parent.parent)) == 1
+
+
+def test_a_copy_that_differs_is_copied_again(store: Store, server: FakeServer) -> None:
+    expected = copy_codes(store, CONFIG)
+    before = read_copy(store.path, CONFIG).collection
+    server.only().add(np.array([3]), words(1, seed=9))
+    assert copy_codes(store, CONFIG) == expected
+    assert read_copy(store.path, CONFIG).collection != before
+    assert list(server.collections) == [read_copy(store.path, CONFIG).collection]
+
+
+def test_a_server_that_changes_codes_is_reported(
+    store: Store,
+    server: FakeServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(FakeIndex, "stored", lambda index: iter([(index.keys[1:], index._words[1:])]))
+    with pytest.raises(UserError, match=r"holds 9 codes .* instead of 10"):
+        copy_codes(store, CONFIG)
+
+
+def test_an_empty_server_in_place_of_the_former_is_filled(store: Store, server: FakeServer) -> None:
+    copy_codes(store, CONFIG)
+    server.collections.clear()
+    assert copy_codes(store, CONFIG)[0] == 10
+    assert len(server.only()) == 10
+
+
+def test_refreshing_copies_or_follows(store: Store, server: FakeServer) -> None:
+    refresh_copy(store, CONFIG)
+    refresh_copy(store, CONFIG)
+    assert server.only().added == [list(range(10))]
+    store.add(names(1, "new"), words(1, seed=1))
+    refresh_copy(store, CONFIG)
+    assert server.only().added == [list(range(10)), [10]]
+
+
+def test_a_damaged_record_is_reported(store: Store) -> None:
+    copy_path(store.path, "pgvector").write_text("{")
+    with pytest.raises(UserError, match=r"image\.pgvector\.json"):
+        store.load(CONFIG)
