@@ -257,6 +257,7 @@ def signs(values: Tensor) -> Tensor:
         >>> signs(torch.tensor([-0.5, 0.0, 2.0]))
         tensor([-1.,  1.,  1.])
     """
+    # torch.sign gives 0 for 0, which is not a bit.
     return torch.where(values >= 0, 1.0, -1.0).to(values.dtype)
 
 
@@ -264,6 +265,7 @@ def joint_step(model: nn.Module) -> Step:
     """Return the optimizer step that trains all parameters of a `HashNet` on one loss."""
     assert isinstance(model, HashNet)  # noqa: S101  built by the method
     towers = tuple(f"{modality}." for modality in model.modalities)
+    # Networks beside the towers have no common prefix, so their parameters are named one by one.
     others = tuple(name for name, _ in model.named_parameters() if not name.startswith(towers))
     return Step(name="joint", parameters=towers + others, modalities=model.modalities)
 

@@ -107,6 +107,7 @@ def gaps(codes: Tensor, kind: Literal["squared", "log-cosh"]) -> Tensor:
     Source: Yuan et al., authors' code, for ``squared``.
     """
     distance = 1.0 - codes.abs()
+    # ln cosh x = x + softplus(-2 x) - ln 2, without the large powers of cosh.
     return distance.square() if kind == "squared" else distance + F.softplus(-2.0 * distance) - math.log(2.0)
 
 

@@ -125,6 +125,7 @@ class HashNetMethod(LocalMethod):
         similar = similarity(labels, labels, graded=False)
         likelihood = pair_likelihood(codes, codes, similar, scale=params.scale / codes.shape[1])
         if params.class_balance:
+            # The weight of the paper, all pairs over those of the same kind, is twice that of `pair_weights`.
             likelihood = likelihood * 2.0 * pair_weights(similar, float(state.buffers["share"]))
         return {"likelihood": (1.0, mean_where(likelihood, different_items(codes)))}
 

@@ -131,6 +131,7 @@ class DCMH(StoredPairs):
         (modality,) = step.modalities
         codes, rows = outputs.code[modality], batch.row
         present = batch.has(modality)
+        # Selecting rows copies them, so it is left out where every item has the modality.
         if not bool(present.all()):
             codes, rows = codes[present], rows[present]
         if not len(rows):

@@ -243,7 +243,9 @@ class HierarchyNet(HashNet):
     def __init__(self, spec: ModelSpec, bits: int) -> None:
         super().__init__(spec, bits, relaxation="tanh")
         for name, classes in ((COARSE, spec.coarse_classes), (FINE, spec.classes)):
+            # The seed of the weights is the same in all silos, so they start with the same class codes.
             seed = int(torch.randint(2**31, ()))
+            # More classes than orthogonal rows need opposite codes, which class_codes has for exclusive labels only.
             codes = class_codes(classes, bits, exclusive=classes > bits, seed=seed)
             self.register_buffer(name, torch.tensor(codes))
 
