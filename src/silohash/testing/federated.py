@@ -42,7 +42,7 @@ def federated_method_checks(name: str, *, local: str = "dcmh") -> list[Check]:
         UserError: If there is no such method, or it cannot be imported.
     """
     kind = FEDERATED_METHODS.resolve(name)
-    modalities = [held for held in MODALITIES if held.image + held.text >= kind.min_modalities]
+    modalities = [held for held in MODALITIES if held.image + held.text >= kind.traits.min_modalities]
     pair = (local, name)
     checks: dict[str, Callable[[], None]] = {
         **{
@@ -156,19 +156,16 @@ def _deploys(local: str, name: str) -> None:
 def _has_its_traits(local: str, name: str) -> None:
     given = prepared_inputs(local, name, SIZES, rounds=2)
     method, listener = given.resolved.federated, Records()
-    kind = type(method)
+    traits = method.traits
     server = run_loop(given, listener).server
     model = Worker(given, torch.device("cpu")).model
     shared = method.shared_parameters(model)
-    require(
-        bool(shared) == kind.shares_parameters, f"shares_parameters is {kind.shares_parameters}, which is not true."
-    )
     needed = sum(array.nbytes for parameter, array in params_of(model).items() if parameter in shared)
     uplink = listener.records[-1].uplink_bytes
     require(uplink >= needed * len(given.silos), f"{uplink} bytes are sent, fewer than the shared parameters need.")
     require(set(shared) <= set(server.params), "The server does not hold all shared parameters.")
-    require(kind.codes_comparable or kind.personalized, "codes_comparable = False needs personalized = True.")
-    require(set(kind.encode_extras) <= set(server.extras), "The server does not hold all encode_extras.")
+    require(traits.codes_comparable or traits.personalized, "codes_comparable = False needs personalized = True.")
+    require(set(traits.encode_extras) <= set(server.extras), "The server does not hold all encode_extras.")
     first, last = (method.broadcast(server, silo, round=1).arrays() for silo in (0, len(given.silos) - 1))
-    uniform = not kind.uniform_broadcast or same_arrays(first, last)
+    uniform = not traits.uniform_broadcast or same_arrays(first, last)
     require(uniform, "uniform_broadcast is True, but two silos receive different messages.")

@@ -15,9 +15,9 @@ import torch
 
 from silohash.base import seeds
 from silohash.base.types import Arrays
+from silohash.features.nodes.regions import BOX
 from silohash.methods.local.base import SiloData
 from silohash.methods.local.label_counts import federation_labels, label_sums
-from silohash.models.nodes import BOX
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.run.config.load import load_resolved
 from silohash.run.config.sections import DataConfig, FederatedConfig, RunConfig, TrainConfig
@@ -193,13 +193,13 @@ def prepared_inputs(
             "evaluate": {"measures": ["mAP@all", "P@5"], "validation": 0.2},
         }
     )
-    sizes = (sum(sizes),) if resolved.federated.pooled else sizes
+    sizes = (sum(sizes),) if resolved.federated.traits.pooled else sizes
     data = silo_data(sum(sizes) + validation * len(sizes), single=single, held=held)
     tensors = {"labels": data.labels, "has_image": data.has_image, "has_text": data.has_text}
     tensors |= {"image": data.image, "text": data.text}
     inputs = Prepared(
         resolved=resolved,
-        spec=replace(model_spec(held=held), class_head=resolved.federated.class_head),
+        spec=replace(model_spec(held=held), class_head=resolved.federated.traits.class_head),
         silos=[(f"silo-{number}", size, validation) for number, size in enumerate(sizes)],
         arrays={name: tensor.numpy() for name, tensor in tensors.items() if tensor is not None},
     )

@@ -35,10 +35,9 @@ from torch import Tensor, nn
 from silohash.base.types import Arrays, MethodCard, Modality, UserError
 from silohash.methods.local.base import ClosedForm, MethodParams, SiloData, signs
 from silohash.methods.traits import Traits
-from silohash.models.kernel_tower import gaussian_kernel
 from silohash.models.parameters import install
 from silohash.models.specs import ModelSpec, TowerSpec
-from silohash.models.towers import HashNet
+from silohash.models.towers import HashNet, gaussian_kernel
 
 CARD = MethodCard(
     key="seph",

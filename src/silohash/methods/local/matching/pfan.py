@@ -23,12 +23,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
+from silohash.features.nodes.regions import BOX
 from silohash.methods.local.matching.attention import Direction
 from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
 from silohash.methods.local.matching.scan import SCANNet, SCANParams
 from silohash.models.matching_net import MatchingNet
 from silohash.models.node_encoders import WordEncoder, xavier_linear
-from silohash.models.nodes import BOX, Nodes, split_regions
+from silohash.models.nodes import Nodes, split_regions
 from silohash.models.specs import ModelSpec, TowerSpec
 
 SIDE = 16

@@ -191,8 +191,8 @@ def sharpened(values: Tensor, fit: Distribution, low_weight: float, high_weight:
     Args:
         values: ``(B, B)``, joint similarities.
         fit: Statistics of the silo.
-        low_weight: l1.
-        high_weight: l2.
+        low_weight: Weight l1.
+        high_weight: Weight l2.
         scale: ``mu``.
     """
     low, high = fit.mode - 2.0 * fit.below, fit.mode + 4.0 * fit.above
