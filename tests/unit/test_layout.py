@@ -6,6 +6,7 @@ Each rule is one test, which lists every file that breaks it.
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -19,6 +20,7 @@ import pytest
 from packaging.requirements import Requirement
 
 import silohash
+from silohash.index import SERVERS
 from tests.recorded_packages import PACKAGES
 
 ROOT = Path(silohash.__file__).parent
@@ -36,6 +38,27 @@ ORDER = (
 NEVER_TORCH = ("index", "evaluate", "search", "service")
 WITHOUT_TORCH = ("base", "data", "features", "run.config", *NEVER_TORCH, "report", "api", "cli")
 RUNS_CODE_WHEN_READ = {"pickle", "cloudpickle", "dill", "shelve", "marshal"}
+
+ENTRY = re.compile(r" {4}\*{0,2}[\w.]+: +(?P<about>.+)")
+"""An entry of a section, such as "    name: What it is." at the margin of its docstring."""
+
+_NAMED = re.compile(r"[A-Z0-9`\"(]|-\d|u?int\d|float\d|bool")
+ENTRY_BEGINS = {"Raises": re.compile("[A-Z]"), "Args": _NAMED, "Attributes": _NAMED}
+"""How an entry of a section begins: with a capital, or in place of it with a number, code, a quotation or a data type."""
+
+BRITISH = re.compile(
+    r"\b\w*(?i:featuris|licence|labelled|labelling|colour|neighbour|behaviour|favour|centred|centre\b|analyse|modelled"
+    r"|(?:normal|optim|organ|initial|summar|general|minim|maxim|recogn|serial|standard|random|quant|penal|regular|special"
+    r"|visual|categor|synchron|util|discret|vector|parallel|token|binar|equal|stabil|factor|symmetr)is(?:e|ing|ation))\w*"
+    r"|\b[Gg]rey\b|\btowards\b|\bwhilst\b|\bjudgement"
+)
+"""Words as they are spelled in Britain. Titles of papers have them too, in capitals."""
+
+NAMES_OF_COLUMNS = {
+    "src/silohash/data/packed/": r"\w*colour\w*|COLOURS",
+    "docs/how-to/development-data.md": r"\w*colour",
+}
+"""Where files of others are described, and the names in them that are spelled as in Britain."""
 
 PARTS_ON_DEMAND = (
     ("silohash.data", "silohash.data.formats"),  # the catalogue opens a folder of data in its own format
@@ -217,6 +240,34 @@ def undocumented_errors(tree: ast.Module) -> Iterator[str]:
             yield f"line {function.lineno}: {function.name}"
 
 
+def docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """Yields the line and the text of every docstring of a module, its functions and its classes."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            text = ast.get_docstring(node)
+            if text is not None:
+                yield node.body[0].lineno, text
+
+
+def misstyled_entries(tree: ast.Module) -> Iterator[str]:
+    """Yields the entries of sections of docstrings that do not begin as the house begins them."""
+    for line, text in docstrings(tree):
+        section = ""
+        for part in text.split("\n"):
+            if part and not part.startswith(" "):
+                section = part.rstrip(":") if part.endswith(":") else ""
+            entry = ENTRY.match(part) if section in ENTRY_BEGINS else None
+            if entry and not ENTRY_BEGINS[section].match(entry["about"]):
+                yield f"line {line}, {section}: {part.strip()}"
+
+
+def british(text: str, exempt: str = "(?!)") -> Iterator[str]:
+    """Yields the words of a text that have a British spelling, unless they match an exempt form."""
+    for word in BRITISH.findall(text):
+        if not re.fullmatch(exempt, word):
+            yield word
+
+
 def unwatched(project: Mapping[str, Any], scenarios: Set[str]) -> set[str]:
     """Returns the dependencies of a project that no scenario of the recorder watches; those of ``dev`` need a row only."""
     extras = project["optional-dependencies"]
@@ -319,6 +370,51 @@ def test_the_check_of_documented_errors_sees() -> None:
         assert len(list(undocumented_errors(ast.parse(source)))) == count, source
 
 
+def test_sections_of_docstrings_have_one_style() -> None:
+    assert {name: found for name, tree in TREES.items() if (found := list(misstyled_entries(tree)))} == {}
+
+
+def test_the_check_of_docstrings_sees() -> None:
+    for section, entry, count in (
+        ("Raises", "UserError: If not.", 0),
+        ("Raises", "UserError: Unless it is.", 0),
+        ("Raises", "UserError: if not.", 1),
+        ("Args", "rows: Positions.", 0),
+        ("Args", "rows: ``(n,)`` positions.", 0),
+        ("Args", "*rows: 0 for none.", 0),
+        ("Args", "rows: int64 positions.", 0),
+        ("Args", "rows: positions.", 1),
+        ("Attributes", "rows: the positions.", 1),
+        ("Attributes", "rows: A sentence that goes on\n            in: another line.", 0),
+        ("Example", "rows: positions.", 0),
+    ):
+        source = f'def f():\n    """Do it.\n\n    {section}:\n        {entry}\n    """'
+        assert len(list(misstyled_entries(ast.parse(source)))) == count, source
+
+
+def test_spelling_is_american(repository: Path) -> None:
+    texts = [*FILES, *repository.glob("*.md"), *repository.glob("docs/**/*.md")]
+    wrong = {}
+    for path in texts:
+        name = path.relative_to(repository).as_posix()
+        exempt = "|".join(form for start, form in NAMES_OF_COLUMNS.items() if name.startswith(start)) or "(?!)"
+        if found := list(british(path.read_text(encoding="utf-8"), exempt)):
+            wrong[name] = found
+    assert wrong == {}
+
+
+def test_the_check_of_spelling_sees() -> None:
+    wrong = (
+        "featuriser licence unlabelled colours grey centre centred Normalised optimisation towards behaviour neighbours"
+    )
+    assert list(british(wrong)) == wrong.split()
+    right = (
+        "featurizer license labeled colors gray center normalized optimization toward behavior promise precise Towards"
+    )
+    assert list(british(f"{right} labelList advise otherwise")) == []
+    assert list(british("base_colour colour", r"\w*colour")) == []
+
+
 @pytest.mark.whole_run
 def test_parts_that_search_need_import_where_there_is_no_torch() -> None:
     parts = {part: [name for name in MODULES if f"{name}.".startswith(f"silohash.{part}.")] for part in WITHOUT_TORCH}
@@ -362,7 +458,9 @@ def test_the_check_of_promises_sees() -> None:
 def test_a_scenario_watches_what_each_dependency_reports_and_writes(repository: Path) -> None:
     project = tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     source = (repository / "tests" / "integration" / "test_nothing_reported.py").read_text(encoding="utf-8")
-    scenarios = {name for name in {row.scenario for row in PACKAGES.values()} if name and f'"{name}"' in source}
+    scenarios = {name for name in {row.scenario for row in PACKAGES.values()} if f'"{name}"' in source} | {
+        *SERVERS.table
+    }
     assert unwatched(project, scenarios) == set()
 
 

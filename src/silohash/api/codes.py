@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.api.given_codes import packed_codes
-from silohash.api.given_ids import given_ids, own_items
-from silohash.api.given_labels import multi_hot
+from silohash.api.given_names import given_ids, multi_hot, own_items
 from silohash.base.arrays import Given, as_array, check_same_rows, enough_memory, given, whole
 from silohash.base.types import PlausibilityWarning, UserError
 from silohash.base.visible import visible
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from silohash.evaluate.measures import Measure, PerQuery
     from silohash.evaluate.relevance import Relevance
     from silohash.index.base import Allowed
-    from silohash.index.store import MemoryEngine
 
 MOST_NEIGHBORS = 1 << 28
 """Most places of an answer if k exceeds the number of items, so that a wrong k does not fill the memory."""
@@ -147,11 +145,7 @@ def _score(measure: Measure, values: PerQuery) -> Score:
 
 
 def _measures_by_labels(names: str | Sequence[str]) -> list[Measure]:
-    """Return the measures with these names.
-
-    Raises:
-        UserError: If a measure is unknown, or does not judge by labels.
-    """
+    """Return the measures with these names."""
     from silohash.evaluate.measures import Measure
 
     listed = list(given("measures", [names] if isinstance(names, str) else names).values)
@@ -172,7 +166,7 @@ def nearest(
     k: int = 10,
     *,
     allowed: Allowed | None = None,
-    engine: MemoryEngine = "flat",
+    engine: str = "flat",
     threads: int = 1,
     bits: int | None = None,
 ) -> Neighbors:
@@ -191,7 +185,7 @@ def nearest(
         Neighbors whose keys are rows of the database, ordered by (distance, row).
 
     Raises:
-        UserError: If the form of the codes is ambiguous, they are not comparable, or the engine is not installed.
+        UserError: If the form of the codes is ambiguous, they are not comparable, or the backend is not installed.
 
     Warns:
         PlausibilityWarning: if all codes of a side are equal.
@@ -207,7 +201,7 @@ def nearest(
         manifest = IndexManifest(model_digest="", bits=length, modality="image", count=count)
         if not isinstance(engine, str):
             raise UserError(
-                f"engine is of type {type(engine).__name__}. Give the name of an index engine, such as flat."
+                f"engine is of type {type(engine).__name__}. Give the name of an index backend, such as flat."
             )
         index = empty_index(engine, manifest, threads=whole("threads", threads, 1))
         index.add(np.arange(count, dtype=np.int64), database_words)
@@ -225,11 +219,7 @@ def _given_codes(queries: object, database: object) -> tuple[Codes | Given, Code
 def _check_rows(
     sides: tuple[Codes | Given, Codes | Given], labels: tuple[Given, Given], ids: tuple[Given | None, Given | None]
 ) -> None:
-    """Check that codes, labels and ids of each side describe the same items.
-
-    Raises:
-        UserError: If their numbers differ, or pandas objects name different rows.
-    """
+    """Check that codes, labels and ids of each side describe the same items."""
     for side, of_side, names in zip(sides, labels, ids, strict=True):
         _check_length(of_side, len(side))
         _check_length(names, len(side))
@@ -244,11 +234,7 @@ def _check_length(part: Given | None, count: int) -> None:
 
 
 def _allowed_rows(allowed: Given, count: int) -> npt.NDArray[Any]:
-    """Return rows of the database, or a mask over them, after checking which of the two they are.
-
-    Raises:
-        UserError: If they are neither, or could be both.
-    """
+    """Return rows of the database, or a mask over them, after checking which of the two they are."""
     forms = f"Give rows of the database, or one bool per item ({count})."
     rows = as_array(allowed, forms) if len(allowed) else np.zeros(0, np.int64)
     if rows.dtype == np.bool_ and rows.shape == (count,):

@@ -66,11 +66,7 @@ def packed_codes(queries: Codes | Given, database: Codes | Given, bits: int | No
 
 
 def _tables(queries: Codes | Given, database: Codes | Given) -> list[Codes | Table]:
-    """Return both sides as `Codes` or as tables of numbers whose columns are joined.
-
-    Raises:
-        UserError: If they come from different models, or a side is not a table of numbers.
-    """
+    """Return both sides as `Codes` or as tables of numbers whose columns are joined."""
     if isinstance(queries, Codes) and isinstance(database, Codes):
         if queries.model_digest != database.model_digest:
             raise UserError(
@@ -116,11 +112,7 @@ def _unpacked(packed: list[CodeBytes], bits: int) -> list[npt.NDArray[np.bool_]]
 
 
 def _common_length(sides: list[Codes | Table], bits: int | None) -> int:
-    """Return the number of bits of both sides.
-
-    Raises:
-        UserError: If they differ from each other or from ``bits``.
-    """
+    """Return the number of bits of both sides."""
     first, second = (side.bits if isinstance(side, Codes) else side.shape[1] for side in sides)
     if bits is not None and not first == second == bits:
         shapes = " and ".join("Codes" if isinstance(side, Codes) else f"{side.dtype} {side.shape}" for side in sides)
@@ -134,11 +126,7 @@ def _common_length(sides: list[Codes | Table], bits: int | None) -> int:
 
 
 def _form(values: Codes | Table, side: str) -> Form:
-    """Return the form of one side.
-
-    Raises:
-        UserError: If a value is NaN or infinite.
-    """
+    """Return the form of one side."""
     if isinstance(values, Codes):
         return "Codes"
     if not values.size:
@@ -186,11 +174,7 @@ def _unclear(values: Any, side: str) -> UserError:  # noqa: ANN401  a table
 
 
 def _are_signed(sides: list[Codes | Table]) -> bool:
-    """Return whether 0 is a set bit, as among outputs, and not a clear one.
-
-    Raises:
-        UserError: If the form of a side is not certain, or both sides together do not tell.
-    """
+    """Return whether 0 is a set bit, as among outputs, and not a clear one."""
     queries, database = (_form(values, side) for values, side in zip(sides, ("queries", "database"), strict=True))
     forms = {queries, database}
     for values, form, side in zip(sides, (queries, database), ("queries", "database"), strict=True):

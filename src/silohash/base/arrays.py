@@ -66,7 +66,8 @@ def given(what: str, value: Any) -> Given:  # noqa: ANN401  an object of any lib
         index = value.index if hasattr(value, "index") and hasattr(value.index, "equals") else None
     except UserError as error:
         raise UserError(f"The {what} {error}") from error
-    except Exception as error:  # many types: each library reports what it cannot convert in its own way
+    # Each library reports what it cannot convert in its own way, with errors of many types.
+    except Exception as error:
         reason = visible(f"{type(error).__name__}: {error}")[:LONGEST_DETAIL]
         raise UserError(
             f"The {what} cannot be read ({reason}). Give a NumPy array or a list with one row per item."
@@ -120,8 +121,9 @@ def _converted(value: Any) -> npt.NDArray[Any] | list[Any] | None:  # noqa: ANN4
     if not hasattr(value, "__array__") and not hasattr(value, "__array_interface__"):
         return None
     array = np.asarray(value)
+    # Other packages bring types such as bfloat16, which NumPy holds as void and cannot compare.
     small = array.dtype.kind == "V" and array.dtype.names is None and np.can_cast(array.dtype, np.float32)
-    return array.astype(np.float32) if small else array  # bfloat16 and the like, of other packages
+    return array.astype(np.float32) if small else array
 
 
 def _of_tensor(tensor: Any) -> npt.NDArray[Any]:  # noqa: ANN401  torch is not imported
@@ -159,7 +161,8 @@ def as_array(values: Given, forms: str) -> npt.NDArray[Any]:
             raise UserError(f"The {values.what} have rows that are not lists of numbers. {forms}")
         try:
             found = np.array(found)
-        except Exception as error:  # rows of different lengths, or of objects that NumPy cannot read
+        # Rows of different lengths raise a ValueError, and objects that NumPy cannot read raise errors of their own types.
+        except Exception as error:
             raise UserError(f"The {values.what} have rows that differ in length or type. {forms}") from error
     if found.dtype.kind not in NUMBERS:
         raise UserError(f"The {values.what} hold values of type {_type_name(found)}. {forms}")

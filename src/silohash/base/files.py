@@ -164,6 +164,7 @@ def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
             with open(beside, "wb", opener=open_private if private else None) as stream:
                 stream.write(content)
                 stream.flush()
+                # Otherwise the new name can reach the disk before the content, and a power failure leaves an empty file.
                 os.fsync(stream.fileno())
             beside.replace(path)
         finally:

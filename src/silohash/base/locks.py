@@ -23,7 +23,8 @@ from silohash.base.files import explaining_disk_errors, read_json, remove_leftov
 from silohash.base.types import Notify, UserError
 from silohash.base.visible import visible
 
-if TYPE_CHECKING:  # a search imports this module, and does not take a lock
+# A search imports this module without taking a lock, and should not wait for the import of filelock.
+if TYPE_CHECKING:
     from filelock import FileLock
 
 LOCK = ".lock"
@@ -114,11 +115,7 @@ def locked_run(folder: Path, wait_seconds: float = 0.0) -> Iterator[None]:
 
 
 def _taken(folder: Path, remedy: str, wait_seconds: float, notify: Notify) -> FileLock:
-    """Return the lock of a folder, which this process now holds.
-
-    Raises:
-        UserError: If another process still holds it.
-    """
+    """Return the lock of a folder, which this process now holds."""
     from filelock import FileLock, Timeout
 
     lock = FileLock(folder.resolve() / LOCK)
@@ -149,13 +146,15 @@ def _acquire(lock: FileLock, folder: Path, wait_seconds: float) -> None:
 
 def _leave(lock: FileLock, place: Path, created: list[Path]) -> None:
     """Release the lock, and remove the lock files and the created folders if nothing else was written."""
+    # The files are removed while the lock is held, because afterwards they may be those of its next holder.
     with suppress(OSError):
         (place / HOLDER).unlink(missing_ok=True)
     with suppress(OSError):
         if {entry.name for entry in place.iterdir()} <= LOCK_FILES:
             (place / LOCK).unlink(missing_ok=True)
     lock.release()
-    with suppress(OSError):  # a folder that is not empty stays, and so do its parents
+    # A folder that is not empty stays, and so do its parents.
+    with suppress(OSError):
         for folder in created:
             folder.rmdir()
 

@@ -151,7 +151,8 @@ class Registry:
         """
         module, _ = self.target(name)
         card = None
-        with suppress(UserError), self._explained(name):  # the import below reports what is wrong
+        # What is wrong with a module that cannot be found is reported by the import below.
+        with suppress(UserError), self._explained(name):
             spec = importlib.util.find_spec(module)
             card = _literal_card(Path(spec.origin), name) if spec is not None and spec.origin is not None else None
         card = card or next((c for c in _cards_of(self._imported(name)) if c.key == name), None)

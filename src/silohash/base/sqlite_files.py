@@ -80,4 +80,5 @@ def explaining_database_errors(path: Path) -> Iterator[None]:
 
 def primary_code(error: sqlite3.DatabaseError) -> int:
     """Return the primary result code of an error."""
-    return int(getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)) & 0xFF
+    # Errors that Python raises itself, such as that of a text that is not UTF-8, have no code.
+    return (error.sqlite_errorcode if hasattr(error, "sqlite_errorcode") else sqlite3.SQLITE_CORRUPT) & 0xFF

@@ -92,7 +92,8 @@ def main() -> None:
         try:
             app()
         finally:
-            sys.stdout.flush()  # errors of a full disk appear here instead of in the interpreter's own exit
+            # Errors of a full disk appear here instead of in the interpreter's own exit.
+            sys.stdout.flush()
     except UserError as error:
         _fail("\n  ".join(f"silohash: {error}".split("\n")))
     except ModuleNotFoundError as error:
@@ -103,7 +104,8 @@ def main() -> None:
     except KeyboardInterrupt:
         _fail(INTERRUPTION, INTERRUPTED)
     except SystemExit as end:
-        if end.code == INTERRUPTED:  # typer exits by itself after Ctrl-C and prints nothing
+        # typer exits by itself after Ctrl-C and prints nothing.
+        if end.code == INTERRUPTED:
             _fail(INTERRUPTION, INTERRUPTED)
         raise
     except BrokenPipeError:

@@ -63,7 +63,8 @@ def demo(
 
     started = time.perf_counter()
     check_own_folder(out, *METHODS)
-    read_config(recipe("demo.toml"), set_ or [])  # what can be checked without torch is checked before it is imported
+    # What can be checked without torch is checked before it is imported, which takes seconds.
+    read_config(recipe("demo.toml"), set_ or [])
     require("torch", "Training")
     if serve_:
         check_page(port)
@@ -196,7 +197,8 @@ def _search(run: Run, archive: Archive) -> None:
         print_result(f"\n{title}")
         try:
             hits = ask_run(run, value, query_modality, k=HITS, nodes=nodes)
-        except UserError as error:  # another archive, chosen with --set, may not have the words of the text
+        # Another archive, chosen with --set, may not have the words of the text.
+        except UserError as error:
             print_status(str(error))
             continue
         print_aligned(hits)

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from silohash.base.visible import visible
 
@@ -47,18 +47,20 @@ class Command(TyperCommand):
             return super().parse_args(ctx, args)
         except Exception as raised:
             error: Any = raised  # its class has moved too
-            if any(map(_is_argument, self.params)) and (taken := _taken_for_option(error, given)):
+            if any(isinstance(each, TyperArgument) for each in self.params) and (
+                taken := _taken_for_option(error, given)
+            ):
                 ctx.fail(f"{error.format_message().removesuffix('.')}. {_dash_remedy(ctx.command_path, taken)}")
             raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401  as above
         """Return the parts of the usage line after the name of the command."""
-        return [self.options_metavar or "", *(_usage(each) for each in self.params if _is_argument(each))]
+        return [self.options_metavar or "", *(_usage(each) for each in self.params if isinstance(each, TyperArgument))]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401  as above
         """Write the sections of the arguments and of the options."""
-        arguments = [(_name(each), getattr(each, "help", "")) for each in self.params if _is_argument(each)]
-        records = [each.get_help_record(ctx) for each in self.get_params(ctx) if not _is_argument(each)]
+        arguments = [(_name(each), each.help or "") for each in self.params if isinstance(each, TyperArgument)]
+        records = [each.get_help_record(ctx) for each in self.get_params(ctx) if not isinstance(each, TyperArgument)]
         options = [(name, _with_range_in_words(text)) for name, text in filter(None, records)]
         for heading, rows in (("Arguments", arguments), ("Options", options)):
             if rows:
@@ -89,7 +91,7 @@ class Commands(TyperGroup):
         """Yield the name and the first sentence of each command of a group."""
         for name in self.list_commands(ctx):
             command = self.get_command(ctx, name)
-            if command is not None and (getattr(command, "rich_help_panel", None) or OTHER) == heading:
+            if isinstance(command, TyperCommand | TyperGroup) and (command.rich_help_panel or OTHER) == heading:
                 paragraph = " ".join((command.help or "").partition("\n\n")[0].split())
                 yield name, paragraph.partition(". ")[0].removesuffix(".") + "."
 
@@ -121,7 +123,7 @@ def _taken_for_option(error: Any, args: list[str]) -> str:  # noqa: ANN401  as a
     if type(error).__name__ == "NoSuchOption":
         option: str = error.option_name
         return next((arg for arg in args if arg.startswith("-") and option.lstrip("-") in arg), option)
-    options = getattr(getattr(error, "param", None), "opts", ())
+    options = error.param.opts if hasattr(error, "param") and error.param is not None else ()
     return next((arg for arg in args if arg[:2] in options and " " in arg), "")
 
 
@@ -135,13 +137,9 @@ def _dash_remedy(command: str, taken: str) -> str:
     return f'An argument that begins with a dash must follow --, after all options: {command} … -- "{visible(taken)}"'
 
 
-def _is_argument(parameter: Any) -> bool:  # noqa: ANN401  a parameter of typer
-    return str(parameter.param_type_name) == "argument"
+def _name(argument: TyperArgument) -> str:
+    return f"{argument.metavar or str(argument.name).upper()}{'...' if argument.nargs != 1 else ''}"
 
 
-def _name(argument: Any) -> str:  # noqa: ANN401  as above
-    return f"{argument.metavar or argument.name.upper()}{'...' if argument.nargs != 1 else ''}"
-
-
-def _usage(argument: Any) -> str:  # noqa: ANN401  as above
+def _usage(argument: TyperArgument) -> str:
     return _name(argument) if argument.required else f"[{_name(argument)}]"

@@ -304,6 +304,7 @@ class TokenVectors:
     def _tokens(self, values: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
         """Return the vectors of the tokens of some items, ``(n * tokens, D)``, where padding is NaN."""
         tokens = values[:, self.item.width :].reshape(-1, self.item.width).copy()
+        # Padding becomes NaN, which the standardization leaves out of its sums and turns into zero.
         tokens[~tokens.any(axis=1)] = np.nan
         return tokens
 

@@ -162,7 +162,8 @@ def _from_hub(name: str, where: str, *, download: bool) -> Path:
     wanted: Sequence[str] = (*PARTS, *PARTS_OF["image"], *PARTS_OF["text"])
     try:
         return Path(snapshot_download(name, local_files_only=not download, allow_patterns=list(wanted)))
-    except Exception as error:  # many types: unknown name, no network, access denied, not in the cache
+    # An unknown name, no network, denied access and an empty cache raise errors of many types.
+    except Exception as error:
         if download:
             raise UserError(
                 f'The model "{name}" could not be downloaded ({first_line(error)}). Set model to a folder.'

@@ -394,7 +394,8 @@ class NetworkFeatures:
         what = f"Encoding {len(lacking):,} {'pictures' if self.modality == 'image' else 'texts'} with {network.name}"
         if len(lacking) >= REPORTED_ITEMS:
             self.vectors.notify(f"{what}; the result is kept for later runs ...")
-        if not isinstance(column, Pictures):  # batches of similar lengths need the least padding
+        # Batches of texts of similar lengths need the least padding.
+        if not isinstance(column, Pictures):
             lacking = sorted(lacking, key=lambda place: len(str(texts_of(column)[rows[place]])))
         groups = [lacking[start : start + self.batch] for start in range(0, len(lacking), self.batch)]
         prepared = prefetched(

@@ -288,11 +288,6 @@ class BagOfWords:
 def check_texts(kind: str, modality: Modality, column: Column) -> None:
     """Check that a column holds texts.
 
-    Args:
-        kind: Kind of featurizer that needs them, for the message.
-        modality: Modality of the column.
-        column: The column.
-
     Raises:
         UserError: If it does not.
     """

@@ -11,6 +11,7 @@ import numpy as np
 from silohash.base.types import Modality
 from silohash.data.archive import Archive, is_features
 from silohash.features.base import Featurizer, Value, blocks
+from silohash.features.word_pieces import TokenFeatures
 
 BLOCK_ROWS = 4_096
 MOST_SHOWN = 120
@@ -87,5 +88,7 @@ def unread_end(featurizer: Featurizer | None, value: Value) -> Unread | None:
 
 def _reader_of(featurizer: Featurizer | None) -> _Reader | None:
     """Return what reads the texts of a featurizer, or None if it reads all of a text."""
-    reader = getattr(featurizer, "pieces", featurizer)
+    from silohash.features.network import NetworkFeatures
+
+    reader = featurizer.pieces if isinstance(featurizer, NetworkFeatures | TokenFeatures) else featurizer
     return reader if isinstance(reader, _Reader) else None

@@ -65,8 +65,9 @@ class WordPieces:
         """Return the end of each text that is beyond `most` pieces; empty for a text that is read to its end."""
         found = self._opened.encode_batch(list(texts))
         ends = [max((end for _, end in encoding.offsets), default=0) for encoding in found]
+        # The last character can be read in part, so an overflowing text has an end of at least one character.
         return [
-            (text[end:] or text[-1:]).strip() if encoding.overflowing else ""  # the last character can be read in part
+            (text[end:] or text[-1:]).strip() if encoding.overflowing else ""
             for text, end, encoding in zip(texts, ends, found, strict=True)
         ]
 
@@ -95,7 +96,8 @@ def read_word_pieces(folder: Path, most: int = LONGEST) -> WordPieces:
     try:
         found = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         content = found.backend_tokenizer.to_str()
-    except Exception as error:  # many types: no file, a damaged file, no fast tokenizer
+    # A missing file, a damaged one and a tokenizer without a fast form raise errors of many types.
+    except Exception as error:
         raise UserError(
             f"{folder} does not have a readable tokenizer ({str(error).splitlines()[0] if str(error) else error!r}). Copy "
             "tokenizer.json from the source of the model."

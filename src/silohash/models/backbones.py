@@ -93,7 +93,8 @@ def network_settings(modality: Modality, featurizer: Featurizer, options: Mappin
     specific = {name: value for name, value in options.items() if name not in COMMON_OPTIONS}
     settings: dict[str, Any] = network_module(kind).settings(modality, featurizer, **specific)
     settings |= {"kind": kind, "freeze": options.get("freeze", False)}
-    if isinstance(featurizer, PixelFeatures):  # undo the standardization, then apply the network's scaling
+    # The tower receives standardized pixels, so their standardization is undone before the network's own scaling.
+    if isinstance(featurizer, PixelFeatures):
         factor, offset = np.array(settings["factor"]), np.array(settings["offset"])
         settings["offset"] = (featurizer.mean * factor + offset).tolist()
         settings["factor"] = (featurizer.deviation * factor).tolist()

@@ -109,9 +109,8 @@ class CNNF(nn.Module):
             pixels: ``(B, 3, 224, 224)`` RGB values from 0 to 255, uint8 or float.
         """
         maps = self.normalize(functional.relu(self.conv1(pixels.to(self.mean.dtype) - self.mean)))
-        maps = self.pool(
-            functional.pad(maps, (0, 1, 0, 1))
-        )  # all values are at least 0, so zero padding never changes a maximum
+        # All values are at least 0, so zero padding never changes a maximum.
+        maps = self.pool(functional.pad(maps, (0, 1, 0, 1)))
         maps = self.pool(self.normalize(functional.relu(self.conv2(maps))))
         for layer in (self.conv3, self.conv4, self.conv5):
             maps = functional.relu(layer(maps))

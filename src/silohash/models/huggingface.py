@@ -75,18 +75,21 @@ def frozen(
         preparation = read_preparation(folder)
         backbone, width = read_backbone(folder, torch.zeros(1, 3, *preparation.shape), modality, pooling)
     else:
-        rule = sentence_rule(folder) if pooling == "auto" else None
-        pieces = read_word_pieces(folder, min(length or LONGEST, (rule.most_pieces if rule else 0) or LONGEST))
-        how = rule.pooling if rule else pooling
-        backbone, width = read_backbone(
-            folder, torch.zeros(1, pieces.most if how == "tokens" else 3, dtype=torch.int32), modality, how,
-            unit_length=rule is not None and rule.unit_length, padding=pieces.padding,
-        )  # fmt: skip
+        how, unit_length, most = _rule(folder, pooling)
+        pieces = read_word_pieces(folder, min(length or LONGEST, most))
+        sample = torch.zeros(1, pieces.most if how == "tokens" else 3, dtype=torch.int32)
+        backbone, width = read_backbone(folder, sample, modality, how, unit_length=unit_length, padding=pieces.padding)
     tokens = width // int(backbone.config["projection_dim"]) - 1 if backbone.pooling == "tokens" else 0
     padded = tokens > 0 or backbone.config["model_type"] in UNMASKED
     return Network(
         model, digest_json(parts), width, lambda: backbone, preparation, pieces, tokens=tokens, padded=padded
     )
+
+
+def _rule(folder: Path, pooling: Pooling) -> tuple[Pooling, bool, int]:
+    """Return a text model's pooling, whether its vectors have unit length, and the number of word pieces that it reads."""
+    rule = sentence_rule(folder) if pooling == "auto" else None
+    return (rule.pooling, rule.unit_length, rule.most_pieces or LONGEST) if rule else (pooling, False, LONGEST)
 
 
 def _check_length(length: int, modality: Modality) -> None:
@@ -115,6 +118,7 @@ def settings(
         raise UserError(
             f'[model.{modality}] pooling = "tokens" is for frozen features ([features.{modality}]). Remove it.'
         )
+    how: Pooling = pooling
     folder = find_model(model, f"model.{modality}", download=download)
     made: dict[str, Any] = {"source": str(folder.resolve()), "digest": folder_digest(folder, modality)}
     if modality == "image":
@@ -126,7 +130,7 @@ def settings(
         factor, offset = read_preparation(folder).affine()
         made |= {"factor": factor.reshape(-1).tolist(), "offset": offset.reshape(-1).tolist()}
         made |= {"padding": 0, "unit_length": False}
-        sample, how = torch.zeros(1, *featurizer.shape), pooling
+        sample = torch.zeros(1, *featurizer.shape)
     else:
         if (
             not isinstance(featurizer, TokenFeatures)
@@ -136,9 +140,9 @@ def settings(
                 '[model.text] a backbone needs the word pieces of its tokenizer. Set features.text = { kind = "tokens", '
                 f'model = "{model}" }}.'
             )
-        rule = sentence_rule(folder) if pooling == "auto" else None
-        made |= {"padding": featurizer.pieces.padding, "unit_length": rule is not None and rule.unit_length}
-        sample, how = torch.zeros(1, 3, dtype=torch.int32), rule.pooling if rule else pooling
+        how, unit_length, _ = _rule(folder, pooling)
+        made |= {"padding": featurizer.pieces.padding, "unit_length": unit_length}
+        sample = torch.zeros(1, 3, dtype=torch.int32)
     backbone, width = read_backbone(
         folder, sample, modality, how, unit_length=made["unit_length"], padding=made["padding"]
     )
@@ -228,7 +232,8 @@ class Backbone(nn.Module):
             vectors = with_tokens(network, arguments, mask)
         elif self.pooling == "projection":
             made = getattr(network, f"get_{self.modality}_features")(**arguments)
-            vectors = getattr(made, "pooler_output", made)
+            # Since version 5, transformers returns the projected vectors within an object.
+            vectors = made.pooler_output if hasattr(made, "pooler_output") else made
         else:
             vectors = pooled(network(**arguments), self.pooling, mask)
         return nn.functional.normalize(vectors, dim=1) if self.unit_length else vectors
@@ -248,7 +253,7 @@ def pooled(output: Any, pooling: Pooling, mask: Tensor | None = None) -> Tensor:
     """
     hidden: Tensor = output.last_hidden_state
     if pooling == "pooler":
-        if getattr(output, "pooler_output", None) is None:
+        if not _has_summary(output):
             raise UserError('The model does not have a pooler. Set pooling = "cls" or "mean".')
         summary: Tensor = output.pooler_output
         return summary.flatten(1)
@@ -323,11 +328,7 @@ def read_backbone(
 
 
 def _is_dual(folder: Path, network: nn.Module, modality: Modality, pooling: Pooling) -> bool:
-    """Return whether a network is of both pictures and texts, after checking that it supports the pooling.
-
-    Raises:
-        UserError: If it does not.
-    """
+    """Return whether a network is of both pictures and texts, after checking that it supports the pooling."""
     dual = hasattr(network, f"get_{modality}_features")
     if pooling == "projection" and not dual:
         raise UserError(
@@ -344,10 +345,18 @@ def _is_dual(folder: Path, network: nn.Module, modality: Modality, pooling: Pool
 
 
 def _natural(network: Any, sample: Tensor) -> Pooling:  # noqa: ANN401  a class of transformers
-    own = hasattr(getattr(network, "pooler", None), "dense")  # published weights are often without it
-    if not own and getattr(network(pixel_values=sample), "pooler_output", None) is not None:
+    # A pooler with weights of its own is not used, because published weights are often without it.
+    if not _has_dense_pooler(network) and _has_summary(network(pixel_values=sample)):
         return "pooler"
     return "cls" if any(name.endswith(CLASS_TOKENS) for name, _ in network.named_parameters()) else "mean"
+
+
+def _has_summary(output: Any) -> bool:  # noqa: ANN401  a class of transformers
+    return hasattr(output, "pooler_output") and output.pooler_output is not None
+
+
+def _has_dense_pooler(network: nn.Module) -> bool:
+    return hasattr(network, "pooler") and hasattr(network.pooler, "dense")
 
 
 @contextmanager
@@ -356,7 +365,8 @@ def _explaining(folder: Path, sample: Tensor) -> Iterator[None]:
         yield
     except UserError:
         raise
-    except Exception as error:  # many types: each network reports unsupported inputs in its own way
+    # Each network reports unsupported inputs in its own way, with errors of many types.
+    except Exception as error:
         what = "word pieces" if sample.ndim == 2 else f"pictures of {sample.shape[-1]} x {sample.shape[-2]} pixels"
         raise UserError(
             f"The model in {folder} does not support {what} ({first_line(error)}). Choose another model."
@@ -368,6 +378,7 @@ def _published(folder: Path) -> tuple[dict[str, Any], nn.Module, set[str]]:
     with needing_transformers(f"The model in {folder}"):
         from transformers import AutoConfig, AutoModel
     try:
+        # A published folder can hold code and pickled weights, neither of which may run on the user's machine.
         with _quietly():
             config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
             network, about = AutoModel.from_pretrained(
@@ -378,7 +389,8 @@ def _published(folder: Path) -> tuple[dict[str, Any], nn.Module, set[str]]:
                 use_safetensors=True,
                 output_loading_info=True,
             )
-    except Exception as error:  # many types: an unknown architecture, a damaged file, wrong shapes
+    # An unknown architecture, a damaged file and wrong shapes raise errors of many types.
+    except Exception as error:
         raise UserError(
             f"The model in {folder} cannot be read ({first_line(error)}). Restore the folder, or choose another model."
         ) from error
@@ -402,7 +414,7 @@ def _stripped(network: nn.Module, modality: Modality, pooling: Pooling) -> nn.Mo
         for name in OTHER_HALF[modality]:
             if hasattr(network, name):
                 delattr(network, name)
-    elif pooling != "pooler" and hasattr(getattr(network, "pooler", None), "dense"):
+    elif pooling != "pooler" and _has_dense_pooler(network):
         network.pooler = None  # type: ignore[assignment]
     return network
 

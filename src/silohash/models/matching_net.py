@@ -24,10 +24,6 @@ class CodeTower(nn.Module):
 
     The mean and the largest values of the nodes pass through a layer of twice their width. The nodes do not receive
     gradients, so codes do not change how items are scored.
-
-    Args:
-        width: Width of the nodes.
-        bits: Code length.
     """
 
     def __init__(self, width: int, bits: int) -> None:
@@ -64,12 +60,7 @@ class MatchingNet(nn.Module, ABC):
         self.text = text
 
     def add_codes(self, width: int, bits: int) -> None:
-        """Add the towers of codes, after all other parts, whose initial weights then do not depend on them.
-
-        Args:
-            width: Width of the nodes.
-            bits: Code length.
-        """
+        """Add the towers of codes, after all other parts, whose initial weights then do not depend on them."""
         self.codes = nn.ModuleDict({modality: CodeTower(width, bits) for modality in MODALITIES})
         self.bits = bits
 

@@ -10,7 +10,8 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from silohash.models.nodes import BOX, Nodes, edges_of_heads, split_regions, split_words
+from silohash.features.nodes.regions import BOX
+from silohash.models.nodes import Nodes, edges_of_heads, split_regions, split_words
 from silohash.models.specs import TowerSpec
 
 INITIAL_WORD = 0.1
@@ -72,7 +73,8 @@ class WordEncoder(nn.Module):
             mask: ``(B, W)`` bool, which words are not padding.
         """
         vectors = self.dropout(self.words(numbers.clamp(min=0)))
-        lengths = mask.sum(1).clamp(min=1).cpu()  # a text without words is read as one word, and masked below
+        # The GRU refuses texts of length 0, so a text without words is read as one word, and masked below.
+        lengths = mask.sum(1).clamp(min=1).cpu()
         packed = pack_padded_sequence(vectors, lengths, batch_first=True, enforce_sorted=False)
         states, _ = pad_packed_sequence(self.gru(packed)[0], batch_first=True, total_length=numbers.shape[1])
         ahead, back = states.chunk(2, dim=2)
@@ -91,10 +93,6 @@ def xavier_linear(width: int, out: int) -> nn.Linear:
 
     For small inputs, torch's own initial bias is larger than what depends on the input. If the result is scaled to length 1,
     all items then begin as nearly the same vector.
-
-    Args:
-        width: Width of the inputs.
-        out: Width of the outputs.
     """
     layer = nn.Linear(width, out)
     nn.init.xavier_uniform_(layer.weight)

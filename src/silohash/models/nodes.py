@@ -9,10 +9,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from torch import Tensor
 
+from silohash.features.nodes.regions import BOX
 from silohash.features.nodes.word_ids import UNPARSED
-
-BOX = 4
-"""Number of the last columns of a region: x1, y1, x2, y2 as shares of the picture's width and height."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +45,12 @@ class Nodes:
             extra={name: values[rows] for name, values in self.extra.items()},
         )
 
-    def padded(self, count: int) -> Nodes:
-        """Return the same items with padding up to a number of nodes, at least their own. ``extra`` is left as it is."""
+    def resized(self, count: int) -> Nodes:
+        """Return the same items with a number of nodes, after which there is only padding. ``extra`` is left as it is."""
         more = count - self.mask.shape[1]
         if not more:
             return self
+        # Padding by a negative number of nodes leaves out the last ones.
         return replace(
             self,
             values=F.pad(self.values, (0, 0, 0, more)),
@@ -62,20 +61,14 @@ class Nodes:
 
     def trimmed(self) -> Nodes:
         """Return the same items without the last nodes that are padding in all of them."""
-        count = max(1, int(self.mask.any(0).nonzero().max()) + 1 if bool(self.mask.any()) else 1)
-        return replace(
-            self,
-            values=self.values[:, :count],
-            mask=self.mask[:, :count],
-            boxes=None if self.boxes is None else self.boxes[:, :count],
-            edges=None if self.edges is None else self.edges[:, :count, :count],
-        )
+        used = self.mask.any(0).nonzero()
+        return self.resized(int(used[-1]) + 1 if len(used) else 1)
 
     @staticmethod
     def joined(parts: Sequence[Nodes]) -> Nodes:
         """Return the items of all parts, which have the same tensors. Parts with fewer nodes are padded."""
         most = max(part.mask.shape[1] for part in parts)
-        filled = [part.padded(most) for part in parts]
+        filled = [part.resized(most) for part in parts]
         boxes = [part.boxes for part in filled if part.boxes is not None]
         edges = [part.edges for part in filled if part.edges is not None]
         return Nodes(

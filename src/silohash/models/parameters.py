@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -12,6 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from silohash.base.types import Arrays, ReadArrays
+
+
+@runtime_checkable
+class _WithFixedBuffers(Protocol):
+    """A module that lists the names of its fixed buffers."""
+
+    fixed_buffers: tuple[str, ...]
 
 
 def params_of(model: nn.Module) -> Arrays:
@@ -36,7 +44,8 @@ def fixed_buffers(model: nn.Module) -> set[str]:
     return {
         f"{prefix}.{name}" if prefix else name
         for prefix, module in model.named_modules()
-        for name in getattr(module, "fixed_buffers", ())
+        if isinstance(module, _WithFixedBuffers)
+        for name in module.fixed_buffers
     }
 
 
@@ -60,6 +69,7 @@ def install(model: nn.Module, params: ReadArrays) -> None:
     """
     state = model.state_dict()
     for name, array in params.items():
+        # torch warns about arrays that may not be written, such as those that are mapped from a file.
         state[name].copy_(torch.from_numpy(np.require(array, requirements="W")))
 
 

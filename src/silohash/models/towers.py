@@ -5,6 +5,7 @@ A federated method may adapt its outputs (`Adapted`), and `outputs_over` runs it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, Protocol, TypeAlias
 
@@ -14,7 +15,6 @@ from torch import Tensor, nn
 
 from silohash.base.types import MODALITIES, Modality, Outputs, PairBatch, ReadArrays, UserError
 from silohash.models.backbones import PublishedTower
-from silohash.models.kernel_tower import AnchorKernel
 from silohash.models.specs import ModelSpec, TowerKind, TowerSpec
 
 Part: TypeAlias = Literal["feature", "logit", "code"]
@@ -65,6 +65,37 @@ def tokens(spec: TowerSpec) -> nn.Module:
     return nn.Sequential(*(() if width == spec.hidden else (nn.Linear(width, spec.hidden),)), nn.Dropout(spec.dropout))
 
 
+class AnchorKernel(nn.Module):
+    """The Gaussian kernel exp(-|x - a|^2 / width) of an input with every anchor, ``(B, ...) -> (B, hidden)``.
+
+    Anchors and width are buffers, which a local method sets from a silo's items.
+
+    Args:
+        spec: A spec of the kind ``kernel``. Its hidden width is the number of anchors.
+    """
+
+    def __init__(self, spec: TowerSpec) -> None:
+        super().__init__()
+        self.register_buffer("anchors", torch.zeros(spec.hidden, math.prod(spec.shape)))
+        self.register_buffer("width", torch.ones(()))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the similarities."""
+        return gaussian_kernel(inputs.flatten(1), self.get_buffer("anchors"), self.get_buffer("width"))
+
+
+def gaussian_kernel(vectors: Tensor, anchors: Tensor, width: Tensor) -> Tensor:
+    """Return exp(-|x - a|^2 / width) of all vectors with all anchors, ``(n, m)``.
+
+    Args:
+        vectors: ``(n, D)``.
+        anchors: ``(m, D)``.
+        width: ``()``, greater than 0.
+    """
+    squares = vectors.square().sum(1, keepdim=True) - 2.0 * vectors @ anchors.T + anchors.square().sum(1)
+    return torch.exp(-squares.clamp(min=0.0) / width)
+
+
 KINDS: Mapping[TowerKind, Callable[[TowerSpec], nn.Module]] = {
     "mlp": mlp, "conv": conv, "network": PublishedTower, "linear": flat, "kernel": AnchorKernel,
     "tokens": tokens,
@@ -108,7 +139,8 @@ class HashNet(nn.Module):
         self.modalities: tuple[Modality, ...] = tuple(m for m in MODALITIES if m in spec.towers)
         for modality in self.modalities:
             self.add_module(modality, Tower(spec.towers[modality], bits))
-        if spec.class_head:  # created last, so that the towers' initial weights do not depend on it
+        # The classifiers are created last, so that the towers' initial weights do not depend on them.
+        if spec.class_head:
             for modality in self.modalities:
                 self.get_submodule(modality).add_module("classifier", nn.Linear(bits, spec.classes))
 
@@ -137,14 +169,9 @@ class HashNet(nn.Module):
         return tower
 
     def run_tower(self, modality: Modality, values: Tensor, batch: PairBatch) -> tuple[Tensor, Tensor]:
-        """Return the features ``(B, H)`` and the outputs of the hash layer ``(B, K)`` for the inputs of one modality.
+        """Return the features ``(B, H)`` and the outputs of the hash layer ``(B, K)`` for inputs of one modality.
 
         A subclass may compute them in another way.
-
-        Args:
-            modality: The modality.
-            values: Its inputs, those of the batch.
-            batch: The batch.
         """
         found: tuple[Tensor, Tensor] = self.tower(modality)(values)
         return found

@@ -215,12 +215,6 @@ def write_comparison(
 ) -> list[Path]:
     """Write the published figures with ours next to them, as ``published.md`` and ``.csv`` in the study's ``tables/``.
 
-    Args:
-        table: The paper's table.
-        study: Our results.
-        published: The figures that `read_published` returned.
-        out: The study's folder.
-
     Returns:
         The paths of the files.
     """

@@ -16,12 +16,12 @@ from torch import nn
 
 from silohash.base import seeds
 from silohash.features.device import autocast
+from silohash.features.nodes.regions import BOX
 from silohash.methods.federated.base import FederatedMethod, SiloContext
 from silohash.methods.local import LOCAL_METHODS
 from silohash.methods.local.base import ClosedForm, LocalMethod, SiloData, SiloState
 from silohash.methods.message import Message
 from silohash.models.matching_net import MatchingNet, nodes_of, scores_of
-from silohash.models.nodes import BOX
 from silohash.models.parameters import params_of
 from silohash.models.specs import ModelSpec
 from silohash.run.model.scores import match_score

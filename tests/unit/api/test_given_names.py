@@ -5,8 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silohash.api.given_names import check_exact, check_kinds, is_missing, name_of
+from silohash.api.given_names import (
+    check_exact,
+    check_kinds,
+    given_ids,
+    is_missing,
+    multi_hot,
+    name_of,
+    own_items,
+    read_ids,
+)
+from silohash.base.arrays import given
 from silohash.base.types import UserError
+from silohash.index.codes import Codes, pack
 
 
 def test_missing_values():
@@ -44,3 +55,210 @@ def test_floats_that_cannot_hold_every_whole_number_are_refused():
         with pytest.raises(UserError, match="which are rounded"):
             check_exact("ids", np.array([1, 2 * most], kind))
     check_exact("ids", np.array([2**60]))
+
+
+def own(queries, database):
+    """Return the rows that each query leaves out."""
+    found = own_items(given("query ids", queries), given("database ids", database))
+    return [[row for row in rows if row >= 0] for rows in found.tolist()]
+
+
+def test_all_items_with_the_querys_id_are_its_own():
+    assert own(["a", "b", "c"], ["b", "a", "x", "b"]) == [[1], [0, 3], []]
+    assert own([3, 3], np.array([1, 3], np.uint8)) == [[1], [1]]
+    assert own(["a"], ["b"]) == [[]]
+    assert own_items(None, None) is None
+
+
+def test_ids_of_one_side_or_of_two_kinds_are_refused():
+    with pytest.raises(UserError, match="Only the queries have ids"):
+        own_items(given("query ids", ["a"]), None)
+    with pytest.raises(UserError, match="Only the database has ids"):
+        own_items(None, given("database ids", ["a"]))
+    with pytest.raises(UserError, match="The ids are both texts"):
+        own(["1"], [1])
+
+
+def test_the_ids_of_codes_stand_in_for_those_that_are_not_given():
+    codes = Codes(pack(np.ones((1, 8))), 8, np.array(["a"]), "image", "m")
+
+    def names(*arguments):
+        return [None if ids is None else list(ids.values) for ids in given_ids(*arguments)]
+
+    assert names(codes, codes, None, None) == [["a"], ["a"]]
+    assert names([[1] * 8], codes, None, None) == [None, None]
+    assert names([[1] * 8], codes, ["x"], None) == [["x"], ["a"]]
+    assert names(codes, codes, None, ["y"]) == [["a"], ["y"]]
+    assert names(codes, [[1] * 8], ["x"], None) == [["x"], None]
+
+
+def test_ids_in_every_form():
+    pandas = pytest.importorskip("pandas")
+    for texts in (["a", "b "], ("a", "b"), np.array(["a", "b"]), np.array([["a"], [" b"]]), pandas.Series(["a", "b"])):
+        assert read_ids(given("ids", texts)) == ["a", "b"]
+    for texts in (["a  b", "2.0", "c"], np.array(["a b ", "2", "c"]), np.array(["a b", "2.00", "\u200bc"])):
+        assert read_ids(given("ids", texts)) == ["a b", "2", "c"]
+    for numbers in ([1, 2], np.array([1, 2], np.uint8), np.array([1.0, 2.0]), pandas.Index([1, 2]), range(1, 3)):
+        assert read_ids(given("ids", numbers)) == [1, 2]
+    assert read_ids(given("ids", np.array(["e\u0301", "nana"]))) == ["\u00e9", "nana"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "says"),
+    [
+        (np.zeros((2, 2)), r"shape \(2, 2\)"),
+        (["a", None], "a missing value"),
+        (np.array([16777217, 33554432], np.float32), "which are rounded"),
+        (np.array([1, np.nan]), "a missing value"),
+        (np.array(["a", ""]), "hold ''"),
+        (np.array(["a", "nan"]), "hold 'nan'"),
+        ([True, False], "of type bool"),
+        ([("a",)], "of type tuple"),
+    ],
+)
+def test_other_ids_are_refused(ids, says):
+    with pytest.raises(UserError, match=says):
+        read_ids(given("query ids", ids))
+
+
+FIRST = np.array([[1, 0, 1], [0, 0, 0]])
+SECOND = np.array([[0, 1, 1], [1, 0, 0], [0, 0, 1]])
+
+
+def shared(queries, database):
+    """Return the number of labels that each query shares with each item."""
+    first, second = multi_hot(given("query labels", queries), given("database labels", database))
+    assert first.dtype == second.dtype == np.uint8
+    return (first.astype(int) @ second.T).tolist()
+
+
+SHARED = (FIRST @ SECOND.T).tolist()
+NUMBERS = [[0, 2], []], [[1, 2], [0], {2}]
+
+
+@pytest.mark.parametrize(
+    ("queries", "database"),
+    [
+        (FIRST, SECOND),
+        (FIRST.tolist(), SECOND.astype(float)),
+        (FIRST.astype(bool), SECOND * 2 - 1),
+        (FIRST * 2.0 - 1, (SECOND * 2 - 1).tolist()),
+        NUMBERS,
+        ([{0, 2}, None], [np.array([1, 2]), 0, (2.0,)]),
+        ([["a", "c"], []], [["b", "c"], "a", {"c"}]),
+        ([np.array(["a", "c"], object), None], [("c", "b"), np.array(["a"]), "c"]),
+        ([["cafe\u0301", "x"], []], [["y", "x"], "caf\u00e9", "x "]),
+        ([[5, 700], []], [[6, 700], [5], [700]]),
+        ([{"a": 1, "c": 1}.keys(), {}.keys()], {1: ["b", "c", "c"], 2: ["a"], 3: {"c"}}.values()),
+        ([["a|b", "c"], []], [["d", "c"], ["a|b"], ["c"]]),
+        (np.array([["a", "c"], [None, None]]), [["c", "b"], ["a"], ["c"]]),
+    ],
+)
+def test_every_form_gives_the_same_shared_labels(queries, database):
+    assert shared(queries, database) == SHARED
+
+
+def test_one_label_per_item():
+    pandas = pytest.importorskip("pandas")
+    numbers = np.array([2, 0]), np.array([0, 2, 2])
+    expected = [[0, 1, 1], [1, 0, 0]]
+    for form in (
+        lambda x: x,
+        lambda x: x[:, None],
+        lambda x: x.astype(float),
+        lambda x: x[:, None].tolist(),
+        lambda x: [f"class {n}" for n in x],
+        lambda x: np.array([f"{n}" for n in x]),
+        lambda x: pandas.Series(x).astype("category"),
+        lambda x: pandas.DataFrame({"label": [f"{n}" for n in x]}),
+    ):
+        assert shared(*map(form, numbers)) == expected
+    assert shared(numbers[0][:, None], numbers[1]) == expected
+    assert shared(numbers[0], numbers[1].tolist()) == expected
+
+
+def test_punctuation_in_names_is_part_of_them():
+    names = ["tench, Tinca tinca", "[sic]", "(1) cat", "R&B; soul", "{x}", "a|b"]
+    assert shared(names, names) == np.eye(6).tolist()
+
+
+def test_a_missing_label_is_shared_with_no_item():
+    pandas = pytest.importorskip("pandas")
+    for first, second in (
+        ([None, 1], [None, 1]),
+        (np.array([np.nan, 1]), np.array([np.nan, 1])),
+        (pandas.Series([pandas.NA, 1], dtype="Int64"), pandas.Series([pandas.NA, 1], dtype="Int64")),
+        (["a", None], [float("nan"), "a"]),
+        ([["a", None], []], [[None], ["a"]]),
+    ):
+        assert np.sum(shared(first, second)) == 1
+
+
+def test_columns_of_frames_are_joined_by_name():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(SECOND, columns=list("abc"))
+    assert shared(pandas.DataFrame(FIRST, columns=list("abc")), frame[["c", "a", "b"]]) == SHARED
+    assert shared(FIRST, frame) == SHARED
+
+
+def test_memory_is_needed_only_for_classes_that_both_sides_have():
+    first, second = multi_hot(given("q", np.arange(5)), given("d", np.arange(4, 40_000)))
+    assert (first.shape, second.shape) == ((5, 1), (39_996, 1))
+
+
+@pytest.mark.parametrize(
+    ("queries", "database", "says"),
+    [
+        (FIRST, SECOND[:, :2], "have 3 classes and the database has 2"),
+        (FIRST, SECOND * 3, "database labels are a table with 3 in row 0, column 1"),
+        (FIRST, SECOND * 255, "with 255 in row"),
+        (FIRST, SECOND * 0.9, "with 0.9 in row"),
+        (FIRST * 2 - 1, np.array([[1, 0, -1]]), "with -1 in row 0, column 2"),
+        (np.where(FIRST, 1, np.nan), SECOND, "with nan in row 0, column 1.* Write 0"),
+        (FIRST, np.array([0, 1, 2]), "query labels are a table of shape .2, 3., but not"),
+        (FIRST[:, :2].tolist(), np.array([0, 1, 2]), "query labels are a table of shape .2, 2., but not"),
+        (FIRST[:1].tolist(), [{0}, {1, 2}], "query labels are a table of shape .1, 3., but not"),
+        (["a", "b"], SECOND, "database labels are a table"),
+        (FIRST[:, :1], SECOND[:, :1], "class numbers or a table of one class"),
+        (FIRST[:, :1] * 2 - 1, SECOND[:, :1] * 2 - 1, "class numbers or a table of one class"),
+        (FIRST[:, 0] == 1, SECOND[:, 0], "one boolean per item"),
+        (np.array([3, -1]), np.array([3, 1, 2]), "class number below 0 .-1."),
+        (np.array([3, 1]), [3, -1, 2], "class number below 0 .-1."),
+        (np.array([4099, 1], np.float16), np.array([3, 1, 2]), "which are rounded"),
+        (np.array([3, 0.5]), np.array([3, 1, 2]), "hold 0.5 of type float"),
+        (np.array([3, 1]), np.array([3, 255, 2], np.uint8), "highest class number is 255, and 254 does not occur"),
+        ([1, 2], ["1", "2", "3"], 'texts, such as "[123]", and numbers'),
+        ([1, "a"], [1, 2, 1], "both texts"),
+        ([[0, 1, 0], [1, 0]], SECOND.tolist(), "neither different labels nor a row of numbers"),
+        ([[0, None, 1], [1, 0, 0]], [[0], [1, 2], []], "neither different labels nor a row of numbers"),
+        (FIRST.astype(str), SECOND.astype(str), "neither different labels nor a row of numbers"),
+        (FIRST.astype(str).tolist(), SECOND.astype(str).tolist(), "neither different labels nor a row of numbers"),
+        (np.zeros((2, 3, 1)), SECOND, r"shape \(2, 3, 1\)"),
+        (np.zeros((2, 0)), SECOND, r"shape \(2, 0\)"),
+        (np.array([b"a", b"b"]), ["a", "b", "c"], "are |S1 of shape"),
+        ([b"a"], ["a", "b", "c"], "of type bytes"),
+        ([{"a": 1}], ["a", "b", "c"], "of type dict"),
+        ([[["a"]]], ["a"], "of type list"),
+        ([[1, [2]], [3, 4]], [[1], [2, 3]], "of type list"),
+        (["a", "nan"], ["a"], "hold 'nan'"),
+        ([True, False], [True], "of type bool"),
+        ([[3, 5], [2, 7]], [[3, 4], [5, 6]], "a table with 3 in row 0"),
+        (
+            np.where(FIRST, "y", "n"),
+            np.where(SECOND, "y", "n").tolist(),
+            "neither different labels nor a row of numbers",
+        ),
+        (["['a', 'c']", "[]"], ["['b', 'c']", "['a']", "['c']"], r"is a list in a text. Give a list or set"),
+        (['["a", "c"]'], ["[1, 2]", "{'a'}", "('b', 'c')"], "is a list in a text"),
+        (["a|c", "a"], ["b; c", "c", "b"], "is a list in a text"),
+        (["b, a", "b"], ["c", "a", "b"], '"b, a" is a list in a text'),
+    ],
+)
+def test_what_is_ambiguous_is_refused(queries, database, says):
+    with pytest.raises(UserError, match=says):
+        shared(queries, database)
+
+
+def test_class_numbers_that_reach_a_highest_number_are_classes():
+    numbers = np.arange(256)
+    assert np.sum(shared(numbers, numbers)) == 256

@@ -52,7 +52,7 @@ def test_codes_do_not_depend_on_padding(net: Nearest) -> None:
     data = node_data(4)
     nodes = net.encoded(data.image, "image")
     tower = net.codes["image"]
-    torch.testing.assert_close(tower(nodes.padded(9)), tower(nodes))
+    torch.testing.assert_close(tower(nodes.resized(9)), tower(nodes))
     empty = Nodes(torch.zeros(2, 3, 16), torch.zeros(2, 3, dtype=torch.bool))
     assert tower(empty).isfinite().all()
 

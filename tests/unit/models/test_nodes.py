@@ -41,7 +41,7 @@ def test_joined_items_are_padded_and_trimmed_again() -> None:
 
 def test_parts_that_do_not_exist_stay_missing() -> None:
     bare = Nodes(torch.zeros(1, 2, 3), torch.ones(1, 2, dtype=torch.bool))
-    joined = Nodes.joined([bare, bare.padded(4)]).trimmed()
+    joined = Nodes.joined([bare, bare.resized(4)]).trimmed()
     assert (joined.boxes, joined.edges, joined.mask.shape) == (None, None, (2, 2))
 
 

@@ -211,11 +211,7 @@ def _sentences(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[_Read]:
 
 
 def _add_token(sentence: _Read, columns: Sequence[str], where: str) -> None:
-    """Add a token to a sentence. Lines of several tokens, such as 3-4, and of empty nodes, such as 5.1, are skipped.
-
-    Raises:
-        UserError: If the line does not have ten columns, the next number, or the number of a head.
-    """
+    """Add a token to a sentence. Lines of several tokens, such as 3-4, and of empty nodes, such as 5.1, are skipped."""
     if len(columns) != COLUMNS:
         raise UserError(
             f"{where} has {len(columns)} columns with tabs between them, and CoNLL-U has {COLUMNS}. {REMEDY}"

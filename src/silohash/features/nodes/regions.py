@@ -17,7 +17,7 @@ from silohash.features.given import GivenFeatures
 
 BLOCK_ITEMS = 512
 BOX = 4
-"""Number of columns of a box: x1, y1, x2, y2 as shares of the picture's width and height."""
+"""Number of columns of a box, the last ones of a region: x1, y1, x2, y2 as shares of the picture's width and height."""
 
 
 @dataclass(frozen=True, eq=False)

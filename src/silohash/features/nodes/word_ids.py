@@ -99,7 +99,7 @@ class WordSequences:
     @cached_property
     def size(self) -> int:
         """The number of different numbers, with those of start, end and unknown words."""
-        return SPECIAL + len(self._numbers if self.bag.vocabulary is None else self.bag.vocabulary)
+        return SPECIAL + len(self._numbers)
 
     def statistics(self, column: Column, rows: Rows) -> Arrays:
         """Return sums over the texts of the rows; see `BagOfWords.statistics`."""
@@ -165,7 +165,7 @@ class WordSequences:
         words = self.bag.rule.words(text)
         kept = words[: self.most]
         numbers = row if self.parses is None else row[0]
-        numbers[: len(kept) + 2] = [START, *(self._number(word) for word in kept), END]
+        numbers[: len(kept) + 2] = [START, *(self.known_number(word) or UNKNOWN for word in kept), END]
         heads = None if parses is None else parses.heads(words)
         if heads is not None:
             row[1] = NO_HEAD
@@ -173,35 +173,20 @@ class WordSequences:
 
     def known_number(self, word: str) -> int | None:
         """Return the number of a word, or None if it is not known."""
-        number = self._number(word)
-        return None if number == UNKNOWN else number
-
-    def _number(self, word: str) -> int:
-        """Return the number of a word."""
-        if not self.bag.knows(word):
-            return UNKNOWN
-        if self.bag.vocabulary is None:
-            return self._numbers[digest_of(word)]
-        return self._places[word]
+        return self._numbers[digest_of(word)] if self.bag.knows(word) else None
 
     @cached_property
     def _numbers(self) -> Mapping[int, int]:
-        """The number of each word of the training texts, by its digest."""
-        digests = (self.bag.summed or {}).get("word_digests", np.zeros(0, np.uint64))
-        return {digest: number for number, digest in enumerate(digests.tolist(), SPECIAL)}
-
-    @cached_property
-    def _places(self) -> Mapping[str, int]:
-        """The number of each word of the given vocabulary."""
-        return {word: number for number, word in enumerate(self.bag.vocabulary or (), SPECIAL)}
+        """The number of each word of the training texts or of the given vocabulary, by its digest."""
+        if self.bag.vocabulary is None:
+            digests = (self.bag.summed or {}).get("word_digests", np.zeros(0, np.uint64)).tolist()
+        else:
+            digests = list(map(digest_of, self.bag.vocabulary))
+        return {digest: number for number, digest in enumerate(digests, SPECIAL)}
 
 
 def _path(name: str, value: object) -> Path | None:
-    """Return the path of an option's file, or None.
-
-    Raises:
-        UserError: If the value is not a path.
-    """
+    """Return the path of an option's file, or None."""
     if value is not None and not isinstance(value, str):
         raise UserError(f"[features] {name} is {value!r}; it must be the path of a text file.")
     return None if value is None else Path(value)

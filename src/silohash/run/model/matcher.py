@@ -85,7 +85,7 @@ def write_nodes(
         values = torch.from_numpy(np.array(vectors(archive, encoder.featurizers[modality], block)))
         nodes = nodes_of(network, values, modality)
         most = encoder.featurizers[modality].shape[0 if modality == "image" else -1] if nodes.mask.shape[1] > 1 else 1
-        writer.add({name: array.astype(_stored_type(array)) for name, array in arrays_of(nodes.padded(most)).items()})
+        writer.add({name: array.astype(_stored_type(array)) for name, array in arrays_of(nodes.resized(most)).items()})
     writer.close()
 
 

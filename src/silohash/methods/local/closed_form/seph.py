@@ -35,10 +35,9 @@ from torch import Tensor, nn
 from silohash.base.types import Arrays, MethodCard, Modality, UserError
 from silohash.methods.local.base import ClosedForm, MethodParams, SiloData, signs
 from silohash.methods.traits import Traits
-from silohash.models.kernel_tower import gaussian_kernel
 from silohash.models.parameters import install
 from silohash.models.specs import ModelSpec, TowerSpec
-from silohash.models.towers import HashNet
+from silohash.models.towers import HashNet, gaussian_kernel
 
 CARD = MethodCard(
     key="seph",
@@ -171,14 +170,7 @@ def divergence(target: Tensor, codes: Tensor, weight: float) -> float:
 
 
 def divergence_gradient(target: Tensor, codes: Tensor, weight: float, exaggeration: float = 1.0) -> Tensor:
-    """Return the gradient of `divergence`, ``(n, K)``.
-
-    Args:
-        target: See `divergence`.
-        codes: See `divergence`.
-        weight: See `divergence`.
-        exaggeration: Factor on the target.
-    """
+    """Return the gradient of `divergence`, ``(n, K)``, with the target multiplied by ``exaggeration``."""
     values = codes.to(target.dtype)
     blocks = code_similarities(values)
     whole = max(FLOOR, sum(map(sum_over_pairs, blocks)))
