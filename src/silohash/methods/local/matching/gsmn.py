@@ -42,8 +42,7 @@ from silohash.methods.local.matching.structure import (
     word_edges,
 )
 from silohash.models.matching_net import MatchingNet
-from silohash.models.node_encoders import RegionEncoder, WordEncoder
-from silohash.models.nodes import Nodes, window_edges
+from silohash.models.nodes import Nodes, RegionEncoder, WordEncoder, window_edges
 from silohash.models.specs import ModelSpec
 
 CARD = MethodCard(

@@ -32,8 +32,7 @@ from silohash.methods.local.matching.saem import (
 )
 from silohash.methods.local.matching.sgraf import TEXTS_AT_ONCE, WHOLE
 from silohash.models.matching_net import MatchingNet
-from silohash.models.node_encoders import RegionEncoder
-from silohash.models.nodes import Nodes, split_words
+from silohash.models.nodes import Nodes, RegionEncoder, split_words
 from silohash.models.specs import ModelSpec, TowerSpec
 
 CARD = MethodCard(

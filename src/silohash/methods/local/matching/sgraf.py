@@ -29,8 +29,7 @@ from silohash.base.types import MethodCard
 from silohash.methods.local.matching.attention import affinities, attention, contexts, fragments
 from silohash.methods.local.matching.base import Matching, MatchingParams, pooled, towers_of
 from silohash.models.matching_net import MatchingNet
-from silohash.models.node_encoders import RegionEncoder, WordEncoder, xavier_linear
-from silohash.models.nodes import Nodes
+from silohash.models.nodes import Nodes, RegionEncoder, WordEncoder, xavier_linear
 from silohash.models.specs import ModelSpec
 
 WHOLE = "whole"

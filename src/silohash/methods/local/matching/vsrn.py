@@ -28,8 +28,7 @@ from silohash.methods.local.base import SiloState
 from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
 from silohash.methods.local.matching.saem import one_node
 from silohash.models.matching_net import MatchingNet
-from silohash.models.node_encoders import RegionEncoder
-from silohash.models.nodes import Nodes, split_words
+from silohash.models.nodes import Nodes, RegionEncoder, split_words
 from silohash.models.specs import ModelSpec, TowerSpec
 
 CARD = MethodCard(
