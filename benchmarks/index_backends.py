@@ -1,4 +1,4 @@
-"""Speed of the index engines on servers, compared with the scan in memory, in one run on the same codes.
+"""Speed of the index backends on servers, compared with the scan in memory, in one run on the same codes.
 
     python benchmarks/index_backends.py [--count N] [--exact] [--smoke]
 
@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from silohash.base.seeds import numpy_generator
+from silohash.index import SERVERS
 from silohash.index.base import Index
 from silohash.index.codes import Words
 from silohash.index.flat import FlatIndex
@@ -44,23 +45,10 @@ def clustered_codes(count: int, purpose: str) -> Words:
 
 
 @contextmanager
-def pgvector(approximate: bool) -> Iterator[Index]:
-    """Run PostgreSQL, and yield an empty index in it."""
-    from silohash.index.pgvector import PgvectorIndex
-
-    with servers.postgres() as url:
-        index = PgvectorIndex(url, "benchmark", BITS, approximate=approximate, create=True)
-        yield index
-        index.close()
-
-
-@contextmanager
-def milvus(approximate: bool) -> Iterator[Index]:
-    """Run Milvus, and yield an empty index in it."""
-    from silohash.index.milvus import MilvusIndex
-
-    with servers.milvus() as url:
-        index = MilvusIndex(url, "benchmark", BITS, approximate=approximate, create=True)
+def opened(name: str, approximate: bool) -> Iterator[Index]:
+    """Run a server, and yield an empty index in it."""
+    with servers.started(name) as url:
+        index = SERVERS.resolve(name)(url, "benchmark", BITS, approximate=approximate, create=True)
         yield index
         index.close()
 
@@ -94,7 +82,7 @@ def measure(index: Index, codes: Words, queries: Words, trials: int) -> dict[str
 
 
 def main() -> None:
-    """Measure every engine that is installed."""
+    """Measure every backend that is installed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=1_000_000)
     parser.add_argument("--trials", type=int, default=50)
@@ -114,12 +102,12 @@ def main() -> None:
     print(
         f"{'flat':22}{base['copy']:9.2f}{base['median']:11.3f}{base['p95']:9.3f}{base['batch']:10.3f}{1:9.1f}{1:8.3f}"
     )
-    for name, start in (("pgvector", pgvector), ("milvus", milvus)):
+    for name in SERVERS.names():
         for approximate in (False,) if given.exact else (False, True):
             label = name + (" approximate" if approximate else "")
             with ExitStack() as stack:
                 try:
-                    index = stack.enter_context(start(approximate))
+                    index = stack.enter_context(opened(name, approximate))
                 except servers.pytest.skip.Exception as reason:
                     print(f"{label:22}{reason}")
                     continue

@@ -27,8 +27,7 @@ from torch import Tensor  # noqa: E402
 
 from silohash.base.seeds import torch_generator, torch_globally  # noqa: E402
 from silohash.methods.local.matching.attention import in_blocks, scan_scores  # noqa: E402
-from silohash.methods.local.matching.gsmn import GraphMatching  # noqa: E402
-from silohash.methods.local.matching.structure import word_edges  # noqa: E402
+from silohash.methods.local.matching.gsmn import GraphMatching, word_edges  # noqa: E402
 
 ITEMS, SMOKE_ITEMS = 1_000, 40
 REGIONS, WORDS, WIDTH = 36, 12, 1_024

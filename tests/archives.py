@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
 from silohash.data.archive import Archive, ArchiveCard
-from silohash.data.partitions.base import Partition
+from silohash.data.partitions.base import Partition, read_partition
 
 NOUNS = ("parrot", "harbour", "violin", "glacier", "kitchen", "tram", "orchard", "desert")
 
@@ -108,3 +111,11 @@ def silo_of(partition: Partition, count: int) -> np.ndarray:
     for number, silo in enumerate(partition.silos):
         found[silo.rows] = number
     return found
+
+
+def stored_partition(value: object) -> Partition:
+    """Returns the partition that is read from a file with a JSON value."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "partition.json"
+        path.write_text(json.dumps(value), encoding="utf-8")
+        return read_partition(path)

@@ -3,7 +3,7 @@
 The drawings depend on the versions of Pillow, its FreeType and the fonts, and the names on the version of Unicode. The file
 was written once, so that the archive does not depend on them. Another file changes the results of every run on the archive.
 
-    python tests/draw_glyphs.py FILE      writes the file and prints its digest, for silohash.data.glyphs.drawn.DIGEST
+    python tests/draw_glyphs.py FILE      writes the file and prints its digest, for silohash.data.glyphs.archive.DIGEST
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from matplotlib.ft2font import FT2Font
 from PIL import Image, ImageDraw, ImageFont, ImageStat, features
 
 from silohash.base.files import digest_arrays, digest_file
+from silohash.data.glyphs.archive import FACES
 from silohash.data.glyphs.drawing import INK_PIXELS, centered
-from silohash.data.glyphs.drawn import FACES, About
 
 LARGEST_EM_PIXELS = 40
 LEAST_INK = 4 * 255
@@ -121,7 +121,7 @@ def members() -> dict[str, np.ndarray | bytes]:
         found[f"{face}/pictures"] = pictures
     codepoints = np.unique(np.concatenate([found[f"{face}/codepoints"] for face in FACES]))
     found["characters.tsv"] = "\n".join(facts_of(chr(codepoint)) for codepoint in codepoints).encode()
-    found["about.json"] = json.dumps(vars(About(digests, versions())), indent=1).encode()
+    found["about.json"] = json.dumps({"digests": digests, "drawn_with": versions()}, indent=1).encode()
     return found
 
 

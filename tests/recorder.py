@@ -22,14 +22,20 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from silohash.index import SERVERS
 from tests import recording_hook
 from tests.recorded_packages import missing_from
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 LIST = "## What is written outside a run"
 """Heading of the section in SECURITY.md whose table lists the files."""
-KEPT = ("PATH", "LANG", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "SILOHASH_PGVECTOR_URL",
-        "SILOHASH_MILVUS_URL")  # fmt: skip
+KEPT = (
+    "PATH",
+    "LANG",
+    "LD_LIBRARY_PATH",
+    "OMP_NUM_THREADS",
+    *(f"SILOHASH_{name.upper()}_URL" for name in SERVERS.table),
+)
 """Variables that a watched process inherits. Without any other, libraries do not know that they run in a test or in CI."""
 NETWORK = ("connect", "sendto", "sendmsg", "sendmmsg")
 OPENED = ("open", "openat", "openat2", "creat")

@@ -234,7 +234,7 @@ def prepared(
     arrays |= {name: values for name, values in (("image", data.image), ("text", data.text)) if values is not None}
     inputs = Prepared(
         resolved=resolved,
-        spec=replace(model_spec(image=image, text=text), class_head=resolved.federated.class_head),
+        spec=replace(model_spec(image=image, text=text), class_head=resolved.federated.traits.class_head),
         silos=[(f"silo-{number}", size, validation) for number, size in enumerate(sizes)],
         arrays={name: array.numpy() for name, array in arrays.items()},
     )

@@ -17,7 +17,9 @@ from silohash.testing import Check, federated_method_checks
 def cases() -> Iterator[object]:
     """Yield the checks of all methods."""
     for name in FEDERATED_METHODS.names():
-        for check in federated_method_checks(name) if FEDERATED_METHODS.resolve(name).closed_form != "sums" else ():
+        for check in (
+            federated_method_checks(name) if FEDERATED_METHODS.resolve(name).traits.closed_form != "sums" else ()
+        ):
             slow = "-learns-" in check.name and check.name.endswith("-single")
             yield pytest.param(check, id=check.name, marks=pytest.mark.slow if slow else ())
 

@@ -1,7 +1,8 @@
-"""What the documents work through (methods, a data set, a partition) is found by name and does what the pages say."""
+"""What the documents work through (methods, data sets, backends, measures) is found by name and does what the pages say."""
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -106,6 +107,19 @@ def test_both_methods_fit_into_the_tree_where_the_page_puts_them(tmp_path: Path)
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed is not None
     assert int(passed[1]) >= 10
+
+
+def test_concepts_of_the_page_are_those_that_the_examples_use() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (local|federated) \| (.*) \|$", text, re.MULTILINE)
+    assert [kind for kind, _ in rows] == ["local", "federated"]
+    for (_, concepts), source in zip(rows, BLOCK.findall(text), strict=False):
+        named = re.findall(r"`(\w+)`", concepts)
+        imported = set(
+            re.findall(r"\b[A-Z]\w*[a-z]\w*", " ".join(re.findall(r"from silohash[\w.]+ import (.*)", source)))
+        )
+        assert imported - set(named) <= {"Modality"}
+        assert all(re.search(rf"\b{name}\b", source) for name in named)
 
 
 def config(**federated: Any) -> ResolvedConfig:
@@ -246,3 +260,52 @@ def test_a_data_set_and_a_partition_fit_into_the_tree_where_the_page_puts_them(t
     passed = re.search(r"(\d+) passed", done.stdout)
     assert passed is not None
     assert int(passed[1]) >= 15
+
+
+SEARCH_PAGE = PAGE.with_name("add-a-backend-or-a-measure.md")
+
+
+@pytest.mark.whole_run
+def test_a_backend_and_a_measure_fit_into_the_tree_where_the_page_puts_them(tmp_path: Path) -> None:
+    """The files that the page and CONTRIBUTING name are enough for the layout, and for the contract of both."""
+    page, root = SEARCH_PAGE.read_text(encoding="utf-8"), PAGE.parents[2]
+    for folder in ("src", "tests"):
+        shutil.copytree(root / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(root / "pyproject.toml", tmp_path)
+    contributing = (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    places = re.findall(
+        r"Save it as `(.*?)` and add a line to `(.*?)`,\s+in the table `(\w+)`:\s+`(.*?)`", page, re.DOTALL
+    )
+    tests, sources = re.findall(r"The test, `(.*?)`:", page), BLOCK.findall(page)
+    assert (len(places), len(tests), len(sources)) == (2, 2, 4)
+    for what, (file, table, name, line), test, source, its_test in zip(
+        ("an index backend", "a measure"), places, tests, sources[::2], sources[1::2], strict=True
+    ):
+        (tmp_path / file).write_text(source, encoding="utf-8")
+        (tmp_path / test).write_text(its_test, encoding="utf-8")
+        text = (tmp_path / table).read_text(encoding="utf-8")
+        head, rest = text.split(f"{name} = Registry(")
+        added = rest.replace("table={", f"table={{{line},", 1)
+        (tmp_path / table).write_text(f"{head}{name} = Registry({added}", encoding="utf-8")
+        told = re.search(
+            rf"Adding {what} touches 3 files:(.*?)takes (\d+)\s+concepts:(.*?)\n\n", contributing, re.DOTALL
+        )
+        assert told is not None
+        assert re.findall(r"`([\w/.-]+/[\w.-]+)`", told[1]) == [table]
+        concepts = {
+            alias.name
+            for node in ast.parse(source).body
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("silohash.")
+            for alias in node.names
+        }
+        assert (int(told[2]), set(re.findall(r"`(\w+)`", told[3]))) == (len(concepts), concepts)
+    checks = ["tests/contract/test_index_backends.py", "tests/contract/test_measures.py", "tests/unit/test_layout.py"]
+    chosen = "plain or MRR or reciprocal or every_module or upwards or detour"
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:xdist", *checks, *tests, "-k", chosen],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path / "src")}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None
+    assert int(passed[1]) >= 20

@@ -1,4 +1,4 @@
-"""``silohash index move`` with a real PostgreSQL server: the same hits from every engine, and no secret in any file."""
+"""``silohash index move`` with a real PostgreSQL server: the same hits from every backend, and no secret in any file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_hits_are_the_same_in_memory_and_on_a_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     expected = found(run, "-k", 30)
-    with servers.postgres() as url:
+    with servers.started("pgvector") as url:
         secret = "aword-that-no-file-may-hold"  # noqa: S105  the server trusts every user
         monkeypatch.setenv("SILOHASH_PGVECTOR_URL", f"{url}&password={secret}")
         moved = silohash("index", "move", run, "--to", "pgvector", "--json")
@@ -40,7 +40,7 @@ def test_hits_are_the_same_in_memory_and_on_a_server(
         assert "SILOHASH_PGVECTOR_URL does not hold the URL" in said.err
         monkeypatch.setenv("SILOHASH_PGVECTOR_URL", f"{url}&password={secret}")
         back = silohash("index", "move", run, "--to", "flat")
-        assert "Searches now use the engine flat." in back.err
+        assert "Searches now use the backend flat." in back.err
         assert found(run, "-k", 30) == expected
     assert not [path for path in run.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
     assert list(run.glob("index/*/*.json")) == list(run.glob("index/*/source.json"))

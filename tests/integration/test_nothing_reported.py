@@ -15,6 +15,7 @@ import pytest
 from pyarrow import Table
 from pyarrow.parquet import write_table
 
+from silohash.index import SERVERS
 from silohash.run.config.toml import toml_value
 from silohash.run.folder import Run
 from silohash.service.clients.search import Client
@@ -210,12 +211,12 @@ def test_flare(watched: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(Run.open(root / "out").rounds()) == 1
 
 
-@pytest.mark.parametrize("engine", ["pgvector", "milvus"])
-def test_index_servers(watched: Recorder, run: Path, monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
-    copy = shutil.copytree(run, watched.work / engine)
-    with {"pgvector": servers.postgres, "milvus": servers.milvus}[engine]() as url, watched.scenario(engine):
-        monkeypatch.setenv(f"SILOHASH_{engine.upper()}_URL", url)
-        assert "red" in watched.commands(("index", "move", copy, "--to", engine), ("search", copy, "red square"))
+@pytest.mark.parametrize("backend", SERVERS.table)
+def test_index_servers(watched: Recorder, run: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    copy = shutil.copytree(run, watched.work / backend)
+    with servers.started(backend) as url, watched.scenario(backend):
+        monkeypatch.setenv(f"SILOHASH_{backend.upper()}_URL", url)
+        assert "red" in watched.commands(("index", "move", copy, "--to", backend), ("search", copy, "red square"))
 
 
 def test_published_networks(watched: Recorder) -> None:

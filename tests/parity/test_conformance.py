@@ -123,7 +123,7 @@ class TestMOON:
         context = context_of(method, ServerState(params=params_of(model)), own)
         method.begin_round(context)
         batch = context.data.batch(torch.arange(20))
-        (_, contrast) = method.regularizer(context, batch, context.model(batch))["contrast"]
+        (_, contrast) = method.terms(context, batch, context.model(batch))["contrast"]
         if drift:
             assert max(moves_by(contrast, context)) > 1e-3
         else:
@@ -134,7 +134,7 @@ class TestMOON:
         method = MOON(MOONParams(contrast_weight=1.0))
         context = context_of(method, ServerState(params=params_of(HashNet(model_spec(), 16))))
         batch = context.data.batch(torch.arange(20))
-        assert method.regularizer(context, batch, context.model(batch)) == {}
+        assert method.terms(context, batch, context.model(batch)) == {}
 
 
 class TestFedHAP:
@@ -147,7 +147,7 @@ class TestFedHAP:
             context.payload, extras={"prototypes": np.zeros((6, 16), np.int8), "mask": np.zeros(6, bool)}
         )
         batch = context.data.batch(torch.arange(20))
-        assert ("sign" in method.regularizer(context, batch, context.model(batch))) == own
+        assert ("sign" in method.terms(context, batch, context.model(batch))) == own
 
     def test_classes_of_items_that_are_not_held_have_no_prototype(self) -> None:
         method, model = FedHAP(FedHAPParams(min_count=1)), HashNet(model_spec(text=False), 16)
@@ -156,7 +156,7 @@ class TestFedHAP:
         context = context_of(method, ServerState(params=params_of(model)))
         context.model, context.data = model, replace(data, has_image=~of_first)
         context.payload = replace(context.payload, extras={"prototypes": np.zeros((6, 16), np.int8)})
-        holders = method.silo_update(context).sums["prototype_holders"]
+        holders = method.update(context).sums["prototype_holders"]
         assert holders[0] == 0
         assert holders[1:].any()
 
@@ -177,7 +177,7 @@ class TestFedHAP:
         context = context_of(method, method.init_server(HashNet(model_spec(), 16), info))
         method.begin_round(context)
         batch = context.data.batch(torch.arange(20))
-        terms = method.regularizer(context, batch, context.model(batch))
+        terms = method.terms(context, batch, context.model(batch))
         assert set(terms) == {"adversarial"}
         assert min(moves_by(terms["adversarial"][1], context)) > 0
 
@@ -201,12 +201,12 @@ class TestFedCAFE:
             own.data.copy_(dict(model.named_parameters())[name.replace("text.", "image.")].data)
         context.payload = replace(context.payload, params=params_of(model))
         batch = context.data.batch(torch.arange(20))
-        _, gap = method.regularizer(context, batch, model(batch))["consistency"]
+        _, gap = method.terms(context, batch, model(batch))["consistency"]
         assert abs(float(gap.detach())) < 1e-5
 
     def test_sums_suffice_for_a_memory_of_class_means(self) -> None:
-        assert FedCAFE(FedCAFEParams(memory="class_mean")).uplink == "sum"
-        assert FedCAFE(FedCAFEParams()).uplink == "records"
+        assert FedCAFE(FedCAFEParams(memory="class_mean")).traits.uplink == "sum"
+        assert FedCAFE(FedCAFEParams()).traits.uplink == "records"
 
     @staticmethod
     def updates(memories: Sequence[np.ndarray]) -> list[Message]:
@@ -293,7 +293,7 @@ def test_bears_labels_that_lack(name: str, preset: str, case: str) -> None:
     trained = listener.records[WITH_STEPS.get(name, slice(None))]
     assert trained
     assert all(np.isfinite(record.loss) for record in trained)
-    if case == "a class" and KINDS[name].needs_labels:  # without labels, prototypes are those of clusters
+    if case == "a class" and KINDS[name].traits.needs_labels:  # without labels, prototypes are those of clusters
         for key in [key for key in state.server.extras if key.partition("/")[0] in {"mask", "prototypes", "memory"}]:
             given = FEDERATED_METHODS.resolve(name).presets[preset]
             if given.get("first_prototypes") != "hadamard" and given.get("memory") != "reference":
@@ -310,7 +310,7 @@ def test_fedhap_keeps_the_first_prototype_of_a_class_that_nobody_has() -> None:
     assert not np.array_equal(first, start)
 
 
-@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if not kind.pooled])
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if not kind.traits.pooled])
 def test_bears_a_silo_that_is_away_for_three_rounds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "participants", lambda settings, number, key: [1, 2] if 0 < number < 4 else [0, 1, 2])
     given, listener = inputs(name, "recommended", 5), Records()

@@ -114,7 +114,7 @@ def test_a_server_that_sees_only_sums_ends_alike(variant: str, monkeypatch: pyte
     plain = ended(name, **params)
     given = prepared(federated={"name": name, "rounds": 3, **params}, train={"learning_rate": 0.01})
     method: FederatedMethod = given.resolved.federated
-    assert method.uplink == "sum"
+    assert method.traits.uplink == "sum"
     aggregate = method.aggregate
     monkeypatch.setattr(method, "aggregate", lambda server, updates: aggregate(server, [blended(list(updates))]))
     seen = run_loop(given).server

@@ -100,5 +100,5 @@ def test_faiss_gives_the_same(tmp_path):
     node = made_up_node(tmp_path, "north", words, 64)
     store = node._sides["image"].store
     query = query_of(made_up_codes(1, 64, seed=7), 64, k=20)
-    assert ask([SiloNode("north", {"image": store}, engine="faiss")], query) == ask([node], query)
+    assert ask([SiloNode("north", {"image": store}, backend="faiss")], query) == ask([node], query)
     assert store.manifest.model_digest == MODEL

@@ -65,13 +65,13 @@ def model_of(
             "federated": dict(federated),
         }
     )
-    spec = ModelSpec({"image": image, "text": TOWERS["mlp"]}, CLASSES, class_head=resolved.federated.class_head)
+    spec = ModelSpec({"image": image, "text": TOWERS["mlp"]}, CLASSES, class_head=resolved.federated.traits.class_head)
     network = resolved.local.build(spec, bits)
     info = FederationInfo(silos=2, classes=CLASSES, bits=bits, total_rounds=1)
     server = resolved.federated.init_server(network, info)
     params = {name: tensor.detach().numpy().copy() for name, tensor in network.state_dict().items()}
     extras: Arrays = {}
-    for name in resolved.federated.encode_extras:
+    for name in resolved.federated.traits.encode_extras:
         random = GENERATOR.normal(size=server.extras[name].shape)
         extras[name] = (random / np.linalg.norm(random, axis=-1, keepdims=True)).astype(server.extras[name].dtype)
     featurizer = given("image") if image.kind == "mlp" else pixels(image.shape)
@@ -128,7 +128,7 @@ def test_text_towers_that_average_over_windows_of_words(local: str) -> None:
 @pytest.mark.parametrize("local", TRAINED_BY_STEPS)
 @pytest.mark.parametrize("bits", [8, 13, 128])
 def test_outputs_that_a_shared_memory_adapts(local: str, tower: str, bits: int) -> None:
-    adapting = [name for name in FEDERATED_METHODS.table if FEDERATED_METHODS.resolve(name).encode_extras]
+    adapting = [name for name in FEDERATED_METHODS.table if FEDERATED_METHODS.resolve(name).traits.encode_extras]
     assert adapting == ["fedcafe"], "add the methods whose codes need more than parameters"
     check(model_of(local, {"name": "fedcafe"}, TOWERS[tower], bits))
 

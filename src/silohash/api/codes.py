@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from silohash.evaluate.measures import Measure, PerQuery
     from silohash.evaluate.relevance import Relevance
     from silohash.index.base import Allowed
-    from silohash.index.store import MemoryEngine
 
 MOST_NEIGHBORS = 1 << 28
 """Most places of an answer if k exceeds the number of items, so that a wrong k does not fill the memory."""
@@ -167,7 +166,7 @@ def nearest(
     k: int = 10,
     *,
     allowed: Allowed | None = None,
-    engine: MemoryEngine = "flat",
+    engine: str = "flat",
     threads: int = 1,
     bits: int | None = None,
 ) -> Neighbors:
@@ -186,7 +185,7 @@ def nearest(
         Neighbors whose keys are rows of the database, ordered by (distance, row).
 
     Raises:
-        UserError: If the form of the codes is ambiguous, they are not comparable, or the engine is not installed.
+        UserError: If the form of the codes is ambiguous, they are not comparable, or the backend is not installed.
 
     Warns:
         PlausibilityWarning: if all codes of a side are equal.
@@ -202,7 +201,7 @@ def nearest(
         manifest = IndexManifest(model_digest="", bits=length, modality="image", count=count)
         if not isinstance(engine, str):
             raise UserError(
-                f"engine is of type {type(engine).__name__}. Give the name of an index engine, such as flat."
+                f"engine is of type {type(engine).__name__}. Give the name of an index backend, such as flat."
             )
         index = empty_index(engine, manifest, threads=whole("threads", threads, 1))
         index.add(np.arange(count, dtype=np.int64), database_words)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from silohash.base.optional import require
 from silohash.base.types import UserError
 from silohash.base.visible import visible
-from silohash.index.store import ENGINES
+from silohash.index import IN_MEMORY
 from silohash.search.hits import CANDIDATES
 from silohash.search.inputs import (
     ImageLike,
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from silohash.data.archive import Archive
     from silohash.data.partitions.base import Partition
     from silohash.index.codes import Codes
-    from silohash.index.store import MemoryEngine
     from silohash.run.config.sections import RunConfig
     from silohash.run.events import Observer
     from silohash.search.hits import Hits
@@ -106,7 +105,7 @@ class TrainedRun:
 
         self.folder = Path(folder)
         self._run = Run.open(self.folder)
-        self._nodes: dict[MemoryEngine | None, list[SiloNode]] = {}
+        self._nodes: dict[str | None, list[SiloNode]] = {}
 
     def __repr__(self) -> str:
         config = self.config
@@ -250,7 +249,7 @@ class TrainedRun:
         label: str | None = None,
         candidates: int = CANDIDATES,
         previews: bool = True,
-        engine: MemoryEngine | None = None,
+        engine: str | None = None,
     ) -> Hits:
         """Search all silos for a text, an image or a vector, and merge their answers.
 
@@ -269,7 +268,7 @@ class TrainedRun:
             candidates: Number of pictures or texts that a silo finds by their codes and then scores, if the model scores
                 pairs.
             previews: Whether hits carry the small pictures that silos release.
-            engine: Index engine in memory, "flat" or "faiss"; None for the engine that ``RUN/index.toml`` chooses.
+            engine: Index backend in memory, "flat" or "faiss"; None for the backend that ``RUN/index.toml`` chooses.
 
         Returns:
             The hits, which print as a table and show their previews in a notebook. A silo that cannot be searched, because
@@ -335,10 +334,10 @@ class TrainedRun:
             return named_or_folder(str(archive), link_options(follow_links=follow_links))
         return archive
 
-    def _open_nodes(self, engine: MemoryEngine | None) -> list[SiloNode]:
+    def _open_nodes(self, engine: str | None) -> list[SiloNode]:
         """Return the silos, which remain open between searches."""
-        if engine is not None and engine not in ENGINES:
-            raise UserError(f'There is no index engine "{engine}"; choose one of: {", ".join(ENGINES)}.')
+        if engine is not None:
+            IN_MEMORY.target(str(engine))
         if engine not in self._nodes:
-            self._nodes[engine] = open_nodes(self._run.index_folder, engine=engine)
+            self._nodes[engine] = open_nodes(self._run.index_folder, backend=engine)
         return self._nodes[engine]

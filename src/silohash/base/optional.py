@@ -35,6 +35,7 @@ EXTRAS: Mapping[str, str] = {
     "nvflare": "training",
     "tenseal": "encryption",
     "psycopg": "pgvector",
+    "grpc": "milvus",
     "pymilvus": "milvus",
 }
 """The extra of silohash that installs each optional package, by the name under which the package is imported."""

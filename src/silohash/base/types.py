@@ -225,7 +225,7 @@ class MethodCard:
     year: int
     link: str
     summary: str
-    supervised: bool
+    supervised: bool = False
     needs_label_at_query: bool = False
     sends: Sequence[str] = ()
     keeps: Sequence[str] = ()

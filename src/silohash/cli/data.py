@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from silohash.base.stamps import Stamp
     from silohash.data.archive import Archive
     from silohash.data.benchmarks.dataset import Dataset, Inspection
-
+    from silohash.data.benchmarks.layouts.reading import Layout
 
 Root = Annotated[
     Path | None,
@@ -73,8 +74,7 @@ def list_(as_json: Json = False) -> None:
 
 def _entry(key: str) -> dict[str, Any]:
     from silohash.data import ARCHIVES
-    from silohash.data.benchmarks.dataset import Dataset
-    from silohash.data.benchmarks.files import folder_of
+    from silohash.data.benchmarks.dataset import Dataset, folder_of
     from silohash.data.catalogue import summary_of
     from silohash.data.packed.reader import PackedSet
 
@@ -89,7 +89,8 @@ def _entry(key: str) -> dict[str, Any]:
         if not isinstance(opener, PackedSet):
             return {**entry, "files": "embedded"}
         return {**entry, "files": "here" if opener.folder().is_dir() else ""}
-    except UserError as error:  # there is no folder of packed sets, or another package is broken
+    # The folder of packed sets is missing, or another package is broken.
+    except UserError as error:
         return {**entry, "title": entry["title"] or f"broken: {error}"}
 
 
@@ -136,21 +137,22 @@ def check(
     if with_digests:
         content["digests"], digest_lines = _digests(folder, write=write_checksums)
     _print_check(content, [*lines, *digest_lines], as_json=as_json)
-    _exit_if_unexpected(content, digest_lines)
-
-
-def _exit_if_unexpected(content: dict[str, Any], digest_lines: list[str]) -> None:
-    """Exit with 2 if files are missing or differ from checksums.json."""
     if content["items"] is None or any(line.endswith(DIFFERS) for line in digest_lines):
         raise typer.Exit(NOT_AS_EXPECTED)
+
+
+def _print_check(content: dict[str, Any], lines: list[str], *, as_json: bool) -> None:
+    if as_json:
+        print_json(content)
+    for line in () if as_json else lines:
+        print_result(visible(line))
 
 
 def _forgotten(archive: str, root: Path | None) -> tuple[Path, dict[Path, Stamp]]:
     """Forget the digests of an archive's files, so that they are read again. Return its folder and these digests."""
     from silohash.base.stamps import forget
     from silohash.data import ARCHIVES
-    from silohash.data.benchmarks.dataset import Dataset
-    from silohash.data.benchmarks.files import folder_of
+    from silohash.data.benchmarks.dataset import Dataset, folder_of
     from silohash.data.packed.reader import PackedSet
 
     folder, opener = Path(archive), ARCHIVES.resolve(archive) if archive in ARCHIVES.names() else None
@@ -159,14 +161,6 @@ def _forgotten(archive: str, root: Path | None) -> tuple[Path, dict[Path, Stamp]
     elif isinstance(opener, PackedSet):
         folder = opener.folder()
     return folder, forget(folder)
-
-
-def _print_check(content: dict[str, Any], lines: list[str], *, as_json: bool) -> None:
-    if as_json:
-        print_json(content)
-        return
-    for line in lines:
-        print_result(visible(line))
 
 
 def _refuse(archive: str, **given: object) -> None:
@@ -228,23 +222,22 @@ def _check_dataset(dataset: Dataset, root: str, layout: str, protocol: str, *, q
     Raises:
         UserError: If files are missing, unless quiet.
     """
-    from silohash.cli.data_files import describe_files, files_as_json
-    from silohash.data.benchmarks.dataset import files_of, first_complete, inspect
-    from silohash.data.benchmarks.files import missing_files
+    from silohash.data.benchmarks.dataset import folder_of, inspect, missing_files
 
-    folder, states = files_of(dataset, root)
+    folder, layouts = folder_of(dataset.key, root), {layout.name: layout for layout in dataset.layouts}
     content: dict[str, Any] = {
         "archive": dataset.key,
         "folder": str(folder),
-        "layouts": files_as_json(states),
+        "layouts": [files_as_json(one, folder) for one in dataset.layouts],
         "items": None,
     }
-    chosen = first_complete(states) if layout == "auto" else layout
+    complete = next((name for name, one in layouts.items() if not one.missing(folder)), "")
+    chosen = complete if layout == "auto" else layout
     if not chosen:
         if not quiet:
             raise UserError(missing_files(dataset.key, folder, dataset.layouts))
         return content
-    lines = describe_files(tuple(state for state in states if state.layout.name == chosen), folder)
+    lines = describe_files(layouts[chosen], folder) if chosen in layouts else []
     if not quiet:
         print_result("\n".join(map(visible, lines)))
     with spinner("Reading"):
@@ -282,13 +275,15 @@ def _findings_in_words(found: Inspection) -> list[str]:
 
 def _digests(folder: Path, *, write: bool) -> tuple[dict[str, str], list[str]]:
     """Return the digest of every file, and lines that compare them with ``checksums.json``."""
-    from silohash.data.benchmarks.files import CHECKSUMS, compare_checksums, digests, write_checksums
+    from silohash.base.files import digest_file, write_json
+    from silohash.data.benchmarks.dataset import CHECKSUMS, compare_checksums
 
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != CHECKSUMS]
     with spinner("Computing digests"):
-        found = digests(folder, paths)
+        found = {path.relative_to(folder).as_posix(): digest_file(path) for path in paths}
     if write:
-        print_status(f"Wrote {write_checksums(folder, found)}")
+        write_json(folder / CHECKSUMS, found)
+        print_status(f"Wrote {folder / CHECKSUMS}")
     noted = compare_checksums(folder, found)
     lines = [f"{digest}  {name}  {noted.get(name, '')}".rstrip() for name, digest in found.items()]
     changed = list(noted.values()).count(DIFFERS)
@@ -362,3 +357,45 @@ def _print_dataset_card(dataset: Dataset, protocol: str | None) -> None:
     for name, one in dataset.protocols.items():
         usual = " (default)" if name == dataset.default_protocol else ""
         print_result(f"protocol {name}{usual}: {one.source}. {one.about}")
+
+
+UNITS = ("bytes", "KB", "MB", "GB")
+
+
+def format_size(size_bytes: int) -> str:
+    """Return a size with a unit.
+
+    Example:
+        >>> format_size(512), format_size(29_500_000_000)
+        ('512 bytes', '29.5 GB')
+    """
+    size, unit = float(size_bytes), 0
+    while size >= 1000 and unit < len(UNITS) - 1:
+        size, unit = size / 1000, unit + 1
+    return f"{size:,.0f} {UNITS[unit]}" if unit == 0 else f"{size:,.1f} {UNITS[unit]}"
+
+
+def describe_files(layout: Layout, folder: Path) -> list[str]:
+    """Return lines that list the files a layout needs, and those that are present."""
+    missing = len(layout.missing(folder))
+    lines = [f"layout {layout.name}: {f'{missing} missing' if missing else 'complete'}"]
+    for need, paths in layout.files(folder).items():
+        size = format_size(sum(path.stat().st_size for path in paths))
+        if not paths:
+            state = "absent, but optional" if need.optional else "MISSING"
+            lines.append(f"  {state}: {need.pattern}  ({need.what})")
+        elif len(paths) == 1:
+            lines.append(f"  {paths[0].relative_to(folder)}: {size}  ({need.what})")
+        else:
+            lines.append(f"  {len(paths):,} files {need.pattern}  ({need.what}): {size}")
+    return lines
+
+
+def files_as_json(layout: Layout, folder: Path) -> dict[str, Any]:
+    """Return a layout and its files as a JSON value."""
+    found = layout.files(folder)
+    files = [
+        {**asdict(need), "found": len(paths), "bytes": sum(path.stat().st_size for path in paths)}
+        for need, paths in found.items()
+    ]
+    return {"name": layout.name, "summary": layout.summary, "complete": not layout.missing(folder), "files": files}

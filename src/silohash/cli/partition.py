@@ -47,7 +47,7 @@ def partition(
         print_status(f"warning: {remark}")
     drift = drift_of(parts, archive) if archive.labels is not None or plot is not None else None
     if plot is not None and drift is not None:
-        from silohash.report.partition_plot import draw_partition
+        from silohash.report.plots import draw_partition
 
         title = f"{archive.card.name}: {parts.kind} over {len(parts)} silos, seed {parts.seed}"
         draw_partition(drift, archive.label_names, plot, title=title)

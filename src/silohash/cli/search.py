@@ -7,7 +7,7 @@ import shutil
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,12 +18,12 @@ from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, spinner
 from silohash.cli.help import SEARCH, add_command
 from silohash.cli.pictures import show_picture, terminal_graphics
+from silohash.index import IN_MEMORY, SERVERS
 from silohash.search.hits import CANDIDATES
 
 if TYPE_CHECKING:
     from silohash.api.runs import TrainedRun
     from silohash.cli.pictures import Graphics
-    from silohash.index.store import MemoryEngine
     from silohash.search.hits import Hits
 
 
@@ -46,11 +46,11 @@ Find = Annotated[
         metavar="item|image|text", help="What to find: items by the nearer of picture and text, or only one of the two."
     ),
 ]
-Engines = Annotated[
+Backend = Annotated[
     str | None,
     typer.Option(
-        metavar="flat|faiss",
-        help="Search in memory with this engine, even if the indexes were moved. Both give the same hits.",
+        metavar="|".join(IN_MEMORY.table),
+        help="Search in memory with this backend, even if the indexes were moved. Both give the same hits.",
     ),
 ]
 Offset = Annotated[int, typer.Option(metavar="N", min=0, help="Number of nearest items to skip, for further pages.")]
@@ -128,15 +128,15 @@ def move(
     to: Annotated[
         str,
         typer.Option(
-            metavar="flat|faiss|pgvector|milvus",
-            help="New engine: in memory, on a PostgreSQL server with pgvector, or on a Milvus server.",
+            metavar="|".join([*IN_MEMORY.table, *SERVERS.table]),
+            help="New backend: in memory, or on a server such as PostgreSQL with pgvector.",
         ),
     ],
     url_env: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Environment variable with the URL of the server. Default: SILOHASH_PGVECTOR_URL or SILOHASH_MILVUS_URL.",
+            help="Environment variable with the URL of the server. Default for pgvector: SILOHASH_PGVECTOR_URL, and so on.",
         ),
     ] = None,
     url_file: Annotated[
@@ -147,41 +147,40 @@ def move(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
-    """Move the indexes of all silos to another engine, for silos that outgrow one machine.
+    """Move the indexes of all silos to another backend, for silos that outgrow one machine.
 
     The codes are copied to the server, read back, and compared with the index files. Searches then use the server. The index
     files remain, and --to flat searches them in memory again. If the command is interrupted, repeat it.
     """
     from silohash.api.runs import open_run
-    from silohash.index.engines import IndexConfig
+    from silohash.index.config import IndexConfig
     from silohash.index.move import move_indexes
 
-    _check_engine(to, url_env, url_file, approximate=approximate)
+    _check_backend(to, url_env, url_file, approximate=approximate)
     values = {"engine": to, "url_env": url_env, "url_file": url_file, "approximate": approximate}
     config = IndexConfig.checked(values, "silohash index move")
     folder = open_run(run).folder
     with spinner("Moving"):
         moved = move_indexes(folder, config, print_status)
     if as_json:
-        print_json({"engine": config.engine, "indexes": [asdict(index) for index in moved]})
+        print_json({"engine": config.backend, "indexes": [asdict(index) for index in moved]})
     else:
-        print_status(f"Searches now use the engine {config.engine}.")
+        print_status(f"Searches now use the backend {config.backend}.")
 
 
-def _check_engine(to: str, url_env: str | None, url_file: Path | None, *, approximate: bool) -> None:
+def _check_backend(to: str, url_env: str | None, url_file: Path | None, *, approximate: bool) -> None:
     """Check the options of `move`, so that messages name options instead of the keys of ``index.toml``.
 
     Raises:
-        UserError: If the engine does not exist, or options do not fit together.
+        UserError: If the backend does not exist, or options do not fit together.
     """
-    from silohash.index.engines import ALL_ENGINES, IN_MEMORY
-
-    if to not in ALL_ENGINES:
-        raise UserError(f'--to is "{to}"{suggestion(to, ALL_ENGINES)}. Choose from: {", ".join(ALL_ENGINES)}.')
-    if to in IN_MEMORY and (url_env or url_file or approximate):
+    known = [*IN_MEMORY.names(), *SERVERS.names()]
+    if to not in known:
+        raise UserError(f'--to is "{to}"{suggestion(to, known)}. Choose from: {", ".join(known)}.')
+    if to in IN_MEMORY.targets() and (url_env or url_file or approximate):
         raise UserError(
             f"--to {to} searches in memory, and needs neither a server nor an approximate index. Remove --url-env, "
-            "--url-file and --approximate, or use --to pgvector or --to milvus."
+            f"--url-file and --approximate, or use --to {' or --to '.join(SERVERS.names())}."
         )
     if url_env and url_file:
         raise UserError("--url-env and --url-file both name the place of the server's URL. Use one of them.")
@@ -198,7 +197,7 @@ def search(
     offset: Offset = 0,
     radius: Radius = None,
     label: Annotated[str | None, typer.Option(metavar="LABEL", help="Search only items with this label.")] = None,
-    engine: Engines = None,
+    engine: Backend = None,
     candidates: Candidates = CANDIDATES,
     previews: Previews = False,
     show: Show = False,
@@ -227,7 +226,7 @@ def search(
             label=label,
             candidates=candidates,
             previews=previews or show,
-            engine=cast("MemoryEngine | None", engine),
+            engine=engine,
         )
     if as_json:
         print_json(_document(hits))

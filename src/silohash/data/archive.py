@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -37,6 +37,13 @@ class Pictures(Protocol):
         """Return a digest of the content of all pictures."""
 
 
+@runtime_checkable
+class NamedPictures(Pictures, Protocol):
+    """Pictures that may know a name per item, by which items of the same picture are told."""
+
+    names: Sequence[str] | None
+
+
 Texts: TypeAlias = npt.NDArray[np.str_]
 """One string per item, ``(N,)``. An item without a text has an empty string."""
 
@@ -67,8 +74,8 @@ def is_features(column: object) -> bool:
     return isinstance(column, np.ndarray) and column.ndim == 2
 
 
-def multi_hot(labels: Sequence[Iterable[str]], names: Sequence[str]) -> npt.NDArray[np.uint8]:
-    """Return the labels of N items as an ``(N, C)`` table of zeros and ones, one column per name.
+def multi_hot(labels: Sequence[Iterable[Hashable]], names: Sequence[Hashable]) -> npt.NDArray[np.uint8]:
+    """Return the labels of N items as an ``(N, C)`` table of zeros and ones, one column per name or class number.
 
     Raises:
         KeyError: If a label is not among the names.
@@ -162,8 +169,9 @@ class Archive:
             raise UserError(f'Archive "{self.card.name}": {problem}')
 
     def _problems_of_columns(self) -> Iterator[str]:
-        for name, column in self._columns():
-            if len(column) != len(self):
+        given = ("image", "text", "labels", "has_image", "has_text", "captions", "preview")
+        for name, column in {**{name: getattr(self, name) for name in given}, **self.columns}.items():
+            if column is not None and len(column) != len(self):
                 yield (
                     f"{name} has {len(column):,} rows and there are {len(self):,} ids. "
                     "Every column needs one row per item, in the same order."
@@ -198,12 +206,6 @@ class Archive:
             f'Archive("{visible(self.card.name)}": {len(self):,} items, {held}, {len(self.label_names):,} labels,\n'
             f"  splits: {visible(splits) or 'none'})"
         )
-
-    def _columns(self) -> Iterator[tuple[str, Pictures | Regions | npt.NDArray[np.generic]]]:
-        given = ("image", "text", "labels", "has_image", "has_text", "captions", "preview")
-        for name, column in {**{name: getattr(self, name) for name in given}, **self.columns}.items():
-            if column is not None:
-                yield name, column
 
     def has(self, modality: Modality) -> npt.NDArray[np.bool_]:
         """Return which items have the modality, ``(N,)`` bool."""

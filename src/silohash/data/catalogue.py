@@ -41,6 +41,7 @@ def open_archive(name: str | None, path: Path | None = None, *, options: Mapping
         given = "neither is set" if name is None else f'both name = "{name}" and path = "{path}" are set'
         raise UserError(f"An archive is opened by a name or by a path, and {given}. Set one of the two in [data].")
     if path is not None:
+        # Imported here, because the folder of formats imports from this one.
         from silohash.data.formats.folder import read_folder
         from silohash.data.formats.native import is_native, read_native
 

@@ -11,11 +11,7 @@ PERMIT = "Set follow_links = true in [data], or use --follow-links"
 
 
 class Boundary:
-    """Tell which files of a folder really lie in it. The folder itself may be a link.
-
-    Args:
-        folder: The folder.
-    """
+    """Tell which files of a folder really lie in it. The folder itself may be a link."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = str(folder)
@@ -23,11 +19,7 @@ class Boundary:
         self._known: dict[str, bool] = {}
 
     def contains(self, name: str) -> bool:
-        """Return whether no link on the way to a file leads out of the folder.
-
-        Args:
-            name: The file, relative to the folder.
-        """
+        """Return whether no link on the way to a file, given relative to the folder, leads out of the folder."""
         path = os.path.join(self._folder, name)  # noqa: PTH118  called once per picture
         if os.path.islink(path):  # noqa: PTH114
             return self._inside(path)
@@ -43,10 +35,7 @@ class Boundary:
 def check_link(folder: Path, name: str, *, follow_links: bool) -> None:
     """Check that a file of a folder does not lead out of it by a link, unless that is permitted.
 
-    Args:
-        folder: The folder.
-        name: The file, relative to the folder. A path that states itself that it lies elsewhere is not a link.
-        follow_links: Whether such links are permitted.
+    A name that states itself that it lies elsewhere is not a link.
 
     Raises:
         UserError: If the file leads out of the folder.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from silohash.base.types import Rows
-from silohash.data.archive import Archive
+from silohash.data.archive import Archive, NamedPictures
 
 PICTURE = "picture"
 """The column that names each item's picture. Items of one picture are counted and drawn together."""
@@ -19,8 +20,11 @@ def picture_numbers(archive: Archive) -> Rows:
     A picture and a text are a pair if their items have the same number. Items have the same picture if they name the same
     file or, without files, the same value in the column ``picture``. An item that names none has a number of its own.
     """
-    columns = (getattr(pictures, "names", None) for pictures in (archive.image, archive.preview))
-    names = np.asarray(next(filter(None, columns), archive.columns.get(PICTURE, archive.ids)), dtype=np.str_)
+    given: Sequence[str] | npt.NDArray[np.str_] = archive.columns.get(PICTURE, archive.ids)
+    for pictures in (archive.preview, archive.image):
+        if isinstance(pictures, NamedPictures) and pictures.names:
+            given = pictures.names
+    names = np.asarray(given, dtype=np.str_)
     _, numbers = np.unique(names, return_inverse=True)
     unnamed = np.flatnonzero(names == "")
     numbers[unnamed] = len(names) + unnamed
@@ -33,13 +37,12 @@ def shares(names: Sequence[str]) -> bool:
     return len(set(named)) < len(named)
 
 
-def groups_of(numbers: Rows) -> tuple[Rows, Rows]:
+def groups_of(numbers: npt.NDArray[np.generic]) -> tuple[Rows, Rows]:
     """Return the first row of each group, ``(G,)`` in ascending order, and the group of each row, ``(N,)``.
 
     If all numbers differ, both are 0 to N - 1.
 
-    Args:
-        numbers: ``(N,)`` one number per row. Rows with the same number are a group.
+    Rows with the same number or name are a group.
 
     Example:
         >>> [rows.tolist() for rows in groups_of(np.array([7, 3, 7, 5]))]

@@ -30,6 +30,12 @@ def splits_of(parts: Sequence[str] | npt.NDArray[np.str_], *, search_training: b
     }
 
 
+def rest_searched(count: int, query: Rows) -> dict[str, Rows]:
+    """Return splits in which all items except the queries are searched and trained on."""
+    rest = np.setdiff1d(np.arange(count, dtype=np.int64), query)
+    return {"query": query.astype(np.int64), "database": rest, "train": rest}
+
+
 def default_splits(keys: Sequence[str], whole: npt.NDArray[np.bool_] | None = None) -> dict[str, Rows]:
     """Split items into queries (a tenth, at least 1, at most 2,000) and a database that is also trained on.
 
@@ -51,10 +57,9 @@ def default_splits(keys: Sequence[str], whole: npt.NDArray[np.bool_] | None = No
     order = np.lexsort((draws, lacking))
     wanted = min(MOST_QUERIES, max(1, round(QUERY_SHARE * len(keys))))
     before = np.cumsum(sizes[order]) - sizes[order]
+    # The last group stays in the database, however large the groups are.
     chosen = order[:-1][before[:-1] < wanted]
-    is_query = np.isin(group_of, chosen)
-    rest = np.flatnonzero(~is_query)
-    return {"query": np.flatnonzero(is_query), "database": rest, "train": rest}
+    return rest_searched(len(keys), np.flatnonzero(np.isin(group_of, chosen)))
 
 
 def fold_splits(keys: Sequence[str], fold: int, folds: int) -> dict[str, Rows]:
@@ -74,6 +79,4 @@ def fold_splits(keys: Sequence[str], fold: int, folds: int) -> dict[str, Rows]:
     order = np.argsort([derive(0, f"fold/{key}") for key in unique], kind="stable")
     fold_of = np.empty(len(unique), np.int64)
     fold_of[order] = np.arange(len(unique)) * folds // len(unique)
-    is_query = fold_of[group_of] == fold
-    rest = np.flatnonzero(~is_query)
-    return {"query": np.flatnonzero(is_query), "database": rest, "train": rest}
+    return rest_searched(len(keys), np.flatnonzero(fold_of[group_of] == fold))

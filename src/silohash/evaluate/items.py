@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.types import Rows, UserError
-from silohash.evaluate import item_kernels as kernels
+from silohash.evaluate import kernels
 from silohash.evaluate.relevance import Pairs, Relevance, Words, to_words
 from silohash.evaluate.scores import Scores, score_gains, score_histogram
 from silohash.evaluate.ties import Counts, Histogram, check_sizes, histogram, ranked_gains
@@ -116,14 +116,7 @@ def item_histogram(
     *,
     graded: bool = False,
 ) -> Histogram:
-    """Count the items at each distance from each query.
-
-    Args:
-        query_words: ``(Q, W)`` packed codes of an unsigned type.
-        items: The codes of the database.
-        relevance: Which items are relevant to which query.
-        bits: Length of the codes.
-        graded: Count items by their number of shared labels, instead of relevant or not.
+    """Count the items at each distance from each query. See `ties.histogram`.
 
     Raises:
         UserError: If codes and relevance do not fit together.
@@ -149,13 +142,7 @@ def item_histogram(
 
 
 def _correct(counts: Counts, relevance: Relevance | Pairs, nearest: Callable[[Rows, Rows], Distances]) -> None:
-    """Count the partners of pairs as relevant, and remove the items that queries leave out.
-
-    Args:
-        counts: ``(Q, bits + 1, levels)``, changed in place.
-        relevance: Which items are relevant, and which are left out.
-        nearest: Returns the distance of each pair of a query and an item.
-    """
+    """Count the partners of pairs as relevant, and remove the items that queries leave out, in place."""
     _, distances, levels = counts.shape
     cells = counts.reshape(-1)
     if isinstance(relevance, Pairs):
@@ -172,14 +159,7 @@ def _correct(counts: Counts, relevance: Relevance | Pairs, nearest: Callable[[Ro
 def item_gains(
     query_words: npt.NDArray[np.generic], items: ItemCodes, relevance: Relevance | Pairs, bits: int, rows: Rows
 ) -> npt.NDArray[np.uint16]:
-    """Return the relevance of the items to some queries in the order of distance, with ties in the order of the database.
-
-    Args:
-        query_words: ``(Q, W)`` packed codes of an unsigned type.
-        items: The codes of the database.
-        relevance: Which items are relevant to which query.
-        bits: Length of the codes.
-        rows: ``(B,)`` rows of the queries.
+    """Return the relevance of the items to some queries in the order of distance. See `ties.ranked_gains`.
 
     Returns:
         ``(B, N)`` uint16, the number of shared labels (1 for a pair, 0 for an item that is not relevant). Where a query

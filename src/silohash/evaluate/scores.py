@@ -59,12 +59,7 @@ def best_scored(scores: Scores) -> Pairs:
 
 
 def score_histogram(scores: Scores, relevance: Relevance | Pairs, *, graded: bool = False) -> Histogram:
-    """Count the items before, at and after each score of a relevant item; see the module.
-
-    Args:
-        scores: The scores.
-        relevance: Which items are relevant to which query.
-        graded: Count items by their number of shared labels, instead of relevant or not.
+    """Count the items before, at and after each score of a relevant item; see the module and `ties.histogram`.
 
     Raises:
         UserError: If scores and relevance do not fit together.
@@ -98,11 +93,6 @@ def _counted(values: npt.NDArray[np.floating], gains: npt.NDArray[np.uint16], le
 
 def score_gains(scores: Scores, relevance: Relevance | Pairs, rows: Rows) -> npt.NDArray[np.uint16]:
     """Return the relevance of the items to some queries in the order of their scores, with ties in the database's order.
-
-    Args:
-        scores: The scores.
-        relevance: Which items are relevant to which query.
-        rows: ``(B,)`` rows of the queries.
 
     Returns:
         ``(B, N)`` uint16; where a query leaves items out, as many values at the end are 0.

@@ -331,3 +331,18 @@ def average_precision(counts: Histogram) -> TieValues:
     """
     sums = precision_sums(counts, counts.groups(None))
     return TieValues(*(divided(part.sum(1), counts.relevant_in_all) for part in sums))
+
+
+def precision_recall(counts: Histogram) -> tuple[Values, Values]:
+    """Return the precision and the recall within each radius from 0 to the code length, as means over the queries.
+
+    Ties have no influence. A query without items within the radius has the precision 0, and one without relevant items
+    the recall 0.
+
+    Example:
+        >>> precision, recall = precision_recall(Histogram(np.array([[[0, 1], [1, 1]]])))
+        >>> precision.round(2).tolist(), recall.tolist()
+        ([1.0, 0.67], [0.5, 1.0])
+    """
+    items, relevant = np.cumsum(counts.items, 1), np.cumsum(counts.relevant, 1)
+    return divided(relevant, items).mean(0), divided(relevant, counts.relevant_in_all[:, None]).mean(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,9 @@ Keys: TypeAlias = npt.NDArray[np.int64]
 
 Distances: TypeAlias = npt.NDArray[np.int32]
 """Distances in bits."""
+
+Answer: TypeAlias = tuple[Keys, Distances, int]
+"""Keys and distances of the items that answer a query, in order, and the number of ties left out."""
 
 Allowed: TypeAlias = "Keys | npt.NDArray[np.bool_]"
 """A filter: the keys that a search may return, or a boolean mask over ``index.keys``."""
@@ -121,6 +124,17 @@ class Neighbors:
     distances: Distances
     ties_at_cut: npt.NDArray[np.int64]
 
+    @classmethod
+    def empty(cls, queries: int, k: int) -> Neighbors:
+        """Return a result that is filled up with -1, to be filled in."""
+        shape = (queries, k)
+        return cls(np.full(shape, -1, np.int64), np.full(shape, -1, np.int32), np.zeros(queries, np.int64))
+
+    @classmethod
+    def whole(cls, keys: Keys, distances: Distances) -> Neighbors:
+        """Return the result of one query of which no item was left out, from keys and distances ``(n,)``."""
+        return cls(keys[None], distances[None], np.zeros(1, np.int64))
+
     def __repr__(self) -> str:
         """Return the numbers of queries and of items per query, in one line."""
         queries, k = self.keys.shape
@@ -128,17 +142,15 @@ class Neighbors:
 
 
 class Index(Protocol):
-    """Store codes under keys and search them by Hamming distance."""
+    """Store codes under keys and search them by Hamming distance.
 
-    @property
-    def bits(self) -> int:
-        """Code length."""
-        ...
+    Attributes:
+        bits: Code length.
+        exact: Whether a search returns exactly what a full scan would return.
+    """
 
-    @property
-    def exact(self) -> bool:
-        """Whether a search returns exactly what a full scan would return."""
-        ...
+    bits: int
+    exact: bool
 
     @property
     def keys(self) -> Keys:
@@ -150,7 +162,15 @@ class Index(Protocol):
         ...
 
     def add(self, keys: Keys, words: Words) -> None:
-        """Add codes under keys. An existing key gets the new code."""
+        """Add codes under keys. An existing key gets the new code.
+
+        Args:
+            keys: ``(n,)`` unique keys of at least 0.
+            words: ``(n, W)`` packed codes.
+
+        Raises:
+            UserError: If keys or words do not have this form.
+        """
         ...
 
     def remove(self, keys: Keys) -> int:
@@ -158,39 +178,49 @@ class Index(Protocol):
         ...
 
     def search(self, words: Words, k: int, *, allowed: Allowed | None = None) -> Neighbors:
-        """Return the ``k`` nearest items of each query, given as ``(Q, W)`` words."""
-        ...
+        """Return the k nearest items of each query, ordered by (distance, key).
 
-    def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbors]:
-        """Return all items within a distance of each query: one result per query, with arrays ``(1, hits)``."""
-        ...
+        Args:
+            words: ``(Q, W)`` packed codes.
+            k: Number of items per query, at least 1. Results are filled up with -1 if there are fewer items.
+            allowed: An optional filter: the keys that may be returned, or a boolean mask over ``keys``.
 
-
-class TiedIndex(Index, Protocol):
-    """An index that finds the nearest items and their ties in one scan."""
-
-    def search_with_ties(self, words: Words, k: int, *, allowed: Allowed | None = None) -> tuple[Keys, Distances]:
-        """Return the ``k`` nearest items of one query ``(1, W)``, and all further items at the distance of the last.
-
-        The keys and distances, ``(n,)``, may be in any order.
+        Raises:
+            UserError: If the codes have a different length, or k is less than 1.
         """
         ...
 
+    def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbors]:
+        """Return all items within a distance of each query, ordered by (distance, key).
 
-def search_with_ties(index: Index, words: Words, k: int, *, allowed: Allowed | None = None) -> tuple[Keys, Distances]:
-    """Return the ``k`` nearest items of one query ``(1, W)``, and all further items at the distance of the last.
+        Args:
+            words: ``(Q, W)`` packed codes.
+            radius_bits: The largest distance, at least 0.
+            allowed: An optional filter, as in `search`.
 
-    An index that is not a `TiedIndex` is searched twice if items tie with the last.
-    """
-    if hasattr(index, "search_with_ties"):
-        return cast("TiedIndex", index).search_with_ties(words, k, allowed=allowed)
-    first = index.search(words, k, allowed=allowed)
-    keys, distances = first.keys[0], first.distances[0]
-    if first.ties_at_cut[0]:
-        [whole] = index.search_radius(words, int(distances[-1]), allowed=allowed)
-        keys, distances = whole.keys[0], whole.distances[0]
-    found = keys >= 0
-    return keys[found], distances[found]
+        Returns:
+            One result per query. Its arrays have the shape ``(1, hits)``.
+        """
+        ...
+
+    def search_with_ties(self, words: Words, k: int, *, allowed: Allowed | None = None) -> tuple[Keys, Distances]:
+        """Return the k nearest items of one query, and all further items at the distance of the last of them.
+
+        Unless overridden, this takes a second search if items tie with the last.
+
+        Args:
+            words: ``(1, W)`` packed code.
+            k: Number of items, at least 1.
+            allowed: An optional filter, as in `search`.
+
+        Returns:
+            ``(n,)`` keys in any order, and ``(n,)`` int32 distances.
+        """
+        found = self.search(words, k, allowed=allowed)
+        if found.ties_at_cut[0]:
+            [found] = self.search_radius(words, int(found.distances[0, -1]), allowed=allowed)
+        exists = found.keys[0] >= 0
+        return found.keys[0][exists], found.distances[0][exists]
 
 
 def check_keys(keys: Keys, count: int) -> Keys:
@@ -296,15 +326,22 @@ def chosen_keys(allowed: Allowed, index: Index) -> Keys | None:
     return allowed_keys(given.astype(np.bool_), index.keys)
 
 
-def merged_answers(answers: Sequence[tuple[Keys, npt.NDArray[np.int32], int]], k: int) -> Neighbors:
-    """Return the answers to several queries as one result.
+def ordered(keys: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[Keys, Distances]:
+    """Return the keys and distances of some items, ``(n,)`` each, ordered by (distance, key)."""
+    some, measured = np.asarray(keys, np.int64), np.asarray(distances, np.int32)
+    order = np.lexsort((some, measured))
+    return some[order], measured[order]
 
-    Args:
-        answers: For each query, at most k keys and distances in order, and the number of ties left out.
-        k: Number of requested items.
-    """
-    shape = (len(answers), k)
-    merged = Neighbors(np.full(shape, -1, np.int64), np.full(shape, -1, np.int32), np.zeros(len(answers), np.int64))
+
+def cut(keys: Keys, distances: Distances, k: int) -> Answer:
+    """Return the first k of some ordered items, and the number of further items at the last of these distances."""
+    left_out = int(np.count_nonzero(distances[k:] == distances[k - 1])) if len(keys) > k else 0
+    return keys[:k], distances[:k], left_out
+
+
+def merged_answers(answers: Sequence[Answer], k: int) -> Neighbors:
+    """Return the answers to several queries, of at most k items each, as one result."""
+    merged = Neighbors.empty(len(answers), k)
     for row, (keys, distances, left_out) in enumerate(answers):
         merged.keys[row, : len(keys)], merged.distances[row, : len(keys)] = keys, distances
         merged.ties_at_cut[row] = left_out

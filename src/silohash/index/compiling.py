@@ -26,4 +26,5 @@ def provide_cache() -> None:
     except RuntimeError:
         folder = tempfile.mkdtemp(prefix="silohash-")
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        vars(numba.config)["CACHE_DIR"] = folder
+        # numba declares its settings at run time, so that type checkers do not know this one.
+        setattr(numba.config, "CACHE_DIR", folder)  # noqa: B010

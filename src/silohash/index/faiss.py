@@ -12,16 +12,20 @@ from typing import Any
 
 import faiss
 import numpy as np
-import numpy.typing as npt
 
 from silohash.index.base import (
     Allowed,
+    Distances,
+    Index,
     Keys,
     Neighbors,
     allowed_keys,
     check_k,
     check_keys,
     check_radius,
+    cut,
+    merged_answers,
+    ordered,
     positions,
 )
 from silohash.index.codes import CodeBytes, Words, to_bytes, word_type
@@ -29,13 +33,13 @@ from silohash.index.codes import CodeBytes, Words, to_bytes, word_type
 Selector = Any
 
 
-class FaissIndex:
+class FaissIndex(Index):
     """Index codes in a faiss ``IndexBinaryIDMap2`` over ``IndexBinaryFlat``."""
 
     exact = True
 
-    def __init__(self, bits: int) -> None:
-        """Create an empty index for codes of ``bits`` bits."""
+    def __init__(self, bits: int, *, capacity: int = 0, threads: int = 1) -> None:
+        """Create an empty index for codes of ``bits`` bits. faiss makes no use of the other arguments."""
         word_type(bits)
         self.bits = bits
         self._padded_bytes = 4 * -(-bits // 32)
@@ -64,33 +68,28 @@ class FaissIndex:
         return int(self._index.remove_ids(there)) if there.size else 0
 
     def search(self, words: Words, k: int, *, allowed: Allowed | None = None) -> Neighbors:
-        """Return the k nearest items of each query, ordered by (distance, key). See `FlatIndex.search`."""
+        """Return the k nearest items of each query. See `Index.search`."""
         check_k(k)
         padded = self._pad(words)
-        shape = (len(padded), k)
-        answer = Neighbors(np.full(shape, -1, np.int64), np.full(shape, -1, np.int32), np.zeros(len(padded), np.int64))
         selector, live = self._selected(allowed)
         depth = min(k, live)
-        for row in range(len(padded) if depth else 0):
-            query = padded[row : row + 1]
-            cut = int(self._index.search(query, depth, params=selector)[0][0, -1])
-            distances, keys = self._within(query, cut, selector)
-            answer.keys[row, :depth], answer.distances[row, :depth] = keys[:depth], distances[:depth]
-            answer.ties_at_cut[row] = len(keys) - depth
-        return answer
+        if not depth:
+            return Neighbors.empty(len(padded), k)
+        answers = []
+        for row in padded:
+            query = row[None]
+            farthest = int(self._index.search(query, depth, params=selector)[0][0, -1])
+            answers.append(cut(*self._within(query, farthest, selector), depth))
+        return merged_answers(answers, k)
 
     def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbors]:
-        """Return all items within a distance of each query. See `FlatIndex.search_radius`."""
+        """Return all items within a distance of each query. See `Index.search_radius`."""
         check_radius(radius_bits)
         padded = self._pad(words)
         selector, live = self._selected(allowed)
-        answers = []
-        for row in range(len(padded)):
-            distances, keys = np.empty(0, np.int32), np.empty(0, np.int64)
-            if live:
-                distances, keys = self._within(padded[row : row + 1], radius_bits, selector)
-            answers.append(Neighbors(keys[None], distances[None], np.zeros(1, np.int64)))
-        return answers
+        if not live:
+            return [Neighbors.empty(1, 0) for _ in padded]
+        return [Neighbors.whole(*self._within(query[None], radius_bits, selector)) for query in padded]
 
     def _pad(self, words: Words) -> CodeBytes:
         packed = to_bytes(words, self.bits)
@@ -106,8 +105,7 @@ class FaissIndex:
         parameters: Any = faiss.SearchParameters
         return parameters(sel=faiss.IDSelectorBatch(chosen)), len(chosen)
 
-    def _within(self, query: CodeBytes, radius_bits: int, selector: Selector) -> tuple[npt.NDArray[np.int32], Keys]:
-        """Return the ordered distances and keys of all items within a radius of one query."""
+    def _within(self, query: CodeBytes, radius_bits: int, selector: Selector) -> tuple[Keys, Distances]:
+        """Return the ordered keys and distances of all items within a radius of one query."""
         _, distances, keys = self._index.range_search(query, radius_bits + 1, params=selector)
-        order = np.lexsort((keys, distances))
-        return distances[order].astype(np.int32), keys[order].astype(np.int64)
+        return ordered(keys, distances)

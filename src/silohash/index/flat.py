@@ -106,15 +106,7 @@ class FlatIndex:
         return from_bytes(self._read(slots), self.bits)
 
     def add(self, keys: Keys, words: Words) -> None:
-        """Add codes under keys. An existing key gets the new code.
-
-        Args:
-            keys: ``(n,)`` unique keys of at least 0.
-            words: ``(n, W)`` packed codes.
-
-        Raises:
-            UserError: If keys or words do not have this form.
-        """
+        """Add codes under keys. See `Index.add`."""
         packed = to_bytes(words, self.bits)
         given = check_keys(keys, len(packed))
         if not len(given):
@@ -145,25 +137,12 @@ class FlatIndex:
             self._rebuild(self._slot_keys[live], self._read(live))
 
     def search(self, words: Words, k: int, *, allowed: Allowed | None = None) -> Neighbors:
-        """Return the k nearest items of each query, ordered by (distance, key).
-
-        Args:
-            words: ``(Q, W)`` packed codes.
-            k: Number of items per query, at least 1. Results are filled up with -1 if there are fewer items.
-            allowed: An optional filter: the keys that may be returned, or a boolean mask over ``keys``.
-
-        Raises:
-            UserError: If the codes have a different length, or k is less than 1.
-        """
+        """Return the k nearest items of each query. See `Index.search`."""
         check_k(k)
         queries = np.ascontiguousarray(to_bytes(words, self.bits))
         blocks, slot_keys, alive = self._scanned(allowed)
         depth = min(k, len(slot_keys))
-        answer = Neighbors(
-            np.full((len(queries), k), -1, np.int64),
-            np.full((len(queries), k), -1, np.int32),
-            np.zeros(len(queries), np.int64),
-        )
+        answer = Neighbors.empty(len(queries), k)
         if not depth:
             return answer
 
@@ -187,16 +166,7 @@ class FlatIndex:
         return answer
 
     def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbors]:
-        """Return all items within a distance of each query, ordered by (distance, key).
-
-        Args:
-            words: ``(Q, W)`` packed codes.
-            radius_bits: The largest distance, at least 0.
-            allowed: An optional filter, as in `search`.
-
-        Returns:
-            One result per query. Its arrays have the shape ``(1, hits)``.
-        """
+        """Return all items within a distance of each query. See `Index.search_radius`."""
         check_radius(radius_bits)
         queries = np.ascontiguousarray(to_bytes(words, self.bits))
         blocks, slot_keys, alive = self._scanned(allowed)
@@ -209,22 +179,11 @@ class FlatIndex:
             if alive is not None:
                 hits = hits[alive[hits] != 0]
             hits = hits[np.argsort(measured[hits], kind="stable")]
-            answers.append(
-                Neighbors(slot_keys[hits][None], measured[hits].astype(np.int32)[None], np.zeros(1, np.int64))
-            )
+            answers.append(Neighbors.whole(slot_keys[hits], measured[hits].astype(np.int32)))
         return answers
 
     def search_with_ties(self, words: Words, k: int, *, allowed: Allowed | None = None) -> tuple[Keys, Distances]:
-        """Return the k nearest items of one query, and all further items at the distance of the last of them.
-
-        Args:
-            words: ``(1, W)`` packed code.
-            k: Number of items, at least 1.
-            allowed: An optional filter, as in `search`.
-
-        Returns:
-            ``(n,)`` keys in ascending order, and ``(n,)`` int32 distances.
-        """
+        """Return the k nearest items of one query, and all ties with the last. See `Index.search_with_ties`."""
         check_k(k)
         query = np.ascontiguousarray(to_bytes(words, self.bits))
         blocks, slot_keys, alive = self._scanned(allowed)

@@ -41,12 +41,7 @@ Buffer = npt.NDArray[np.unsignedinteger[Any]]
 
 
 def aligned_empty(shape: tuple[int, ...], kind: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return a new array for codes or distances, with the alignment that the scan prefers. Its values are arbitrary.
-
-    Args:
-        shape: Shape of the array.
-        kind: Dtype of the array.
-    """
+    """Return a new array for codes or distances, with the alignment that the scan prefers. Its values are arbitrary."""
     wanted = np.dtype(kind)
     size = math.prod(shape) * wanted.itemsize
     memory = np.empty(size + ALIGNED_BYTES, np.uint8)

@@ -10,34 +10,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import grpc
 import numpy as np
-import numpy.typing as npt
 from pymilvus import DataType, MilvusClient, MilvusException
 
 from silohash.base.types import UserError
-from silohash.index.base import (
-    Allowed,
-    Keys,
-    Neighbors,
-    check_k,
-    check_keys,
-    check_radius,
-    chosen_keys,
-    distinct,
-    merged_answers,
-)
-from silohash.index.codes import Words, byte_count, from_bytes, to_bytes, word_type
-from silohash.index.engines import explaining_server_errors, seconds_left, time_limit
+from silohash.index.base import Answer, Distances, Keys, cut, ordered
+from silohash.index.codes import CodeBytes, byte_count
+from silohash.index.server import CHANGE_SECONDS, EXTRA_ROWS, SEARCH_SECONDS, ServerIndex, seconds_left
 
 MOST_ROWS = 16_384
 """Largest number of items per request that Milvus allows."""
-
-EXTRA_ROWS = 256
-"""Number of items that are requested beyond k, so that most queries see all ties at the cut in one request."""
 
 ADDED_ROWS = 10_000
 HIGHEST_KEY = 2**62
@@ -51,141 +37,87 @@ FRESH_SECONDS = 10.0
 
 CONNECT_SECONDS = 5.0
 
-SEARCH_SECONDS = 30.0
-"""Longest time that a search waits for the server. It is less if less is left of the time limit of its request."""
-
-CHANGE_SECONDS = 600.0
-"""Longest time of any other request, such as adding a part of the codes."""
-
-ERRORS = (MilvusException, grpc.RpcError)
-
 Range = tuple[int, int]
-Distances = npt.NDArray[np.int32]
 
 
-class MilvusIndex:
-    """Search codes in a collection of a Milvus server."""
+class MilvusIndex(ServerIndex):
+    """Search codes in a collection of a Milvus server, such as ``https://user:password@host:19530/database``.
 
-    def __init__(
-        self, url: str, collection: str, bits: int, *, approximate: bool = False, create: bool = False
-    ) -> None:
-        """Open a collection.
+    An approximate index is of the type IVF.
+    """
 
-        Args:
-            url: URL of the server, such as ``https://user:password@host:19530/database``.
-            collection: Name of the collection.
-            bits: Code length.
-            approximate: Whether the server builds an IVF index, which makes searches faster and inexact.
-            create: Create the collection if it does not exist.
-
-        Raises:
-            UserError: If the server cannot be reached, or does not have the collection.
-        """
-        word_type(bits)
-        self.bits = bits
-        self.exact = not approximate
-        self._url = url
-        self._name = collection
-        self._changed = time.monotonic()
-        self._known: Keys | None = None
-        with self._explained():
-            self._client = _client(url)
-            if not self._client.has_collection(collection, timeout=CONNECT_SECONDS):
-                if not create:
-                    self._client.close()
-                    raise UserError(
-                        f'The Milvus server does not hold the collection "{collection}". Run silohash index move again.'
-                    )
-                self._create()
-            self._client.load_collection(collection, timeout=CHANGE_SECONDS)
-
-    def __len__(self) -> int:
-        return self._count((0, HIGHEST_KEY)) if self._known is None else len(self._known)
-
-    @property
-    def keys(self) -> Keys:
-        """Live keys, in ascending order, read from the server unless they are known (see `remember`)."""
-        if self._known is not None:
-            return self._known
-        with self._explained():
-            parts = [self._rows(part, ["key"])[0] for part in self._ranges((0, HIGHEST_KEY), len(self))]
-        return np.concatenate([np.empty(0, np.int64), *parts])
-
-    def add(self, keys: Keys, words: Words) -> None:
-        """Add codes under keys. An existing key gets the new code."""
-        packed = to_bytes(words, self.bits)
-        given, self._known = check_keys(keys, len(packed)), None
-        with self._explained():
-            for start in range(0, len(given), ADDED_ROWS):
-                part = slice(start, start + ADDED_ROWS)
-                rows = zip(given[part].tolist(), packed[part], strict=True)
-                data = [{"key": key, "code": code.tobytes()} for key, code in rows]
-                self._client.upsert(self._name, data, timeout=CHANGE_SECONDS)
-        self._changed = time.monotonic()
-
-    def remove(self, keys: Keys) -> int:
-        """Remove keys, and return how many of them existed."""
-        given, removed, self._known = distinct(np.asarray(keys, np.int64)), 0, None
-        with self._explained():
-            for start in range(0, len(given), ADDED_ROWS):
-                there, _ = self._rows(None, ["key"], f"key in {given[start : start + ADDED_ROWS].tolist()}")
-                if len(there):
-                    self._client.delete(self._name, filter=f"key in {there.tolist()}", timeout=CHANGE_SECONDS)
-                    removed += len(there)
-        self._changed = time.monotonic()
-        return removed
-
-    def search(self, words: Words, k: int, *, allowed: Allowed | None = None) -> Neighbors:
-        """Return the k nearest items of each query, ordered by (distance, key). See `FlatIndex.search`.
-
-        If the index is approximate, ``ties_at_cut`` counts only the ties that the server has found.
-        """
-        check_k(k)
-        queries = self._queries(words)
-        if not queries:
-            return merged_answers([], k)
-        with self._explained(), time_limit(seconds_left(SEARCH_SECONDS)):
-            chosen = self._chosen(allowed)
-            found = self._first(queries, k) if chosen is None else [None] * len(queries)
-            rest = [query for query, hits in zip(queries, found, strict=True) if hits is None]
-            cuts = iter(self._cuts(rest, k, chosen) if rest else ())
-            answers = [
-                self._within(query, next(cuts), chosen) if hits is None else _ordered(hits)
-                for query, hits in zip(queries, found, strict=True)
-            ]
-        return merged_answers([_cut(keys, distances, k) for keys, distances in answers], k)
-
-    def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbors]:
-        """Return all items within a distance of each query. See `FlatIndex.search_radius`."""
-        check_radius(radius_bits)
-        with self._explained(), time_limit(seconds_left(SEARCH_SECONDS)):
-            chosen = self._chosen(allowed)
-            found = [self._within(query, radius_bits, chosen) for query in self._queries(words)]
-        return [Neighbors(keys[None], distances[None], np.zeros(1, np.int64)) for keys, distances in found]
-
-    def stored(self) -> Iterator[tuple[Keys, Words]]:
-        """Yield the stored keys in ascending order with their codes."""
-        with self._explained():
-            for part in self._ranges((0, HIGHEST_KEY), len(self)):
-                keys, codes = self._rows(part, ["key", "code"])
-                packed = np.frombuffer(b"".join(codes), np.uint8).reshape(len(keys), byte_count(self.bits))
-                yield keys, from_bytes(packed, self.bits)
-
-    def remember(self, keys: Keys) -> None:
-        """Take note of the live keys, in ascending order, so that they are not read from the server until a change."""
-        self._known = keys
-
-    def finish(self) -> None:
-        """Let the server write what was added, and build its index."""
-        with self._explained():
-            self._client.flush(self._name, timeout=CHANGE_SECONDS)
+    service: ClassVar[str] = "Milvus"
+    errors: ClassVar[tuple[type[Exception], ...]] = (MilvusException, grpc.RpcError)
 
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
 
-    def _explained(self) -> Any:  # noqa: ANN401  a context manager
-        return explaining_server_errors("Milvus", self._url, *ERRORS)
+    @classmethod
+    def _drop(cls, url: str, collection: str) -> None:
+        client = _client(url)
+        try:
+            client.drop_collection(collection, timeout=CHANGE_SECONDS)
+        finally:
+            client.close()
+
+    def _open(self, *, create: bool) -> None:
+        self._changed = time.monotonic()
+        self._client = _client(self._url)
+        if not self._client.has_collection(self._name, timeout=CONNECT_SECONDS):
+            if not create:
+                self._client.close()
+                raise UserError(
+                    f'The Milvus server does not hold the collection "{self._name}". Run silohash index move again.'
+                )
+            self._create()
+        self._client.load_collection(self._name, timeout=CHANGE_SECONDS)
+
+    def _add(self, keys: Keys, packed: CodeBytes) -> None:
+        for start in range(0, len(keys), ADDED_ROWS):
+            part = slice(start, start + ADDED_ROWS)
+            rows = zip(keys[part].tolist(), packed[part], strict=True)
+            data = [{"key": key, "code": code.tobytes()} for key, code in rows]
+            self._client.upsert(self._name, data, timeout=CHANGE_SECONDS)
+        self._changed = time.monotonic()
+
+    def _remove(self, keys: Keys) -> int:
+        removed = 0
+        for start in range(0, len(keys), ADDED_ROWS):
+            there, _ = self._rows(f"key in {keys[start : start + ADDED_ROWS].tolist()}", ["key"])
+            if len(there):
+                self._client.delete(self._name, filter=f"key in {there.tolist()}", timeout=CHANGE_SECONDS)
+                removed += len(there)
+        self._changed = time.monotonic()
+        return removed
+
+    def _nearest(self, queries: CodeBytes, k: int, chosen: Keys | None) -> list[Answer]:
+        codes, conditions = _encoded(queries), _conditions(chosen)
+        found = self._first(codes, k) if conditions is None else [None] * len(codes)
+        rest = [query for query, hits in zip(codes, found, strict=True) if hits is None]
+        cuts = iter(self._cuts(rest, k, conditions) if rest else ())
+        answers = [
+            self._near(query, next(cuts), conditions) if hits is None else _ordered(hits)
+            for query, hits in zip(codes, found, strict=True)
+        ]
+        return [cut(keys, distances, k) for keys, distances in answers]
+
+    def _within(self, queries: CodeBytes, radius_bits: int, chosen: Keys | None) -> list[tuple[Keys, Distances]]:
+        conditions = _conditions(chosen)
+        return [self._near(query, radius_bits, conditions) for query in _encoded(queries)]
+
+    def _keys(self) -> Iterator[Keys]:
+        for part in self._ranges((0, HIGHEST_KEY), self._count()):
+            yield self._rows(_condition(part), ["key"])[0]
+
+    def _codes(self) -> Iterator[tuple[Keys, CodeBytes]]:
+        for part in self._ranges((0, HIGHEST_KEY), self._count()):
+            keys, codes = self._rows(_condition(part), ["key", "code"])
+            yield keys, np.frombuffer(b"".join(codes), np.uint8).reshape(len(keys), byte_count(self.bits))
+
+    def _finish(self) -> None:
+        """Let the server write what was added, and build its index."""
+        self._client.flush(self._name, timeout=CHANGE_SECONDS)
 
     def _create(self) -> None:
         schema = MilvusClient.create_schema(auto_id=False)
@@ -202,17 +134,6 @@ class MilvusIndex:
     def _consistency(self) -> str:
         """How current the data of a search must be: all changes for a while after a change, and later at most 5 s old."""
         return "Strong" if time.monotonic() < self._changed + FRESH_SECONDS else "Bounded"
-
-    def _queries(self, words: Words) -> list[bytes]:
-        return [row.tobytes() for row in to_bytes(words, self.bits)]
-
-    def _chosen(self, allowed: Allowed | None) -> list[str] | None:
-        """Return a filter as expressions, each for at most `MOST_ROWS` keys; None for no filter."""
-        keys = None if allowed is None else chosen_keys(allowed, self)
-        if keys is None:
-            return None
-        parts = [keys[start : start + MOST_ROWS].tolist() for start in range(0, len(keys), MOST_ROWS)]
-        return [f"key in {part}" for part in parts]
 
     def _first(self, queries: list[bytes], k: int) -> list[list[tuple[int, int]] | None]:
         """Return the first (key, distance) pairs of each query with all ties at the cut, or None if there may be more ties.
@@ -238,11 +159,11 @@ class MilvusIndex:
     def _far_cut(self, query: bytes, k: int, distances: list[int]) -> int:
         """Return the distance of the k-th item for k above `MOST_ROWS`, by widening the radius bit by bit."""
         radius_bits = max(distances, default=8 * byte_count(self.bits))
-        while radius_bits < self.bits and len(self._within(query, radius_bits, None)[0]) < k:
+        while radius_bits < self.bits and len(self._near(query, radius_bits, None)[0]) < k:
             radius_bits += 1
         return radius_bits
 
-    def _within(self, query: bytes, radius_bits: int, chosen: list[str] | None) -> tuple[Keys, Distances]:
+    def _near(self, query: bytes, radius_bits: int, chosen: list[str] | None) -> tuple[Keys, Distances]:
         """Return the keys and distances of all items within a radius, ordered by (distance, key)."""
         hits: list[tuple[int, int]] = []
         if chosen is None:
@@ -258,7 +179,7 @@ class MilvusIndex:
         if len(found) < MOST_ROWS:
             hits += found
             return
-        middle, _ = self._divided(part, self._count(part))
+        middle, _ = self._divided(part, self._count_in(part))
         for half in ((part[0], middle), (middle, part[1])):
             self._collect(query, radius_bits, half, hits)
 
@@ -282,16 +203,17 @@ class MilvusIndex:
             [(int(hit["id"] if "id" in hit else hit["key"]), int(hit["distance"])) for hit in hits] for hits in answer
         ]
 
-    def _count(self, part: Range) -> int:
-        condition = "" if part == (0, HIGHEST_KEY) else _condition(part)
-        with self._explained():
-            [row] = self._client.query(
-                self._name,
-                filter=condition,
-                output_fields=["count(*)"],
-                consistency_level=self._consistency,
-                timeout=seconds_left(CHANGE_SECONDS),
-            )
+    def _count(self) -> int:
+        return self._count_in((0, HIGHEST_KEY))
+
+    def _count_in(self, part: Range) -> int:
+        [row] = self._client.query(
+            self._name,
+            filter="" if part == (0, HIGHEST_KEY) else _condition(part),
+            output_fields=["count(*)"],
+            consistency_level=self._consistency,
+            timeout=seconds_left(CHANGE_SECONDS),
+        )
         return int(row["count(*)"])
 
     def _ranges(self, part: Range, count: int) -> Iterator[Range]:
@@ -308,38 +230,24 @@ class MilvusIndex:
         low, high = part
         while True:
             middle = _middle(low, high)
-            before = self._count((part[0], middle))
+            before = self._count_in((part[0], middle))
             if 0 < before < count:
                 return middle, before
             low, high = (low, middle) if before else (middle, high)
 
-    def _rows(self, part: Range | None, fields: list[str], condition: str = "") -> tuple[Keys, list[bytes]]:
-        """Return the keys of a range, or of a condition, in ascending order, and their codes if they are requested."""
+    def _rows(self, condition: str, fields: list[str]) -> tuple[Keys, list[bytes]]:
+        """Return the keys of the items that meet a condition, in ascending order, and their codes if they are requested."""
         rows = self._client.query(
             self._name,
-            filter=condition if part is None else _condition(part),
+            filter=condition,
             output_fields=fields,
             limit=MOST_ROWS,
             consistency_level=self._consistency,
             timeout=CHANGE_SECONDS,
         )
-        ordered = sorted(rows, key=lambda row: int(row["key"]))
-        keys = np.array([row["key"] for row in ordered], np.int64)
-        return keys, [_code_of(row["code"]) for row in ordered] if "code" in fields else []
-
-
-def drop_collection(url: str, collection: str) -> None:
-    """Remove a collection from a server if it exists.
-
-    Raises:
-        UserError: If the server cannot be reached.
-    """
-    with explaining_server_errors("Milvus", url, *ERRORS):
-        client = _client(url)
-        try:
-            client.drop_collection(collection, timeout=CHANGE_SECONDS)
-        finally:
-            client.close()
+        by_key = sorted(rows, key=lambda row: int(row["key"]))
+        keys = np.array([row["key"] for row in by_key], np.int64)
+        return keys, [_code_of(row["code"]) for row in by_key] if "code" in fields else []
 
 
 def _client(url: str) -> MilvusClient:
@@ -389,17 +297,20 @@ def _condition(part: Range) -> str:
     return f"key >= {part[0]} and key < {part[1]}"
 
 
+def _conditions(chosen: Keys | None) -> list[str] | None:
+    """Return a filter as expressions, each for at most `MOST_ROWS` keys; None for no filter."""
+    if chosen is None:
+        return None
+    return [f"key in {chosen[start : start + MOST_ROWS].tolist()}" for start in range(0, len(chosen), MOST_ROWS)]
+
+
+def _encoded(queries: CodeBytes) -> list[bytes]:
+    return [row.tobytes() for row in queries]
+
+
 def _ordered(hits: list[tuple[int, int]]) -> tuple[Keys, Distances]:
-    """Return the keys and distances of some items, ordered by (distance, key)."""
-    table = np.array(hits, np.int64).reshape(-1, 2)
-    order = np.lexsort((table[:, 0], table[:, 1]))
-    return table[order, 0], table[order, 1].astype(np.int32)
-
-
-def _cut(keys: Keys, distances: Distances, k: int) -> tuple[Keys, Distances, int]:
-    """Return the first k of some ordered items, and the number of further items at the last of these distances."""
-    left_out = int(np.count_nonzero(distances[k:] == distances[k - 1])) if len(keys) > k else 0
-    return keys[:k], distances[:k], left_out
+    """Return the keys and distances of (key, distance) pairs, ordered by (distance, key)."""
+    return ordered(*zip(*hits, strict=True)) if hits else ordered([], [])
 
 
 def _code_of(value: Any) -> bytes:  # noqa: ANN401  bytes, or a list of one bytes object in some versions

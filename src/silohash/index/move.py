@@ -1,4 +1,4 @@
-"""Move the indexes of a run to another engine, and remove the copies on servers that are not used any more."""
+"""Move the indexes of a run to another backend, and remove the copies on servers that are not used any more."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from silohash.base.files import PART
 from silohash.base.locks import locked_run
 from silohash.base.types import MODALITIES, Modality, Notify, UserError
-from silohash.index.engines import SERVERS, IndexConfig, read_index_config, write_index_config
-from silohash.index.served import (
+from silohash.index.config import IndexConfig, read_index_config, write_index_config
+from silohash.index.copies import (
     Copy,
     Created,
     copy_codes,
@@ -35,7 +35,7 @@ class Moved:
         silo: Name of the silo.
         modality: Modality of the codes.
         count: Number of items.
-        digest: Digest of their keys and codes, which is the same in the index file and in the new engine.
+        digest: Digest of their keys and codes, which is the same in the index file and in the new backend.
     """
 
     silo: str
@@ -45,13 +45,13 @@ class Moved:
 
 
 def move_indexes(folder: Path, config: IndexConfig, notify: Notify = lambda text: None) -> list[Moved]:
-    """Move the indexes of all silos of a run to another engine. Searches use the former engine until all were moved.
+    """Move the indexes of all silos of a run to another backend. Searches use the former backend until all were moved.
 
     If the move is interrupted, repeat it: what was copied is kept.
 
     Args:
         folder: The folder of the run.
-        config: The new engine.
+        config: The new backend.
         notify: Called with a line per index, and for each copy that could not be removed from its server.
 
     Returns:
@@ -81,11 +81,9 @@ def move_indexes(folder: Path, config: IndexConfig, notify: Notify = lambda text
 
 
 def follow_indexes(folder: Path, notify: Notify = lambda text: None) -> None:
-    """Bring the copies on a server up to date after the indexes of a run have changed. Does nothing for engines in memory.
+    """Bring the copies on a server up to date after the indexes of a run have changed. Does nothing for backends in memory.
 
-    Args:
-        folder: The folder of the run.
-        notify: Called for each copy that could not be removed from its server.
+    ``notify`` gets a line for each copy that could not be removed from its server.
 
     Raises:
         UserError: If the server cannot be used. A later search or a repeated move brings the copies up to date.
@@ -106,9 +104,9 @@ def remove_unused(folder: Path, notify: Notify = lambda text: None) -> None:
     if kept != copies:
         list_copies(folder / INDEX, kept)
     for _, _, path in _index_files(folder / INDEX):
-        for engine in SERVERS:
-            if engine != config.engine:
-                copy_path(path, engine).unlink(missing_ok=True)
+        for record in path.parent.glob(f"{path.stem}.*.json"):
+            if record != copy_path(path, config.backend):
+                record.unlink()
 
 
 def _used_copies(index_folder: Path, config: IndexConfig) -> Iterator[Copy]:

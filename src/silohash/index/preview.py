@@ -31,13 +31,10 @@ _URL = re.compile(r"data:(image/png|image/jpeg);base64,([A-Za-z0-9+/]+={0,2})")
 
 
 def make_preview(picture: Image.Image) -> bytes:
-    """Return a small copy of a picture as a file. A picture that is small already keeps its size.
+    """Return a small copy of a picture in mode ``L`` or ``RGB`` as a file. A picture that is small already keeps its size.
 
     Color pictures become JPEG files. Gray pictures become PNG files. Gray photographs of more than `LOSSLESS_PIXELS` become
     JPEG files, because these are smaller.
-
-    Args:
-        picture: A picture in mode ``L`` or ``RGB``. It is not changed.
 
     Returns:
         The content of a PNG or JPEG file whose sides are at most `PREVIEW_PIXELS` long.
@@ -80,11 +77,7 @@ def preview_url(content: bytes) -> str:
 
 
 def preview_size(url: str) -> tuple[int, int] | None:
-    """Return the width and height of a preview in pixels, if it is a PNG file. They are read from its header alone.
-
-    Args:
-        url: The preview as a data URL.
-    """
+    """Return the width and height of a preview in pixels, from its header alone; None if it is not a PNG file."""
     start = "data:image/png;base64,"
     if not url.startswith(start):
         return None

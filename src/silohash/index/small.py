@@ -76,11 +76,7 @@ class SmallIndex:
         return self._words[places]
 
     def add(self, keys: Keys, words: Words) -> None:
-        """Add codes under keys. An existing key gets the new code.
-
-        Raises:
-            UserError: If keys or words do not have the form that `FlatIndex.add` describes.
-        """
+        """Add codes under keys. See `Index.add`."""
         checked = check_words(words, self.bits)
         given = check_keys(keys, len(checked))
         self.remove(given)
@@ -96,12 +92,11 @@ class SmallIndex:
         return int(np.count_nonzero(there))
 
     def search(self, words: Words, k: int, *, allowed: Allowed | None = None) -> Neighbors:
-        """Return the k nearest items of each query, ordered by (distance, key). See `FlatIndex.search`."""
+        """Return the k nearest items of each query. See `Index.search`."""
         check_k(k)
         queries = check_words(words, self.bits)
         keys, codes = self._searched(allowed)
-        shape = (len(queries), k)
-        answer = Neighbors(np.full(shape, -1, np.int64), np.full(shape, -1, np.int32), np.zeros(len(queries), np.int64))
+        answer = Neighbors.empty(len(queries), k)
         depth = min(k, len(keys))
         for row in range(len(queries) if depth else 0):
             distances = _distances(codes, queries[row])
@@ -111,7 +106,7 @@ class SmallIndex:
         return answer
 
     def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbors]:
-        """Return all items within a distance of each query. See `FlatIndex.search_radius`."""
+        """Return all items within a distance of each query. See `Index.search_radius`."""
         check_radius(radius_bits)
         keys, codes = self._searched(allowed)
         answers = []
@@ -119,11 +114,11 @@ class SmallIndex:
             distances = _distances(codes, query)
             hits = np.flatnonzero(distances <= radius_bits)
             hits = hits[np.argsort(distances[hits], kind="stable")]
-            answers.append(Neighbors(keys[hits][None], distances[hits].astype(np.int32)[None], np.zeros(1, np.int64)))
+            answers.append(Neighbors.whole(keys[hits], distances[hits].astype(np.int32)))
         return answers
 
     def search_with_ties(self, words: Words, k: int, *, allowed: Allowed | None = None) -> tuple[Keys, Distances]:
-        """Return the k nearest items of one query, and all ties with the last. See `FlatIndex.search_with_ties`."""
+        """Return the k nearest items of one query, and all ties with the last. See `Index.search_with_ties`."""
         check_k(k)
         [query] = check_words(words, self.bits)
         keys, codes = self._searched(allowed)

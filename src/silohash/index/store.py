@@ -10,32 +10,30 @@ reads the rows of its final hits only. A process that answers many searches keep
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from silohash.base.optional import installed
 from silohash.base.types import UserError
+from silohash.index import IN_MEMORY
 from silohash.index.base import Index, IndexManifest, Keys, positions
 from silohash.index.codes import CodeBytes, Codes, Words, byte_count, from_bytes, to_bytes
+from silohash.index.config import IndexConfig
+from silohash.index.copies import open_copy
 from silohash.index.database import ENTRY_ROWS, Changes, Database, Stamp, create_file
 from silohash.index.digests import Digests, item_digests
-from silohash.index.engines import IndexConfig
 from silohash.index.items import ItemRows, KeptRows, check_items
-from silohash.index.served import ServerIndex, open_copy
+from silohash.index.server import ServerIndex
 from silohash.index.small import SMALL_ITEMS, SmallIndex
 
-MemoryEngine = Literal["flat", "faiss"]
-ENGINES: tuple[MemoryEngine, ...] = ("flat", "faiss")
-
-Engine: TypeAlias = "MemoryEngine | IndexConfig"
-"""An engine in memory by its name, or any engine with its settings."""
-
+Backend: TypeAlias = "str | IndexConfig"
+"""A backend in memory by its name, or any backend with its settings."""
 
 MOST_KEPT_BYTES = 512 << 20
 """Most memory for the ids, payloads and labels of the items of one index. A larger index reads them from its file."""
@@ -171,30 +169,30 @@ class Store:
         """Erase removed items from the file, and release their disk space."""
         self._database.rewrite()
 
-    def load(self, engine: Engine = "flat", *, small_items: int | None = None) -> Index:
+    def load(self, backend: Backend = "flat", *, small_items: int | None = None) -> Index:
         """Build the index in memory from the live codes, or connect to their copy on a server.
 
-        The flat engine is a `SmallIndex` for few items. For more items, faiss replaces it if numba is not installed. A copy
+        The flat backend is a `SmallIndex` for few items. For more items, faiss replaces it if numba is not installed. A copy
         on a server is first brought up to date. The store closes its connection when it is closed or loaded again.
 
         Args:
-            engine: "flat", "faiss", or a choice with settings.
-            small_items: Number of items up to which the flat engine is a `SmallIndex`; `SMALL_ITEMS` if None. The compiled
+            backend: "flat", "faiss", or a choice with settings.
+            small_items: Number of items up to which the flat backend is a `SmallIndex`; `SMALL_ITEMS` if None. The compiled
                 scan is faster if many queries follow.
 
         Raises:
-            UserError: If the file is damaged, the engine is unknown or not installed, or the server cannot be used.
+            UserError: If the file is damaged, the backend is unknown or not installed, or the server cannot be used.
         """
-        if isinstance(engine, IndexConfig):
-            if not engine.in_memory:
-                copy = open_copy(self, engine)
+        if isinstance(backend, IndexConfig):
+            if not backend.in_memory:
+                copy = open_copy(self, backend)
                 self._replace_copy(copy)
                 return copy
-            engine = "faiss" if engine.engine == "faiss" else "flat"
+            backend = backend.backend
         with self._database.reading():
             few = SMALL_ITEMS if small_items is None else small_items
-            small = engine == "flat" and self.manifest.count <= few
-            index: Index = SmallIndex(self.manifest.bits) if small else empty_index(engine, self.manifest)
+            small = backend == "flat" and self.manifest.count <= few
+            index: Index = SmallIndex(self.manifest.bits) if small else empty_index(backend, self.manifest)
             for keys, packed in self._database.live():
                 index.add(keys, from_bytes(packed, self.manifest.bits))
         return index
@@ -359,39 +357,33 @@ class Store:
         self._database.head = replace(head, manifest=manifest, **changes)
 
 
-def empty_index(engine: MemoryEngine, manifest: IndexManifest, *, threads: int = 1) -> Index:
+def empty_index(backend: str, manifest: IndexManifest, *, threads: int = 1) -> Index:
     """Return an empty index with room for the manifest's items. If numba is not installed, faiss replaces "flat".
 
     Args:
-        engine: "flat" or "faiss".
+        backend: Name of a backend in memory.
         manifest: Code length and number of items.
-        threads: Number of threads that divide the queries of a batch among them (flat engine only).
+        threads: Number of threads that divide the queries of a batch among them (flat backend only).
 
     Raises:
-        UserError: If the engine is unknown or not installed.
+        UserError: If the backend is unknown or not installed.
     """
-    if installed_engine(engine) == "flat":
-        from silohash.index.flat import FlatIndex
-
-        return FlatIndex(manifest.bits, capacity=manifest.count, threads=threads)
-    from silohash.index.faiss import FaissIndex
-
-    return FaissIndex(manifest.bits)
+    index_class = IN_MEMORY.resolve(installed_backend(backend))
+    created: Index = index_class(manifest.bits, capacity=manifest.count, threads=threads)
+    return created
 
 
-def installed_engine(engine: MemoryEngine) -> MemoryEngine:
-    """Return the engine to use: the given one, or "faiss" in place of "flat" if numba is not installed.
+def installed_backend(name: str) -> str:
+    """Return the backend in memory to use: the given one, or "faiss" in place of "flat" if numba is not installed.
 
     Raises:
-        UserError: If the engine is unknown or not installed.
+        UserError: If the backend is unknown or not installed.
     """
-    if engine not in ENGINES:
-        raise UserError(f'There is no index engine "{engine}"; choose one of: {", ".join(ENGINES)}.')
-    if engine == "flat" and importlib.util.find_spec("numba") is not None:
-        return "flat"
-    if importlib.util.find_spec("faiss") is None:
-        raise UserError(f'The index engine "{engine}" is not installed. Install numba or faiss-cpu.')
-    return "faiss"
+    IN_MEMORY.target(name)
+    found = "faiss" if name == "flat" and not installed("numba") else name
+    if found == "faiss" and not installed("faiss"):
+        raise UserError(f'The index backend "{name}" is not installed. Install numba or faiss-cpu.')
+    return found
 
 
 def _part(values: Sequence[Any] | None, part: slice) -> Any:  # noqa: ANN401  the type of the values

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -56,13 +56,12 @@ from silohash.base.types import (
     is_unified,
     query_modality,
 )
-from silohash.evaluate.curves import precision_recall
-from silohash.evaluate.folds import evaluate_in_folds
 from silohash.evaluate.items import ItemCodes, counts_by_distance
-from silohash.evaluate.measures import Measure, PerQuery, mean_of
+from silohash.evaluate.measures import Measure, PerQuery, evaluate_in_folds, mean_of
 from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.evaluate.scores import NO_WORDS, Scores, best_scored
 from silohash.evaluate.significance import bootstrap_interval
+from silohash.evaluate.ties import precision_recall
 from silohash.index.codes import Words
 from silohash.measure.measurable import Rule, check_measures, measures_of, rules_of
 from silohash.run.codes import DatabaseCodes, RunCodes
@@ -134,8 +133,7 @@ class Figures:
     queries: str = ""
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """The codes of some queries and of the database that they search, or scores. A figure is the mean over its parts."""
 
     query_words: Words
@@ -314,7 +312,6 @@ class Evaluator:
 
     def _row(self, evaluation: Evaluation, task: Task, measure: Measure, parts: Sequence[PerQuery]) -> ResultRow:
         config, archive = self.run.config, self.run.archive
-        summary = _summary(parts, same_queries=evaluation in SAME_QUERIES, seed=config.seed)
         [rule] = [rule for rule in self.rules if rule.by == measure.by]
         ignored = self.settings.ignore_labels if measure.by == "labels" else ()
         return ResultRow(
@@ -329,14 +326,6 @@ class Evaluator:
             bits=self._bits(rule),
             seed=config.seed,
             measure=str(measure),
-            value=summary.value,
-            low=summary.low,
-            high=summary.high,
-            best=summary.best,
-            worst=summary.worst,
-            queries=summary.queries,
-            queries_without_relevant=summary.queries_without_relevant,
-            prior=float(np.mean([part.prior for part in parts])),
             config_digest=config.digest(),
             code_version=__version__,
             population=len(archive),
@@ -344,6 +333,7 @@ class Evaluator:
             query_in_database=rule.ranks_own_item(task),
             database_code=self._database_code(rule, task),
             round_by=self._round_by(),
+            **_summary(parts, same_queries=evaluation in SAME_QUERIES, seed=config.seed),
         )
 
     def _round_by(self) -> str:
@@ -391,31 +381,14 @@ def _scores_of(run: Run, ensemble: Sequence[Run]) -> ArchiveScores | EnsembleSco
     return EnsembleScores(models, run.archive) if ensemble else ArchiveScores(run.model, run.archive)
 
 
-def _arguments(part: Part) -> tuple[Words, Words | ItemCodes | Scores, Relevance | Pairs]:
-    return part.query_words, part.database, part.relevance
-
-
 def _measured(parts: Sequence[Part], measures: Sequence[Measure], bits: int) -> dict[Measure, list[PerQuery]]:
     """Return each measure's values, one entry per part."""
-    found = [evaluate_in_folds(measures, *_arguments(part), bits) for part in parts]
+    found = [evaluate_in_folds(measures, *part, bits) for part in parts]
     return {measure: [values[measure] for values in found] for measure in measures}
 
 
-@dataclass(frozen=True)
-class _Summary:
-    """The figure of a row, over all queries of its parts."""
-
-    value: float
-    best: float
-    worst: float
-    low: float
-    high: float
-    queries: int
-    queries_without_relevant: int
-
-
-def _summary(parts: Sequence[PerQuery], *, same_queries: bool, seed: int) -> _Summary:
-    """Return the mean over the queries of the parts or, of ranks, the median.
+def _summary(parts: Sequence[PerQuery], *, same_queries: bool, seed: int) -> dict[str, Any]:
+    """Return the fields of a row that sum up its parts: the mean over their queries or, of ranks, the median.
 
     Ranks of parts with different queries have the mean of the parts' medians, without an interval.
     """
@@ -434,7 +407,11 @@ def _summary(parts: Sequence[PerQuery], *, same_queries: bool, seed: int) -> _Su
             for of_part in (PerQuery.mean, PerQuery.mean_best, PerQuery.mean_worst)
         )
     without = sum(part.queries_without_relevant for part in parts) // (len(parts) if same_queries else 1)
-    return _Summary(value, best_value, worst_value, low, high, len(values), without)
+    return {
+        "value": value, "best": best_value, "worst": worst_value, "low": low, "high": high,
+        "queries": len(values), "queries_without_relevant": without,
+        "prior": float(np.mean([part.prior for part in parts])),
+    }  # fmt: skip
 
 
 def _combined(parts: Sequence[npt.NDArray[np.float64]], *, same_queries: bool) -> npt.NDArray[np.float64]:
@@ -452,12 +429,12 @@ def _combined(parts: Sequence[npt.NDArray[np.float64]], *, same_queries: bool) -
 
 
 def _curve(task: Task, parts: Sequence[Part], bits: int) -> Curve:
-    counts = [counts_by_distance(*_arguments(part), bits) for part in parts]
+    counts = [counts_by_distance(*part, bits) for part in parts]
     found = [precision_recall(part) for part in counts]
     prior = np.mean([part.relevant.sum() / max(1, part.items.sum()) for part in counts])
     return Curve(
         task=task,
-        precision=np.mean([curve.precision for curve in found], axis=0),
-        recall=np.mean([curve.recall for curve in found], axis=0),
+        precision=np.mean([precision for precision, _ in found], axis=0),
+        recall=np.mean([recall for _, recall in found], axis=0),
         prior=float(prior),
     )

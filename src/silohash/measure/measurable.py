@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -33,46 +33,13 @@ from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.run.config.sections import EvaluateConfig
 
 
-class Rule(Protocol):
-    """Which items of an archive are queries, which are searched, and which are relevant.
+class LabelRule:
+    """Relevance by labels that are not ignored.
 
     Attributes:
         by: What makes an item relevant.
         queries: ``(Q,)`` archive rows of the queries.
         database: ``(N,)`` archive rows of the items that are searched.
-    """
-
-    by: By
-    queries: Rows
-    database: Rows
-
-    def tasks(self, modalities: Sequence[Modality]) -> list[Task]:
-        """Return the tasks that are measured if a model encodes these modalities."""
-        ...
-
-    def asked(self, task: Task, rows: Rows) -> Rows:
-        """Return which of some queries are asked in a task."""
-        ...
-
-    def searched(self, task: Task, rows: Rows) -> Rows:
-        """Return which of some items are searched in a task."""
-        ...
-
-    def relevance(self, task: Task, queries: Rows, database: Rows) -> Relevance | Pairs:
-        """Return the relevance of items to queries, both given as archive rows."""
-        ...
-
-    def is_relevant(self, query: int, item: int) -> bool | None:
-        """Return whether an item is relevant to a query; None if nothing can be relevant to it."""
-        ...
-
-    def ranks_own_item(self, task: Task) -> bool:
-        """Return whether the ranking of a query includes its own item."""
-        ...
-
-
-class LabelRule:
-    """Relevance by labels that are not ignored.
 
     Raises:
         UserError: If the archive lacks labels, queries or database items.
@@ -173,6 +140,10 @@ class ScoreRule(PairRule):
     """Relevance by the scores of the model, which are compared with its codes. The items are those of `PairRule`."""
 
     by: By = "scores"
+
+
+Rule: TypeAlias = LabelRule | PairRule
+"""Which items of an archive are queries, which are searched, and which are relevant."""
 
 
 def rules_of(archive: Archive, settings: EvaluateConfig) -> list[Rule]:
@@ -289,12 +260,7 @@ def measurable_tasks(tasks: Sequence[Task], modalities: Sequence[Modality]) -> l
 
 
 def counted_items(archive: Archive, labels: npt.NDArray[np.uint8], ignored: Sequence[int]) -> tuple[Rows, Rows]:
-    """Return the rows of the queries and of the database items that figures count.
-
-    Args:
-        archive: The archive.
-        labels: ``(N, C)`` its labels.
-        ignored: Columns of labels that do not count. Items without any other label are left out.
+    """Return the rows of the queries and of the database items that figures count: those with a label besides the ignored.
 
     Raises:
         UserError: If there are none.

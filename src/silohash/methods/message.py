@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from safetensors import SafetensorError, deserialize
-from safetensors.numpy import save
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from silohash.base.types import Arrays, ReadArrays, UserError
 
@@ -96,9 +96,9 @@ class Message:
                     "Install the same version of silohash everywhere."
                 )
             sections: dict[str, Arrays] = {section: {} for section in SECTIONS}
-            for name, about in deserialize(content):  # type: ignore[no-untyped-call]
+            for name, array in load(content).items():
                 section, _, rest = name.partition("/")
-                sections[section][rest] = _array(about)
+                sections[section][rest] = array
             return Message(
                 kind=str(header["kind"]),
                 sender=str(header["sender"]),
@@ -120,16 +120,3 @@ def _metadata(content: bytes) -> dict[str, str]:
         raise ValueError("the header is cut off")
     metadata = json.loads(content[8 : 8 + size])["__metadata__"]
     return {str(k): str(v) for k, v in metadata.items()}
-
-
-_TYPES = {
-    "F64": np.float64, "F32": np.float32, "F16": np.float16, "I64": np.int64, "I32": np.int32, "I16": np.int16,
-    "I8": np.int8, "U64": np.uint64, "U32": np.uint32, "U16": np.uint16, "U8": np.uint8, "BOOL": np.bool_,
-}  # fmt: skip
-
-
-def _array(about: Mapping[str, object]) -> np.ndarray:
-    kind = _TYPES[str(about["dtype"])]
-    data = about["data"]
-    assert isinstance(data, bytes | bytearray)  # noqa: S101  safetensors guarantees this
-    return np.frombuffer(data, dtype=kind).reshape(about["shape"])  # type: ignore[call-overload,no-any-return]

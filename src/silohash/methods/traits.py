@@ -46,7 +46,7 @@ class Release:
     """
 
     min_count: int
-    max_labels: int
+    max_labels: int = 1
     used: bool = True
     by_class: bool = True
 
@@ -94,7 +94,7 @@ class Traits:
         equal_weights: Federated. Whether all silos with items of a parameter group have the same weight.
         weights_known: Federated. When a silo can announce its weights: before it trains, once the statistics are merged, or
             with its update. Unless it is with the update, updates of many silos can be added up as they arrive.
-        weighting: Federated. Parameters that change nothing but the weights of silos.
+        weighting: Federated. Parameter that changes nothing but the weights of silos; empty if there is none.
         proximal_weight: Federated. Weight of a proximal term.
         normalizes: Federated. Whether updates are divided by the length of their training, which takes only the method's own
             proximal term into account.
@@ -146,7 +146,7 @@ class Traits:
     averages: bool = True
     equal_weights: bool = False
     weights_known: WeightsKnown = "before training"
-    weighting: tuple[str, ...] = ()
+    weighting: str = ""
     proximal_weight: float = 0.0
     normalizes: bool = False
     means: tuple[SharedMean, ...] = ()

@@ -64,9 +64,6 @@ _DATA_URI = re.compile(r"data:image/(png|jpeg);base64,[A-Za-z0-9+/]+=*")
 def draw_examples(evaluator: Evaluator) -> Examples:
     """Search the silos of a run with some of its own queries.
 
-    Args:
-        evaluator: The codes and the relevance rule of an evaluated run.
-
     Returns:
         The searches, `SEARCHES_PER_TASK` per task. Equal runs give equal searches.
     """
@@ -203,13 +200,9 @@ def _item(archive: Archive, row: int, silo: str, *, pictured: bool) -> ExampleIt
 
 
 def released(examples: Examples, policies: Path) -> Examples:
-    """Return the part of the examples that the silos' policies release, as a search would.
+    """Return the part of the examples that the silos' policies (``SILO.toml`` in a folder) release, as a search would.
 
     In a search for items, hits of a silo whose policy excludes one modality are left out.
-
-    Args:
-        examples: The stored examples.
-        policies: The folder that holds a file ``SILO.toml`` for every silo with a policy.
 
     Raises:
         UserError: If a policy is not valid.

@@ -92,11 +92,7 @@ class Standing:
 
 
 def headline(rows: Sequence[ResultRow]) -> Headline:
-    """Return the headline of one or several runs.
-
-    Args:
-        rows: The figures of all runs that may be compared.
-    """
+    """Return the headline of one or several runs, from all figures that may be compared."""
     finite = [row for row in rows if math.isfinite(row.value)]
     usable = [row for row in finite if not is_rank(row.measure) and not by_scores(row.measure)]
     runs = list(dict.fromkeys(row.run for row in usable))

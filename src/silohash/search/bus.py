@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias, TypeVar
 
 from silohash.base.types import UserError
-from silohash.index.engines import time_limit
+from silohash.index.server import time_limit
 from silohash.search.answers import MOST_ANSWER_BYTES, Answer, ReleasedItem, encode_answer, encode_refusal
 from silohash.search.hits import Query, Reason
 from silohash.search.node import SiloNode

@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from silohash.base.cores import available_cores
 from silohash.base.types import UserError, sides_of
-from silohash.index.engines import time_limit
+from silohash.index.server import time_limit
 from silohash.search.hits import Hits, Node, Query, Reason, silent
 
 NOT_QUERIED = Reason("It was not queried, because there is no query for it.", "no_code")

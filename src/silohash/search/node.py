@@ -11,10 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from silohash.base.types import MODALITIES, Modality, UserError, sides_of
-from silohash.index.base import search_with_ties
 from silohash.index.codes import word_count, word_type
 from silohash.index.preview import preview_url
-from silohash.index.store import Engine, Store
+from silohash.index.store import Backend, Store
 from silohash.search.hits import Hits, Query, Reason, silent
 from silohash.search.limits import Approvals, Quota
 from silohash.search.nearest import NO_KEY, Matcher, NearItems, best_items, candidates, nearest_items
@@ -51,7 +50,7 @@ class SiloNode:
         stores: Mapping[Modality, Store],
         policy: Policy | None = None,
         *,
-        engine: Engine = "flat",
+        backend: Backend = "flat",
         unusable: Mapping[Modality, str] | None = None,
         prepared: bool = False,
     ) -> None:
@@ -61,7 +60,7 @@ class SiloNode:
             name: Name of the silo.
             stores: The store of each modality that the silo holds.
             policy: The limits of what the silo releases; the default policy if None.
-            engine: Index engine, as in `Store.load`.
+            backend: Index backend, as in `Store.load`.
             unusable: For each modality whose index exists or should exist but cannot be searched, the reason.
             prepared: Whether many queries follow, as in `Side`. Call `prepare` before the first.
         """
@@ -70,7 +69,7 @@ class SiloNode:
         self._quota = Quota(self.policy.max_queries_per_minute, self.policy.max_queries_per_day)
         self._released = frozenset(self.policy.fields)
         self._approvals = None if self.policy.approve is None else Approvals(self.policy.approve)
-        self._engine = engine
+        self._backend = backend
         self._prepared = prepared
         self._reloading = threading.Lock()
         self._stores = tuple(stores.values())
@@ -78,7 +77,7 @@ class SiloNode:
         self._unusable = dict(unusable or {})
         for modality, store in stores.items():
             try:
-                self._sides[modality] = Side(name, store, engine, prepared=prepared)
+                self._sides[modality] = Side(name, store, backend, prepared=prepared)
             except UserError as error:
                 self._unusable[modality] = str(error)
 
@@ -91,7 +90,7 @@ class SiloNode:
         for side in self._sides.values():
             if len(side.index):
                 nothing = np.zeros((1, word_count(side.index.bits)), word_type(side.index.bits))
-                search_with_ties(side.index, nothing, 1)
+                side.index.search_with_ties(nothing, 1)
                 return True
         return False
 
@@ -106,7 +105,7 @@ class SiloNode:
                 side.complete_digests()
             nothing = np.zeros(word_count(side.index.bits), word_type(side.index.bits))
             with suppress(UserError):
-                search_with_ties(side.index, nothing[None], 1, allowed=np.ones(len(side.index), bool))
+                side.index.search_with_ties(nothing[None], 1, allowed=np.ones(len(side.index), bool))
             manifest = side.store.manifest
             query = Query(words=nothing, bits=manifest.bits, model_digest=manifest.model_digest, target=modality, k=1)
             with suppress(UserError):
@@ -119,7 +118,7 @@ class SiloNode:
     @property
     def quick(self) -> bool:
         """Whether a query takes about a millisecond or less, so that it does not need a thread of its own (see `gather`)."""
-        in_memory = isinstance(self._engine, str) or self._engine.in_memory
+        in_memory = isinstance(self._backend, str) or self._backend.in_memory
         return in_memory and self.codes <= QUICK_ITEMS
 
     @property
@@ -268,7 +267,7 @@ class SiloNode:
                 side = self._sides[modality]
                 if side.outdated():
                     side = self._sides[modality] = Side(
-                        self.name, side.store, self._engine, prepared=self._prepared, former=side
+                        self.name, side.store, self._backend, prepared=self._prepared, former=side
                     )
         return side
 

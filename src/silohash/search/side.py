@@ -10,13 +10,13 @@ import numpy as np
 
 from silohash.base.names import tidy
 from silohash.base.types import UserError
-from silohash.index.base import Distances, Index, Keys, positions, search_with_ties
+from silohash.index.base import Distances, Index, Keys, positions
 from silohash.index.codes import Words, from_bytes
 from silohash.index.database import ENTRY_ROWS
 from silohash.index.digests import Digests, item_digests
 from silohash.index.items import KeptRows
 from silohash.index.small import SMALL_ITEMS, SMALL_ITEMS_IF_PREPARED, SmallIndex
-from silohash.index.store import Engine, Store
+from silohash.index.store import Backend, Store
 
 
 @runtime_checkable
@@ -46,14 +46,14 @@ class Side:
     """
 
     def __init__(
-        self, silo: str, store: Store, engine: Engine, *, prepared: bool = False, former: Side | None = None
+        self, silo: str, store: Store, backend: Backend, *, prepared: bool = False, former: Side | None = None
     ) -> None:
         """Load the index of a store.
 
         Args:
             silo: Name of the silo.
             store: The open store.
-            engine: Index engine, as in `Store.load`.
+            backend: Index backend, as in `Store.load`.
             prepared: Whether many queries follow. Loading the compiled scan then pays even for few items, and `keep_rows`
                 is called.
             former: The same side before its store changed. What it has loaded is not read again, and it can be searched
@@ -69,7 +69,7 @@ class Side:
             former = None  # it was loaded from another file
         small_items = SMALL_ITEMS_IF_PREPARED if prepared else SMALL_ITEMS
         changed = None if former is None else former._with_changes(small_items)
-        self.index = store.load(engine, small_items=small_items) if changed is None else changed
+        self.index = store.load(backend, small_items=small_items) if changed is None else changed
         self._silo = silo
         self._keys = self.index.keys
         self._first = int(self._keys[0]) if len(self._keys) else 0
@@ -125,7 +125,7 @@ class Side:
             ``(n,)`` keys and ``(n,)`` distances, in any order.
         """
         allowed = None if label is None else self.keys_with(label)
-        return search_with_ties(self.index, words[None], k, allowed=allowed)
+        return self.index.search_with_ties(words[None], k, allowed=allowed)
 
     def within(self, words: Words, radius_bits: int, label: str | None = None) -> tuple[Keys, Distances]:
         """Return all codes within a distance of a code ``(W,)``. The label and the result are as in `nearest`."""

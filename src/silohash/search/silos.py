@@ -14,10 +14,10 @@ from silohash.base.files import PART, read_json
 from silohash.base.locks import locked_run
 from silohash.base.types import MODALITIES, Modality, Target, UserError
 from silohash.features.truncation import unread_end
-from silohash.index.engines import read_index_config
+from silohash.index.config import read_index_config
 from silohash.index.listing import LISTING, Listing, read_listing
 from silohash.index.source import PictureSource
-from silohash.index.store import Engine, Store, installed_engine
+from silohash.index.store import Backend, Store, installed_backend
 from silohash.run.model.node_files import forgetting
 from silohash.search.hits import Hits, Query
 from silohash.search.merge import ask
@@ -37,7 +37,7 @@ MOST_CAPTIONS = 5_000
 """Number of captions per silo that are read for known words, if no word of a query is known."""
 
 
-def open_nodes(folder: Path, *, engine: Engine | None = None, prepared: bool = False) -> list[SiloNode]:
+def open_nodes(folder: Path, *, backend: Backend | None = None, prepared: bool = False) -> list[SiloNode]:
     """Open the index of every silo, with the silo's policy, in the order of their names.
 
     A silo whose index is missing, damaged or that of another silo does not prevent the others from being searched. Its node
@@ -45,15 +45,15 @@ def open_nodes(folder: Path, *, engine: Engine | None = None, prepared: bool = F
 
     Args:
         folder: The index folder of a run. Policies are read from the folder ``policies`` beside it.
-        engine: Index engine, as in `Store.load`; None for the one that ``index.toml`` beside the folder chooses.
+        backend: Index backend, as in `Store.load`; None for the one that ``index.toml`` beside the folder chooses.
         prepared: Whether many queries follow. All that they need is then loaded first, so that the first query is answered
             as fast as the next.
 
     Raises:
         UserError: If no silo is indexed, an index has a hidden name, the list of silos is damaged, a policy is not valid,
-            or the engine is not installed.
+            or the backend is not installed.
     """
-    engine = _checked_engine(engine, folder)
+    backend = _checked_backend(backend, folder)
     policies = folder.parent / POLICIES
     expected, existing = _expected_silos(folder), dict(_index_files(folder))
     if not existing and not any(expected.values()):
@@ -68,7 +68,7 @@ def open_nodes(folder: Path, *, engine: Engine | None = None, prepared: bool = F
             for store in stores.values():
                 opened.callback(store.close)
             policy = policy_of(policies, silo)
-            nodes.append(SiloNode(silo, stores, policy, engine=engine, unusable=unusable, prepared=prepared))
+            nodes.append(SiloNode(silo, stores, policy, backend=backend, unusable=unusable, prepared=prepared))
         _load(nodes, prepared=prepared)
         opened.pop_all()  # after an error all files are closed, otherwise the nodes keep them open
     return nodes
@@ -83,39 +83,39 @@ def _load(nodes: Sequence[SiloNode], *, prepared: bool) -> None:
         node.prepare()
 
 
-def open_node(folder: Path, silo: str, policy: Policy | None = None, *, engine: Engine | None = None) -> SiloNode:
+def open_node(folder: Path, silo: str, policy: Policy | None = None, *, backend: Backend | None = None) -> SiloNode:
     """Open the index of one silo for many queries.
 
     Args:
         folder: The index folder of a run. The indexes of other silos need not be there.
         silo: Name of the silo.
         policy: The silo's policy; None for that of the folder ``policies`` beside the index folder.
-        engine: Index engine, as in `open_nodes`.
+        backend: Index backend, as in `open_nodes`.
 
     Raises:
-        UserError: If the silo is not indexed, the policy is not valid, or the engine is not installed.
+        UserError: If the silo is not indexed, the policy is not valid, or the backend is not installed.
     """
-    engine = _checked_engine(engine, folder)
+    backend = _checked_backend(backend, folder)
     existing = dict(_index_files(folder)).get(silo, {})
     if not existing:
         raise UserError(f"There is no index of the silo {silo} in {folder}. Build it: silohash index {folder.parent}")
     unusable = _missing_files(folder, silo, _expected_silos(folder), existing)
     policy = policy_of(folder.parent / POLICIES, silo) if policy is None else policy
     stores = _open_stores(folder / silo, existing, unusable)
-    node = SiloNode(silo, stores, policy, engine=engine, unusable=unusable, prepared=True)
+    node = SiloNode(silo, stores, policy, backend=backend, unusable=unusable, prepared=True)
     node.prepare()
     return node
 
 
-def _checked_engine(engine: Engine | None, folder: Path) -> Engine:
-    """Return the engine to open an index folder with, after checking that it is installed."""
-    chosen = read_index_config(folder.parent) if engine is None else engine
+def _checked_backend(backend: Backend | None, folder: Path) -> Backend:
+    """Return the backend to open an index folder with, after checking that it is installed."""
+    chosen = read_index_config(folder.parent) if backend is None else backend
     if isinstance(chosen, str):
-        installed_engine(chosen)
+        installed_backend(chosen)
         return chosen
     chosen.check_installed()
-    if chosen.engine == "flat":
-        installed_engine("flat")
+    if chosen.backend == "flat":
+        installed_backend("flat")
     return chosen
 
 

@@ -94,11 +94,7 @@ def read_evaluated(runs: Sequence[Run]) -> list[EvaluatedRun]:
 
 
 def compare_runs(found: Sequence[EvaluatedRun], measures: Sequence[str] = ()) -> list[Difference]:
-    """Compare every pair of runs.
-
-    Args:
-        found: Two or more runs.
-        measures: The measures to compare; by default all that both runs of a pair have.
+    """Compare every pair of runs, by default on all measures that both have.
 
     Returns:
         One difference per pair, evaluation, task and measure that both runs have.

@@ -343,11 +343,7 @@ MODELS: Mapping[object, type[BaseModel]] = {
 
 
 def load_study(path: Path, overrides: Sequence[str] = ()) -> StudyConfig:
-    """Read a study's file. Paths in it are relative to its folder.
-
-    Args:
-        path: A TOML file.
-        overrides: ``section.key=value`` settings that override all others in every run.
+    """Read a study's file. Paths in it are relative to its folder, and ``section.key=value`` overrides apply to every run.
 
     Raises:
         UserError: If the file is missing or not TOML, or a key, name or value in it is wrong.
@@ -367,13 +363,7 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudyConfig:
 def make_study(
     value: Mapping[str, Any], *, where: str, folder: Path = Path(), overrides: Sequence[str] = ()
 ) -> StudyConfig:
-    """Return the study that a file's content describes.
-
-    Args:
-        value: The content of the file.
-        where: Name of the file in messages.
-        folder: The folder that relative paths start from.
-        overrides: ``section.key=value`` settings that override all others in every run.
+    """Return the study that a file's content describes. Messages call the file ``where``. See `load_study`.
 
     Raises:
         UserError: If a key, name or value is wrong; names the axis and the choice.
@@ -428,14 +418,7 @@ def _check_name(what: str, name: str, known: Sequence[str]) -> None:
 def explain(
     error: ValidationError, value: Mapping[str, Any], model: type[BaseModel], models: Mapping[object, type[BaseModel]]
 ) -> str:
-    """Return the first error as a sentence that names the axis and the choice.
-
-    Args:
-        error: What pydantic found.
-        value: The content of the file.
-        model: The model of the whole file.
-        models: Name of a table in the file -> its model.
-    """
+    """Return the first error as a sentence that names the axis and the choice. ``models`` are those of tables by name."""
     first, root = error.errors()[0], model
     places, keys = _location(first["loc"], value)
     for part in first["loc"]:

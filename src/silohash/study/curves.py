@@ -99,11 +99,6 @@ def draw_precision(axes: Axes, curves: Sequence[RadiusCurve], number: int) -> bo
 
     A radius is left out if no item is within it for one of the seeds.
 
-    Args:
-        axes: Where to draw.
-        curves: One curve per seed.
-        number: Number of the line, which determines its color.
-
     Returns:
         Whether there was something to draw.
     """

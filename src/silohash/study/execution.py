@@ -17,7 +17,7 @@ from silohash.base.visible import visible, visible_lines
 from silohash.run.config.sections import RunConfig
 from silohash.study.config import StudyConfig
 from silohash.study.folders import unfinished
-from silohash.study.jobs import Job, JobPool, Outcome, ProcessJobPool, is_over, run_jobs, single
+from silohash.study.jobs import Job, JobPool, Outcome, is_over, run_jobs, single
 from silohash.study.plan import PlannedRun, Tuned, planned_runs, search_name, selected
 from silohash.study.results import RUNS, StudyResults, collect, write_summary
 from silohash.study.tuning import Tuning
@@ -55,7 +55,7 @@ def run_study(
     fresh: bool = False,
     smoke: bool = False,
     seconds: float = math.inf,
-    make_pool: Callable[[int], JobPool] = ProcessJobPool,
+    make_pool: Callable[[int], JobPool] = JobPool,
 ) -> StudyOutcome:
     """Run the unfinished part of a study, after checking the config of every run.
 
@@ -134,14 +134,7 @@ def _failures(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 
 class StudyProgress:
-    """Count finished runs and rounds, and estimate the remaining time from the rounds so far.
-
-    Args:
-        console: Where to show the progress.
-        noun: "runs" or "trials".
-        configs: The configs of the runs to come.
-        finished: Number of runs that finished earlier.
-    """
+    """Count finished runs and rounds, and estimate the remaining time from the rounds so far."""
 
     def __init__(self, console: Console, noun: str, configs: Sequence[RunConfig], *, finished: int = 0) -> None:
         self.console = console

@@ -29,11 +29,6 @@ def unfinished(jobs: Sequence[Job], notify: Notify, *, fresh: bool = False) -> l
 
     A folder that cannot be resumed is set aside, and its run starts again.
 
-    Args:
-        jobs: All runs.
-        notify: Called with a line for each folder that is set aside.
-        fresh: Whether runs whose settings have changed are set aside, too.
-
     Raises:
         UserError: If the settings of a run have changed and ``fresh`` is false. No folder is moved in that case.
     """

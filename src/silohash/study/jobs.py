@@ -102,24 +102,8 @@ class Display(Protocol):
         ...
 
 
-class JobPool(Protocol):
-    """Does jobs."""
-
-    def submit(self, job: Job) -> Future[Ending]:
-        """Start a job."""
-        ...
-
-    def close(self) -> None:
-        """Stop the jobs that run, and wait until they have kept what they finished."""
-        ...
-
-
-class ProcessJobPool:
-    """Does each job in a child process, which gets an equal share of the cores.
-
-    Args:
-        processes: Number of processes.
-    """
+class JobPool:
+    """Does each job in one of some child processes, which share the cores equally."""
 
     def __init__(self, processes: int) -> None:
         self.threads = max(1, available_threads() // processes)
@@ -157,7 +141,7 @@ def run_jobs(
     chains: Iterable[Chain],
     processes: int,
     display: Display,
-    make_pool: Callable[[int], JobPool] = ProcessJobPool,
+    make_pool: Callable[[int], JobPool] = JobPool,
     *,
     until: float = math.inf,
 ) -> list[Outcome]:

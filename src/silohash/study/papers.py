@@ -15,8 +15,7 @@ from silohash.base.registry import suggestion
 from silohash.base.types import UserError
 from silohash.base.visible import csv_cell
 from silohash.base.visible import markdown as markdown_of
-from silohash.data.benchmarks.dataset import benchmark
-from silohash.data.benchmarks.files import complete_layout, folder_of
+from silohash.data.benchmarks.dataset import AUTO, benchmark, folder_of
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
 from silohash.report.tables import markdown_table, number, span
@@ -178,7 +177,7 @@ def _missing_for(axis: str, name: str, values: Mapping[str, object], config: Stu
     if isinstance(data, str) and (dataset := benchmark(data)):
         root = str(config.set.get("data.options.root", values.get("data.options.root", "")))
         try:
-            complete_layout(data, folder_of(data, root), dataset.layouts)
+            dataset.layout(AUTO, folder_of(data, root))
         except UserError as error:
             found.append(MissingRequirement(axis, name, f"the files of {data}", str(error)))
     return found
@@ -215,12 +214,6 @@ def write_comparison(
     table: PaperTable, study: StudyResults, published: Sequence[Mapping[str, str]], out: Path
 ) -> list[Path]:
     """Write the published figures with ours next to them, as ``published.md`` and ``.csv`` in the study's ``tables/``.
-
-    Args:
-        table: The paper's table.
-        study: Our results.
-        published: The figures that `read_published` returned.
-        out: The study's folder.
 
     Returns:
         The paths of the files.

@@ -167,12 +167,7 @@ class Layout:
 
 
 def conditions(row: ResultRow, choices: Callable[[ResultRow], str] = protocol_choices) -> str:
-    """Return what a figure was measured on and how.
-
-    Args:
-        row: The figure.
-        choices: Returns the choices of the protocol to name, as one line.
-    """
+    """Return what a figure was measured on and how, with the choices of the protocol as one line."""
     return f"{row.dataset}, {row.protocol}: {choices(row)}"
 
 
@@ -206,13 +201,7 @@ def result_tables(study: StudyResults) -> list[ResultTable]:
 
 
 def _title_and_name(study: str, fixed: Mapping[str, str], varied: Sequence[str]) -> tuple[str, str]:
-    """Return the title of a table, which ends with its measure, and the name of its files.
-
-    Args:
-        study: The title of the study.
-        fixed: Field -> the value that all cells share.
-        varied: The fields of which other tables have other values.
-    """
+    """Return the title of a table, which ends with its measure, and the name of its files."""
     shown = [*(name for name in varied if name != "measure"), *fixed.keys() & {"measure"}]
     title = ", ".join([study, *(fixed[name] for name in shown)])
     return title, "-".join(["table", *(file_name(fixed[name]) for name in varied)])
@@ -224,14 +213,7 @@ def make_table(
     values: Mapping[str, Sequence[str]],
     make_cell: Callable[[Mapping[str, str]], Cell],
 ) -> ResultTable:
-    """Return a table without title and name.
-
-    Args:
-        config: The study.
-        layout: The fields of rows and columns.
-        values: Field -> its values, in order.
-        make_cell: Returns the cell for a value of each field of the layout.
-    """
+    """Return a table without title and name, whose cells ``make_cell`` returns for a value of each field of the layout."""
     rows, columns = (tuple(product(*(values[name] for name in fields))) for fields in (layout.rows, layout.columns))
     cells = {
         (row, column): make_cell(dict(zip(layout.fields, (*row, *column), strict=True)))
@@ -326,12 +308,7 @@ def choices_key(choices: Choices) -> frozenset[tuple[str, str]]:
 
 
 def figure_cell(fields: Mapping[str, str], runs: Sequence[RunResult], seeds: int) -> Cell:
-    """Return a cell of a table of figures.
-
-    Args:
-        fields: The value of every field.
-        runs: The finished runs with the cell's choices.
-        seeds: Number of runs that the study has for the cell.
+    """Return a cell of a table of figures: the values of its fields, its runs, and how many there should be.
 
     Raises:
         UserError: If the runs were measured differently.

@@ -46,12 +46,7 @@ class PlannedRun:
 
 
 def planned_runs(config: StudyConfig, tuned: Tuned | None = None, *, refuse_equal: bool = True) -> list[PlannedRun]:
-    """Return every run of a study, after checking the config of each.
-
-    Args:
-        config: The study.
-        tuned: The parameters that the study's own search found.
-        refuse_equal: Whether two runs with equal settings are an error.
+    """Return every run of a study, after checking the config of each, and by default that no two are equal.
 
     Raises:
         UserError: If two choices set the same key, two runs are equal, or a run's config is wrong; names the axis and
@@ -74,13 +69,7 @@ def planned_runs(config: StudyConfig, tuned: Tuned | None = None, *, refuse_equa
 
 
 def run_config(config: StudyConfig, choices: Choices, seed: int, tuned: Mapping[str, Any]) -> RunConfig:
-    """Return the config of one run.
-
-    Args:
-        config: The study.
-        choices: Axis -> choice, for every axis.
-        seed: The run's seed.
-        tuned: The tuned parameters, by dotted key.
+    """Return the config of one run, with the tuned parameters by dotted key.
 
     Raises:
         UserError: If two choices set the same key, or the config is wrong.
@@ -90,12 +79,7 @@ def run_config(config: StudyConfig, choices: Choices, seed: int, tuned: Mapping[
 
 
 def selected(config: StudyConfig, runs: Sequence[PlannedRun], only: Sequence[str]) -> list[PlannedRun]:
-    """Return the runs that ``only`` selects: those with one of the choices named for each axis.
-
-    Args:
-        config: The study.
-        runs: All of its runs.
-        only: ``axis=choice``, such as ``method=FedAvg`` or ``seed=0``.
+    """Return the runs that ``only`` selects: those with one of the choices named for each axis, such as ``seed=0``.
 
     Raises:
         UserError: If there is no such axis or choice.

@@ -110,12 +110,7 @@ def plots_of(study: StudyResults) -> list[Plot]:
 
 
 class StudyPlotter:
-    """Makes the plots of a study. It decides which axis gives the lines, the panels and the plots.
-
-    Args:
-        study: The results.
-        measure: The measure of the figures; that of the study's ``[table]`` by default.
-    """
+    """Makes the plots of a study. It decides which axis gives the lines, the panels and the plots."""
 
     def __init__(self, study: StudyResults, measure: str = "") -> None:
         self.study = study

@@ -69,10 +69,6 @@ class StudyResults:
 def collect(config: StudyConfig, out: Path) -> StudyResults:
     """Read the finished runs of a study.
 
-    Args:
-        config: The study.
-        out: The study's folder.
-
     Raises:
         UserError: If the file of tuned parameters, or a file of a finished run, is damaged.
     """

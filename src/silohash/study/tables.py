@@ -326,22 +326,12 @@ def difference_tables(table: ResultTable, against: Mapping[str, tuple[str, ...]]
 
     Runs with the same seed share partition, validation items and initial parameters. Pairing removes the part of the spread
     over seeds that they have in common, so that the interval of a difference is narrower than those of the two figures.
-
-    Args:
-        table: A table of figures.
-        against: An axis -> the choices that are references.
     """
     return [difference_table(table, axis, name) for axis, names in against.items() for name in names]
 
 
 def difference_table(table: ResultTable, axis: str, reference: str) -> ResultTable:
-    """Return the differences of all other choices of an axis from one choice.
-
-    Args:
-        table: A table of figures, whose rows or columns have the axis.
-        axis: The name of the axis.
-        reference: The choice that is subtracted.
-    """
+    """Return the differences of all other choices of an axis from one choice, the reference."""
     rows = _without(table.rows, table.row_fields, axis, reference)
     columns = _without(table.columns, table.column_fields, axis, reference)
     by_fields = {frozenset(cell.fields.items()): cell for cell in table.cells.values()}

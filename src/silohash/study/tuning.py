@@ -95,13 +95,6 @@ def ends(parameter: Parameter) -> tuple[Any, Any]:
 class Tuning:
     """The searches of a study. Use it as a context manager, which closes its database.
 
-    Args:
-        config: The study.
-        tune: The study's ``[tune]``.
-        out: The study's folder.
-        notify: Called with a line for each search that is set aside.
-        fresh: Whether a search whose settings have changed starts again.
-
     Raises:
         UserError: If optuna is not installed, or a search was started with other settings.
     """

@@ -69,14 +69,9 @@ def attempt(folder: Path, config: Mapping[str, Any], *, figures: bool) -> int:
 
 
 def train_or_resume(folder: Path, config: Mapping[str, Any], *, figures: bool) -> None:
-    """Train a run, or resume it if it was started before. Its peak memory is noted where the system measures it.
+    """Train a run, or resume it with its own config. Its peak memory is noted where the system measures it.
 
     A finished run does not keep its checkpoint, which is much larger than its model.
-
-    Args:
-        folder: The run's folder.
-        config: The run's config; ignored if the run was started before.
-        figures: Whether to evaluate the run on the archive's queries and write its report.
 
     Raises:
         UserError: If the user must correct something first, or another process works in the folder.

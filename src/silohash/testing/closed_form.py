@@ -45,11 +45,7 @@ GRADIENT_METHODS = ("fedcafe", "fedhap", "fedprox", "fedridge", "compose")
 
 
 def closed_form_checks(name: str) -> list[Check]:
-    """Return the checks of a local method without gradient steps.
-
-    Args:
-        name: Name of the method, from the table of silohash or from an entry point of an installed package.
-    """
+    """Return the checks of a local method without gradient steps."""
     kind = LOCAL_METHODS.resolve(name)
     checks = []
     for preset, values in kind.presets.items():

@@ -15,7 +15,7 @@ from silohash.models.parameters import params_of
 from silohash.testing.check import Check, first_difference, require, require_finite, same_arrays
 from silohash.testing.inputs import MODALITIES, Held, prepared_inputs, without
 from silohash.testing.loop import Records, run_loop
-from silohash.training.checkpoint import load_checkpoint, save_checkpoint
+from silohash.training.checkpoint import RunState, load_checkpoint, save_checkpoint
 from silohash.training.engines.port import SiloTask
 from silohash.training.worker import Worker
 
@@ -42,7 +42,7 @@ def federated_method_checks(name: str, *, local: str = "dcmh") -> list[Check]:
         UserError: If there is no such method, or it cannot be imported.
     """
     kind = FEDERATED_METHODS.resolve(name)
-    modalities = [held for held in MODALITIES if held.image + held.text >= kind.min_modalities]
+    modalities = [held for held in MODALITIES if held.image + held.text >= kind.traits.min_modalities]
     pair = (local, name)
     checks: dict[str, Callable[[], None]] = {
         **{
@@ -95,14 +95,19 @@ def _is_deterministic(local: str, name: str) -> None:
         "if updates are not held in memory": folded,
     }
     for how, other in others.items():
-        for section in ("params", "extras", "private"):
-            found = first_difference(getattr(first.server, section), getattr(other.server, section))
-            require(not found, f"The server's {section} {found} differ {how}.")
-        require(first.silos.keys() == other.silos.keys(), f"Other silos keep a state {how}.")
-        for silo in first.silos:
-            found = first_difference(first.silos[silo], other.silos[silo])
-            require(not found, f"The stored {found} of silo {silo} differs {how}.")
-        require(first.best_score == other.best_score, f"The best score differs {how}.")
+        _require_same_state(first, other, how)
+
+
+def _require_same_state(first: RunState, other: RunState, how: str) -> None:
+    """Require that two trainings end in the same state."""
+    for section in ("params", "extras", "private"):
+        found = first_difference(getattr(first.server, section), getattr(other.server, section))
+        require(not found, f"The server's {section} {found} differ {how}.")
+    require(first.silos.keys() == other.silos.keys(), f"Other silos keep a state {how}.")
+    for silo in first.silos:
+        found = first_difference(first.silos[silo], other.silos[silo])
+        require(not found, f"The stored {found} of silo {silo} differs {how}.")
+    require(first.best_score == other.best_score, f"The best score differs {how}.")
 
 
 def _trains_in_bfloat16(local: str, name: str) -> None:
@@ -126,15 +131,7 @@ def _resumes(local: str, name: str) -> None:
         checkpoint = Path(folder) / "checkpoint"
         save_checkpoint(checkpoint, run_loop(prepared_inputs(local, name, SIZES), stop=1), "digest")
         resumed = run_loop(prepared_inputs(local, name, SIZES), state=load_checkpoint(checkpoint, "digest"))
-    for section in ("params", "extras", "private"):
-        found = first_difference(getattr(whole.server, section), getattr(resumed.server, section))
-        require(not found, f"After resuming, the server's {section} {found} differ. Keep all state in named arrays.")
-    for silo in whole.silos:
-        found = first_difference(whole.silos[silo], resumed.silos[silo])
-        require(
-            not found, f"After resuming, the stored {found} of silo {silo} differs. Keep all state in named arrays."
-        )
-    require(whole.best_score == resumed.best_score, "After resuming, the best score differs.")
+    _require_same_state(whole, resumed, "after resuming: keep all state in named arrays")
 
 
 def _trains_without(local: str, name: str, case: str) -> None:
@@ -159,19 +156,16 @@ def _deploys(local: str, name: str) -> None:
 def _has_its_traits(local: str, name: str) -> None:
     given = prepared_inputs(local, name, SIZES, rounds=2)
     method, listener = given.resolved.federated, Records()
-    kind = type(method)
+    traits = method.traits
     server = run_loop(given, listener).server
     model = Worker(given, torch.device("cpu")).model
     shared = method.shared_parameters(model)
-    require(
-        bool(shared) == kind.shares_parameters, f"shares_parameters is {kind.shares_parameters}, which is not true."
-    )
     needed = sum(array.nbytes for parameter, array in params_of(model).items() if parameter in shared)
     uplink = listener.records[-1].uplink_bytes
     require(uplink >= needed * len(given.silos), f"{uplink} bytes are sent, fewer than the shared parameters need.")
     require(set(shared) <= set(server.params), "The server does not hold all shared parameters.")
-    require(kind.codes_comparable or kind.personalized, "codes_comparable = False needs personalized = True.")
-    require(set(kind.encode_extras) <= set(server.extras), "The server does not hold all encode_extras.")
+    require(traits.codes_comparable or traits.personalized, "codes_comparable = False needs personalized = True.")
+    require(set(traits.encode_extras) <= set(server.extras), "The server does not hold all encode_extras.")
     first, last = (method.broadcast(server, silo, round=1).arrays() for silo in (0, len(given.silos) - 1))
-    uniform = not kind.uniform_broadcast or same_arrays(first, last)
+    uniform = not traits.uniform_broadcast or same_arrays(first, last)
     require(uniform, "uniform_broadcast is True, but two silos receive different messages.")

@@ -178,17 +178,10 @@ def prepared_inputs(
     rounds: int = 3,
     train: Mapping[str, Any] | None = None,
 ) -> Prepared:
-    """Return the inputs of a training on made-up silos.
+    """Return the inputs of a training of two methods, given by name, on made-up silos.
 
-    Args:
-        local: Name of the local method.
-        federated: Name of the federated method. A pooled one gets all items as one silo.
-        sizes: Number of training items per silo.
-        validation: Number of validation items per silo.
-        held: The modalities of the items.
-        single: Whether every item has one label only.
-        rounds: Number of rounds.
-        train: Values of ``[train]``.
+    The silos have ``sizes`` training items and ``validation`` validation items each. A pooled federated method gets all
+    items as one silo. With ``single``, every item has one label. ``train`` holds values of ``[train]``.
     """
     resolved = load_resolved(
         {
@@ -200,13 +193,13 @@ def prepared_inputs(
             "evaluate": {"measures": ["mAP@all", "P@5"], "validation": 0.2},
         }
     )
-    sizes = (sum(sizes),) if resolved.federated.pooled else sizes
+    sizes = (sum(sizes),) if resolved.federated.traits.pooled else sizes
     data = silo_data(sum(sizes) + validation * len(sizes), single=single, held=held)
     tensors = {"labels": data.labels, "has_image": data.has_image, "has_text": data.has_text}
     tensors |= {"image": data.image, "text": data.text}
     inputs = Prepared(
         resolved=resolved,
-        spec=replace(model_spec(held=held), class_head=resolved.federated.class_head),
+        spec=replace(model_spec(held=held), class_head=resolved.federated.traits.class_head),
         silos=[(f"silo-{number}", size, validation) for number, size in enumerate(sizes)],
         arrays={name: tensor.numpy() for name, tensor in tensors.items() if tensor is not None},
     )

@@ -71,20 +71,10 @@ def run_loop(
     validate: bool = True,
     held_bytes: int = HELD_BYTES,
 ) -> RunState:
-    """Run the rounds of made-up silos, with one thread.
+    """Run the rounds of made-up silos with one thread, and return the state after the last.
 
-    Args:
-        inputs: The inputs.
-        observers: Receive the record of each round.
-        wire: Whether tasks and results are sent through bytes.
-        state: The state to continue from; by default that before the first round.
-        stop: The round before which to stop; by default all rounds are run.
-        fraction: Fraction of the silos that take part in each round.
-        validate: Whether each round is validated.
-        held_bytes: Memory for the updates of a round.
-
-    Returns:
-        The state after the last round.
+    They continue from ``state``, if given, and end before the round ``stop``. With ``wire``, tasks and results are sent
+    through bytes. ``held_bytes`` is the memory for the updates of a round.
     """
     torch.set_num_threads(1)
     worker = Worker(inputs, torch.device("cpu"))

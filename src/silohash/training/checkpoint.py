@@ -35,7 +35,7 @@ class RunState:
         round: Number of completed rounds.
         server: The server's state.
         silos: The state that each silo keeps, by silo number.
-        best_score: The highest validation score so far, or that of a final state (`FederatedMethod.is_final`); None
+        best_score: The highest validation score so far, or that of a final state (`ServerState.final`); None
             without validation.
         best_round: The round with that score; -1 without validation.
         best_server: The server's state after that round.

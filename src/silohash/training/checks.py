@@ -6,7 +6,7 @@ weight decay that acts on absent words.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -14,8 +14,9 @@ from silohash.base.registry import Registry
 from silohash.base.types import MODALITIES, Arrays, Modality, UserError
 from silohash.data.archive import Archive
 from silohash.methods.federated import FEDERATED_METHODS
-from silohash.methods.federated.statistics import ENCRYPTION
+from silohash.methods.federated.statistics import ENCRYPTION, check_revealing_sums
 from silohash.methods.local import LOCAL_METHODS
+from silohash.methods.traits import Release
 from silohash.run.config.ineffective import EQUAL_SILOS, FEWEST_SILOS, cap_is_too_low
 from silohash.run.config.load import ResolvedConfig
 
@@ -29,16 +30,18 @@ def training_rows(silos: SiloSizes) -> list[slice]:
     return [slice(int(start), int(start) + train) for start, (_, train, _) in zip(starts, silos, strict=False)]
 
 
-def unreleased_classes(rules: list[tuple[str, int, bool]], silos: SiloSizes, arrays: Arrays) -> Iterator[str]:
+def unreleased_classes(releases: Mapping[str, Release | None], silos: SiloSizes, arrays: Arrays) -> Iterator[str]:
     """Yield a remark per method for which no silo has enough items of any class to release it.
 
     Args:
-        rules: Per method its name, the number of items that a class needs, and whether it releases free clusters, each of
-            which may hold all items of a silo.
+        releases: How each method releases classes, by its name. Free clusters may hold all items of a silo.
         silos: The silos' sizes.
         arrays: The silos' items, as in `silohash.training.prepared.Prepared`.
     """
-    for name, min_count, clusters in rules if "labels" in arrays else ():
+    for name, release in releases.items() if "labels" in arrays else ():
+        if release is None or not release.used:
+            continue
+        clusters, min_count = not release.by_class, release.min_count
         largest = max((_largest_class(rows, arrays, clusters=clusters) for rows in training_rows(silos)), default=0)
         if largest < min_count:
             yield (
@@ -112,9 +115,9 @@ def check_methods(archive: Archive, modalities: int, validation: int, resolved: 
     labeled = archive.labels is not None and bool(archive.labels.any())
     if resolved.needs_labels and not labeled:
         raise UserError(_needs_labels(archive, resolved))
-    if modalities < federated.min_modalities:
+    if modalities < federated.traits.min_modalities:
         raise UserError(
-            f'"{config.federated.name}" needs {federated.min_modalities} modalities, and archive '
+            f'"{config.federated.name}" needs {federated.traits.min_modalities} modalities, and archive '
             f'"{archive.card.name}" has {modalities}. Choose another federated method.'
         )
     _check_item_bits(resolved, modalities)
@@ -128,7 +131,7 @@ def _needs_labels(archive: Archive, resolved: ResolvedConfig) -> str:
     config = resolved.config
     families = {
         "local": (LOCAL_METHODS, config.local.name, resolved.local.traits.needs_labels),
-        "federated": (FEDERATED_METHODS, config.federated.name, resolved.federated.needs_labels),
+        "federated": (FEDERATED_METHODS, config.federated.name, resolved.federated.traits.needs_labels),
     }
     needing = [f'"{name}"' for _, name, needs in families.values() if needs]
     remedies = [
@@ -162,7 +165,7 @@ def _check_item_bits(resolved: ResolvedConfig, modalities: int) -> None:
             f"Nothing trains the bits of local.item_bits = {item_bits}, because the archive has one modality. Set "
             "local.item_bits = 0."
         )
-    if getattr(resolved.federated, "uses_class_codes", False):
+    if resolved.federated.traits.class_codes:
         raise UserError(
             f'"{resolved.config.federated.name}" replaces the bits of local.item_bits = {item_bits}, because its codes '
             "tell only classes apart. Set local.item_bits = 0, or choose another federated method."
@@ -178,8 +181,10 @@ def _check_exchange(resolved: ResolvedConfig) -> None:
         "federated.server": settings.server is not None,
         ENCRYPTION: resolved.config.exchange.encryption is not None,
     }
-    for member in getattr(federated, "members", {settings.name: federated}).values():
-        member.check_exchange(rules=[key for key, used in given.items() if used])
+    for label, member in federated.parts(settings.name).items():
+        if member.traits.reveals:
+            allowed = member.traits.reveals_allowed
+            check_revealing_sums(label, member.traits.reveals, allowed=allowed, rules=[k for k in given if given[k]])
 
 
 def _check_validation(archive: Archive, modalities: int, resolved: ResolvedConfig) -> None:
@@ -202,8 +207,8 @@ def _check_validation(archive: Archive, modalities: int, resolved: ResolvedConfi
 def _check_scores(*, judged: bool, resolved: ResolvedConfig) -> None:
     """Check that validation queries with known answers exist if a method weights silos by their scores."""
     config, federated = resolved.config, resolved.federated
-    members = getattr(federated, "members", {config.federated.name: federated})
-    scoring = [label for label, member in members.items() if getattr(member, "needs_scores", False)]
+    members = federated.parts(config.federated.name)
+    scoring = [label for label, member in members.items() if member.traits.needs_scores]
     if scoring and not judged:
         raise UserError(
             f'"{scoring[0]}" weights silos by their scores on validation queries, and no silo has any with known answers '

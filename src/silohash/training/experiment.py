@@ -31,6 +31,7 @@ from silohash.features.nodes.regions import RegionFeatures
 from silohash.features.nodes.word_ids import WordSequences
 from silohash.features.truncation import truncation_remark
 from silohash.measure.measurable import check_settings, remark_on_measures, unmeasured
+from silohash.methods.local import LOCAL_METHODS
 from silohash.models.parameters import buffers_of
 from silohash.run.config.ineffective import objections_to_silos
 from silohash.run.config.load import ResolvedConfig, refuse
@@ -147,7 +148,7 @@ def prepare_run(
         UserError: If the archive does not fit the config or the methods, or too few silos take part for the robust rule.
     """
     silos = training_silos(archive, parts, resolved)
-    if not resolved.federated.pooled:
+    if not resolved.federated.traits.pooled:
         refuse(objections_to_silos(resolved.config.federated, len(silos)))
     if resolved.config.exchange.privacy is not None:
         refuse(objections_to_private_silos(resolved.config, len(silos)))
@@ -198,9 +199,10 @@ def check_tokens(featurizers: Mapping[Modality, Featurizer], resolved: ResolvedC
         if isinstance(found, NODE_FEATURES):
             continue
         if len(found.shape) == 2 and not resolved.local.traits.takes_tokens:
+            able = [name for name in LOCAL_METHODS.table if LOCAL_METHODS.resolve(name).traits.takes_tokens]
             raise UserError(
                 f'[features.{modality}] pooling = "tokens" gives a vector per token, and the local method '
-                f'"{resolved.config.local.name}" takes one per item. Remove pooling, or set local.name = "mith".'
+                f'"{resolved.config.local.name}" takes one per item. Remove pooling, or set local.name = "{able[0]}".'
             )
 
 
@@ -345,7 +347,7 @@ def deploy(
     server, _, number = state.chosen()
     server = opened_state(prepared.key, run_digest(prepared.config), server, number + 1)
     personal = {}
-    if prepared.resolved.federated.personalized:
+    if prepared.resolved.federated.traits.personalized:
         personal = {
             answer.update.sender: dict(answer.update.params)
             for answer in engine.send(deploy_tasks(state, prepared, range(len(prepared.silos))))

@@ -44,7 +44,6 @@ from silohash.methods.local.base import ClosedForm, SiloData
 from silohash.methods.local.label_counts import federation_labels, label_sums
 from silohash.models.backbones import network_settings, published_weights
 from silohash.models.specs import ModelSpec, TowerKind, TowerSpec
-from silohash.run.config.ineffective import release_rules
 from silohash.run.config.load import ResolvedConfig, load_resolved
 from silohash.run.config.sections import ModelConfig, RunConfig
 from silohash.training.checks import (
@@ -102,7 +101,7 @@ def training_silos(archive: Archive, partition: Partition, resolved: ResolvedCon
         raise UserError(
             f'Archive "{archive.card.name}" has no items in the split "train". Assign some of its items to that split.'
         )
-    return [_pooled(silos)] if resolved.federated.pooled else silos
+    return [_pooled(silos)] if resolved.federated.traits.pooled else silos
 
 
 def _pooled(silos: list[TrainingSilo]) -> TrainingSilo:
@@ -345,11 +344,11 @@ def prepare(
     spec = ModelSpec(
         towers={m: tower_spec(m, featurizer, resolved.config.model) for m, featurizer in featurizers.items()},
         classes=len(archive.label_names) if resolved.needs_labels else 0,
-        class_head=resolved.federated.class_head,
+        class_head=resolved.federated.traits.class_head,
         coarse_classes=arrays["coarse_labels"].shape[1] if "coarse_labels" in arrays else 0,
     )
     sizes = [(silo.name, len(train), len(held)) for silo, (train, held) in zip(silos, parts, strict=True)]
-    remarks = () if resolved.federated.pooled else _remarks_on_silos(resolved, sizes, arrays)
+    remarks = () if resolved.federated.traits.pooled else _remarks_on_silos(resolved, sizes, arrays)
     remarks += _remarks_on_bits(resolved, spec)
     fine_tuned = {modality: tower for modality, tower in spec.towers.items() if tower.kind == "network"}
     return Prepared(
@@ -441,8 +440,9 @@ def _remarks_on_silos(resolved: ResolvedConfig, sizes: SiloSizes, arrays: Arrays
     """Return remarks on settings that have no effect on the silos' items, as sentences."""
     settings, federated = resolved.config.federated, resolved.federated
     rule = settings.robust.rule if settings.robust else ""
-    towers = towers_of_few_silos(settings.weight_cap, rule, sizes, arrays) if federated.averages else ()
-    return *unreleased_classes(release_rules(settings, federated), sizes, arrays), *towers
+    towers = towers_of_few_silos(settings.weight_cap, rule, sizes, arrays) if federated.traits.averages else ()
+    releases = {name: part.traits.release for name, part in federated.parts(settings.name).items()}
+    return *unreleased_classes(releases, sizes, arrays), *towers
 
 
 def _remarks_on_bits(resolved: ResolvedConfig, spec: ModelSpec) -> tuple[str, ...]:

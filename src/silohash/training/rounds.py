@@ -143,8 +143,8 @@ def _round(
     state, privacy = _accounted(outcome, state.server, silos, settings.budget)
     scores = validation_scores(engine, federated, state, settings) if settings.validate else []
     score = mean_score(scores)
-    state = state.with_score(score, final=federated.is_final(state.server))
-    mislabeled = {} if federated.personalized else mislabeled_silos(scores, settings.validation_by)
+    state = state.with_score(score, final=state.server.final)
+    mislabeled = {} if federated.traits.personalized else mislabeled_silos(scores, settings.validation_by)
     remarks = [f"{silo}: {remark}" for found in (outcome.remarks, mislabeled) for silo, remark in found.items()]
     record = record_of(
         number,
@@ -223,7 +223,7 @@ def trained(
     """
     tasks = Tasks("train", silos, state, federated)
     updates = collection_of(tasks, spool, settings.held_bytes)
-    if isinstance(updates, Folded) and federated.weights_known == "before training":
+    if isinstance(updates, Folded) and federated.traits.weights_known == "before training":
         updates.expect(announced(attendance, tasks.to_weigh()))
     exchange = StatisticsExchange(tasks, attendance, spool, updates)
     audit = UpdateAudit(federated.origin(state.server), len(silos))
@@ -260,8 +260,8 @@ def collection_of(tasks: Tasks, spool: Spool, held_bytes: int) -> Collection:
         return EncryptedTotals()
     federated, current = tasks.federated, tasks.state.server.params
     size = sum(array.nbytes for array in current.values()) * len(tasks.silos)
-    sums_only = federated.uplink == "sum" and federated.aggregation == Aggregation()
-    if size <= held_bytes or not sums_only or federated.weights_known == "with update":
+    sums_only = federated.traits.uplink == "sum" and federated.aggregation == Aggregation()
+    if size <= held_bytes or not sums_only or federated.traits.weights_known == "with update":
         return Listed(spool)
     return Folded(current)
 

@@ -81,8 +81,6 @@ def train_silo(
     """
     started = time.perf_counter()
     with seeds.torch_globally(config.seed, "training", silo=context.silo, round=context.round):
-        if not context.state.kept:
-            federated.init_silo(context)
         means: dict[str, float] = {}
         phases = federated.begin_round(context)
         epochs, finished = sum(phase.epochs for phase in phases), 0
@@ -96,7 +94,7 @@ def train_silo(
                 means = _run_phase(phase, context, federated, config, counted, optimizers or OptimizerPool())
             finished += phase.epochs
             context.mean_loss = means.pop("loss", float("nan"))
-        statistics = federated.silo_statistics(context)
+        statistics = federated.statistics(context)
         update = _statistics(context, statistics) if statistics else _update(context, federated)
     kept = {name: tensor.cpu().numpy() for name, tensor in context.state.kept.items()}
     return SiloResult(
@@ -138,7 +136,7 @@ def finish_silo(context: SiloContext, stored: ReadArrays, federated: FederatedMe
 
 def _update(context: SiloContext, federated: FederatedMethod) -> Message:
     """Return the message to the server at the end of the silo's round."""
-    return with_sums(federated.silo_update(context), federated, context)
+    return with_sums(federated.update(context), federated, context)
 
 
 def _statistics(context: SiloContext, statistics: Arrays) -> Message:
@@ -197,8 +195,8 @@ def _run_epochs(
     make = partial(make_optimizer, settings=settings, rate=rate)
     new_optimizers = partial(_optimizers, model, steps, pool, make, rate)
     optimizers = new_optimizers()
-    auxiliary_optimizer = _auxiliary_optimizer(context, federated.auxiliary_learning_rate or rate)
-    adapted = Adapted(model, federated, context.payload.extras)
+    auxiliary_optimizer = _auxiliary_optimizer(context, federated.adapter.learning_rate or rate)
+    adapted = Adapted(model, federated.adapter, context.payload.extras)
     data, renumbered = local_view(phase, context.data)
     context.local.init_state(adapted, data, context.state)
     means = _Means()
@@ -214,13 +212,14 @@ def _run_epochs(
                     outputs = adapted(batch, step.modalities)
                 terms = context.local.terms(step, outputs, renumbered(batch), context.state)
                 if step.regularize:
-                    terms = {**terms, **federated.regularizer(context, batch, outputs)}
+                    terms = {**terms, **federated.terms(context, batch, outputs)}
                 if terms:
                     _step(terms, optimizers[step.name], settings, means)
                     context.steps_taken[step.name] = context.steps_taken.get(step.name, 0) + 1
                     context.local.record(step, outputs, renumbered(batch), context.state)
                 if auxiliary_optimizer is not None:
-                    _step(federated.auxiliary_step(context, batch, outputs), auxiliary_optimizer, settings, _Means())
+                    judged = federated.adapter.auxiliary_step(context, batch, outputs)
+                    _step(judged, auxiliary_optimizer, settings, _Means())
         context.local.end_epoch(adapted, data, context.state)
         epoch_done(epoch + 1)
     return means.values()
@@ -240,7 +239,7 @@ def _run_private_epochs(
     step on the sum of their terms takes their place.
     """
     settings, model, data = config.train, phase.model.train(), context.data
-    adapted = Adapted(model, federated, context.payload.extras)
+    adapted = Adapted(model, federated.adapter, context.payload.extras)
     context.local.init_state(adapted, data, context.state)
     rate = learning_rate(settings, context.round, context.total_rounds)
     optimizer = make_optimizer([p for p in model.parameters() if p.requires_grad], settings, rate)

@@ -80,7 +80,7 @@ class StatisticsExchange:
         if not waiting:
             return iter(())
         self._merge([result.update for result in waiting], sum(r.update.kind == "statistics" for r in held))
-        if isinstance(self.updates, Folded) and self.tasks.federated.weights_known == "after statistics":
+        if isinstance(self.updates, Folded) and self.tasks.federated.traits.weights_known == "after statistics":
             self.updates.expect(announced(self.attendance, map(self._weigh, waiting)))
         return self.attendance.answers(map(self._finish, waiting))
 

@@ -34,7 +34,7 @@ class Tasks:
 
     def reference(self, silo: int) -> Arrays:
         """Return the parameters from which a silo's update is measured."""
-        key = 0 if self.federated.uniform_broadcast else silo
+        key = 0 if self.federated.traits.uniform_broadcast else silo
         if key not in self._reference:
             sent = self.federated.broadcast(self.state.server, silo, round=self.state.round)
             self._reference = {key: reference(self.federated, sent)}

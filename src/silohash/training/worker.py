@@ -158,7 +158,7 @@ class Worker:
         )  # fmt: skip
 
     def _score(self, context: SiloContext, validation: SiloData) -> tuple[float, float]:
-        model = Adapted(self.model, self.federated, context.payload.extras)
+        model = Adapted(self.model, self.federated.adapter, context.payload.extras)
         pictures = self.prepared.pictures(context.silo)
         if pictures is not None and self.local.traits.scores_pairs:
             return match_score(self.model, validation, pictures)

@@ -85,7 +85,7 @@ def test_real_zeros_count_as_plus_one():
     assert nearest(np.zeros((1, 8)), at(8, 0), 1).keys.tolist() == [[0]]
 
 
-def test_neighbors_with_filters_threads_and_engines():
+def test_neighbors_with_filters_threads_and_backends():
     database, queries = at(*[n % 9 for n in range(100)]), at(*[n % 9 for n in range(70)])
     one = nearest(queries, database, 3)
     two = nearest(queries, database, 3, threads=2)
@@ -223,9 +223,9 @@ def test_filters_in_any_form():
 
 @pytest.mark.parametrize(
     ("options", "says"),
-    [({"engine": "x"}, "no index engine"), ({"engine": 3}, "type int"), ({"threads": 0}, "threads is 0")],
+    [({"engine": "x"}, "no index backend"), ({"engine": 3}, "type int"), ({"threads": 0}, "threads is 0")],
 )
-def test_engines_and_threads_that_are_refused(options, says):
+def test_backends_and_threads_that_are_refused(options, says):
     with pytest.raises(UserError, match=says):
         nearest(at(0), at(0, 1, 2), 1, **options)
 

@@ -104,11 +104,11 @@ def test_only_items_with_the_label_are_found(run: TrainedRun) -> None:
     assert all("parrot" in hit.labels for hit in hits)
 
 
-def test_both_engines_give_the_same_hits(run: TrainedRun) -> None:
+def test_both_backends_give_the_same_hits(run: TrainedRun) -> None:
     pytest.importorskip("faiss")
     run.index()
     assert run.search("parrot", k=30, engine="faiss") == run.search("parrot", k=30)
-    with pytest.raises(UserError, match='no index engine "annoy"'):
+    with pytest.raises(UserError, match='no index backend "annoy"'):
         run.search("parrot", engine="annoy")
 
 

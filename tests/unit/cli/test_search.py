@@ -76,10 +76,10 @@ def test_hits_can_be_limited_to_a_label_and_a_radius(run: Path) -> None:
     assert {hit["distance_bits"] for hit in said.document()["hits"]} == {nearest}
 
 
-def test_engines_give_the_same_hits(run: Path) -> None:
+def test_backends_give_the_same_hits(run: Path) -> None:
     pytest.importorskip("faiss")
     assert found(run, "--engine", "faiss") == found(run)
-    assert 'no index engine "annoy"' in silohash("search", run, "red", "--engine", "annoy").err
+    assert 'no index backend "annoy"' in silohash("search", run, "red", "--engine", "annoy").err
 
 
 @pytest.mark.parametrize("find", ["item", "image", "text"])
@@ -162,16 +162,16 @@ def test_lines_of_hits_with_and_without_pictures(monkeypatch: pytest.MonkeyPatch
     assert shown == [(name, "kitty") for name in "abc"]
 
 
-def test_moving_needs_a_known_engine_and_an_indexed_run(run: Path) -> None:
+def test_moving_needs_a_known_backend_and_an_indexed_run(run: Path) -> None:
     for options, message in (
         (
             ("--to", "pgvectr"),
-            '--to is "pgvectr" (did you mean "pgvector"?). Choose from: flat, faiss, pgvector, milvus.',
+            '--to is "pgvectr" (did you mean "pgvector"?). Choose from: flat, faiss, pgvector, ',
         ),
         (("--to", "flat", "--url-env", "URL"), "--to flat searches in memory"),
         (("--to", "faiss", "--url-file", "url.txt"), "--to faiss searches in memory"),
         (("--to", "flat", "--approximate"), "Remove --url-env, --url-file and --approximate"),
-        (("--to", "milvus", "--url-env", "URL", "--url-file", "url.txt"), "--url-env and --url-file both name"),
+        (("--to", "pgvector", "--url-env", "URL", "--url-file", "url.txt"), "--url-env and --url-file both name"),
     ):
         said = silohash("index", "move", run, *options)
         assert said.code == 2

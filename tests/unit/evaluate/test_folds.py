@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from silohash.base.types import UserError
-from silohash.evaluate.folds import evaluate_in_folds, folds_of
-from silohash.evaluate.measures import Measure, evaluate_all
+from silohash.evaluate.measures import Measure, evaluate_all, evaluate_in_folds, folds_of
 from silohash.evaluate.relevance import Pairs
 from silohash.evaluate.scores import NO_WORDS, Scores
 

@@ -33,3 +33,19 @@ def test_gains_are_sorted_by_distance_and_ties_keep_their_order(bits):
         distance = [sum(int(a != b) for a, b in zip(queries[query], item, strict=True)) for item in items]
         order = sorted(range(50), key=lambda item: (distance[item], item))
         assert out[query].tolist() == [int(gains[query, item]) for item in order]
+
+
+def test_counts_by_the_nearest_of_several_codes():
+    queries = np.array([[1, 0]], np.uint64)
+    sides = np.array([[[126, 0], [1, 3], [1, 0]], [[62, 0], [1, 15], [2, 0]]], np.uint64)
+    held = np.array([[True, True, False], [True, True, True]])
+    labels = np.array([[0b1], [0b111], [0b110]], np.uint64)
+    counts = np.zeros((1, 129, 3), np.int64)
+    kernels.count_nearest(queries, sides, held, np.array([[0b111]], np.uint64), labels, counts)
+    expected = np.zeros_like(counts)
+    expected[0, 6, 1] = 1  # seven bits on the first side and six on the second, one shared label
+    expected[0, 2, 2] = 2  # two bits on the first side and three labels, counted as two; two bits on the only side
+    np.testing.assert_array_equal(counts, expected)
+    kernels.count_nearest(queries, sides[:1], held[:1] | True, np.zeros((1, 0), np.uint64), labels[:, :0], counts)
+    expected[0, [7, 2, 0], 0] += 1
+    np.testing.assert_array_equal(counts, expected)

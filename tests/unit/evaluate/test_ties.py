@@ -6,7 +6,7 @@ import pytest
 from silohash.base.types import UserError
 from silohash.evaluate import ties
 from silohash.evaluate.relevance import Pairs, Relevance
-from silohash.evaluate.ties import Histogram, average_precision, histogram
+from silohash.evaluate.ties import Histogram, average_precision, histogram, precision_recall
 from tests.unit.evaluate.rankings import average_precision as plain_average_precision
 from tests.unit.evaluate.rankings import counts_of, over_orders, pack, random_groups
 
@@ -179,3 +179,10 @@ def test_all_items_at_one_distance_are_ranked_at_random():
     assert tied.counts.tolist() == [[[3, 1]], [[3, 1]]]
     expected = (1 + 1 / 2 + 1 / 3 + 1 / 4) / 4
     assert average_precision(tied).expected == pytest.approx([expected, expected])
+
+
+def test_precision_and_recall_by_radius():
+    counts = Histogram(np.array([[[0, 1], [3, 0], [0, 1]], [[0, 0], [2, 2], [1, 0]]]))
+    precision, recall = precision_recall(counts)
+    np.testing.assert_allclose(precision, [0.5, (1 / 4 + 1 / 2) / 2, (2 / 5 + 2 / 5) / 2])
+    np.testing.assert_allclose(recall, [0.25, 0.75, 1.0])

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from silohash.index import served
-from silohash.index.engines import IndexConfig
+from silohash.index import SERVERS, copies
+from silohash.index.config import IndexConfig
 from tests.unit.index.fake_server import FakeServer
 
 
@@ -21,10 +21,10 @@ def path(tmp_path: Path) -> Path:
 def server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
     """Replace all servers by one in this process."""
     fake = FakeServer()
-    monkeypatch.setattr(served, "connect", fake.connect)
-    monkeypatch.setattr(served, "drop_copy", fake.drop)
+    monkeypatch.setattr(copies, "connect", fake.connect)
+    monkeypatch.setattr(copies, "drop_copy", fake.drop)
     monkeypatch.setattr("silohash.index.move.drop_copy", fake.drop)
     monkeypatch.setattr(IndexConfig, "check_installed", lambda config: None)
-    for engine in ("PGVECTOR", "MILVUS"):
-        monkeypatch.setenv(f"SILOHASH_{engine}_URL", "http://127.0.0.1")
+    for name in SERVERS.table:
+        monkeypatch.setenv(f"SILOHASH_{name.upper()}_URL", "http://127.0.0.1")
     return fake

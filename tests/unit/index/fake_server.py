@@ -9,7 +9,7 @@ import numpy as np
 from silohash.base.types import UserError
 from silohash.index.base import Keys
 from silohash.index.codes import Words
-from silohash.index.engines import IndexConfig
+from silohash.index.config import IndexConfig
 from silohash.index.small import SmallIndex
 
 

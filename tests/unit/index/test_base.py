@@ -8,6 +8,7 @@ import pytest
 from silohash.base.types import UserError
 from silohash.index.base import (
     FORMAT_VERSION,
+    Index,
     IndexManifest,
     Neighbors,
     allowed_keys,
@@ -18,7 +19,6 @@ from silohash.index.base import (
     distinct,
     merged_answers,
     positions,
-    search_with_ties,
 )
 from silohash.index.small import SmallIndex
 
@@ -123,7 +123,7 @@ def test_distinct_keys_are_those_of_numpy(keys: list[int]) -> None:
     assert found.tolist() == sorted(set(keys))
 
 
-class Untied:
+class Untied(Index):
     """An index without `search_with_ties`."""
 
     def __init__(self, index):
@@ -134,9 +134,9 @@ def test_an_index_without_ties_is_searched_twice():
     index = SmallIndex(8)
     index.add(np.arange(5), np.array([[0], [1], [2], [3], [255]], np.uint16))
     for k in (1, 2, 3, 5, 9):
-        one, two = (search_with_ties(each, np.zeros((1, 1), np.uint16), k) for each in (index, Untied(index)))
+        one, two = (each.search_with_ties(np.zeros((1, 1), np.uint16), k) for each in (index, Untied(index)))
         assert sorted(zip(*map(list, one), strict=True)) == sorted(zip(*map(list, two), strict=True))
-    keys, distances = search_with_ties(Untied(index), np.zeros((1, 1), np.uint16), 2)
+    keys, distances = Untied(index).search_with_ties(np.zeros((1, 1), np.uint16), 2)
     assert (sorted(keys.tolist()), sorted(distances.tolist())) == ([0, 1, 2], [0, 1, 1])
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from silohash.base.types import UserError
-from silohash.index.engines import time_limit
+from silohash.index.server import time_limit
 
 pytest.importorskip("pymilvus")
 
@@ -22,7 +22,7 @@ from pymilvus.grpc_gen import common_pb2, milvus_pb2, schema_pb2
 from pymilvus.grpc_gen.milvus_pb2_grpc import MilvusServiceServicer, add_MilvusServiceServicer_to_server
 
 from silohash.index import milvus
-from silohash.index.milvus import HIGHEST_KEY, MilvusIndex, connection_of, drop_collection
+from silohash.index.milvus import HIGHEST_KEY, MilvusIndex, connection_of
 
 
 def test_urls_are_divided_and_secrets_leave_the_address() -> None:
@@ -42,7 +42,7 @@ def test_urls_are_divided_and_secrets_leave_the_address() -> None:
 def test_a_server_that_does_not_answer_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(milvus, "CONNECT_SECONDS", 0.2)
     url = "http://me:s3cret@127.0.0.1:9"
-    for use in (lambda: MilvusIndex(url, "x", 64), lambda: drop_collection(url, "x")):
+    for use in (lambda: MilvusIndex(url, "x", 64), lambda: MilvusIndex.drop(url, "x")):
         with pytest.raises(UserError, match="Milvus server of the index could not be used") as caught:
             use()
         assert "s3cret" not in str(caught.value)
@@ -125,7 +125,7 @@ class Counted(MilvusIndex):
         self._known = None
         self.asked = 0
 
-    def _count(self, part: tuple[int, int]) -> int:
+    def _count_in(self, part: tuple[int, int]) -> int:
         self.asked += 1
         return int(np.count_nonzero((self.items >= part[0]) & (self.items < part[1])))
 
@@ -140,7 +140,7 @@ def test_ranges_of_keys_hold_fewer_items_than_a_request_returns(
     assert ranges[0][0] == 0
     assert ranges[-1][1] == HIGHEST_KEY
     assert all(first[1] == second[0] for first, second in pairwise(ranges))
-    assert all(0 < index._count(part) < 100 for part in ranges)
+    assert all(0 < index._count_in(part) < 100 for part in ranges)
     assert len(ranges) < 3 * len(keys) / 100 + 8
     assert list(index._ranges((0, HIGHEST_KEY), 0)) == []
     assert list(index._ranges((0, HIGHEST_KEY), 99)) == [(0, HIGHEST_KEY)]

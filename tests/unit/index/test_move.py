@@ -1,4 +1,4 @@
-"""Moving the indexes of a run between engines: all or none are searched there, and what is unused is removed."""
+"""Moving the indexes of a run between backends: all or none are searched there, and what is unused is removed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import numpy as np
 import pytest
 
 from silohash.base.types import UserError
-from silohash.index.engines import IndexConfig, read_index_config
+from silohash.index import SERVERS
+from silohash.index.config import IndexConfig, read_index_config
+from silohash.index.copies import created_copies, digest_of
 from silohash.index.move import follow_indexes, move_indexes
-from silohash.index.served import created_copies, digest_of
 from silohash.index.store import Store
 from silohash.search.silos import open_nodes, remove_items
 from tests.unit.index.fake_server import FakeServer, keys_of
 from tests.unit.index.stores import filled, names, words
 
-PGVECTOR, MILVUS = IndexConfig(engine="pgvector"), IndexConfig(engine="milvus")
+PGVECTOR, OTHER = (IndexConfig(backend=name) for name in SERVERS.table)
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def engines_of(run: Path) -> list[str]:
+def backends_of(run: Path) -> list[str]:
     nodes = open_nodes(run / "index")
     found = [type(node._sides["image"].index).__name__ if node._sides else node._unusable["image"] for node in nodes]
     for node in nodes:
@@ -46,30 +47,30 @@ def test_all_silos_move_and_return(run: Path, server: FakeServer) -> None:
     assert moved[0].digest == digest_of([(np.arange(5), words(5))], 64)[1]
     assert lines == [f"{index.silo}, image: {index.count} items, digest {index.digest[:12]}" for index in moved]
     assert read_index_config(run) == PGVECTOR
-    assert engines_of(run) == ["FakeIndex"] * 2
+    assert backends_of(run) == ["FakeIndex"] * 2
     assert len(server.collections) == 2
     first = set(server.collections)
-    assert move_indexes(run, MILVUS) == moved
-    assert engines_of(run) == ["FakeIndex"] * 2
+    assert move_indexes(run, OTHER) == moved
+    assert backends_of(run) == ["FakeIndex"] * 2
     assert len(server.collections) == 2
     assert not first & set(server.collections)
     assert move_indexes(run, IndexConfig()) == moved
-    assert engines_of(run) == ["SmallIndex"] * 2
+    assert backends_of(run) == ["SmallIndex"] * 2
     assert server.collections == {}
     assert created_copies(run / "index") == ()
     assert not list(run.glob("index/*/*.json"))
 
 
-def test_an_interrupted_move_leaves_the_former_engine_and_is_repeated(run: Path, server: FakeServer) -> None:
+def test_an_interrupted_move_leaves_the_former_backend_and_is_repeated(run: Path, server: FakeServer) -> None:
     move_indexes(run, PGVECTOR)
     server.fail_after = 0
     with pytest.raises(UserError, match="stopped"):
-        move_indexes(run, MILVUS)
+        move_indexes(run, OTHER)
     assert read_index_config(run) == PGVECTOR
-    assert engines_of(run) == ["FakeIndex"] * 2
+    assert backends_of(run) == ["FakeIndex"] * 2
     assert len(server.collections) == 3
     server.fail_after = 10**9
-    assert [index.count for index in move_indexes(run, MILVUS)] == [5, 3]
+    assert [index.count for index in move_indexes(run, OTHER)] == [5, 3]
     assert len(server.collections) == 2
 
 
@@ -79,7 +80,7 @@ def test_copies_that_cannot_be_removed_remain_listed(run: Path, server: FakeServ
     lines: list[str] = []
     move_indexes(run, IndexConfig(), lines.append)
     assert sum("could not be removed" in line for line in lines) == 2
-    assert engines_of(run) == ["SmallIndex"] * 2
+    assert backends_of(run) == ["SmallIndex"] * 2
     assert len(created_copies(run / "index")) == 2
     server.up = True
     follow_indexes(run)
@@ -90,9 +91,9 @@ def test_an_index_that_is_built_again_is_copied_again(run: Path, server: FakeSer
     move_indexes(run, PGVECTOR)
     shutil.rmtree(run / "index" / "north")
     filled(run / "index" / "north" / "image.sqlite", 7, "north")
-    assert "silohash index move RUN --to pgvector" in engines_of(run)[0]
+    assert "silohash index move RUN --to pgvector" in backends_of(run)[0]
     follow_indexes(run)
-    assert engines_of(run) == ["FakeIndex"] * 2
+    assert backends_of(run) == ["FakeIndex"] * 2
     assert sorted(len(index) for index in server.collections.values()) == [3, 7]
 
 
@@ -105,7 +106,7 @@ def test_removed_items_leave_the_server(run: Path, server: FakeServer) -> None:
 def test_a_server_that_does_not_answer_is_a_missing_silo(run: Path, server: FakeServer) -> None:
     move_indexes(run, PGVECTOR)
     server.up = False
-    assert engines_of(run) == ["The fake server does not answer."] * 2
+    assert backends_of(run) == ["The fake server does not answer."] * 2
     with Store.open(run / "index" / "north" / "image.sqlite") as store:
         store.add(names(1, "new"), words(1, seed=1))
     with pytest.raises(UserError, match="does not answer"):
@@ -119,7 +120,7 @@ def test_the_file_of_the_url_is_found_from_any_folder(
 ) -> None:
     monkeypatch.chdir(run)
     Path("url").write_text("http://127.0.0.1")
-    move_indexes(run, IndexConfig(engine="milvus", url_file=Path("url")))
+    move_indexes(run, IndexConfig(backend="pgvector", url_file=Path("url")))
     assert read_index_config(run).url_file == run / "url"
 
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from silohash.base.types import UserError
-from silohash.index.engines import time_limit
+from silohash.index.server import time_limit
 
 pytest.importorskip("psycopg")
 
 from silohash.index import pgvector
-from silohash.index.pgvector import PgvectorIndex, _filter, _row_type, drop_table
+from silohash.index.pgvector import PgvectorIndex, _filter, _row_type
 
 BITS = 64
 OPENING = 2
@@ -117,20 +117,20 @@ def test_rows_have_the_binary_form_of_copy() -> None:
     assert rows == b"".join(
         struct.pack(">hiqii", 2, 8, key, 6, 16) + code for key, code in ((7, b"\x01\x02"), (2**40, b"\xff\x00"))
     )
-    keys, words = index._read(bytearray(b"head" + rows), 4, 2, _row_type(2))
+    keys, codes = pgvector._read(bytearray(b"head" + rows), 4, 2, _row_type(2))
     assert keys.tolist() == [7, 2**40]
-    assert words.tolist() == [[0x0201], [0x00FF]]
+    assert codes.tolist() == [[1, 2], [255, 0]]
 
 
 def test_filters_are_parameters_of_the_statement() -> None:
     assert _filter(None) == ("", {})
-    assert _filter([3, 4]) == ("WHERE key = ANY(%(chosen)s)", {"chosen": [3, 4]})
-    assert _filter([], "code = 1") == ("WHERE code = 1 AND key = ANY(%(chosen)s)", {"chosen": []})
+    assert _filter(np.array([3, 4])) == ("WHERE key = ANY(%(chosen)s)", {"chosen": [3, 4]})
+    assert _filter(np.array([]), "code = 1") == ("WHERE code = 1 AND key = ANY(%(chosen)s)", {"chosen": []})
 
 
 def test_a_server_that_does_not_answer_is_named_without_its_password() -> None:
     url = "postgresql://me:s3cret@127.0.0.1:9/x"
-    for use in (lambda: PgvectorIndex(url, "x", 64), lambda: drop_table(url, "x")):
+    for use in (lambda: PgvectorIndex(url, "x", 64), lambda: PgvectorIndex.drop(url, "x")):
         with pytest.raises(UserError, match="pgvector server of the index could not be used") as caught:
             use()
         assert "s3cret" not in str(caught.value)
@@ -144,7 +144,7 @@ def test_a_server_that_accepts_and_never_answers_frees_the_thread(
 ) -> None:
     shorten(monkeypatch)
     with silent_server(answered) as url:
-        for use in (lambda: PgvectorIndex(url, "x", BITS), lambda: drop_table(url, "x")):
+        for use in (lambda: PgvectorIndex(url, "x", BITS), lambda: PgvectorIndex.drop(url, "x")):
             with pytest.raises(UserError, match=r"connection timeout|did not answer within") as caught:
                 use()
             assert "s3cret" not in str(caught.value)

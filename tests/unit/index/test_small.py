@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from silohash.base.types import UserError
-from silohash.index.base import Neighbors, search_with_ties
+from silohash.index.base import Neighbors
 from silohash.index.codes import pack
 from silohash.index.flat import FlatIndex
 from silohash.index.small import SmallIndex
@@ -98,7 +98,7 @@ def test_mistakes_are_explained() -> None:
 
 
 def near(index, query: np.ndarray, k: int, allowed: np.ndarray | None = None) -> list[tuple[int, int]]:
-    keys, distances = search_with_ties(index, query, k, allowed=allowed)
+    keys, distances = index.search_with_ties(query, k, allowed=allowed)
     assert (keys.dtype, distances.dtype) == (np.int64, np.int32)
     return sorted(zip(keys.tolist(), distances.tolist(), strict=True))
 
@@ -120,7 +120,7 @@ def test_ties_are_those_of_two_searches(bits: int, k: int) -> None:
         assert near(indexes[0], query, k, allowed) == near(indexes[1], query, k, allowed) == expected
     for index in indexes:
         with pytest.raises(UserError, match="k = 0"):
-            search_with_ties(index, query, 0)
+            index.search_with_ties(query, 0)
 
 
 def test_codes_are_returned_by_key() -> None:

@@ -8,9 +8,8 @@ import pytest
 
 from silohash.base.types import UserError
 from silohash.data.partitions.drift import DISTANCES, Drift
-from silohash.report import partition_plot
-from silohash.report.partition_plot import draw_partition, partition_figure
-from silohash.report.plots import LabelTable, label_map_height
+from silohash.report import plots
+from silohash.report.plots import LabelTable, draw_partition, label_map_height, partition_figure
 from silohash.report.style import drawing
 
 COUNTS = np.array([[4, 1, 0], [0, 2, 2], [0, 0, 0]])
@@ -63,7 +62,7 @@ def drawn(monkeypatch, silos, labels=3):
     counts[np.arange(silos), np.arange(silos) % labels] = np.arange(silos) + 1
     names = tuple(f"s{number}" for number in range(silos))
     drift, figures = Drift(names, counts, counts.sum(axis=0), counts.sum(axis=1)), []
-    monkeypatch.setattr(partition_plot, "save_figure", lambda figure, path, title: figures.append(figure))
+    monkeypatch.setattr(plots, "save_figure", lambda figure, path, title: figures.append(figure))
     draw_partition(drift, tuple(f"l{number}" for number in range(labels)), "a.svg", title="made up")
     table = LabelTable(names, tuple(map(str, range(labels))), counts)
     return drift, figures[0].axes, figures[0].get_size_inches().tolist(), label_map_height(table), figures[0]

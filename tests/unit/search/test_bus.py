@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from silohash.index.engines import seconds_left
+from silohash.index.server import seconds_left
 from silohash.search.answers import decode_code, decode_hits, decode_item, decode_status
 from silohash.search.bus import UNKNOWN, LocalBus, TimeOver, late, respond
 from silohash.search.hits import Hits, kind_of

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from silohash.base.types import UserError
-from silohash.index.engines import seconds_left
+from silohash.index.server import seconds_left
 from silohash.search import gathering
 from silohash.search.gathering import NOT_QUERIED, gather
 from silohash.search.hits import Hits, Query, kind_of

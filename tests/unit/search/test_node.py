@@ -11,7 +11,7 @@ from PIL import Image
 
 from silohash.base.types import UserError
 from silohash.index.base import IndexManifest
-from silohash.index.engines import IndexConfig
+from silohash.index.config import IndexConfig
 from silohash.index.preview import make_preview, preview_url
 from silohash.index.store import Store
 from silohash.search.node import SiloNode
@@ -324,8 +324,8 @@ def test_large_silos_get_a_thread_of_their_own(tmp_path, monkeypatch):
 def test_a_silo_on_a_server_is_asked_in_a_thread_of_its_own() -> None:
     node = SiloNode("north", {})
     assert node.quick
-    assert SiloNode("north", {}, engine=IndexConfig(engine="faiss")).quick
-    assert not SiloNode("north", {}, engine=IndexConfig(engine="milvus")).quick
+    assert SiloNode("north", {}, backend=IndexConfig(backend="faiss")).quick
+    assert not SiloNode("north", {}, backend=IndexConfig(backend="pgvector")).quick
 
 
 def test_rounded_distances_order_and_choose_the_items(tmp_path):

@@ -104,13 +104,13 @@ def test_the_nearest_codes_with_their_ties(store):
     assert (keys.tolist(), distances.tolist()) == ([2], [2])
 
 
-@pytest.mark.parametrize("engine", ["flat", "faiss"])
-def test_the_code_of_an_item(store, engine, monkeypatch):
-    if engine == "faiss":
+@pytest.mark.parametrize("backend", ["flat", "faiss"])
+def test_the_code_of_an_item(store, backend, monkeypatch):
+    if backend == "faiss":
         pytest.importorskip("faiss")
     else:
         monkeypatch.setattr(Store, "words", lambda self, ids: pytest.fail("the log was read"))
-    side = Side("north", store, engine)
+    side = Side("north", store, backend)
     assert [side.words(name).tolist() for name in "cab"] == [[3], [1], [2]]
 
 

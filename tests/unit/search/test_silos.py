@@ -102,9 +102,9 @@ def test_says_how_to_build_an_index(tmp_path: Path) -> None:
             use(tmp_path / "index")
 
 
-def test_the_engine_is_passed_on(folder: Path) -> None:
+def test_the_backend_is_passed_on(folder: Path) -> None:
     pytest.importorskip("faiss")
-    assert type(open_nodes(folder, engine="faiss")[0]._sides["text"].index).__name__ == "FaissIndex"
+    assert type(open_nodes(folder, backend="faiss")[0]._sides["text"].index).__name__ == "FaissIndex"
     assert type(open_nodes(folder)[0]._sides["text"].index).__name__ == "SmallIndex"
 
 
@@ -234,9 +234,9 @@ def test_a_list_of_silos_of_which_none_is_indexed_is_not_an_index(tmp_path: Path
         open_nodes(tmp_path)
 
 
-def test_an_engine_that_is_not_installed_is_an_error(folder: Path) -> None:
-    with pytest.raises(UserError, match='no index engine "annoy"'):
-        open_nodes(folder, engine="annoy")
+def test_a_backend_that_is_not_installed_is_an_error(folder: Path) -> None:
+    with pytest.raises(UserError, match='no index backend "annoy"'):
+        open_nodes(folder, backend="annoy")
 
 
 def test_nothing_is_removed_if_an_index_cannot_be_opened(folder: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from silohash.run.config.load import load_config
-from silohash.study.jobs import RUNS_PER_PROCESS, Chain, Ending, Job, Outcome, ProcessJobPool, run_jobs, single
+from silohash.study.jobs import RUNS_PER_PROCESS, Chain, Ending, Job, JobPool, Outcome, run_jobs, single
 from silohash.study.worker import GRACE_SECONDS
 from silohash.training.engines.processes import ProcessEndedError
 from tests.runs import tiny
@@ -177,7 +177,7 @@ def test_run_gets_its_share_of_the_threads(jobs: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("processes", "threads"), [(1, 6), (2, 3), (4, 1), (16, 1)])
 def test_processes_share_the_cores(processes: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("silohash.study.jobs.available_threads", lambda: 6)
-    pool = ProcessJobPool(processes)
+    pool = JobPool(processes)
     assert pool.threads == threads
     assert pool.pool.environment["OMP_NUM_THREADS"] == pool.pool.environment["NUMBA_NUM_THREADS"] == str(threads)
     assert pool.pool.renew_after == RUNS_PER_PROCESS == 24
@@ -192,7 +192,7 @@ def test_process_that_ended_has_failed(status: int, code: int, jobs: Any) -> Non
         raise ProcessEndedError(status)
 
     (job,) = jobs("a")
-    pool = ProcessJobPool(1)
+    pool = JobPool(1)
     found, message = pool._do(job, dies)
     assert found == code
     assert message == f"its process ended with exit status {status}, perhaps for lack of memory"
@@ -204,7 +204,7 @@ def test_process_that_ended_has_failed(status: int, code: int, jobs: Any) -> Non
 
 def test_last_line_is_looked_for_in_the_last_16384_bytes_of_a_log(jobs: Any) -> None:
     (job,) = jobs("a")
-    pool = ProcessJobPool(1)
+    pool = JobPool(1)
     job.folder.mkdir()
 
     def last_line(log: str) -> str:
@@ -223,7 +223,7 @@ def test_last_line_is_looked_for_in_the_last_16384_bytes_of_a_log(jobs: Any) -> 
 def test_real_process_reports_failures_and_does_another(tmp_path: Path) -> None:
     """The archive is missing: both runs fail, one after the other in the same process."""
     config = load_config(tiny(tmp_path / "none"))
-    pool = ProcessJobPool(1)
+    pool = JobPool(1)
     try:
         processes = []
         for name in ("a", "b"):

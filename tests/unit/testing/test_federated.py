@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from silohash.base.types import UserError
 from silohash.methods.federated import FEDERATED_METHODS
-from silohash.methods.federated.base import FederatedMethod
+from silohash.methods.federated.base import NO_RUN, FederatedMethod, RunFacts
 from silohash.methods.federated.general.fedavg import FedAvg
 from silohash.testing import ContractError, federated_method_checks
 
@@ -16,8 +17,8 @@ from silohash.testing import ContractError, federated_method_checks
 class Forgetful(FedAvg):
     """Counts rounds in an attribute, which a resumed run lacks."""
 
-    def __init__(self, params: Any) -> None:
-        super().__init__(params)
+    def __init__(self, params: Any, run: RunFacts = NO_RUN) -> None:
+        super().__init__(params, run)
         self.rounds = 0
 
     def aggregate(self, server: Any, updates: Any) -> Any:
@@ -31,7 +32,7 @@ class Forgetful(FedAvg):
 class Untrue(FedAvg):
     """States a trait that it does not have."""
 
-    shares_parameters = False
+    traits = replace(FedAvg.traits, codes_comparable=False)
 
 
 @pytest.fixture(autouse=True)
@@ -62,12 +63,12 @@ def test_state_outside_of_the_state_is_found() -> None:
 
 
 def test_traits_that_are_not_true_are_found() -> None:
-    assert outcome("untrue", "has-the-traits-that-it-states") == "shares_parameters is False, which is not true."
+    assert outcome("untrue", "has-the-traits-that-it-states") == "codes_comparable = False needs personalized = True."
     assert outcome("fedavg", "has-the-traits-that-it-states") == ""
 
 
 def test_checks_leave_out_what_a_method_does_not_support() -> None:
-    both = [name for name in FEDERATED_METHODS.names() if FEDERATED_METHODS.resolve(name).min_modalities == 2]
+    both = [name for name in FEDERATED_METHODS.names() if FEDERATED_METHODS.resolve(name).traits.min_modalities == 2]
     for name in ("fedavg", *both[:1]):
         learned = [str(check) for check in federated_method_checks(name) if "-learns-" in str(check)]
         assert len(learned) == (2 if name in both else 6)

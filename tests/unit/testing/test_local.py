@@ -11,8 +11,7 @@ from torch import Tensor
 
 from silohash.base.types import UserError
 from silohash.methods.local import LOCAL_METHODS
-from silohash.methods.local.matching.base import Matching
-from silohash.methods.local.matching.vsepp import VSENet
+from silohash.methods.local.matching.base import Matching, VectorNet
 from silohash.methods.local.supervised.dcmh import DCMH
 from silohash.models.nodes import Nodes
 from silohash.testing import ContractError, local_method_checks
@@ -146,11 +145,11 @@ def test_a_right_method_passes_all_checks() -> None:
             check()
 
 
-def reversed_score(net: VSENet, images: Nodes, texts: Nodes) -> Tensor:
+def reversed_score(net: VectorNet, images: Nodes, texts: Nodes) -> Tensor:
     return -(images.values[:, 0] @ texts.values[:, 0].T).detach() + 0 * images.values.sum()
 
 
-def centered(net: VSENet, images: Nodes, texts: Nodes) -> Tensor:
+def centered(net: VectorNet, images: Nodes, texts: Nodes) -> Tensor:
     scores = images.values[:, 0] @ texts.values[:, 0].T
     return scores - scores.mean()
 
@@ -166,19 +165,19 @@ def centered(net: VSENet, images: Nodes, texts: Nodes) -> Tensor:
 def test_wrong_scores_are_found(
     monkeypatch: pytest.MonkeyPatch, score: Callable[..., Tensor], check: str, message: str
 ) -> None:
-    monkeypatch.setattr(VSENet, "score", score)
+    monkeypatch.setattr(VectorNet, "score", score)
     with pytest.raises(ContractError, match=message):
         PAIR_CHECKS[check]()
 
 
 def test_words_after_the_end_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    encoded = VSENet.encoded
+    encoded = VectorNet.encoded
 
-    def longer(net: VSENet, values: Tensor, modality: Any) -> Nodes:
+    def longer(net: VectorNet, values: Tensor, modality: Any) -> Nodes:
         nodes = encoded(net, values, modality)
         return Nodes(nodes.values * values.shape[1], nodes.mask)
 
-    monkeypatch.setattr(VSENet, "encoded", longer)
+    monkeypatch.setattr(VectorNet, "encoded", longer)
     with pytest.raises(ContractError, match="Padding changes a score"):
         PAIR_CHECKS["ignores-padding"]()
 

@@ -282,7 +282,7 @@ def test_methods_that_need_what_is_not_there(tmp_path, monkeypatch) -> None:
         inputs(archive, tmp_path)
     one = made_up_archive(60, text=None)
     silos, _, given = silos_of(one, tmp_path)
-    monkeypatch.setattr(type(given.federated), "min_modalities", 2)
+    monkeypatch.setattr(given.federated, "traits", replace(given.federated.traits, min_modalities=2))
     with pytest.raises(UserError, match='"fedavg" needs 2 modalities, and archive "made-up" has 1'):
         prepare(one, silos, {"image": featurizer("image", one.image, {})}, given)
 

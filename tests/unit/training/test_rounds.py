@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from silohash.base.types import UserError
+from silohash.methods.federated.base import ServerState
 from silohash.methods.federated.refusal import refusal
 from silohash.training.engines.in_process import InProcess
 from silohash.training.engines.port import WAIT_FOR_ALL, SiloTask
@@ -305,7 +306,7 @@ def test_a_final_state_is_deployed_whatever_its_score(monkeypatch: pytest.Monkey
     scores = iter([0.9, 0.2, 0.3])
     monkeypatch.setattr("silohash.training.rounds.mean_score", lambda given: next(scores))
     inputs, listener = prepared((20, 20), federated={"rounds": 3}), Records()
-    monkeypatch.setattr(inputs.resolved.federated, "is_final", lambda server: final, raising=False)
+    monkeypatch.setattr(ServerState, "final", final)
     state = run_loop(inputs, listener)
     assert (state.best_round, state.best_score) == ((2, 0.3) if final else (0, 0.9))
     assert same_arrays(state.chosen()[0].params, state.server.params) is final

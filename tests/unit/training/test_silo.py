@@ -236,7 +236,7 @@ def test_terms_of_the_federated_method_are_added_to_regularized_steps_only() -> 
     class Pull(FederatedMethod):
         """Adds a term to the steps that have one."""
 
-        def regularizer(self, context, batch, outputs):
+        def terms(self, context, batch, outputs):
             seen.append(tuple(outputs.code))
             return {"pull": (1.0, torch.stack([code.square().mean() for code in outputs.code.values()]).sum())}
 
@@ -358,7 +358,7 @@ def test_a_silo_goes_on_from_what_it_stored_while_it_waited() -> None:
     class Counting(FederatedMethod):
         """Sends a statistic, so that the round has two exchanges."""
 
-        def silo_statistics(self, context):
+        def statistics(self, context):
             return {"count": np.asarray(1.0)}
 
     config, method = loop_config(batch=16), Counting(None)

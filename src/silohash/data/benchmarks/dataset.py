@@ -1,8 +1,9 @@
-"""A benchmark: its facts, reading its files, opening it as an archive under a protocol, and inspecting its files."""
+"""A benchmark: its facts, finding and reading its files, opening it as an archive under a protocol, and inspecting it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,18 +14,59 @@ from typing import TypeAlias
 import numpy as np
 from PIL import Image
 
-from silohash.base.files import digest_arrays, digest_json
+from silohash.base.files import digest_arrays, digest_json, read_json
 from silohash.base.registry import suggestion
 from silohash.base.types import Rows, UserError
 from silohash.data import ARCHIVES
 from silohash.data.archive import Archive, ArchiveCard, Features, Pictures
-from silohash.data.benchmarks import files
-from silohash.data.benchmarks.files import AUTO, LayoutFiles
 from silohash.data.benchmarks.layouts.reading import Layout
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.apply import DEFAULT, Choice, apply, choose, with_default
 from silohash.data.protocols.contents import Contents
 from silohash.data.protocols.rule import SplitProtocol
+
+VARIABLE = "SILOHASH_DATA"
+CHECKSUMS = "checksums.json"
+AUTO = "auto"
+
+
+def folder_of(key: str, root: str = "") -> Path:
+    """Return the folder of a data set's files: the given one, or ``$SILOHASH_DATA/<key>`` if present, or ``data/<key>``."""
+    if root:
+        return Path(root).expanduser()
+    named = os.environ.get(VARIABLE)
+    if named and (Path(named) / key).is_dir():
+        return Path(named) / key
+    return Path("data") / key
+
+
+def missing_files(key: str, folder: Path, layouts: Sequence[Layout]) -> str:
+    """Return a text that lists each layout's required files, which of them are missing, and where they belong."""
+    state = "does not contain a complete layout" if folder.is_dir() else "does not exist"
+    lines = [
+        f"The files of {key} are missing: {folder.resolve()} {state}. Put the files of one layout there, or name the "
+        f'folder that holds them: root = "..." in [data.options], or {VARIABLE} for the folder above {key}/.'
+    ]
+    for layout in layouts:
+        lines.append(f"  layout {layout.name}: {layout.summary}")
+        missing = layout.missing(folder)
+        for need in layout.needs:
+            if not need.optional:
+                lines.append(f"    {'missing' if need in missing else 'present'}  {need.pattern}  ({need.what})")
+    return "\n".join(lines)
+
+
+def compare_checksums(folder: Path, found: Mapping[str, str]) -> dict[str, str]:
+    """Return whether each digest is ``as noted`` in ``checksums.json``, ``differs`` or is ``not noted``, if it exists."""
+    path = folder / CHECKSUMS
+    if not path.exists():
+        return {}
+    noted = read_json(path, dict[str, str], remedy="Rewrite it with --write-checksums.")
+    return {
+        name: "not noted" if name not in noted else "as noted" if noted[name] == digest else "differs"
+        for name, digest in found.items()
+    }
+
 
 OPTIONS = ("root", "layout", "protocol", "seed")
 """Options of every data set; each layout's reader has more."""
@@ -73,13 +115,16 @@ class Dataset:
             UserError: If there is no such layout, or its files are missing.
         """
         if name == AUTO:
-            return files.complete_layout(self.key, folder, self.layouts)
+            for layout in self.layouts:
+                if not layout.missing(folder):
+                    return layout
+            raise UserError(missing_files(self.key, folder, self.layouts))
         known = {layout.name: layout for layout in self.layouts}
         if name not in known:
             near = suggestion(name, [*known, AUTO])
             raise UserError(f'{self.key} has no layout "{name}"{near}; it has: {", ".join(known)}, or {AUTO}.')
         if known[name].missing(folder):
-            raise UserError(files.missing_files(self.key, folder, [known[name]]))
+            raise UserError(missing_files(self.key, folder, [known[name]]))
         return known[name]
 
     def read(self, *, root: str = "", layout: str = AUTO, choice: Choice | None = None, **reader: Option) -> Contents:
@@ -90,7 +135,7 @@ class Dataset:
         Raises:
             UserError: If there is no such layout or option, or the files are missing or damaged.
         """
-        folder = files.folder_of(self.key, root)
+        folder = folder_of(self.key, root)
         known = list(dict.fromkeys([*OPTIONS, *(option for one in self.layouts for option in one.options)]))
         for option in reader:
             if option not in known:
@@ -213,17 +258,6 @@ class Inspection:
     archive: Archive
 
 
-def files_of(dataset: Dataset, root: str = "") -> tuple[Path, tuple[LayoutFiles, ...]]:
-    """Return the folder of a data set's files, and the files of each layout that are present."""
-    folder = files.folder_of(dataset.key, root)
-    return folder, tuple(files.find_layout_files(layout, folder) for layout in dataset.layouts)
-
-
-def first_complete(states: tuple[LayoutFiles, ...]) -> str:
-    """Return the name of the first complete layout, or an empty string."""
-    return next((state.layout.name for state in states if state.complete), "")
-
-
 def inspect(
     dataset: Dataset,
     *,
@@ -246,7 +280,7 @@ def inspect(
     if not protocol and mismatches[choice.name] is not None:
         choice = dataset.protocol(next((name for name, reason in mismatches.items() if reason is None), DEFAULT))
     return Inspection(
-        layout=dataset.layout(layout, files.folder_of(dataset.key, root)).name,
+        layout=dataset.layout(layout, folder_of(dataset.key, root)).name,
         contents=contents,
         overlaps=_overlaps(contents),
         mismatches=mismatches,

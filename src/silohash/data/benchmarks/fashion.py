@@ -14,11 +14,11 @@ from silohash.base.types import UserError
 from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
 from silohash.data.benchmarks.layouts import checks, reading
-from silohash.data.benchmarks.layouts.matlab_arrays import PICTURE_OPTIONS, ArrayFiles, read_pictures
-from silohash.data.benchmarks.layouts.matlab_files import Named
+from silohash.data.benchmarks.layouts.matlab_arrays import PICTURE_OPTIONS, ArrayFiles, Named, read_pictures
 from silohash.data.benchmarks.layouts.reading import Layout, Need
 from silohash.data.formats.matlab import Swap
 from silohash.data.protocols.contents import Contents
+from silohash.data.splits import rest_searched
 
 LEVELS = ("fine", "coarse", "both")
 SHDCH = "Zhan et al., Supervised Hierarchical Deep Hashing, 2020 (github.com/SDU-MIMA/SHDCH)"
@@ -66,7 +66,7 @@ def read_shdch(
         labels=every[:, kept],
         label_names=names[kept],
         columns=columns,
-        stated=checks.rest_searched(len(contents), np.arange(first)) if states else {},
+        stated=rest_searched(len(contents), np.arange(first)) if states else {},
         notes={**contents.notes, **hierarchy_notes, **({} if states else {"splits": none_stated})},
     )
 

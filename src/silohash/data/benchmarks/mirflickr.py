@@ -13,7 +13,7 @@ from silohash.base.types import UserError
 from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
 from silohash.data.benchmarks.layouts import matlab_arrays, reading
-from silohash.data.benchmarks.layouts.matlab_files import Named
+from silohash.data.benchmarks.layouts.matlab_arrays import Named
 from silohash.data.benchmarks.layouts.picture_lists import LISTS, picture_list_layout
 from silohash.data.benchmarks.layouts.reading import Layout, Need
 from silohash.data.protocols.contents import PROMINENT, Contents

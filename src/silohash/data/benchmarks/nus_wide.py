@@ -78,7 +78,7 @@ def _read_labels(root: Path, classes: int, count: int, listed: Path) -> tuple[np
     table = np.zeros((count, len(files)), np.uint8)
     names = sorted(files)
     for column, name in enumerate(names):
-        values = reading.read_zero_one(files[name], np.uint8, columns=1)
+        values = reading.read_zero_one(files[name], columns=1)
         _check_length(files[name], len(values), listed, count)
         table[:, column] = values[:, 0]
     pictures_per_concept = table.sum(axis=0, dtype=np.int64)
@@ -96,10 +96,10 @@ def _check_length(path: Path, lines: int, listed: Path, count: int) -> None:
 
 def _read_tags(root: Path, text: str, count: int, listed: Path) -> tuple[Features | Texts, dict[str, str]]:
     path = reading.find_one(root, "**/AllTags1k.txt", "a table of 1,000 columns of 0 and 1, one line per item")
-    table = reading.read_zero_one(path, np.float32) if text == "tags" else reading.read_zero_one(path, np.uint8)
+    table = reading.read_zero_one(path)
     _check_length(path, len(table), listed, count)
     if text == "tags":
-        return table.astype(np.float32, copy=False), {}
+        return table.astype(np.float32), {}
     named = reading.find_one(root, "**/TagList1k.txt", "the names of the columns of AllTags1k.txt, one per line")
     words = np.array(reading.read_lines(named), np.str_)
     if len(words) != table.shape[1]:

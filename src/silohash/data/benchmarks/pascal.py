@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from silohash.data.archive import multi_hot
 from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
 from silohash.data.benchmarks.layouts import reading
@@ -35,7 +36,7 @@ def read_collectors_files(root: Path, *, captions: str = "all") -> Contents:
         ids=np.array(items.ids, np.str_),
         image=image,
         text=text,
-        labels=reading.multi_hot([[names.index(key.split("/")[0])] for key in chosen], len(names)),
+        labels=multi_hot([[key.split("/")[0]] for key in chosen], names),
         label_names=names,
         notes={"captions": captions, **picture_notes, **without, **text_notes},
         columns={"picture": np.array(chosen, np.str_)},

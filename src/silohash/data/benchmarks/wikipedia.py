@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from silohash.data.archive import multi_hot
 from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
 from silohash.data.benchmarks.layouts import matlab_arrays, reading
@@ -44,7 +45,7 @@ def read_collectors_files(root: Path) -> Contents:
         ids=reading.unique_ids([article for article, _, _ in items]),
         image=image,
         text=text,
-        labels=reading.multi_hot([[category - 1] for _, _, category in items], len(names)),
+        labels=multi_hot([[category - 1] for _, _, category in items], range(len(names))),
         label_names=tuple(names),
         stated={"train": rows[: len(train)], "query": rows[len(train) :]},
         notes={**picture_notes, **reading.count_notes({"items whose text is missing": missing}), **text_notes},

@@ -81,9 +81,11 @@ def _evaluated(cell: str) -> object:
         return [float(number) for number in cell[1:-1].split()]
     for parse in (json.loads, ast.literal_eval):
         with suppress(ValueError, SyntaxError, TypeError, RecursionError, MemoryError), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Python warns of escapes that it does not know
+            # Python warns of escapes that it does not know.
+            warnings.simplefilter("ignore")
             value = parse(cell)
-            if isinstance(value, set):  # its order is not that of the cell
+            # The order of a set is not that of the cell.
+            if isinstance(value, set):
                 value = ast.literal_eval(f"[{cell[1:-1]}]")
             return (
                 list(value) if isinstance(value, tuple) else value if isinstance(value, list | dict | bytes) else cell
@@ -202,9 +204,7 @@ def holds_picture(value: object) -> bool:
 def text_of(value: object, *, known: bool = True) -> str:
     """Return a value as text. A whole number is written without decimals, whatever its type.
 
-    Args:
-        value: The value.
-        known: Whether the column has a meaning. Bytes in others, such as embedded pictures, become an empty string.
+    Bytes of a column that is not ``known``, such as embedded pictures, become an empty string.
     """
     if isinstance(value, str):
         return value.strip()

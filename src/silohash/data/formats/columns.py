@@ -82,12 +82,7 @@ def describe_slips(columns: Iterable[str]) -> list[str]:
 
 
 def unused_columns(columns: Iterable[str], used: Collection[object] = ()) -> str:
-    """Return a sentence that names the columns of a table that are not used, or an empty string.
-
-    Args:
-        columns: The names of the columns that have no meaning by themselves.
-        used: The names of those that the partition uses.
-    """
+    """Return a sentence that names the further columns of a table that the partition does not use, or an empty string."""
     names = [name for name in columns if name not in used]
     if not names:
         return ""

@@ -1,4 +1,8 @@
-"""Name what is probably not meant in a table of metadata: labels that look alike, hold several labels, or stand for none."""
+"""Name what is probably not meant in a table of metadata.
+
+These are labels that look alike, hold several labels or stand for none, copies of a picture file, and pictures of queries
+that are in the database as well.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,12 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
+
 from silohash.base.names import describe_near, similar, tidy
+from silohash.base.types import Rows
 from silohash.base.visible import visible
+from silohash.data.archive import Features
 from silohash.data.formats.cells import WRITE_LABELS
 
 MOST_NAMED = 5
@@ -52,12 +60,7 @@ def quoted(values: Sequence[str]) -> str:
 
 
 def doubts_about_labels(names: Collection[str], of_item: Iterable[Sequence[str]] = ()) -> Iterator[str]:
-    """Yield a sentence per kind of labels that are probably not meant.
-
-    Args:
-        names: The different labels.
-        of_item: The labels of each item.
-    """
+    """Yield a sentence per kind of labels that are probably not meant, given all names and the labels of each item."""
     if near := describe_near("labels", names):
         yield near
     nothing = list(filter(stands_for_nothing, names))
@@ -90,12 +93,7 @@ def doubts_about_texts(texts: Mapping[int, str]) -> Iterator[str]:
 
 
 def doubts_about_values(column: str, values: Sequence[str]) -> Iterator[str]:
-    """Yield a sentence if values that divide the items into groups look similar.
-
-    Args:
-        column: Name of the column.
-        values: Its value for each item. If most are different, they are not groups.
-    """
+    """Yield a sentence if values that divide the items into groups look similar. If most differ, they are not groups."""
     different = set(values)
     if len(different) <= min(MOST_VALUES, LARGEST_SHARE * len(values)) and (
         near := describe_near(f'values of column "{column}"', different)
@@ -127,16 +125,80 @@ def joined_labels(names: Collection[str]) -> dict[str, list[str]]:
 
 
 def _may_be_several(separator: str, parts: Sequence[str], whole: Mapping[str, int], uses: Mapping[str, int]) -> bool:
-    """Return whether the parts of a label may be labels.
-
-    Args:
-        separator: The character between the parts.
-        parts: The parts.
-        whole: How many labels look like a part.
-        uses: The same, including the parts of labels.
-    """
+    """Return whether parts may be labels; ``whole`` counts the labels that look like a part, ``uses`` parts as well."""
     if separator == " ":
         known = all(part in whole for part in parts)
     else:
         known = separator in CERTAIN or any(uses[part] > 1 for part in parts)
     return known and len(parts) > 1
+
+
+ONE_SPLIT = "Put all items of a picture into one split"
+HEAD = 16
+"""Number of features by which rows are compared before whole rows are."""
+
+
+def copies(digests: Mapping[str, str]) -> dict[str, str]:
+    """Return the files with the same content as another one, each with the first of them in alphabetical order.
+
+    Args:
+        digests: The digest of each file; empty if it could not be read.
+
+    Example:
+        >>> copies({"b.png": "1", "a.png": "1", "c.png": "2"})
+        {'b.png': 'a.png'}
+    """
+    first: dict[str, str] = {}
+    names = {file: first.setdefault(digests[file], file) for file in sorted(digests) if digests[file]}
+    return {file: name for file, name in names.items() if file != name}
+
+
+def queries_in_database(splits: Mapping[str, Rows], names: Sequence[str]) -> Rows:
+    """Return the rows of the queries whose picture is that of an item of the database, sorted.
+
+    Items of the same picture share a name. It is empty for an item without a picture.
+    """
+    database = {names[row] for row in splits["database"].tolist()} - {""}
+    return np.array([row for row in splits["query"].tolist() if names[row] in database], np.int64)
+
+
+def equal_queries(values: Features, splits: Mapping[str, Rows]) -> Rows:
+    """Return the rows of the queries whose features ``(N, D)`` equal those of an item of the database bit for bit, sorted.
+
+    Rows in which all features are equal, such as zeros, are not compared.
+    """
+    head = np.ascontiguousarray(values[:, :HEAD])
+    heads = head.view(np.dtype((np.void, head.dtype.itemsize * head.shape[1]))).reshape(-1)
+    query, database = splits["query"], splits["database"]
+    # Few rows agree in their first numbers, so that few are compared as a whole.
+    among = database[np.isin(heads[database], heads[query])]
+    known = {values[row].tobytes() for row in among.tolist() if (values[row] != values[row, 0]).any()}
+    return np.array([row for row in query.tolist() if values[row].tobytes() in known], np.int64)
+
+
+def describe_copies(found: Mapping[str, str]) -> Iterator[str]:
+    """Yield a sentence if there are copies, as of `copies`."""
+    if found:
+        pairs = [f'"{visible(copy)}" (of "{visible(name)}")' for copy, name in found.items()]
+        files = "file is a copy" if len(found) == 1 else "files are copies"
+        yield f"{len(found):,} picture {files} of another one: {listed(pairs)}. A picture and its copies count as one."
+
+
+def describe_shared(ids: Sequence[str], *, kept: bool) -> Iterator[str]:
+    """Yield a sentence if pictures of queries, whose ids are given, are in the database as well."""
+    if ids:
+        outcome = (
+            f"{ONE_SPLIT}, or measures count the picture as its own answer"
+            if kept
+            else f"They are left out of the queries. {ONE_SPLIT}, or set keep_shared_queries = true in [data.options]"
+        )
+        yield f"The pictures of some queries ({len(ids):,}) are in the database as well: {quoted(ids)}. {outcome}."
+
+
+def describe_equal(ids: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence if the features of queries, whose ids are given, equal those of items of the database."""
+    if ids:
+        yield (
+            f"The picture features of some queries ({len(ids):,}) equal those of an item of the database: {quoted(ids)}. "
+            f"{ONE_SPLIT} if these are the same pictures."
+        )

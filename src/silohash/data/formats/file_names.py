@@ -46,24 +46,14 @@ _COPY = re.compile(r"\s*(?:\(\d+\)|- Copy)(?=\.\w+$|$)")
 
 
 class FoundName(NamedTuple):
-    """Outcome of looking for a file.
-
-    Attributes:
-        name: Its path relative to the folder, as the disk has it; the given name if there is no such file.
-        hint: Names that may be meant, as the end of a sentence, or an empty string.
-    """
+    """The path of a file as the disk has it, or the given name and, as the end of a sentence, names that may be meant."""
 
     name: str
     hint: str = ""
 
 
 def find_names(folder: Path, names: Iterable[str]) -> dict[str, FoundName]:
-    """Return the file that each of some names means.
-
-    Args:
-        folder: The folder that the names are relative to.
-        names: The names. An empty one means no file.
-    """
+    """Return the file of a folder that each of some names means. An empty name means no file."""
     files = _Files(folder)
     return {name: _found(files, name) if name else FoundName("") for name in dict.fromkeys(names)}
 

@@ -3,7 +3,7 @@
 The metadata has the columns ``file_name`` (relative to the folder), ``text``, and optionally ``labels`` (joined with
 ``|``, or a list), ``id`` and ``split``. Every other column is kept and can be partitioned by. ``image.npy`` and
 ``text.npy`` beside it hold given features in the order of the rows; a row of NaN stands for a missing modality. An
-``image.npy`` with three dimensions holds regions of pictures (`silohash.data.formats.given_regions`).
+``image.npy`` with three dimensions holds regions of pictures (`silohash.data.regions`).
 ``labels.txt`` lists the allowed labels, one per line. A row that cannot be used is left out and named on the archive's
 card.
 
@@ -30,32 +30,28 @@ from silohash.base.visible import visible
 from silohash.data.archive import Archive, ArchiveCard, Features, as_texts, longest_text, multi_hot
 from silohash.data.formats.cells import SAVE_PICTURES
 from silohash.data.formats.columns import KNOWN, describe_slips
-from silohash.data.formats.doubts import doubts_about_labels, doubts_about_texts, doubts_about_values, listed
-from silohash.data.formats.file_names import find_names
-from silohash.data.formats.given_regions import given_regions
-from silohash.data.formats.metadata import MetadataRow, read_metadata
-from silohash.data.formats.repeated import (
+from silohash.data.formats.doubts import (
     copies,
     describe_copies,
     describe_equal,
     describe_shared,
+    doubts_about_labels,
+    doubts_about_texts,
+    doubts_about_values,
     equal_queries,
+    listed,
     queries_in_database,
 )
+from silohash.data.formats.file_names import find_names
+from silohash.data.formats.metadata import MetadataRow, read_metadata
 from silohash.data.links import check_link
 from silohash.data.pairs import PICTURE, shares
 from silohash.data.pictures.checking import Verdict, check_pictures, describe_assumptions
 from silohash.data.pictures.reading import PictureFiles
-from silohash.data.regions import Regions
+from silohash.data.regions import Regions, given_regions
 from silohash.data.splits import default_splits, splits_of
 
 MOST_LABELS = 4096
-COUNTED = (
-    "items without a picture",
-    "items without a text",
-    "texts that were cut",
-    "queries left out because their pictures are in the database",
-)
 LABELS = "labels.txt"
 """Name of the file that lists the allowed labels."""
 
@@ -71,6 +67,12 @@ class _Given:
     values: Features | Regions
     present: npt.NDArray[np.bool_]
     broken: npt.NDArray[np.bool_]
+
+    def taken(self, kept: Sequence[int]) -> _Given:
+        """Return the features or regions of some rows."""
+        if isinstance(self.values, Regions):
+            return replace(self, values=replace(self.values, pictures=self.values.pictures[kept]))
+        return replace(self, values=self.values[kept])
 
 
 @dataclass(frozen=True)
@@ -198,6 +200,7 @@ def _given(path: Path, metadata: Path, files: Sequence[str], modality: Modality)
             f"{path} has {len(values):,} rows and {metadata} has {count:,}. "
             "The features need one row per row of the metadata, in the same order."
         )
+    # A value too large for float32 becomes infinite, and its row is reported as broken.
     with np.errstate(over="ignore"):
         values = values.astype(np.float32, copy=False)
     finite = np.isfinite(values).all(axis=1)
@@ -299,9 +302,7 @@ def _taken(folder: _Folder, kept: Sequence[int]) -> _Folder:
         rows=[folder.rows[place] for place in kept],
         ids=[folder.ids[place] for place in kept],
         files=[folder.files[place] for place in kept],
-        given={
-            modality: replace(given, values=_rows_of(given.values, kept)) for modality, given in folder.given.items()
-        },
+        given={modality: given.taken(kept) for modality, given in folder.given.items()},
         has={modality: present[kept] for modality, present in folder.has.items()},
     )
 
@@ -311,11 +312,6 @@ def _image_values(folder: _Folder) -> Features | Regions | None:
     return folder.given["image"].values if "image" in folder.given else None
 
 
-def _rows_of(values: Features | Regions, kept: Sequence[int]) -> Features | Regions:
-    """Return the features or regions of some rows."""
-    return replace(values, pictures=values.pictures[kept]) if isinstance(values, Regions) else values[kept]
-
-
 def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
     has_image, has_text = folder.has["image"], folder.has["text"]
     image, text = folder.given.get("image"), folder.given.get("text")
@@ -323,8 +319,12 @@ def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
     pictures, preview = _pictures(folder), _preview(folder)
     labels, names = _labels(folder)
     splits, shared = _splits(folder)
-    left_out = 0 if folder.keep_shared_queries else len(shared)
-    counts = ((~has_image).sum(), (~has_text).sum(), cut, left_out)
+    counts = {
+        "items without a picture": (~has_image).sum(),
+        "items without a text": (~has_text).sum(),
+        "texts that were cut": cut,
+        "queries left out because their pictures are in the database": len(shared) * (not folder.keep_shared_queries),
+    }
     warnings = (
         *_warnings(folder),
         *describe_copies(folder.copies),
@@ -350,22 +350,21 @@ def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
     ).with_digest()
 
 
-def _card(folder: _Folder, counts: Sequence[int], warnings: Sequence[str], skipped: Sequence[str]) -> ArchiveCard:
+def _card(folder: _Folder, counts: Mapping[str, int], warnings: Sequence[str], skipped: Sequence[str]) -> ArchiveCard:
     return ArchiveCard(
         name=folder.path.resolve().name,
         source="the user's own folder",
         license="the user's own",
         protocol=f"folder/{'given' if _has_splits(folder) else 'default'}-splits",
         skipped=tuple(skipped),
-        notes={what: f"{count:,}" for what, count in zip(COUNTED, counts, strict=True) if count},
+        notes={what: f"{count:,}" for what, count in counts.items() if count},
         warnings=tuple(warnings),
     )
 
 
 def _pictures(folder: _Folder) -> PictureFiles:
-    known = folder.verdicts
-    digests = None if "image" in folder.given else [known[file].digest if file else "" for file in folder.files]
-    return PictureFiles(folder.path, folder.files, digests, folder.pictures)
+    digests = [folder.verdicts[file].digest if file else "" for file in folder.files]
+    return PictureFiles(folder.path, folder.files, None if "image" in folder.given else digests, folder.pictures)
 
 
 def _has_splits(folder: _Folder) -> bool:
@@ -426,7 +425,7 @@ def _warnings(folder: _Folder) -> Iterator[str]:
 
 
 def _doubtful_values(folder: _Folder) -> Iterator[str]:
-    """Yield what is worth knowing about texts that stand for none, values that look similar, and columns of pictures."""
+    """Yield what is worth knowing about texts that stand for none, similar values, and columns of pictures."""
     yield from doubts_about_texts({row.number: row.values.get("text", "") for row in folder.rows})
     for column in _further(folder.rows):
         yield from doubts_about_values(column, [row.values.get(column, "") for row in folder.rows])

@@ -14,6 +14,7 @@ Source: https://www.mathworks.com/help/matlab/import_export/mat-file-versions.ht
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -88,19 +89,19 @@ def open_mat(path: Path) -> MatFile:
 
 
 class MatFile:
-    """A MATLAB or HDF5 file of a kind, whose variables are read one at a time."""
+    """A MATLAB or HDF5 file of a kind."""
 
     def __init__(self, path: Path, kind: Kind, source: sources.Source) -> None:
         self.path = path
         self.kind = kind
-        self._source = source
-        self.variables: dict[str, sources.Variable] = source.variables()
+        self.source = source
+        self.variables = {stored.name: Variable(self, *stored) for stored in source.variables()}
 
     def has(self, *wanted: str) -> bool:
         """Tell whether the file has one of the variables."""
         return any(self._matches(name) for name in wanted)
 
-    def find(self, *wanted: str) -> str:
+    def variable(self, *wanted: str) -> Variable:
         """Return the first of several variables that the file has, at the top level or in a struct.
 
         Raises:
@@ -113,7 +114,7 @@ class MatFile:
                     f'{self.path} holds several variables "{want}": {", ".join(matches)}. Keep one of them.'
                 )
             if matches:
-                return matches[0]
+                return self.variables[matches[0]]
         names = ", ".join(f"{one.name} ({as_shape(one.shape)})" for one in list(self.variables.values())[:SHOWN])
         raise UserError(f"{self.path} has no variable {' or '.join(wanted)}; it has: {names or 'none'}.")
 
@@ -123,62 +124,63 @@ class MatFile:
         parts = {name: name.casefold().split("/") for name in self.variables}
         return [name for name, words in parts.items() if want.casefold() in (words[0], words[-1])]
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Return a variable's shape as MATLAB shows it."""
-        return self.variables[self.find(name)].shape
 
-    def row_axis(self, name: str, rows: int) -> int:
+@dataclass(frozen=True)
+class Variable:
+    """A variable of an open file, which is read on demand. Its shape is as MATLAB shows it."""
+
+    file: MatFile
+    name: str
+    shape: tuple[int, ...]
+    holds: sources.Holds
+
+    def __str__(self) -> str:
+        """Return file and variable as errors name them."""
+        return f"{self.file.path.name}: {self.name}"
+
+    def row_axis(self, rows: int) -> int:
         """Return the one axis of the items in the shape that MATLAB shows.
 
         Raises:
             UserError: If no axis or more than one has the size ``rows``.
         """
-        name = self.find(name)
-        shape = self.shape(name)
-        axes = [axis for axis, size in enumerate(shape) if size == rows]
+        where = f'{self.file.path}: "{self.name}"'
+        axes = [axis for axis, size in enumerate(self.shape) if size == rows]
         if not axes:
             raise UserError(
-                f'{self.path}: "{name}" is {as_shape(shape)}, but the other files hold {rows:,} items. '
+                f"{where} is {as_shape(self.shape)}, but the other files hold {rows:,} items. "
                 "Take all files from one folder of one source."
             )
         if len(axes) > 1 and rows > 1:
             raise UserError(
-                f'{self.path}: {len(axes)} axes of "{name}" ({as_shape(shape)}) have the size {rows:,}, so the '
-                "axis of the items is ambiguous. Remove one item from every file, or write a folder with metadata.csv and "
-                "the array in image.npy or text.npy, whose first axis holds the items."
+                f'{self.file.path}: {len(axes)} axes of "{self.name}" ({as_shape(self.shape)}) have the size {rows:,}, so '
+                "the axis of the items is ambiguous. Remove one item from every file, or write a folder with metadata.csv "
+                "and the array in image.npy or text.npy, whose first axis holds the items."
             )
         return axes[0]
 
-    def array(self, name: str, *, rows: int | None = None) -> np.ndarray:
+    def array(self, rows: int | None = None) -> np.ndarray:
         """Read an array of numbers as ``(rows, ...)``, in the type that the file has; a sparse matrix becomes dense.
 
         Without ``rows``, the axes are in the order that MATLAB shows.
         """
-        name = self._find_of(name, "numbers")
-        axis = 0 if rows is None else self.row_axis(name, rows)
-        values = self._source.numbers(name)
+        self._check_holds("numbers")
+        axis = 0 if rows is None else self.row_axis(rows)
+        values = self.file.source.numbers(self.name)
         return np.moveaxis(values, axis, 0) if axis else values
 
-    def strings(self, name: str, *, rows: int | None = None) -> npt.NDArray[np.str_]:
+    def strings(self, rows: int | None = None) -> npt.NDArray[np.str_]:
         """Read strings from a cell array, a matrix of characters, or an array of names.
 
         They are returned as ``(rows,)``, or ``(rows, k)`` if each item has several.
         """
-        name = self._find_of(name, "strings")
-        axis = 0 if rows is None else self.row_axis(name, rows)
-        values = self._source.strings(name)
+        self._check_holds("strings")
+        axis = 0 if rows is None else self.row_axis(rows)
+        values = self.file.source.strings(self.name)
         values = np.moveaxis(values, axis, 0) if axis else values
         return values.reshape(-1) if values.size == max(values.shape, default=0) else values
 
-    def _find_of(self, name: str, holds: str) -> str:
-        name = self.find(name)
-        if self.variables[name].holds != holds:
-            raise UserError(
-                f'{self.path}: "{name}" holds {self.variables[name].holds} instead of {holds}. Check the file.'
-            )
-        return name
-
-    def pictures(self, name: str, *, rows: int | None = None, swap: Swap = "auto") -> MatPictures:
+    def pictures(self, rows: int | None = None, *, swap: Swap = "auto") -> MatPictures:
         """Open an array of color pictures; HDF5 is read in blocks on demand, v5 as a whole.
 
         The channels are the axis of size 3, next to the items' axis or at the opposite end. Height and width cannot be
@@ -188,10 +190,15 @@ class MatFile:
         Raises:
             UserError: If the variable does not hold pictures, its axes are ambiguous, or ``swap`` has another value.
         """
-        name = self._find_of(name, "numbers")
+        self._check_holds("numbers")
         if swap not in ("auto", "yes", "no"):
             raise UserError(f'swap cannot be "{swap}"; it can be: auto, yes, no.')
-        swapped = self.kind == "v7.3" if swap == "auto" else swap == "yes"
-        stored = self._source.numbers(name) if self.kind == "v5" else Hdf5Array(self.path, name)
-        axes = find_picture_axes(tuple(stored.shape), rows, swapped=swapped, where=f'{self.path}: "{name}"')
-        return MatPictures(stored, axes, path=self.path, name=name)
+        path, kind = self.file.path, self.file.kind
+        swapped = kind == "v7.3" if swap == "auto" else swap == "yes"
+        stored = self.file.source.numbers(self.name) if kind == "v5" else Hdf5Array(path, self.name)
+        axes = find_picture_axes(tuple(stored.shape), rows, swapped=swapped, where=f'{path}: "{self.name}"')
+        return MatPictures(stored, axes, path=path, name=self.name)
+
+    def _check_holds(self, holds: sources.Holds) -> None:
+        if self.holds != holds:
+            raise UserError(f'{self.file.path}: "{self.name}" holds {self.holds} instead of {holds}. Check the file.')

@@ -19,9 +19,9 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import BinaryIO, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,12 +29,12 @@ import numpy.typing as npt
 from silohash.base.forms import detail, reading
 from silohash.base.types import UserError
 from silohash.base.visible import visible
-from silohash.data.formats.matlab5_bytes import InflatedSource, PlainSource, Source
 
 Order: TypeAlias = Literal["<", ">"]
 """A byte order, as `struct` and NumPy name it."""
 
 HEADER_BYTES = 128
+BLOCK_BYTES = 1 << 16
 VERSION = 0x0100
 COMPRESSED, MATRIX = 15, 14
 NUMBERS: Mapping[int, str] = {
@@ -66,6 +66,51 @@ MOST_COMPRESSION = 1032
 REMEDY = "Compare its size with the size at its source, and download it again."
 
 
+@dataclass
+class Inflated:
+    """The content of a compressed element in a file, of which a block at a time is in memory, read forward as a file is."""
+
+    stream: BinaryIO
+    left: int
+    inflater: zlib._Decompress = field(default_factory=zlib.decompressobj)
+    waiting: bytes = b""
+
+    def read(self, count: int) -> bytes:
+        """Return the next bytes, fewer at the end."""
+        return b"".join(self._parts(count))
+
+    def seek(self, count: int, _: Literal[1]) -> None:
+        """Leave out bytes.
+
+        Raises:
+            ValueError: If the data end before.
+        """
+        if sum(map(len, self._parts(count))) < count:
+            raise ValueError("the compressed data end too early")
+
+    def is_complete(self) -> bool:
+        """Return whether the data end here, and their checksum is right."""
+        return not self._next(1) and self.inflater.eof
+
+    def _parts(self, count: int) -> Iterator[bytes]:
+        while count and (part := self._next(min(count, BLOCK_BYTES))):
+            yield part
+            count -= len(part)
+
+    def _next(self, most: int) -> bytes:
+        while not self.inflater.eof:
+            if not self.waiting:
+                self.waiting = self.stream.read(min(self.left, BLOCK_BYTES))
+                self.left -= len(self.waiting)
+            ended = not self.waiting
+            # A limit, because a few bytes can become gigabytes.
+            part = self.inflater.decompress(self.waiting, most)
+            self.waiting = self.inflater.unconsumed_tail
+            if part or ended:
+                return part
+        return b""
+
+
 @dataclass(frozen=True)
 class _Header:
     """What precedes the content of a matrix."""
@@ -85,7 +130,7 @@ class _Header:
 class _Walk:
     """The position in a sequence of elements, which ends at ``end`` and lies in matrices that are nested ``depth`` deep."""
 
-    source: Source
+    source: BinaryIO | Inflated
     order: Order
     end: int
     position: int = 0
@@ -94,7 +139,7 @@ class _Walk:
     def take(self, count: int) -> bytes:
         """Return the next bytes."""
         self._check(count)
-        content = self.source.take(count)
+        content = self.source.read(count)
         if len(content) < count:
             raise ValueError("the data end too early")
         self.position += count
@@ -103,7 +148,7 @@ class _Walk:
     def skip(self, count: int) -> None:
         """Leave out the next bytes."""
         self._check(count)
-        self.source.skip(count)
+        self.source.seek(count, 1)
         self.position += count
 
     def _check(self, count: int) -> None:
@@ -203,9 +248,8 @@ def _check_sparse(walk: _Walk, header: _Header) -> None:
     stored = _check_indices(header.shape, _indices(walk, "the row indices"), _indices(walk, "the column starts"))
     for part in ("real", "imaginary") if header.has_imaginary else ("real",):
         kind, size, _ = walk.element(NUMBERS, f"the {part} part", read=False)
-        if (
-            size < stored * int(NUMBERS[kind][1:]) and size != stored
-        ):  # truth values take a byte each, whatever the type
+        # Truth values take a byte each, whatever the type.
+        if size < stored * int(NUMBERS[kind][1:]) and size != stored:
             raise ValueError(f"the {part} part of a sparse matrix has {size:,} bytes for {stored:,} values")
 
 
@@ -226,11 +270,8 @@ def _check_indices(shape: tuple[int, ...], rows: npt.NDArray[np.int64], starts: 
     return stored
 
 
-def _check_cells(walk: _Walk, header: _Header) -> None:
-    _check_matrices(walk, header.count)
-
-
 def _check_matrices(walk: _Walk, count: int) -> None:
+    # A matrix takes at least the 8 bytes of its tag, so a damaged count ends before the loop.
     if count * 8 > walk.end - walk.position:
         raise ValueError(f"{count:,} matrices are stated, and {walk.end - walk.position:,} bytes are left")
     for _ in range(count):
@@ -254,10 +295,6 @@ def _check_object(walk: _Walk, header: _Header) -> None:
     _check_struct(walk, header)
 
 
-def _check_function(walk: _Walk, _: _Header) -> None:
-    walk.matrix()
-
-
 def _check_opaque(walk: _Walk, _: _Header) -> None:
     for what in ("the name", "the type system", "the name of a class"):
         walk.text(what)
@@ -265,13 +302,13 @@ def _check_opaque(walk: _Walk, _: _Header) -> None:
 
 
 CONTENTS: Mapping[int, Callable[[_Walk, _Header], None]] = {
-    CELL: _check_cells,
+    CELL: lambda walk, header: _check_matrices(walk, header.count),
     STRUCT: _check_struct,
     OBJECT: _check_object,
     CHAR: _check_characters,
     SPARSE: _check_sparse,
     **dict.fromkeys(NUMERIC, _check_numbers),
-    FUNCTION: _check_function,
+    FUNCTION: lambda walk, _: walk.matrix(),
     OPAQUE: _check_opaque,
 }
 """What follows the header of a matrix, by its class."""
@@ -317,7 +354,7 @@ def _damaged(path: Path, what: str) -> UserError:
     return UserError(f"{path} is damaged or incomplete ({what}). {REMEDY}")
 
 
-def _variables(path: Path) -> Iterator[tuple[_Header, _Walk, InflatedSource | None]]:
+def _variables(path: Path) -> Iterator[tuple[_Header, _Walk, Inflated | None]]:
     """Yield the header of each variable, the walk behind it, and its compressed data if it is compressed."""
     with reading(path, remedy=REMEDY, missing="Restore the file."), path.open("rb") as stream:
         size = stream.seek(0, 2)
@@ -327,7 +364,7 @@ def _variables(path: Path) -> Iterator[tuple[_Header, _Walk, InflatedSource | No
         while place < size:
             with _locating(path, ""):
                 stream.seek(place)
-                file = _Walk(PlainSource(stream), order, size, place)
+                file = _Walk(stream, order, size, place)
                 kind, length = file.full_tag()
                 content = file.position
                 if kind not in (COMPRESSED, MATRIX) or length > size - content:
@@ -338,14 +375,14 @@ def _variables(path: Path) -> Iterator[tuple[_Header, _Walk, InflatedSource | No
                 walk, inflated = file, None
                 walk.end = content + length
                 if kind == COMPRESSED:
-                    inflated = InflatedSource(stream, length)
+                    inflated = Inflated(stream, length)
                     walk = _inflated_walk(inflated, order, length)
                 header = walk.header()
             yield header, walk, inflated
             place = content + length
 
 
-def _inflated_walk(inflated: InflatedSource, order: Order, length: int) -> _Walk:
+def _inflated_walk(inflated: Inflated, order: Order, length: int) -> _Walk:
     """Return the walk through the matrix in a compressed element."""
     walk = _Walk(inflated, order, 8)
     kind, size = walk.full_tag()

@@ -52,6 +52,7 @@ class Hdf5Array:
     def _dataset(self) -> h5py.Dataset:
         package = import_h5py()
         with explaining_damage(self._path):
+            # The handle of another process is unusable after a fork.
             if self._opened is None or self._opened[0] != os.getpid():
                 self._opened = os.getpid(), package.File(self._path, "r", locking=False)
             return self._opened[1][self._name]
@@ -164,7 +165,7 @@ class MatPictures:
         return max(1, height * width * CHANNELS * self._stored.dtype.itemsize)
 
     def _choose_block_rows(self) -> int:
-        chunks = getattr(self._stored, "chunks", None)
+        chunks = None if isinstance(self._stored, np.ndarray) else self._stored.chunks
         if chunks is not None:
             return int(min(chunks[self.axes.row], max(1, PIECE_BYTES // self._row_bytes())))
         return 1 if self.axes.row == 0 else max(1, BLOCK_BYTES // self._row_bytes())

@@ -6,20 +6,20 @@ the order in files that Python wrote. `silohash.data.formats.matlab` decides whi
 
 from __future__ import annotations
 
+import codecs
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Buffer
 
 from silohash.base.types import UserError
 from silohash.data.formats.matlab5_check import check_contents, check_variables
-from silohash.data.formats.matlab5_text import joined, read_units
 
 if TYPE_CHECKING:
     import h5py
@@ -33,8 +33,7 @@ MATLAB5_HOLDS: Mapping[str, Holds] = {
 }
 
 
-@dataclass(frozen=True)
-class Variable:
+class Stored(NamedTuple):
     """A variable of a file.
 
     ``name`` is its path, in which a struct's fields are named with a slash, as ``images/IAll``. ``shape`` is as MATLAB shows
@@ -93,18 +92,18 @@ class Matlab5Source:
         self._path = path
         self._structs: dict[str, np.ndarray] = {}
 
-    def variables(self) -> dict[str, Variable]:
+    def variables(self) -> list[Stored]:
         """Return the file's variables. Structs are read to list their fields."""
         reader = _import_scipy_io()
-        found: dict[str, Variable] = {}
+        found: list[Stored] = []
         check_variables(self._path)
         with explaining_damage(self._path):
             for name, shape, kind in reader.whosmat(str(self._path), appendmat=False):
                 if kind == "struct":
                     self._structs[name] = self._load(name)
-                    _add_fields(found, name, self._structs[name])
+                    found += _fields_of(name, self._structs[name])
                 else:
-                    found[name] = Variable(name, tuple(shape), MATLAB5_HOLDS.get(kind, "other"))
+                    found.append(Stored(name, tuple(shape), MATLAB5_HOLDS.get(kind, "other")))
         return found
 
     def numbers(self, name: str) -> np.ndarray:
@@ -135,15 +134,14 @@ class Matlab5Source:
             return value
 
 
-def _add_fields(found: dict[str, Variable], name: str, value: Any) -> None:  # noqa: ANN401  whatever scipy makes of it
-    """Add the fields of a struct, or any other value itself."""
+def _fields_of(name: str, value: Any) -> Iterator[Stored]:  # noqa: ANN401  whatever scipy makes of it
+    """Yield the fields of a struct, or any other value itself."""
     kind = value.dtype.kind
     if kind == "V" and value.size == 1 and value.dtype.names:
         for field in value.dtype.names:
-            _add_fields(found, f"{name}/{field}", value.reshape(-1)[0][field])
+            yield from _fields_of(f"{name}/{field}", value.reshape(-1)[0][field])
         return
-    holds: Holds = "numbers" if kind in "biuf" else "strings" if kind in "OU" else "other"
-    found[name] = Variable(name, tuple(value.shape), holds)
+    yield Stored(name, tuple(value.shape), "numbers" if kind in "biuf" else "strings" if kind in "OU" else "other")
 
 
 def _plain_string(element: Any, path: Path, name: str) -> str:  # noqa: ANN401  whatever lies in a cell
@@ -176,12 +174,12 @@ class Hdf5Source:
         with explaining_damage(self._path), package.File(self._path, "r", locking=False) as file:
             yield file
 
-    def variables(self) -> dict[str, Variable]:
+    def variables(self) -> list[Stored]:
         """Return the file's variables; groups are structs."""
         with self._open() as file:
-            return {variable.name: variable for variable in self._walk(file, "")}
+            return list(self._walk(file, ""))
 
-    def _walk(self, group: h5py.Group, prefix: str) -> Iterator[Variable]:
+    def _walk(self, group: h5py.Group, prefix: str) -> Iterator[Stored]:
         for key in group:
             item, name = group[key], prefix + key
             if key.startswith("#"):
@@ -189,19 +187,19 @@ class Hdf5Source:
             if hasattr(item, "shape"):
                 yield self._variable(name, item)
             elif "MATLAB_sparse" in item.attrs:
-                yield Variable(name, (int(item.attrs["MATLAB_sparse"]), len(item["jc"]) - 1), "numbers")
+                yield Stored(name, (int(item.attrs["MATLAB_sparse"]), len(item["jc"]) - 1), "numbers")
             else:
                 yield from self._walk(item, f"{name}/")
 
-    def _variable(self, name: str, dataset: h5py.Dataset) -> Variable:
+    def _variable(self, name: str, dataset: h5py.Dataset) -> Stored:
         if dataset.attrs.get("MATLAB_empty", 0):
-            return Variable(name, _empty_shape(dataset), "numbers")
+            return Stored(name, _empty_shape(dataset), "numbers")
         shape = tuple(dataset.shape[::-1] if self._is_reversed else dataset.shape)
         if _is_characters(dataset):
-            return Variable(name, shape[:-1], "strings")
+            return Stored(name, shape[:-1], "strings")
         if import_h5py().check_ref_dtype(dataset.dtype) or dataset.dtype.kind in "OS":
-            return Variable(name, shape, "strings")
-        return Variable(name, shape, "numbers" if dataset.dtype.kind in "biuf" else "other")
+            return Stored(name, shape, "strings")
+        return Stored(name, shape, "numbers" if dataset.dtype.kind in "biuf" else "other")
 
     def numbers(self, name: str) -> np.ndarray:
         """Read an array of numbers; a sparse matrix becomes dense."""
@@ -267,3 +265,59 @@ def _dense(group: h5py.Group) -> np.ndarray:
         columns = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
         dense[group["ir"][()].astype(np.int64), columns] = group["data"][()]
     return dense
+
+
+UTF16 = 17
+"""The type of an element that holds units of UTF-16."""
+
+ORDERS = {"<": "le", ">": "be"}
+PREFIX = "silohash_units_"
+
+
+def joined(units: str) -> str:
+    r"""Return a text whose characters are units of UTF-16. Half of a pair without the other becomes U+FFFD.
+
+    Example:
+        >>> joined("a \ud83d\ude00"), joined("\ud83d b")
+        ('a 😀', '\ufffd b')
+    """
+    return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def read_units(path: Path, parameters: Any) -> str:  # noqa: ANN401  a module of scipy, which has no types
+    """Let scipy read one character per unit, and return the codec that does so for the byte order of a file.
+
+    scipy decodes the units of UTF-16 of a whole array at once. It fails if characters take two of them, because fewer
+    characters are left than the array has, and it reads only one byte of each unit if the file calls them numbers.
+
+    Args:
+        path: A file of version 5 to 7.
+        parameters: The module ``scipy.io.matlab._mio5_params`` with the codecs by byte order and type of element, which no
+            argument of ``scipy.io.loadmat`` can replace (scipy 1.14 to 1.17).
+    """
+    for order, name in ORDERS.items():
+        parameters.MDTYPES[order]["codecs"][UTF16] = PREFIX + name
+    with path.open("rb") as stream:
+        return PREFIX + ("be" if stream.read(128)[126:] == b"MI" else "le")
+
+
+def _find_codec(name: str) -> codecs.CodecInfo | None:
+    """Return the codec of one byte order, by its name."""
+    if not name.startswith(PREFIX):
+        return None
+    encoding = f"utf-16-{name[-2:]}"
+    unit = np.dtype("<u2" if name.endswith("le") else ">u2")
+
+    def encode(text: str, _: str = "strict", /) -> tuple[bytes, int]:
+        """Return the units of a text."""
+        return text.encode(encoding, "surrogatepass"), len(text)
+
+    def decode(content: Buffer, _: str = "strict", /) -> tuple[str, int]:
+        """Return one character per unit."""
+        units = np.frombuffer(bytes(content), unit)
+        return "".join(map(chr, units.tolist())), units.nbytes
+
+    return codecs.CodecInfo(encode, decode, name=name)
+
+
+codecs.register(_find_codec)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, starmap
 from pathlib import Path
@@ -15,7 +15,6 @@ from silohash.base.names import tidy
 from silohash.base.types import UserError
 from silohash.data.formats.cells import CellError, cell_of, holds_picture, labels_of
 from silohash.data.formats.columns import KNOWN, describe_slips, named
-from silohash.data.formats.csv_records import Record, read_records
 from silohash.data.links import check_link
 
 FILES = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
@@ -32,6 +31,75 @@ EXAMPLE = (
     "pictures/1.jpg,two parrots on a branch,bird|tree\n"
     "(labels, id, split = query, database or train, and further columns are optional)."
 )
+
+
+@dataclass(frozen=True)
+class Record:
+    """The line at which a record begins, from 1, its cells, empty for an empty line, and why it cannot be read, if so."""
+
+    line: int
+    cells: Sequence[str]
+    problem: str = ""
+
+
+def read_records(lines: Sequence[str], delimiter: str, is_row: Callable[[Sequence[str]], bool]) -> Iterator[Record]:
+    """Yield the records of a file.
+
+    An opening quotation mark that is never closed makes a CSV reader take the following lines for a part of one field. Such
+    a mark is found in two ways: the strict rules of the format are broken further down, or a line within the field is a row
+    by itself. Its line is then reported, and the following lines are read as the rows that they are.
+
+    Args:
+        lines: The lines of the file, with their line breaks.
+        delimiter: The character between two cells.
+        is_row: Whether cells are certainly a row of the table, and not a part of a text with several lines.
+    """
+    place = 0
+    while place < len(lines):
+        start = place
+        reader = csv.reader((lines[at] for at in range(start, len(lines))), delimiter=delimiter, strict=True)
+        try:
+            for cells in reader:
+                end = start + reader.line_num
+                if any(is_row(_cells(lines[inner], delimiter)) for inner in range(place + 1, end)):
+                    yield Record(place + 1, (), _unclosed(place + 2, end))
+                    place += 1
+                    break
+                yield Record(place + 1, cells)
+                place = end
+        except csv.Error as error:
+            yield _broken_record(lines, place, start + reader.line_num, delimiter, error)
+            place += 1
+
+
+def _broken_record(lines: Sequence[str], place: int, end: int, delimiter: str, error: csv.Error) -> Record:
+    """Return the record of a line at which the strict rules are broken.
+
+    A line whose quotation marks are closed is read in the usual lenient way, as in ``"a" b``.
+    """
+    lenient = csv.reader([lines[place], ""], delimiter=delimiter)
+    try:
+        cells = next(lenient)
+    except csv.Error:
+        return Record(place + 1, (), f"cannot be read ({error})")
+    if lenient.line_num == 1:
+        return Record(place + 1, cells)
+    return Record(place + 1, (), _unclosed(place + 2, end))
+
+
+def _unclosed(first: int, last: int) -> str:
+    """Return the problem of an open quotation mark whose field would include the lines from ``first`` to ``last``."""
+    if last < first:
+        return "an opening quotation mark is not closed"
+    lines = f"line {first:,}" if first == last else f"lines {first:,} to {last:,}"
+    return f"an opening quotation mark is not closed, so it would include {lines}, read separately instead"
+
+
+def _cells(line: str, delimiter: str) -> Sequence[str]:
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error:
+        return []
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +125,6 @@ class MetadataRow:
 
 def read_metadata(folder: Path, *, follow_links: bool = False) -> tuple[Path, list[MetadataRow]]:
     """Return the path of a folder's metadata file, and all of its rows, usable or not.
-
-    Args:
-        folder: The folder.
-        follow_links: Whether the file may be a link that leads out of the folder.
 
     Raises:
         UserError: If the folder does not exist, does not have exactly one metadata file, or the file cannot be read, leads
@@ -94,7 +158,9 @@ def _metadata_file(folder: Path) -> Path:
 
 
 def _csv_rows(path: Path) -> Iterator[MetadataRow]:
+    # The default of Python, 128 KiB, is too little for long texts.
     csv.field_size_limit(LARGEST_FIELD_BYTES)
+    # Bytes that are not UTF-8 are kept, so that only their rows are left out.
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
         lines = list(stream)
     header: list[str] = []

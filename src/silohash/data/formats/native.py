@@ -13,7 +13,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -24,8 +24,8 @@ import numpy.typing as npt
 from silohash.base.files import digest_file, folder_beside, read_json, write_bytes, write_json, write_text
 from silohash.base.forms import damaged, detail, reading
 from silohash.base.stamps import file_digests
-from silohash.base.types import Rows, UserError
-from silohash.data.archive import Archive, ArchiveCard, Column, Pictures, is_features
+from silohash.base.types import UserError
+from silohash.data.archive import Archive, ArchiveCard, Column, NamedPictures, Pictures, is_features
 from silohash.data.links import check_link
 from silohash.data.pairs import shares
 from silohash.data.pictures.reading import GrayPictures, PackedPictures, PictureFiles, read_array
@@ -39,12 +39,6 @@ SHARD_BYTES = 1 << 26
 CHECKED_BYTES = 1 << 24
 """Files up to this size are read and compared with their digest each time the folder is opened, larger ones only if their
 size or time has changed since they were last read."""
-
-SENTENCES = ("skipped", "warnings")
-"""The fields of an archive's card that are lists of sentences."""
-
-EARLIER_AUTOMATIC = "folder/default-splits"
-"""The protocol of a folder without splits, which tells automatic splits in manifests that do not state them."""
 
 IMPORT_AGAIN = "Restore it, or import the data again."
 GIVE_A_FOLDER = "Give a folder that silohash data import wrote."
@@ -87,8 +81,8 @@ class _Manifest:
     ids: str
     card: ArchiveCard
     files: dict[str, _FileNote]
-    query_in_database: bool = False
-    automatic_splits: bool | None = None
+    query_in_database: bool
+    automatic_splits: bool
 
 
 def is_native(path: Path) -> bool:
@@ -103,14 +97,10 @@ def is_native(path: Path) -> bool:
 
 
 def write_native(folder: Path, archive: Archive) -> None:
-    """Write an archive into a folder, completely or not at all.
+    """Write an archive into a new folder, or one that this function wrote earlier, completely or not at all.
 
     Picture files are copied unchanged, one at a time. Pictures without a file (in memory or in an array of pixels) are
     stored as PNG, which is lossless.
-
-    Args:
-        folder: The new folder. One that this function wrote earlier is replaced.
-        archive: The archive.
 
     Raises:
         UserError: If another folder of that name exists, an id or the name of a split cannot be stored as a line, or the
@@ -131,7 +121,9 @@ def write_native(folder: Path, archive: Archive) -> None:
             "splits": list(archive.splits),
             "columns": [[name, column.dtype.str] for name, column in archive.columns.items()],
             "ids": archive.ids.dtype.str,
-            "card": {**asdict(archive.card), **{name: list(getattr(archive.card, name)) for name in SENTENCES}},
+            "card": asdict(
+                replace(archive.card, skipped=list(archive.card.skipped), warnings=list(archive.card.warnings))
+            ),
             "query_in_database": archive.query_in_database,
             "automatic_splits": archive.automatic_splits,
         }
@@ -213,8 +205,8 @@ def _write_pictures(folder: Path, pictures: Pictures, present: npt.NDArray[np.bo
 
 def _write_names(folder: Path, pictures: Pictures) -> dict[str, bool]:
     """Write the names of pictures if items share some, and return what the manifest states about them."""
-    names = getattr(pictures, "names", None) or ()
-    if not shares(names):
+    names = pictures.names if isinstance(pictures, NamedPictures) else None
+    if not names or not shares(names):
         return {}
     _write_lines(folder / NAMES, names)
     return {"named": True}
@@ -276,23 +268,26 @@ def _check_files(folder: Path, files: Mapping[str, _FileNote], *, whole: bool) -
 def _archive(path: Path, about: _Manifest) -> Archive:
     count, names = about.items, about.label_names
     has_image, has_text = read_array(path / "present.npy").T
+    splits: dict[str, list[int]] = {name: [] for name in about.splits}
+    for row, line in enumerate(_lines(path / "split.txt", count)):
+        for name in filter(None, line.split("|")):
+            splits[name].append(row)
+    lines = _parsed_lines(path / "columns.jsonl", count) if about.columns else []
     return Archive(
         ids=np.array(_lines(path / "ids.txt", count), dtype=about.ids),
         image=_column(path, "image", about.image, count),
         text=_column(path, "text", about.text, count),
         labels=None if names is None else read_array(path / "label.npy"),
         label_names=tuple(names or ()),
-        splits=_splits(path / "split.txt", about.splits, count),
+        splits={name: np.array(rows, np.int64) for name, rows in splits.items()},
         card=replace(about.card, skipped=tuple(about.card.skipped), warnings=tuple(about.card.warnings)),
-        columns=_columns(path / "columns.jsonl", about.columns, count),
+        columns={name: np.array([line[k] for line in lines], kind) for k, (name, kind) in enumerate(about.columns)},
         has_image=has_image.copy(),
         has_text=has_text.copy(),
         captions=_column(path, "captions", about.captions, count),
         preview=_column(path, "preview", about.preview, count),
         query_in_database=about.query_in_database,
-        automatic_splits=about.card.protocol == EARLIER_AUTOMATIC
-        if about.automatic_splits is None
-        else about.automatic_splits,
+        automatic_splits=about.automatic_splits,
         folder=path.resolve(),
     )
 
@@ -325,18 +320,3 @@ def _parsed_lines(path: Path, count: int) -> list[Any]:
         except (ValueError, RecursionError) as error:
             raise damaged(f"{path}, line {number}", detail(error), IMPORT_AGAIN) from error
     return values
-
-
-def _splits(path: Path, names: Sequence[str], count: int) -> dict[str, Rows]:
-    rows: dict[str, list[int]] = {name: [] for name in names}
-    for row, line in enumerate(_lines(path, count)):
-        for name in filter(None, line.split("|")):
-            rows[name].append(row)
-    return {name: np.array(of_split, np.int64) for name, of_split in rows.items()}
-
-
-def _columns(path: Path, forms: Sequence[tuple[str, str]], count: int) -> dict[str, npt.NDArray[np.str_]]:
-    if not forms:
-        return {}
-    lines = _parsed_lines(path, count)
-    return {name: np.array([line[place] for line in lines], dtype=kind) for place, (name, kind) in enumerate(forms)}

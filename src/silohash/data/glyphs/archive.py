@@ -6,20 +6,93 @@ name in lower case. Its labels are the kinds of `silohash.data.glyphs.labels.KIN
 
 from __future__ import annotations
 
+import io
+import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.files import digest_json
+from silohash.base.files import digest_bytes, digest_json
+from silohash.base.forms import reading
 from silohash.base.seeds import derive
 from silohash.base.types import Rows, UserError
 from silohash.data.archive import Archive, ArchiveCard, multi_hot
-from silohash.data.glyphs.drawn import FACES, Drawn, read_drawn
-from silohash.data.glyphs.labels import KINDS, Glyph, describe
+from silohash.data.glyphs.labels import KINDS, Facts, Glyph, describe
 from silohash.data.pictures.reading import GrayPictures
 from silohash.data.splits import splits_of
+
+FILE = Path(__file__).with_name("glyphs.npz")
+DIGEST = "e11f4fb8fd99be250699319d82d8601b"
+"""Digest of the file."""
+
+REINSTALL = "Install silohash again."
+
+FACES = (
+    *("dejavu sans", "dejavu serif", "stix", "dejavu mono", "dejavu sans bold", "dejavu serif italic"),
+    *("dejavu sans oblique", "stix bold", "stix italic", "dejavu mono bold", "dejavu serif bold"),
+    *("dejavu serif bold italic", "dejavu mono oblique", "stix bold italic", "dejavu sans bold oblique"),
+    "dejavu mono bold oblique",
+)
+"""Name of each face, in the order in which the option ``faces`` takes them."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The drawn characters of some faces.
+
+    Attributes:
+        codepoints: ``(n,)`` int32, ascending within each face.
+        faces: ``(n,)`` int64, indices into `FACES`, ascending.
+        places: ``(n,)`` uint16, where the picture of each is in ``pictures``.
+        pictures: ``(m, 32, 32)`` uint8, all different, black on white.
+        facts: What Unicode says about each character.
+        digests: Of the code points and pictures of each face.
+        drawn_with: Versions of the programs that drew them, and of what affects the facts.
+    """
+
+    codepoints: npt.NDArray[np.int32]
+    faces: npt.NDArray[np.int64]
+    places: npt.NDArray[np.uint16]
+    pictures: npt.NDArray[np.uint8]
+    facts: dict[str, Facts]
+    digests: dict[str, str]
+    drawn_with: dict[str, str]
+
+
+def read_drawn(faces: int) -> Drawn:
+    """Return the drawn characters of the first faces of `FACES`.
+
+    They are a part of the package, so that every installation has the same archive. For each face, the file holds the code
+    points, the pictures that no earlier face has, and the place of each character's picture among all pictures so far.
+    ``tests/draw_glyphs.py`` writes it.
+
+    Raises:
+        UserError: If the file is missing or damaged.
+    """
+    with reading(FILE, remedy=REINSTALL, missing=REINSTALL):
+        content = FILE.read_bytes()
+        digest = digest_bytes(content)
+        if digest != DIGEST:
+            raise ValueError(f"its digest is {digest} instead of {DIGEST}")
+        with np.load(io.BytesIO(content), allow_pickle=False) as members:
+            codepoints, places, pictures = (
+                [members[f"{face}/{name}"] for face in FACES[:faces]] for name in ("codepoints", "places", "pictures")
+            )
+            about = json.loads(members["about.json"])
+            lines = members["characters.tsv"].decode().splitlines()
+    return Drawn(
+        np.concatenate(codepoints),
+        np.repeat(np.arange(faces), [len(of_face) for of_face in codepoints]),
+        np.concatenate(places),
+        np.concatenate(pictures),
+        {character: Facts(*facts) for character, *facts in (line.split("\t") for line in lines)},
+        **about,
+    )
+
 
 QUERY_SHARE = 0.1
 TRAIN_SHARE = 0.5
@@ -55,7 +128,7 @@ def glyphs(*, faces: int = 9, limit: int | None = None) -> Archive:
         _check("limit", limit, "above 0", sys.maxsize)
     drawn = read_drawn(faces)
     kept = np.ones(len(drawn.codepoints), bool) if limit is None else _limited(drawn.codepoints, limit)
-    digest = digest_json({"faces": [drawn.about.digests[face] for face in FACES[:faces]], "limit": limit})
+    digest = digest_json({"faces": [drawn.digests[face] for face in FACES[:faces]], "limit": limit})
     return _archive(drawn, kept, digest)
 
 
@@ -106,5 +179,6 @@ def _limited(codepoints: npt.NDArray[np.int32], limit: int) -> npt.NDArray[np.bo
     unique, counts = np.unique(codepoints, return_counts=True)
     order = np.argsort([derive(0, f"glyphs/limit/{chr(codepoint)}") for codepoint in unique])
     kept = np.cumsum(counts[order]) <= limit
+    # A limit below the number of faces would leave no character.
     kept[:1] = True
     return np.isin(codepoints, unique[order[kept]])

@@ -163,13 +163,9 @@ KINDS: tuple[str, ...] = tuple(
 
 
 class Facts(NamedTuple):
-    """What Unicode says about a character. Later versions of Unicode may say something else.
+    """What Unicode says about a character: name in lower case, category (two letters), block, and script (four letters).
 
-    Attributes:
-        name: Its name in lower case.
-        category: Its general category, two letters.
-        block: Its block.
-        script: Its script, four letters.
+    Later versions of Unicode may say something else.
     """
 
     name: str
@@ -179,15 +175,9 @@ class Facts(NamedTuple):
 
 
 class Glyph(NamedTuple):
-    """Facts of a character that do not need a drawing of it.
+    """Facts of a character that do not need a drawing of it, with its script or the group of signs that it belongs to.
 
-    Attributes:
-        character: The character.
-        name: Its Unicode name in lower case.
-        block: Its Unicode block.
-        script: Its script, or the group of signs that it belongs to.
-        library: One of the five libraries that a federation of glyphs has.
-        kinds: Some of `KINDS`, at least one.
+    The library is one of the five that a federation of glyphs has. At least one of `KINDS` applies.
     """
 
     character: str
@@ -228,6 +218,7 @@ def _script(facts: Facts, first_word: str) -> str:
 def _kinds_of_words(words: list[str], *, is_letter: bool) -> set[str]:
     of_word = KIND_OF_LETTER_WORD if is_letter else KIND_OF_SIGN_WORD
     kinds = {of_word[word] for word in words if word in of_word}
-    if "letter" in words:  # also in the names of signs, as "circled latin small letter a"
+    # Names of signs can name a letter, as "circled latin small letter a".
+    if "letter" in words:
         kinds |= {KIND_OF_LETTER_WORD[word] for word in ("capital", "small") if word in words}
     return kinds

@@ -17,10 +17,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ValidationError
 
 from silohash.base.files import digest_arrays, digest_json
-from silohash.base.forms import fault, of_json, of_value, reading
+from silohash.base.forms import of_json, reading
 from silohash.base.registry import suggestion
 from silohash.base.seeds import numpy_generator
 from silohash.base.types import Rows, UserError
@@ -45,7 +44,6 @@ SCHEMA = 1
 MOST_ITEMS = 1 << 30
 """Largest number of items of a silo that is read."""
 
-MAKE_AGAIN = "Make it again with `silohash partition`."
 DRAWS = 200
 """Largest number of draws that try to give every silo its ``minimum``."""
 
@@ -148,7 +146,8 @@ class Partition:
         lines = []
         for silo, counts in zip(self.silos, self.label_table(archive), strict=True):
             sizes = [len(silo.rows), *(len(silo.split(archive, name)) for name in splits)]
-            labels = _common_labels(archive, counts)
+            common = [label for label in np.argsort(-counts, kind="stable")[:3] if counts[label]]
+            labels = ", ".join(f"{archive.label_names[label]} {counts[label]:,}" for label in common)
             lines.append([silo.name, *(f"{size:,}" for size in sizes), " ".join(silo.lacks) or "-", labels or "-"])
         overlap = "" if self.disjoint else ", silos overlap"
         title = f"partition {self.kind}, seed {self.seed}{overlap}, digest {self.digest()[:12]}"
@@ -158,22 +157,6 @@ class Partition:
         """Return the partition as a JSON value, with rows as runs: ``"0-5 9 12-40"``."""
         silos = [{**vars(silo), "items": len(silo.rows), "rows": as_runs(silo.rows)} for silo in self.silos]
         return {"schema": SCHEMA, **vars(self), "params": dict(self.params), "silos": silos}
-
-    @classmethod
-    def from_json(cls, value: object) -> Partition:
-        """Return the partition of a value that `to_json` gave.
-
-        Raises:
-            UserError: If it is not a partition, or has another schema.
-        """
-        if not isinstance(value, Mapping) or value.get("schema") != SCHEMA:
-            raise UserError(f"This is not a partition of schema {SCHEMA}. {MAKE_AGAIN}")
-        try:
-            return _restored(of_value(value, _StoredPartition))
-        except ValidationError as error:
-            raise UserError(f"The partition is damaged ({fault(error)}). {MAKE_AGAIN}") from error
-        except ValueError as error:
-            raise UserError(f"The partition is damaged ({error}). {MAKE_AGAIN}") from error
 
     def digest(self) -> str:
         """Return a digest of the whole partition."""
@@ -306,12 +289,6 @@ def partition(archive: Archive, kind: str, silos: int | None, seed: int, **param
     return _without_modalities(Partition(kind, settings, seed, held, isinstance(rule, Kind), digest), archive)
 
 
-def _minimum(settings: Settings, kind: Kind, quarter: int) -> int:
-    if settings["minimum"] is not None:
-        return whole(settings, "minimum", 0)
-    return max(1, min(DEFAULT_MINIMUM, quarter)) if kind.drawn else 1
-
-
 def _disjoint(
     archive: Archive, name: str, kind: Kind, requested: int | None, settings: Settings, seed: int
 ) -> tuple[list[Rows], tuple[str, ...]]:
@@ -322,7 +299,9 @@ def _disjoint(
         check_count(requested, items)
     classes = kind.classes(archive, requested, settings, seed)
     silos = len(classes.silos) or check_count(requested, items)
-    minimum = _minimum(settings, kind, items // (4 * silos))
+    minimum = max(1, min(DEFAULT_MINIMUM, items // (4 * silos))) if kind.drawn else 1
+    if settings["minimum"] is not None:
+        minimum = whole(settings, "minimum", 0)
     first, group_of = picture_groups(archive, None if kind.drawn else classes)
     of_group = replace(classes, of_row=classes.of_row[first])
     most = -1
@@ -334,34 +313,30 @@ def _disjoint(
         if smallest >= minimum:
             return [np.flatnonzero(silo_of == silo) for silo in range(silos)], classes.silos
         most = max(most, smallest)
+    remedies = {"beta": "raise beta, ", "groups": "group the values by `groups`, "}
+    remedy = next((remedies[setting] for setting in settings if setting in remedies), "")
     raise UserError(
         f'[partition] kind "{name}": {f"in the best of {DRAWS} draws, " * kind.drawn}one silo has {most} items to train '
-        f"on, and minimum is {minimum} ({silos} silos, {items:,} items). To continue, {_remedy(settings)}use fewer silos, "
+        f"on, and minimum is {minimum} ({silos} silos, {items:,} items). To continue, {remedy}use fewer silos, "
         f"or set minimum = {most}."
     )
-
-
-def _remedy(settings: Settings) -> str:
-    """Return what a kind with these settings offers if a silo has too few items, for a message; empty without any."""
-    remedies = {"beta": "raise beta, ", "groups": "group the values by `groups`, "}
-    return next((remedies[setting] for setting in settings if setting in remedies), "")
-
-
-def _common_labels(archive: Archive, counts: npt.NDArray[np.int64]) -> str:
-    common = [label for label in np.argsort(-counts, kind="stable")[:3] if counts[label]]
-    return ", ".join(f"{archive.label_names[label]} {counts[label]:,}" for label in common)
 
 
 def _without_modalities(made: Partition, archive: Archive) -> Partition:
     """Take the pictures from some silos, the texts from others and the pairs from others, chosen at random."""
     chosen = silos_that_lack(made.params, len(made), made.seed)
     silos = list(made.silos)
-    for place in chosen["missing_image"]:
-        _require(archive.has("text")[silos[place].rows], "missing_image", silos[place], "a text")
-        silos[place] = replace(silos[place], has_image=False)
-    for place in chosen["missing_text"]:
-        _require(archive.has("image")[silos[place].rows], "missing_text", silos[place], "a picture")
-        silos[place] = replace(silos[place], has_text=False)
+    for option, lost, left, kept in (
+        ("missing_image", {"has_image": False}, archive.has_text, "a text"),
+        ("missing_text", {"has_text": False}, archive.has_image, "a picture"),
+    ):
+        for place in chosen[option]:
+            if not left[silos[place].rows].any():
+                raise UserError(
+                    f'[partition] {option} would leave silo "{silos[place].name}" without anything, because none of its '
+                    f"items has {kept}. Set {option} = 0."
+                )
+            silos[place] = replace(silos[place], **lost)
     for place in chosen["unpaired"]:
         silos[place] = replace(silos[place], paired=False)
     if len(chosen["unpaired"]) and not (archive.has_image & archive.has_text).any():
@@ -395,22 +370,8 @@ def silos_that_lack(settings: Settings, silos: int, seed: int) -> dict[str, Rows
     return dict(zip(counts, np.split(order[: ends[-1]], ends[:-1]), strict=True))
 
 
-def _require(left: npt.NDArray[np.bool_], option: str, silo: SiloRows, kept: str) -> None:
-    """Refuse to leave a silo without anything."""
-    if not left.any():
-        raise UserError(
-            f'[partition] {option} would leave silo "{silo.name}" without anything, because none of its items has {kept}. '
-            f"Set {option} = 0."
-        )
-
-
 def aligned(lines: Sequence[Sequence[str]], *, right: Container[int]) -> list[str]:
-    """Return the lines of a table with aligned columns.
-
-    Args:
-        lines: Cells of each line, the head first.
-        right: Positions of the columns that are aligned to the right, as those of numbers.
-    """
+    """Return the lines of a table with aligned columns, those in the places ``right`` to the right."""
     shown = [[visible(cell) for cell in line] for line in lines]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
     formats = [f"{{:{'>' if place in right else '<'}{width}}}" for place, width in enumerate(widths)]
@@ -431,7 +392,9 @@ def cut(
     silo_of = np.empty(len(strata), np.int64)
     for rows in np.split(order, starts[1:]):
         row = shares[classes.of_row[rows[0]]]
+        # One offset for all rows, so that each silo gets its share, off by less than one item.
         at = (np.arange(len(rows)) + generator.random()) / len(rows)
         places = np.searchsorted(np.cumsum(row) / row.sum(), at, side="right")
+        # Rounding can leave the last sum of shares below 1, beyond which there is no silo.
         silo_of[rows] = np.minimum(places, np.flatnonzero(row)[-1])
     return silo_of

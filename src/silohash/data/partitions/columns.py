@@ -54,12 +54,7 @@ def silos_of_values(
 
 
 def remark_on_values(archive: Archive, column: object) -> str:
-    """Return sentences if values of the column of a partition are missing, or only look similar without the card saying so.
-
-    Args:
-        archive: The items.
-        column: Name of the column; None if the partition does not use one.
-    """
+    """Return sentences if values of a partition's column are missing, or look similar and the card does not say so."""
     if column not in archive.columns:
         return ""
     what, (values, _, sizes) = f'values of column "{column}"', values_of(archive.columns[str(column)])

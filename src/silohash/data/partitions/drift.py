@@ -31,13 +31,9 @@ Shares = npt.NDArray[np.float64]
 
 
 def label_shares(counts: npt.ArrayLike) -> Shares:
-    """Return each row's distribution over labels.
+    """Return the distribution over labels of each row of counts, ``(..., C)`` to ``(..., C)`` float64.
 
-    Args:
-        counts: ``(..., C)`` number of occurrences of each label.
-
-    Returns:
-        ``(..., C)`` float64. Each row sums to 1; a row without labels is NaN.
+    Each row sums to 1; a row without labels is NaN.
     """
     given = np.asarray(counts, np.float64)
     totals = given.sum(axis=-1, keepdims=True)
@@ -57,12 +53,14 @@ def hellinger(first: Shares, second: Shares) -> Shares:
 def jensen_shannon(first: Shares, second: Shares) -> Shares:
     """Return the Jensen-Shannon divergence in bits, ``(..., C)`` and ``(..., C)`` to ``(...)``."""
     middle = 0.5 * (first + second)
+    # Rounding can take the divergence of equal distributions below 0.
     return np.maximum(0.0, entropy_bits(middle) - 0.5 * (entropy_bits(first) + entropy_bits(second)))
 
 
 def entropy_bits(shares: Shares) -> Shares:
     """Return the entropy of distributions in bits, ``(..., C)`` to ``(...)``."""
     logarithms = np.log2(shares, out=np.zeros_like(shares), where=shares > 0)
+    # Adding 0.0 turns -0.0 into 0.0.
     return np.asarray(-(shares * logarithms).sum(axis=-1)) + 0.0
 
 

@@ -12,11 +12,7 @@ from silohash.data.partitions.base import Partition
 
 
 class Holdings:
-    """Which silo holds a row, for each modality and for the item as a whole.
-
-    Args:
-        archive: The archive.
-        partition: How it is divided.
+    """Which silo of a partition holds a row of the archive, for each modality and for the item as a whole.
 
     Attributes:
         owner: Per modality, ``(N,)`` int64, the first silo that holds the modality of a row; -1 if no silo does.

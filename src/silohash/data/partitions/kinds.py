@@ -52,20 +52,6 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def positive(settings: Settings, name: str) -> float:
-    """Return a setting that must be a number above zero.
-
-    Raises:
-        UserError: If it is not.
-    """
-    value = settings[name]
-    if not is_number(value) or value <= 0:
-        raise UserError(
-            f'[partition] {name} is {value!r}; it must be a number above 0, as 0.5. For an even spread use kind = "iid".'
-        )
-    return float(value)
-
-
 def share(settings: Settings, name: str) -> float:
     """Return a setting that must be a number between 0 and 1.
 
@@ -186,10 +172,76 @@ def primary_labels(archive: Archive, silos: int | None, settings: Settings, seed
 
 
 def clusters(archive: Archive, silos: int | None, settings: Settings, seed: int) -> Classes:
-    """Give each item a k-means cluster in place of a label."""
+    """Give each item a k-means cluster over given features, small pictures or hashed words in place of a label.
+
+    So an archive without labels can be spread unevenly. No method sees the clusters. Items that lack the modality, which
+    ``over = "auto"`` chooses as the pictures if there are any, are one more class.
+
+    Raises:
+        UserError: If the archive lacks the modality, has fewer such items than clusters, or scikit-learn is missing.
+
+    Source: the partition of PT-FUCH's published code (k-means pseudo-classes on image features).
+    """
     count = whole(settings, "clusters", 2)
     over = choice(settings, "over", ("auto", "image", "text"))
-    return Classes(pseudo_classes(archive, count, over, seed), count + 1)
+    try:
+        from sklearn.cluster import KMeans
+        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+    except ImportError as error:
+        raise UserError(
+            '[partition] kind = "pseudo" needs scikit-learn. Install it: pip install "silohash[train]".'
+        ) from error
+    modality = _modality(archive, over)
+    rows = np.flatnonzero(archive.has(modality))
+    if len(rows) < count:
+        raise UserError(
+            f"[partition] clusters is {count}, and {len(rows)} items have {modality} data. "
+            f"Set clusters = {max(len(rows), 1)} or fewer."
+        )
+    fitted = rows
+    if len(rows) > FITTED_ROWS:
+        fitted = np.sort(numpy_generator(seed, "partition k-means rows").choice(rows, FITTED_ROWS, replace=False))
+    # scikit-learn takes seeds of 32 bits.
+    model = KMeans(count, n_init=1, max_iter=100, random_state=derive(seed, "partition k-means") % 2**32)
+    found = np.full(len(archive), count, np.int64)
+    # In one thread, so that the sums of floats are reproducible.
+    with threadpool_limits(limits=1), warnings.catch_warnings():
+        # Where items are fewer than clusters, some clusters stay empty, of which scikit-learn warns.
+        warnings.simplefilter("ignore")
+        model.fit(_vectors(archive, modality, fitted))
+        for block in np.split(rows, range(BLOCK_ROWS, len(rows), BLOCK_ROWS)):
+            found[block] = model.predict(_vectors(archive, modality, block))
+    return Classes(found, count + 1)
+
+
+def _modality(archive: Archive, over: str) -> Modality:
+    if over == "auto":
+        return "image" if archive.has_image.any() else "text"
+    modality: Modality = "image" if over == "image" else "text"
+    if not archive.has(modality).any():
+        other = "text" if modality == "image" else "image"
+        raise UserError(f'[partition] over is "{over}", and no item has {modality} data. Set over = "{other}".')
+    return modality
+
+
+def _vectors(archive: Archive, modality: Modality, rows: Rows) -> npt.NDArray[np.float32]:
+    column = archive.values(modality)
+    if isinstance(column, Pictures):
+        pictures = (column.picture(int(row)).convert("RGB") for row in rows)
+        small = [np.asarray(picture.resize((SIDE_PIXELS, SIDE_PIXELS)), np.float32) for picture in pictures]
+        return np.stack(small).reshape(len(rows), -1) / np.float32(255)
+    if isinstance(column, Regions):
+        held = column.of(rows)[:, :, :-4]
+        return np.asarray(held.sum(axis=1) / np.maximum(held.any(axis=2).sum(axis=1, keepdims=True), 1), np.float32)
+    if column is not None and is_features(column):
+        given = np.nan_to_num(column[rows].astype(np.float32), posinf=0.0, neginf=0.0)
+        length = np.linalg.norm(given, axis=1, keepdims=True)
+        return np.asarray(given / np.maximum(length, np.finfo(np.float32).tiny), np.float32)
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    texts = [] if column is None else [str(column[row]) for row in rows]
+    vectorizer = HashingVectorizer(n_features=HASHED_WORDS, alternate_sign=False, dtype=np.float32)
+    return np.asarray(vectorizer.transform(texts).toarray(), np.float32)
 
 
 def values_of_column(archive: Archive, silos: int | None, settings: Settings, seed: int) -> Classes:
@@ -210,8 +262,17 @@ def matching_shares(sizes: Sizes, silos: int, settings: Settings, generator: np.
 
 
 def dirichlet_shares(sizes: Sizes, silos: int, settings: Settings, generator: np.random.Generator) -> Shares:
-    """Draw the shares of each class from a symmetric Dirichlet distribution; a small ``beta`` favors few silos."""
-    return generator.dirichlet(np.full(silos, positive(settings, "beta")), size=len(sizes))
+    """Draw the shares of each class from a symmetric Dirichlet distribution; a small ``beta`` favors few silos.
+
+    Raises:
+        UserError: If ``beta`` is not a number above zero.
+    """
+    beta = settings["beta"]
+    if not is_number(beta) or beta <= 0:
+        raise UserError(
+            f'[partition] beta is {beta!r}; it must be a number above 0, as 0.5. For an even spread use kind = "iid".'
+        )
+    return generator.dirichlet(np.full(silos, float(beta)), size=len(sizes))
 
 
 def shard_shares(sizes: Sizes, silos: int, settings: Settings, generator: np.random.Generator) -> Shares:
@@ -264,88 +325,10 @@ def pseudo_shares(sizes: Sizes, silos: int, settings: Settings, generator: np.ra
     return rule(sizes, silos, settings, generator)
 
 
-def pseudo_classes(archive: Archive, clusters: int, over: str, seed: int) -> npt.NDArray[np.int64]:
-    """Cluster the items by k-means over given features, small pictures or hashed words.
-
-    The clusters take the place of labels, so that an archive without labels can be spread unevenly. No method sees them.
-
-    Args:
-        archive: The items.
-        clusters: Number of clusters.
-        over: ``"image"``, ``"text"``, or ``"auto"`` for the pictures if there are any.
-        seed: Seed of the partition.
-
-    Returns:
-        ``(N,)`` int64, the cluster of each item. Items that lack the modality get the number ``clusters``.
-
-    Raises:
-        UserError: If the archive lacks the modality, has fewer such items than clusters, or scikit-learn is missing.
-
-    Source: the partition of PT-FUCH's published code (k-means pseudo-classes on image features).
-    """
-    try:
-        from sklearn.cluster import KMeans
-        from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise UserError(
-            '[partition] kind = "pseudo" needs scikit-learn. Install it: pip install "silohash[train]".'
-        ) from error
-    modality = _modality(archive, over)
-    rows = np.flatnonzero(archive.has(modality))
-    if len(rows) < clusters:
-        raise UserError(
-            f"[partition] clusters is {clusters}, and {len(rows)} items have {modality} data. "
-            f"Set clusters = {max(len(rows), 1)} or fewer."
-        )
-    fitted = rows
-    if len(rows) > FITTED_ROWS:
-        fitted = np.sort(numpy_generator(seed, "partition k-means rows").choice(rows, FITTED_ROWS, replace=False))
-    model = KMeans(clusters, n_init=1, max_iter=100, random_state=derive(seed, "partition k-means") % 2**32)
-    found = np.full(len(archive), clusters, np.int64)
-    with threadpool_limits(limits=1), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # fewer distinct items than clusters: some clusters stay empty
-        model.fit(_vectors(archive, modality, fitted))  # in one thread, so that its sums are reproducible
-        for block in np.split(rows, range(BLOCK_ROWS, len(rows), BLOCK_ROWS)):
-            found[block] = model.predict(_vectors(archive, modality, block))
-    return found
-
-
-def _modality(archive: Archive, over: str) -> Modality:
-    if over == "auto":
-        return "image" if archive.has_image.any() else "text"
-    modality: Modality = "image" if over == "image" else "text"
-    if not archive.has(modality).any():
-        other = "text" if modality == "image" else "image"
-        raise UserError(f'[partition] over is "{over}", and no item has {modality} data. Set over = "{other}".')
-    return modality
-
-
-def _vectors(archive: Archive, modality: Modality, rows: Rows) -> npt.NDArray[np.float32]:
-    column = archive.values(modality)
-    if isinstance(column, Pictures):
-        pictures = (column.picture(int(row)).convert("RGB") for row in rows)
-        small = [np.asarray(picture.resize((SIDE_PIXELS, SIDE_PIXELS)), np.float32) for picture in pictures]
-        return np.stack(small).reshape(len(rows), -1) / np.float32(255)
-    if isinstance(column, Regions):
-        held = column.of(rows)[:, :, :-4]
-        return np.asarray(held.sum(axis=1) / np.maximum(held.any(axis=2).sum(axis=1, keepdims=True), 1), np.float32)
-    if column is not None and is_features(column):
-        given = np.nan_to_num(column[rows].astype(np.float32), posinf=0.0, neginf=0.0)
-        length = np.linalg.norm(given, axis=1, keepdims=True)
-        return np.asarray(given / np.maximum(length, np.finfo(np.float32).tiny), np.float32)
-    from sklearn.feature_extraction.text import HashingVectorizer
-
-    texts = [] if column is None else [str(column[row]) for row in rows]
-    vectorizer = HashingVectorizer(n_features=HASHED_WORDS, alternate_sign=False, dtype=np.float32)
-    return np.asarray(vectorizer.transform(texts).toarray(), np.float32)
-
-
 def picture_groups(archive: Archive, apart: Classes | None = None) -> tuple[Rows, Rows]:
     """Return the first row of each group of items that stay together, and the group of each item (see `groups_of`).
 
-    Args:
-        archive: The items. Those of the same picture are a group.
-        apart: Classes that separate items of the same picture; none by default.
+    Items of the same picture are a group, unless their classes in ``apart`` separate them.
     """
     numbers = picture_numbers(archive)
     return groups_of(numbers if apart is None else numbers * apart.count + apart.of_row)
@@ -394,6 +377,7 @@ def nested_rows(archive: Archive, silos: int | None, settings: Settings, seed: i
     strata = strata_of(archive)[first]
     order = numpy_generator(seed, "partition nested").permutation(len(first))
     parts = [order[strata[order] == stratum] for stratum in np.unique(strata)]
+    # 0.07 of 100 items is 7.000000000000001 in floats, which must not become 8.
     cuts = [[part[: math.ceil(share * len(part) - 1e-9)] for part in parts] for share in shares]
     rows = [np.flatnonzero(np.isin(group_of, np.concatenate(groups))) for groups in cuts]
     return rows, {**settings, "fractions": shares}

@@ -48,15 +48,9 @@ class SiloItems:
 
 
 def items_of(archive: Archive, silo: TrainingSilo, rows: Rows, modalities: Container[Modality]) -> SiloItems:
-    """Return the items of some of a silo's rows.
+    """Return the items of some of a silo's archive rows ``(n,)``, with the modalities of the model only.
 
     In a silo without pairs, a row with a picture and a text becomes two items: the picture, and further down the text.
-
-    Args:
-        archive: The archive.
-        silo: The silo.
-        rows: ``(n,)`` archive rows.
-        modalities: The modalities of the model. The items have no others.
     """
     has = {name: archive.has(name)[rows] & silo.holds(name) & (name in modalities) for name in MODALITIES}
     if silo.paired:
@@ -70,27 +64,16 @@ def items_of(archive: Archive, silo: TrainingSilo, rows: Rows, modalities: Conta
 
 
 def parts_of(archive: Archive, silo: TrainingSilo, modalities: Container[Modality]) -> tuple[SiloItems, SiloItems]:
-    """Return the items that a silo trains on, and those that it holds back.
-
-    Args:
-        archive: The archive.
-        silo: The silo.
-        modalities: The modalities of the model.
-    """
+    """Return the items that a silo trains on, and those that it holds back, with the modalities of the model only."""
     train, validation = (items_of(archive, silo, rows, modalities) for rows in (silo.train, silo.validation))
     return train, validation
 
 
 def held_back_pairs(archive: Archive, share: float, seed: int) -> Rows:
-    """Return the training rows that are held back if pairs choose the round.
+    """Return the training rows that are held back if pairs choose the round: a share of the pictures, rounded down.
 
     All texts of a picture are held back together, in all silos. Otherwise a held-back picture would be trained on with
     another of its texts.
-
-    Args:
-        archive: The archive.
-        share: Share of the pictures with a text that are held back, rounded down.
-        seed: Seed of the run.
     """
     rows = archive.split("train")
     rows = rows[(archive.has_image & archive.has_text)[rows]]

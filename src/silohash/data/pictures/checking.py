@@ -74,11 +74,7 @@ def check_pictures(folder: Path, names: Sequence[str], *, follow_links: bool = T
 
 
 def describe_assumptions(verdicts: Mapping[str, Verdict]) -> str:
-    """Return a sentence that names the pictures of which something was assumed; empty if there are none.
-
-    Args:
-        verdicts: The verdicts of pictures by the names of their files.
-    """
+    """Return a sentence that names the pictures of which something was assumed; empty if there are none."""
     names = [name for name, verdict in verdicts.items() if verdict.note]
     if not names:
         return ""
@@ -106,7 +102,8 @@ def _verdict(path: Path) -> Verdict:
     notes: list[str] = []
     try:
         content = read_bytes(path)
-        reduced = format_of(content) is not TIFF  # a reduced page would not show that the first one is damaged
+        # A reduced page of a TIFF file would not show that the first one is damaged.
+        reduced = format_of(content) is not TIFF
         decode(content, at_least_pixels=DECODED_PIXELS if reduced else 0, notes=notes)
     except OSError as error:
         return Verdict("", f'the picture "{path.name}" cannot be read ({error.strerror})')

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import struct
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -84,12 +85,7 @@ class Deep:
 
 
 def window(values: Samples, *, color: bool) -> Range:
-    """Return the values that become black and white in a picture whose file does not declare them.
-
-    Args:
-        values: The samples that count, of any shape. NaN and infinity are ignored.
-        color: Whether they are those of a color picture.
-    """
+    """Return the values that become black and white if the file does not declare them. NaN and infinity are ignored."""
     finite = values[np.isfinite(values)] if values.dtype.kind == "f" else values.reshape(-1)
     if not finite.size:
         return 0.0, 1.0
@@ -111,7 +107,8 @@ def ceiling(value: float, *, fractions: bool) -> float:
 
 def _scaled(values: Samples, low: float, high: float) -> npt.NDArray[np.uint8]:
     pixels = np.empty(values.shape, np.uint8)
-    kind = np.float32 if values.dtype.itemsize <= 2 else np.float64  # both are exact for the samples they take
+    # Both types are exact for the samples that they take.
+    kind = np.float32 if values.dtype.itemsize <= 2 else np.float64
     step = max(1, BLOCK_SAMPLES // (values[:1].size or 1))
     for start in range(0, len(values), step):
         with np.errstate(over="ignore", invalid="ignore"):
@@ -122,21 +119,18 @@ def _scaled(values: Samples, low: float, high: float) -> npt.NDArray[np.uint8]:
 
 
 def deep(opened: Image.Image, content: bytes = b"") -> Deep | None:
-    """Return the samples of a loaded picture, or None if it has 8 bits per channel.
-
-    Args:
-        opened: The picture.
-        content: The bytes of its file; empty if it does not come from one.
+    """Return the samples of a loaded picture from a file of this content, or None if it has 8 bits per channel.
 
     Raises:
         ValueError: If Pillow cannot decode samples of its kind.
     """
-    tags = getattr(opened, "tag_v2", {})
+    tags = _tags(opened)
     sample, white_is_zero = _first(tags.get(SAMPLE_FORMAT)) or 1, _first(tags.get(PHOTOMETRIC)) == 0
     if opened.mode == "L" and sample == 2:
         values: Samples = np.asarray(opened).view(np.int8)
     elif opened.mode == "L" and NODATA in tags:
-        values = np.asarray(opened) ^ np.uint8(255 * white_is_zero)  # Pillow has inverted 8 bits
+        # Pillow has inverted samples of 8 bits, but the value for no data is that of the file.
+        values = np.asarray(opened) ^ np.uint8(255 * white_is_zero)
     elif opened.mode in {"I", "F"} or opened.mode.startswith("I;16"):
         values = _typed(np.asarray(opened), int(sample), int(_first(tags.get(BITS)) or 0))
     else:
@@ -154,7 +148,7 @@ def _typed(values: Samples, sample: int, bits: int) -> Samples:
 
 def _presence(opened: Image.Image, values: Samples) -> npt.NDArray[np.uint8] | None:
     """Return the opacity of a picture with a transparent gray or color, or with the value that GDAL declares for no data."""
-    clear, tags = opened.info.get("transparency"), getattr(opened, "tag_v2", {})
+    clear, tags = opened.info.get("transparency"), _tags(opened)
     with suppress(TypeError, ValueError, OverflowError):
         if clear is None:
             clear = float(str(tags[NODATA]).strip("\0 ")) if NODATA in tags else None
@@ -167,7 +161,7 @@ def _presence(opened: Image.Image, values: Samples) -> npt.NDArray[np.uint8] | N
 
 def _declared(opened: Image.Image, content: bytes, values: Samples) -> Range | None:
     """Return the range of values that a file declares."""
-    tags = getattr(opened, "tag_v2", {})
+    tags = _tags(opened)
     low, high = float(_first(tags.get(SMIN)) or 0), _first(tags.get(SMAX))
     if high is not None and low < high and np.isfinite([low, high]).all():
         return low, float(high)
@@ -183,10 +177,12 @@ def _largest(bits: int, form: str, values: Samples) -> float:
     """Return the sample of 16 bits that is white if a file declares a smaller number of bits."""
     most = (1 << bits) - 1
     if form == "JPEG2000":
-        return float(most << 16 - bits)  # Pillow moves the bits to the top
+        # Pillow moves the bits to the top.
+        return float(most << 16 - bits)
     if form == "TIFF":
         return float(most)
-    below = values[values <= most]  # in PNG the bits belong at the top, but often are not: then the lower ones are used
+    # In PNG the bits belong at the top, but often they are the lower ones.
+    below = values[values <= most]
     usual = np.percentile(values, PERCENTILES[1], method="higher") <= most
     return float(most if usual and (below & (LARGEST >> bits)).any() else LARGEST)
 
@@ -200,7 +196,7 @@ def _significant_bits(opened: Image.Image, content: bytes) -> int:
     if opened.format == "JPEG2000":
         depth = _jpeg2000_bits(content)
         return depth if depth < 16 else 0
-    bits = int(_first(getattr(opened, "tag_v2", {}).get(BITS)) or 0)
+    bits = int(_first(_tags(opened).get(BITS)) or 0)
     return bits if 8 < bits < 16 else 0
 
 
@@ -223,12 +219,13 @@ def _deep_color(opened: Image.Image, content: bytes) -> Deep | None:
     values = samples[..., :-1] if samples.shape[-1] in {2, 4} and opened.mode != "CMYK" else samples
     opacity = _presence(opened, values)
     values = np.ascontiguousarray(values[..., 0] if values.shape[-1] == 1 else values)
-    inverted = values.ndim == 2 and _first(getattr(opened, "tag_v2", {}).get(PHOTOMETRIC)) == 0
+    inverted = values.ndim == 2 and _first(_tags(opened).get(PHOTOMETRIC)) == 0
     declared = _declared(opened, content, values)
     if values.size < samples.size:
         opaque = _opaque(samples, declared)
         opacity = _scaled(samples[..., -1], 0, opaque)
-        if _first(getattr(opened, "tag_v2", {}).get(EXTRA)) == 1:  # the values have been multiplied by the opacity
+        # The values have been multiplied by the opacity.
+        if _first(_tags(opened).get(EXTRA)) == 1:
             shares = np.maximum(samples[..., -1] / np.float32(opaque), 1 / LARGEST)
             shares = shares if values.ndim == 2 else shares[..., None]
             values = np.minimum(values / shares, LARGEST).astype(np.uint16)
@@ -243,7 +240,7 @@ def _opaque(samples: Samples, declared: Range | None) -> float:
 
 def _samples(opened: Image.Image, content: bytes) -> Samples | None:
     """Return all samples of 16 bits of a PNG or TIFF file, ``(height, width, n)``; None if it has 8 bits per sample."""
-    tags: Any = getattr(opened, "tag_v2", {})
+    tags: Any = _tags(opened)
     if not content or (content[PNG_BITS] if opened.format == "PNG" else _first(tags.get(BITS))) != 16:
         return None
     if tags.get(PLANES) == 2:
@@ -268,11 +265,13 @@ def _gray_and_opacity(content: bytes, page: int) -> npt.NDArray[np.uint16] | Non
     elif [_raw_mode(tile) for tile in opened.tile] != ["LA;16B"]:
         return None
     else:
-        opened.tile = [tile._replace(args="RGBA") for tile in opened.tile]  # four bytes per pixel, as they are stored
+        # Pillow would keep one byte per sample. As RGBA, the four bytes of a pixel come as they are stored.
+        opened.tile = [tile._replace(args="RGBA") for tile in opened.tile]
     load(opened)
     samples = np.asarray(opened).view(f"{order}u2").astype(np.uint16)
     if isinstance(opened, TiffImagePlugin.TiffImageFile) and _first(opened.tag_v2.get(EXTRA)) == 0:
-        samples[..., 1] = LARGEST  # the second sample is not an opacity
+        # The file says that the second sample is not an opacity.
+        samples[..., 1] = LARGEST
     return samples
 
 
@@ -332,6 +331,11 @@ def _opened_at(content: bytes, page: int) -> ImageFile.ImageFile:
 
 def _raw_mode(tile: ImageFile._Tile) -> str:
     return str(tile.args[0] if isinstance(tile.args, tuple) else tile.args)
+
+
+def _tags(opened: Image.Image) -> Mapping[int, Any]:
+    """Return the tags of a TIFF file, none of another picture."""
+    return opened.tag_v2 if isinstance(opened, TiffImagePlugin.TiffImageFile) else {}
 
 
 def _first(value: Any) -> Any:  # noqa: ANN401  a number, several, or None

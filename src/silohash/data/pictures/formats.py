@@ -24,15 +24,7 @@ DEFAULT_MAX_PIXELS = 178_956_970
 
 
 class Format(NamedTuple):
-    """A picture format that is read.
-
-    Attributes:
-        name: Its name for people.
-        plugin: Its name in Pillow.
-        starts: The patterns with which its files begin.
-        suffixes: Ends of the names of its files, in lowercase, the usual one first.
-        media_type: Its media type.
-    """
+    """A picture format: its name for people and in Pillow, how its files begin and end (usual end first), its media type."""
 
     name: str
     plugin: str
@@ -120,7 +112,8 @@ _TIFF_KINDS = {
     for (kind, bits), (mode, *raws) in _GRAY_SAMPLES.items()
     for order, raw in zip((b"II", b"MM"), raws, strict=True)
 } | {
-    (order, photometric, (1,), 1, (16, 16), (extra,)): ("RGBA", "RGBA")  # the four bytes of a pixel as they are stored
+    # The four bytes of a pixel as they are stored.
+    (order, photometric, (1,), 1, (16, 16), (extra,)): ("RGBA", "RGBA")
     for order in (b"II", b"MM")
     for photometric in (0, 1)
     for extra in (0, 1, 2)
@@ -131,11 +124,7 @@ _OPEN_INFO = _TIFF_KINDS | TiffImagePlugin.OPEN_INFO
 
 
 class TooManyPixelsError(ValueError):
-    """A picture has more pixels than the limit allows.
-
-    Attributes:
-        size: Its number of pixels, as text.
-    """
+    """A picture has more pixels, ``size`` as text, than the limit allows."""
 
     def __init__(self, size: str, limit: int) -> None:
         super().__init__(f"it has {size} pixels, more than {limit:,}; set {MAX_PIXELS} to a higher number to read it")
@@ -143,10 +132,7 @@ class TooManyPixelsError(ValueError):
 
 
 def most_pixels(default: int = DEFAULT_MAX_PIXELS) -> int:
-    """Return the largest number of pixels that a picture may have.
-
-    Args:
-        default: The limit if the user did not set one.
+    """Return the largest number of pixels that a picture may have; ``default`` if the user did not set one.
 
     Raises:
         UserError: If the variable that sets it is not a whole number of at least 1.
@@ -168,9 +154,7 @@ def format_of(content: bytes) -> Format | None:
 def open_picture(content: bytes, limit: int | None = None) -> ImageFile.ImageFile:
     """Open a picture file without decoding its pixels. Its content tells its format; its name does not matter.
 
-    Args:
-        content: The bytes of the file.
-        limit: The largest number of pixels; that of `most_pixels` if None.
+    A picture can have as many pixels as ``limit`` says, or `most_pixels` if it is None.
 
     Raises:
         TooManyPixelsError: If it has more pixels.
@@ -209,9 +193,11 @@ def adapted_pillow(limit: int | None = None) -> Iterator[None]:
         limit: Largest number of pixels, above which Pillow raises an error; None for any.
     """
     with _ADAPTING, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what matters is raised as an error
+        # What matters is raised as an error.
+        warnings.simplefilter("ignore")
         before = Image.MAX_IMAGE_PIXELS, TiffImagePlugin.OPEN_INFO
-        Image.MAX_IMAGE_PIXELS = None if limit is None else limit // 2  # it only warns up to twice its limit
+        # Pillow only warns up to twice its limit.
+        Image.MAX_IMAGE_PIXELS = None if limit is None else limit // 2
         TiffImagePlugin.OPEN_INFO = _OPEN_INFO
         try:
             yield

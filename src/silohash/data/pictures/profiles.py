@@ -22,12 +22,9 @@ PROFILE = "icc_profile"
 
 
 def to_srgb(picture: Image.Image) -> Image.Image:
-    """Return a picture whose embedded color profile has been applied and removed.
+    """Return a decoded picture, 8 bits per channel in any mode, whose color profile has been applied and removed.
 
     A picture without a profile, and one whose profile is damaged, does not fit its pixels or means sRGB, keeps its pixels.
-
-    Args:
-        picture: A decoded picture of any mode with 8 bits per channel.
     """
     profile = picture.info.get(PROFILE)
     if not isinstance(profile, bytes) or not profile or picture.mode == "1":
@@ -74,9 +71,11 @@ def _conversion(profile: bytes, mode: str) -> Callable[[Image.Image], Image.Imag
         if takes != mode and (takes, mode) != ("RGB", "L"):
             return None
         precise = ImageCms.Flags.NOOPTIMIZE if takes == "L" else ImageCms.Flags.HIGHRESPRECALC
-        flags = precise | ImageCms.Flags.NOCACHE  # several threads share the transform
+        # Without a cache of the last pixel, because several threads share the transform.
+        flags = precise | ImageCms.Flags.NOCACHE
         transform = ImageCms.buildTransform(given, ImageCms.createProfile("sRGB"), takes, "RGB", flags=flags)
-    except (ImageCms.PyCMSError, OSError, ValueError, TypeError):  # damaged profiles must not cost the whole picture
+    # A damaged profile must not cost the whole picture.
+    except (ImageCms.PyCMSError, OSError, ValueError, TypeError):
         return None
     if takes == "CMYK":
         return transform.apply

@@ -96,9 +96,8 @@ def decode(content: bytes, *, at_least_pixels: int = 0, notes: list[str] | None 
             except OSError:
                 if not reduced:
                     raise
-                return decode(
-                    content, notes=notes
-                )  # a part of a JPEG 2000 file may have fewer levels than its header says
+                # A part of a JPEG 2000 file may have fewer levels than its header says.
+                return decode(content, notes=notes)
             return to_rgb(opened, content, notes=notes)
     except UserError:
         raise
@@ -130,13 +129,7 @@ def _reduce(opened: ImageFile.ImageFile, content: bytes, least: int) -> bool:
 
 
 def to_rgb(opened: Image.Image, content: bytes = b"", *, notes: list[str] | None = None) -> Image.Image:
-    """Return a picture of any mode as `decode` returns a file.
-
-    Args:
-        opened: The picture. Its pixels have been decoded.
-        content: The bytes of its file; empty if it does not come from one.
-        notes: As in `decode`.
-    """
+    """Return a decoded picture of any mode as `decode` returns a file. ``content`` is empty if it does not come from one."""
     picture, depends = opened, False
     found = deep(opened, content)
     if found is not None:
@@ -160,8 +153,10 @@ def to_rgb(opened: Image.Image, content: bytes = b"", *, notes: list[str] | None
 
 def _upright(picture: Image.Image) -> Image.Image:
     """Return a picture turned as its EXIF data says, in a mode that Pillow can convert."""
-    with suppress(Exception):  # damaged EXIF data must not cost the whole picture
-        if picture.getexif().get(ORIENTATION, 1) != 1:  # exif_transpose would copy a picture that is upright
+    # Damaged EXIF data must not cost the whole picture.
+    with suppress(Exception):
+        # exif_transpose would copy a picture that is upright.
+        if picture.getexif().get(ORIENTATION, 1) != 1:
             picture = ImageOps.exif_transpose(picture)
     return picture.convert("LA") if picture.mode == "La" else picture
 
@@ -327,7 +322,8 @@ def read_array(path: Path, key: str = "", *, mapped: bool = False) -> np.ndarray
     if not key:
         return read_npy(path, mapped=mapped, remedy=RESTORE, missing=RESTORE)
     with reading(path, remedy=RESTORE, missing=RESTORE):
-        with zipfile.ZipFile(path):  # an .npy file under this name would be read as one array
+        # An .npy file under this name would be read as one array.
+        with zipfile.ZipFile(path):
             arrays = np.load(path, allow_pickle=False)
         with arrays:
             return np.asarray(arrays[key])
@@ -342,6 +338,7 @@ def map_npz(path: Path, name: str) -> np.ndarray:
     with reading(path, remedy=RESTORE, missing=RESTORE), path.open("rb") as stream:
         with zipfile.ZipFile(stream) as members:
             member = members.getinfo(f"{name}.npy")
+        # numpy.load does not map members of an archive; the place of this one in the file is known.
         if member.compress_type == zipfile.ZIP_STORED and member.file_size:
             stream.seek(member.header_offset)
             stream.seek(sum(struct.unpack(LOCAL_HEADER, stream.read(struct.calcsize(LOCAL_HEADER)))), 1)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from silohash.base.registry import suggestion
 from silohash.base.seeds import numpy_generator, published_permutation
 from silohash.base.types import Rows, UserError
-from silohash.data.pairs import PICTURE
+from silohash.data.pairs import PICTURE, groups_of
 from silohash.data.protocols.contents import Contents, Population, population_of
 from silohash.data.protocols.rule import Searched, SplitProtocol
 from silohash.data.splits import default_splits
@@ -140,17 +140,12 @@ class _Groups(NamedTuple):
         """Return the rows of each split's groups, ascending."""
         return {name: self.rows[np.isin(self.group, groups)] for name, groups in splits.items()}
 
-    def count_of(self, rows: Rows) -> int:
-        """Return the number of groups that some rows belong to."""
-        return len(np.unique(self.group[np.isin(self.rows, rows)]))
-
 
 def _group(contents: Contents, rows: Rows) -> _Groups:
     if PICTURE not in contents.columns:
         return _Groups(rows, np.arange(len(rows)), len(rows))
-    _, first, of_row = np.unique(contents.columns[PICTURE][rows], return_index=True, return_inverse=True)
-    order = np.argsort(np.argsort(first))
-    return _Groups(rows, order[of_row], len(first))
+    first, group = groups_of(contents.columns[PICTURE][rows])
+    return _Groups(rows, group, len(first))
 
 
 class _Sizes(NamedTuple):
@@ -215,6 +210,7 @@ def _order(choice: Choice, count: int, queries: int, seed: int) -> Rows:
         return numpy_generator(seed, f"protocol/{protocol.dataset}").permutation(count)
     if protocol.draw == "numpy seed":
         return published_permutation(protocol.numpy_seed, count)
+    # The last rows come first, because queries are taken first.
     return np.roll(np.arange(count), queries if protocol.draw == "last rows" else 0)
 
 
@@ -255,7 +251,7 @@ def _check_stated(choice: Choice, groups: _Groups, splits: Mapping[str, Rows]) -
     protocol = choice.protocol
     expected = {"query": protocol.query, "train": protocol.train, "database": protocol.database}
     for name, rows in splits.items():
-        found = groups.count_of(rows)
+        found = len(np.unique(groups.group[np.isin(groups.rows, rows)]))
         if expected[name] not in {None, found}:
             raise UserError(
                 f'{choice} expects {expected[name]:,} items in "{name}", but the files state {found:,}. Use the files '

@@ -113,7 +113,9 @@ def population_of(contents: Contents, protocol: SplitProtocol, *, scaled: bool) 
         UserError: If the files have fewer labels than the protocol, or lack the texts or labels that its rule needs.
     """
     filtered = len(contents) == protocol.items
-    least = _threshold(contents, protocol, scaled=scaled)
+    least = protocol.least
+    if scaled and protocol.collected:
+        least = max(1, round(least * min(1.0, len(contents) / protocol.collected)))
     kept = np.full(len(contents), fill_value=True)
     columns = np.full(len(contents.label_names), fill_value=True)
     if protocol.population == "frequent labels" and not filtered:
@@ -136,13 +138,6 @@ def population_of(contents: Contents, protocol: SplitProtocol, *, scaled: bool) 
         text=None if text is None else text[rows],
         notes=notes,
     )
-
-
-def _threshold(contents: Contents, protocol: SplitProtocol, *, scaled: bool) -> int:
-    """Return the threshold in the population's rule, shrunk with the files where that is wanted."""
-    if not (scaled and protocol.collected):
-        return protocol.least
-    return max(1, round(protocol.least * min(1.0, len(contents) / protocol.collected)))
 
 
 def _require_labels(

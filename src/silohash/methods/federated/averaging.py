@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 
 from silohash.base.types import Arrays, ReadArrays
+from silohash.methods.federated.shared_means import SharedMean
 from silohash.methods.message import Message
 from silohash.models.towers import group_of
 
@@ -124,8 +126,8 @@ It is given the current parameters, the updates, and the number of silos of the 
 returns no update, the round is skipped."""
 
 
-Protection: TypeAlias = Callable[[Sequence[Message], int], Screened]
-"""A function of messages and the number of rejected ones that changes the values beside the parameters."""
+Protection: TypeAlias = Callable[..., Screened]
+"""A function of messages, the number of rejected ones and ``means`` that changes the values beside the parameters."""
 
 
 def unprotected(messages: Sequence[Message], rejected: int) -> Screened:  # noqa: ARG001  a Protection
@@ -147,6 +149,11 @@ class Aggregation:
     average: Average = weighted_average
     screens: tuple[Screen, ...] = ()
     protection: Protection = unprotected
+
+    def protecting(self, means: Sequence[SharedMean]) -> Aggregation:
+        """Return the same aggregation, with a protection of the means that a method declares."""
+        protects = self.protection is not unprotected
+        return replace(self, protection=partial(self.protection, means=means)) if protects else self
 
     def screened(self, current: Arrays, updates: Sequence[Message], rejected: int = 0) -> Screened:
         """Return the updates to aggregate and the remarks of all screens.

@@ -1,23 +1,27 @@
-"""The contract of a federated method: twelve hooks around one loop, whose defaults are FedAvg.
+"""The contract of a federated method: nine hooks around one loop, whose defaults are FedAvg, and one value of traits.
 
-The loop (``training/rounds.py`` and ``training/silo.py``) calls them in this order::
+The loop (``training/rounds.py`` and ``training/silo.py``) calls the hooks in this order::
 
     server = method.init_server(model, info)
     every round:
-        every silo:  broadcast -> [init_silo] -> begin_round -> per batch: adapt_outputs, regularizer, auxiliary_step
-                     -> [silo_statistics -> merge_statistics] -> silo_update
+        every silo:  broadcast -> begin_round -> per batch: terms
+                     -> [statistics -> merge_statistics] -> weight, update
         server = method.aggregate(server, updates)
     deployment of a silo: method.personalize
+
+The ninth hook, `FederatedMethod.template`, describes what silos send beside parameters and means. What other code must know
+about a method is in its ``traits`` (`silohash.methods.traits.Traits`). The few methods that change the outputs of the towers
+or train other networks have an `Adapter`.
 
 A method overrides the hooks in which it differs. It never loops over silos, epochs or batches itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
@@ -25,7 +29,6 @@ from torch import Tensor, nn
 
 from silohash.base.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, Phase, Terms
 from silohash.methods.federated.averaging import Aggregation
-from silohash.methods.federated.shared_means import SharedMean
 from silohash.methods.local.base import (
     LocalMethod,
     MethodParams,
@@ -36,12 +39,14 @@ from silohash.methods.local.base import (
     outputs_of,
 )
 from silohash.methods.message import Message
+from silohash.methods.traits import Traits
 from silohash.models.parameters import fixed_buffers, frozen_copy, install, params_of, shared_arrays, to_array
-from silohash.models.towers import Part, group_of
+from silohash.models.towers import Part, group_of, hash_layers
+
+if TYPE_CHECKING:
+    from silohash.methods.federated.server_optimizers import ServerOptimizer
 
 _Value = TypeVar("_Value")
-
-WeightsKnown: TypeAlias = Literal["before training", "after statistics", "with update"]
 
 
 @dataclass(frozen=True)
@@ -72,20 +77,19 @@ class ServerState:
     Attributes:
         params: Global parameters.
         extras: Arrays sent to the silos beside the parameters, such as prototypes or a class memory.
-        private: Arrays that stay on the server, such as momentum or a bank of models.
+        private: Arrays that stay on the server, such as momentum or a bank of models. If ``final`` among them is true, this
+            state is deployed even if an earlier round has a higher validation score. Each silo ranks its validation queries
+            against its own items, so the score cannot show how well the codes separate classes that different silos hold.
     """
 
     params: Arrays
     extras: Arrays = field(default_factory=dict)
     private: Arrays = field(default_factory=dict)
 
-
-class ServerStep(Protocol):
-    """A server-side optimizer (`silohash.methods.federated.server_optimizers`)."""
-
-    def step(self, before: ServerState, after: ServerState, buffers: Set[str] = frozenset()) -> ServerState:
-        """Return the next state, given the previous state and the averaged one. Buffers remain as averaged."""
-        ...
+    @property
+    def final(self) -> bool:
+        """Whether this state is deployed whatever the validation scores."""
+        return bool(self.private.get("final", False))
 
 
 @dataclass
@@ -106,13 +110,14 @@ class SiloContext:
         step_norm: Function of a number of steps and the weight of a proximal term. It returns how far the run's
             optimizer moves a parameter under a constant gradient of 1, in units of the learning rate.
         auxiliary: Networks of the federated method (such as a discriminator), trained with Adam by the terms of
-            `auxiliary_step`. They may be created on any device. The training moves them to that of the items.
+            `Adapter.auxiliary_step`. They may be created on any device. The training moves them to that of the items.
         steps_taken: Number of optimizer steps of this round, by step name.
         means: Mean values of the last epoch; ``loss`` is the mean loss.
         initial: Initial parameters, which every silo derives from the seed of the run.
         validation_score: Function that returns the model's validation score on the silo's held-back queries, between 0
             and 1. NaN if the silo holds none back.
         whole: For a member of a composition, the context of the composition.
+        lead: For a member of a composition, the composition, which decides what silos share and their weights.
         name_space: Prefix of the names of all kept tensors. Empty except for a member of a composition.
     """
 
@@ -133,6 +138,7 @@ class SiloContext:
     initial: Arrays = field(default_factory=dict)
     validation_score: Callable[[], float] = lambda: float("nan")
     whole: SiloContext | None = None
+    lead: FederatedMethod | None = None
     name_space: str = ""
 
     @property
@@ -145,7 +151,7 @@ class SiloContext:
         """Set the mean loss, also for the members of a composition."""
         self.means["loss"] = value
 
-    def member(self, name: str) -> SiloContext:
+    def member(self, name: str, lead: FederatedMethod | None = None) -> SiloContext:
         """Return the context in which a member of a composition sees this round; always the same object within a round.
 
         The member's state and the extras it receives are those under its name, and its auxiliary networks are its own.
@@ -154,7 +160,7 @@ class SiloContext:
         if name not in self._members:
             payload = replace(self.payload, extras=entries_under(name, self.payload.extras))
             self._members[name] = replace(
-                self, payload=payload, auxiliary={}, whole=self, name_space=f"{self.name_space}{name}/"
+                self, payload=payload, auxiliary={}, whole=self, lead=lead, name_space=f"{self.name_space}{name}/"
             )
         return self._members[name]
 
@@ -207,145 +213,44 @@ class SiloContext:
         self.state.kept.update({start + name: tensor.detach().clone() for name, tensor in tensors.items()})
 
 
-class FederatedMethod:
-    """The twelve hooks of a federated method. The defaults implement FedAvg.
-
-    The traits are class attributes:
+@dataclass(frozen=True)
+class RunFacts:
+    """What a method is told about its run when it is made.
 
     Attributes:
-        Params: Parameters of the method.
-        presets: Parameter values by preset. Every method has ``recommended``; methods from a paper also have ``paper``,
-            and ``authors_code`` if the authors' public code differs in a way that matters.
-        needs_labels: Whether silos need labels for the method's terms.
-        min_modalities: Minimum number of modalities of the model.
-        uniform_broadcast: Whether every silo receives the same message.
-        uplink: ``sum`` if the server needs only sums over silos, ``records`` if it needs each silo's message.
-        shares_parameters: Whether silos send parameters.
-        personalized: Whether each silo deploys its own model.
-        codes_comparable: Whether codes of different silos may be ranked together.
-        class_head: Whether towers need a classifier on their outputs.
-        encode_extras: Names of the extras that encoding needs.
-        pooled: Whether the data of all silos are pooled (no federation; a reference).
-        averages: Whether silos continue training from the average of their parameters. If not, robust rules and
-            server-side optimizers have no effect and are rejected.
-        adds: Overridden hooks that leave parameters, weights and phases as in FedAvg, each with the parameter values
-            for which this holds. With these values the method can be composed with others.
-        closed_form: Which local methods without gradient steps can be trained: none, those that each silo fits to its own
-            pairs, or those that are solved from sums over silos.
-        trains_scores: Whether the method can train local methods that score pairs
-            (`silohash.methods.local.base.scores_pairs`).
-        means: Sums and records that silos send, of which the server uses the mean only. Impossible values are rejected,
-            and robust rules protect them. A method that sends other sums or records describes them in `template`, and
-            cannot have a robust rule.
-        unprotected: Why no robust rule can protect what the method sends, as a sentence with the remedy; empty if one can.
-        aggregation: How updates are averaged; may be replaced by a robust rule (`silohash.methods.federated.robust`).
+        local: Local method of the run.
+        aggregation: How updates are averaged, possibly by a robust rule (`silohash.methods.federated.robust`).
         server_optimizer: Server-side optimizer applied to the averaged update. If None, the average is used as it is.
-        private_units: Units of differential privacy (`silohash.run.config.sections.PrivacyConfig`) for which what silos
-            send has a guarantee. For ``record``, the terms of `regularizer` for an item depend on that item's outputs and
-            on what the silo received or trained under the same guarantee. For ``silo``, silos send nothing but parameters.
-        solver: Local method of the run if the server computes values of its model from sums over silos, else None.
-        local: Local method of the run; None until the methods of a config are put together.
+        optimizer: ``adam``, ``adamw`` or ``sgd``.
+        learning_rate: Learning rate of the first round, which is the largest.
+        momentum: Momentum of ``sgd``.
     """
 
-    Params: ClassVar[type[MethodParams]] = MethodParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
-    needs_labels: ClassVar[bool] = False
-    min_modalities: ClassVar[int] = 1
-    uniform_broadcast: ClassVar[bool] = True
-    uplink: ClassVar[Literal["sum", "records"]] = "sum"
-    shares_parameters: ClassVar[bool] = True
-    personalized: ClassVar[bool] = False
-    codes_comparable: ClassVar[bool] = True
-    class_head: ClassVar[bool] = False
-    encode_extras: ClassVar[tuple[str, ...]] = ()
-    pooled: ClassVar[bool] = False
-    averages: ClassVar[bool] = True
-    adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    closed_form: ClassVar[Literal["none", "silos", "sums"]] = "none"
-    trains_scores: ClassVar[bool] = False
-    means: ClassVar[tuple[SharedMean, ...]] = ()
-    unprotected: ClassVar[str] = ""
-    private_units: ClassVar[tuple[Literal["record", "silo"], ...]] = ()
+    local: LocalMethod | None = None
+    aggregation: Aggregation = field(default_factory=Aggregation)
+    server_optimizer: ServerOptimizer | None = None
+    optimizer: str = "sgd"
+    learning_rate: float = 0.0
+    momentum: float = 0.0
 
-    def __init__(self, params: Any) -> None:  # noqa: ANN401  the class's own Params
-        self.params = params
-        self.aggregation = Aggregation()
-        self.server_optimizer: ServerStep | None = None
-        self.solver: ServerSolved | None = None
-        self.local: LocalMethod | None = None
 
-    @property
-    def weights_known(self) -> WeightsKnown:
-        """When a silo can announce its weights: before it trains, once the statistics are merged, or with its update.
+NO_RUN = RunFacts()
+"""The facts with which a method is made outside a run."""
 
-        Unless it is with the update, the updates of many silos can be added up as they arrive. By default, weights are
-        known before the training if they are those of `FederatedMethod.weight`, which depend on the silo's items only.
-        """
-        return "before training" if type(self).weight is FederatedMethod.weight else "with update"
 
-    @property
-    def adapts_training(self) -> bool:
-        """Whether the local method is trained on adapted outputs rather than on the plain outputs of the towers."""
-        return True
+class Adapter:
+    """The optional part of a method that changes the outputs of the towers or trains networks beside them.
 
-    @property
-    def auxiliary_learning_rate(self) -> float | None:
-        """Learning rate of the auxiliary networks. If None, that of the model."""
-        return None
+    Attributes:
+        adapts_training: Whether the local method is trained on adapted outputs rather than on the plain ones.
+        learning_rate: Learning rate of the auxiliary networks. If None, that of the model.
+    """
 
-    def check_steps(self, *, optimizer: str, learning_rate: float, momentum: float) -> list[str]:
-        """Check the optimizer of the run before training.
-
-        Args:
-            optimizer: ``adam``, ``adamw`` or ``sgd``.
-            learning_rate: Learning rate of the first round, which is the largest.
-            momentum: Momentum of ``sgd``.
-
-        Returns:
-            Remarks about approximations that the method makes under this optimizer.
-
-        Raises:
-            UserError: If the method's formulas do not hold for this optimizer.
-        """
-        return []
-
-    def check_exchange(self, *, rules: Sequence[str]) -> None:
-        """Check before training that the user allows what silos send.
-
-        Args:
-            rules: Keys of the config that limit or transform updates, of those that are set: ``federated.robust``,
-                ``federated.weight_cap``, ``federated.server`` and ``exchange.encryption``.
-
-        Raises:
-            UserError: If silos would reveal more than the user allows, or a rule does not apply to what they send.
-        """
-
-    def shared_parameters(self, model: nn.Module) -> list[str]:
-        """Hook 1, both sides: return the names of the parameters and buffers that silos send."""
-        fixed = fixed_buffers(model)
-        return [name for name in model.state_dict() if name not in fixed]
-
-    def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
-        """Hook 2, server: return the state before the first round."""
-        return ServerState(params=params_of(model))
-
-    def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
-        """Hook 3, server: return the message to a silo.
-
-        It depends on the arguments only. A silo that sends statistics receives the message again with the merged ones.
-        """
-        return Message(kind="broadcast", sender="server", round=round, params=server.params, extras=server.extras)
-
-    def init_silo(self, context: SiloContext) -> None:
-        """Hook 4, silo, before each round in which the silo keeps nothing: prepare the state to keep."""
-
-    def begin_round(self, context: SiloContext) -> Sequence[Phase]:
-        """Hook 5, silo: install parameters and return the phases to train in this round."""
-        install(context.model, context.payload.params)
-        return [Phase(name="train", model=context.model, epochs=context.epochs)]
+    adapts_training: bool = True
+    learning_rate: float | None = None
 
     def adapt_outputs(self, outputs: Outputs, extras: Mapping[str, Tensor]) -> Outputs:
-        """Hook 6, silo, pure: change the outputs of the towers. Also used for encoding.
+        """Return the changed outputs of the towers. A pure function, which is also used for encoding.
 
         Args:
             outputs: Outputs of the towers.
@@ -354,90 +259,175 @@ class FederatedMethod:
         return outputs
 
     def auxiliary_step(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
-        """Hook 7, silo: return the loss of the auxiliary networks on a batch. If empty, they take no step."""
+        """Return the loss of the auxiliary networks on a batch. If empty, they take no step."""
         return {}
 
-    def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
-        """Hook 8, silo: return terms to add to those of the local method."""
+
+class FederatedMethod:
+    """The nine hooks of a federated method. The defaults implement FedAvg.
+
+    Attributes:
+        Params: Parameters of the method.
+        presets: Parameter values by preset. Every method has ``recommended``; methods from a paper also have ``paper``,
+            and ``authors_code`` if the authors' public code differs in a way that matters.
+        traits: What other code must know about the method. A constructor completes them with what depends on parameters.
+        adapter: Changes the outputs of the towers, or trains networks beside them.
+        members: Methods that this one combines, by label.
+        run: What the method knows about its run.
+    """
+
+    Params: ClassVar[type[MethodParams]] = MethodParams
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
+    traits: Traits = Traits()
+    adapter: Adapter = Adapter()
+    members: Mapping[str, FederatedMethod] = {}
+
+    def __init__(self, params: Any, run: RunFacts = RunFacts()) -> None:  # noqa: ANN401  the class's own Params
+        self.params = params
+        self.run = run
+
+    # Hooks
+
+    def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
+        """Server: return the state before the first round, with the parameters that silos share.
+
+        A method whose silos share no parameters keeps all of them.
+        """
+        params = params_of(model)
+        return ServerState({name: params[name] for name in self._sent_names(params) or params})
+
+    def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
+        """Server: return the message to a silo. Silos that share no parameters do not receive any either.
+
+        It depends on the arguments only. A silo that sends statistics receives the message again with the merged ones.
+        """
+        params = {} if self.traits.shares == "none" else server.params
+        return Message(kind="broadcast", sender="server", round=round, params=params, extras=server.extras)
+
+    def begin_round(self, context: SiloContext) -> Sequence[Phase]:
+        """Silo: install parameters and return the phases to train in this round."""
+        install(context.model, context.payload.params)
+        return [Phase(name="train", model=context.model, epochs=context.epochs)]
+
+    def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+        """Silo: return terms to add to those of the local method."""
         return {}
 
-    def silo_statistics(self, context: SiloContext) -> Arrays:
-        """Hook 9, silo, after training: return additive statistics for an optional exchange before the update.
+    def statistics(self, context: SiloContext) -> Arrays:
+        """Silo, after training: return additive statistics for an optional exchange before the update.
 
-        If they are not empty, the server adds them up over the silos and calls `merge_statistics`. Then `silo_update`
-        is called with the result among ``context.payload.extras``. The trained model, ``mean_loss``, ``steps_taken``
-        and the kept state are preserved until then; working tensors and auxiliary networks are not.
+        If they are not empty, the server adds them up over the silos and calls `merge_statistics`. Then `update` is called
+        with the result among ``context.payload.extras``. The trained model, ``mean_loss``, ``steps_taken`` and the kept
+        state are preserved until then; working tensors and auxiliary networks are not.
         """
         return {}
 
     def merge_statistics(self, server: ServerState, sums: Arrays) -> Arrays:
-        """Hook 9, server: return the extras to send back, given the summed statistics.
+        """Server: return the extras to send back, given the summed statistics.
 
         `aggregate` finds them among the server's extras, where they remain unless it removes them.
         """
         return {}
 
-    def silo_update(self, context: SiloContext) -> Message:
-        """Hook 10, silo: return the message to the server.
+    def weight(self, context: SiloContext, group: str) -> float:
+        """Silo: return its weight for a parameter group: its number of items with the group's modality or class.
+
+        Under the trait ``equal_weights`` it is 1 if there are any. A method that overrides this states in the trait
+        ``weights_known`` when a silo knows its weights.
+        """
+        items = float(len(context.data))
+        for modality in MODALITIES:
+            if group == modality:
+                items = float(context.data.count(modality))
+        for number, count in enumerate(context.data.class_counts().tolist()):
+            if group == class_group(number):
+                items = float(count)
+        return float(items > 0) if self.traits.equal_weights else items
+
+    def update(self, context: SiloContext) -> Message:
+        """Silo: return the message to the server.
 
         Its parameters share the memory of the model where possible. A method that changes the model afterwards copies
         them first.
         """
-        shared = set(self.shared_parameters(context.model))
+        lead = context.lead or self
+        shared = set(lead.shared_parameters(context.model))
         params = {name: array for name, array in shared_arrays(context.model).items() if name in shared}
         return Message(
             kind="update", sender=context.data.name, round=context.round, params=params,
-            weights=self.weights(context, params),
+            weights=lead.weights(context, params),
             counts={"items": len(context.data)},
         )  # fmt: skip
+
+    def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
+        """Server: return the next state. Parameters for which no silo had data stay unchanged."""
+        return replace(server, params={**server.params, **self.aggregation.average(server.params, updates)})
+
+    def template(self, server: ServerState, *, kind: str, round: int) -> Message:  # noqa: A002  the field's word
+        """Server: return a message with the sums and records that silos send beside the trait ``means``.
+
+        The server rejects a message in which one of them is missing or has another shape or type, and a message with any
+        other. A silo may leave out all names with the same beginning, such as ``text/``, if it has no items for them. By
+        default there are none.
+
+        Args:
+            server: State of the server before the round.
+            kind: ``statistics`` for what `statistics` returns, ``update`` for what `update` returns.
+            round: Index of the round, from 0.
+        """
+        return Message(kind=kind, sender="server", round=round)
+
+    def personalize(self, context: SiloContext) -> None:
+        """Silo: turn ``context.model`` into the model that the silo deploys."""
+        install(context.model, context.payload.params)
+
+    # What follows from the traits and the run
+
+    @property
+    def aggregation(self) -> Aggregation:
+        """How the server averages updates, with the protection of the means that silos send."""
+        return self.run.aggregation.protecting(self.traits.means)
+
+    @property
+    def solver(self) -> ServerSolved | None:
+        """Local method of the run if the server computes values of its model from sums over silos, else None."""
+        return self.run.local if isinstance(self.run.local, ServerSolved) else None
+
+    def averaging(self, aggregation: Aggregation) -> Self:
+        """Return the same method with another aggregation."""
+        return type(self)(self.params, replace(self.run, aggregation=aggregation))
+
+    def parts(self, name: str) -> Mapping[str, FederatedMethod]:
+        """Return the methods that this one combines; itself under the given name if it does not combine any."""
+        return self.members or {name: self}
+
+    def shared_parameters(self, model: nn.Module) -> list[str]:
+        """Return the names of the parameters and buffers that silos send."""
+        fixed = fixed_buffers(model)
+        return [name for name in self._sent_names(model.state_dict()) if name not in fixed]
+
+    def _sent_names(self, names: Iterable[str]) -> list[str]:
+        """Return the names of the parameters that the server sends."""
+        every = list(names)
+        hashing = hash_layers(every)
+        body = [name for name in every if name not in hashing]
+        return {"all": every, "hash": hashing, "body": body, "none": []}[self.traits.shares]
 
     def weights(self, context: SiloContext, names: Iterable[str]) -> dict[str, float]:
         """Return a silo's weight for each parameter group of the given parameters."""
         return {group: self.weight(context, group) for group in sorted({group_of(name) for name in names})}
 
-    def weight(self, context: SiloContext, group: str) -> float:
-        """Return a silo's weight for a parameter group: its number of items with the group's modality or class."""
-        for modality in MODALITIES:
-            if group == modality:
-                return float(context.data.count(modality))
-        for number, count in enumerate(context.data.class_counts().tolist()):
-            if group == class_group(number):
-                return float(count)
-        return float(len(context.data))
-
     def origin(self, server: ServerState) -> Arrays:
-        """Return the reference point of the parameters in updates. A silo's change is the difference from it."""
-        return server.params
+        """Return the reference point of the parameters in updates, from which the changes of silos are measured.
 
-    def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
-        """Hook 11, server: return the next state. Parameters for which no silo had data stay unchanged."""
-        return replace(server, params={**server.params, **self.aggregation.average(server.params, updates)})
-
-    def template(self, server: ServerState, *, kind: str, round: int) -> Message:  # noqa: A002  the field's word
-        """Return a message with the sums and records that silos send beside `means`, with their shapes and types.
-
-        The server rejects a message in which one of them is missing or differs, and a message with any other. A silo may
-        leave out all names with the same beginning, such as ``text/``, if it has no items for them. By default there are
-        none.
-
-        Args:
-            server: State of the server before the round.
-            kind: ``statistics`` for what `silo_statistics` returns, ``update`` for what `silo_update` returns.
-            round: Index of the round, from 0.
+        It is zero if silos send changes.
         """
-        return Message(kind=kind, sender="server", round=round)
-
-    def is_final(self, server: ServerState) -> bool:
-        """Return whether this state is deployed even if an earlier round has a higher validation score.
-
-        Each silo ranks its validation queries against its own items. The score therefore cannot show how well the codes
-        separate classes that different silos hold. A method whose last step improves this may return True.
-        """
-        return False
-
-    def personalize(self, context: SiloContext) -> None:
-        """Hook 12, silo: turn ``context.model`` into the model that the silo deploys."""
-        install(context.model, context.payload.params)
+        if not self.traits.sends_changes:
+            return server.params
+        return {
+            name: np.zeros_like(array) if np.issubdtype(array.dtype, np.floating) else array
+            for name, array in server.params.items()
+        }
 
 
 def entries_under(name: str, values: Mapping[str, _Value]) -> dict[str, _Value]:
@@ -449,6 +439,23 @@ def entries_under(name: str, values: Mapping[str, _Value]) -> dict[str, _Value]:
     """
     start = f"{name}/"
     return {key.removeprefix(start): value for key, value in values.items() if key.startswith(start)}
+
+
+def summed_terms(weights: Mapping[str, float], parts: Mapping[str, Sequence[Tensor]]) -> Terms:
+    """Return terms that are summed over the modalities of a step, without those that have no weight or no part.
+
+    Args:
+        weights: Weight of each term.
+        parts: Scalars of each term, one per modality.
+    """
+    used = {name: list(found) for name, found in parts.items() if found and weights[name]}
+    return {name: (weights[name], torch.stack(found).sum()) for name, found in used.items()}
+
+
+def sums_alone(context: SiloContext, sums: Arrays) -> Message:
+    """Return an update that holds sums over the silo's items and no parameters."""
+    counts = {"items": len(context.data)}
+    return Message(kind="update", sender=context.data.name, round=context.round, sums=sums, counts=counts)
 
 
 def received_extra(context: SiloContext, name: str) -> Tensor:

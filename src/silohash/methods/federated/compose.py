@@ -1,8 +1,9 @@
 """Train with several federated methods at once.
 
 The members' additions to FedAvg (loss terms, class statistics, auxiliary networks, state) are kept side by side, each
-under its member's label, so that members never see each other's values. A part that only one member can decide
-(`silohash.methods.federated.composition_rules`) is decided by that member, or by FedAvg if there is none.
+under its member's label, so that members never see each other's values. A method overrides a hook either to decide
+something or to add to what FedAvg does there (`Traits.adds`). Any number of members may add. What only one member can
+decide (`PARTS`) is decided by that member, or by FedAvg if there is none.
 
 ==========================  ========================================================================
 part                        how the members are combined
@@ -13,6 +14,7 @@ state of server and silos   kept under the member's label
 outputs                     adapted by one member after the other, in order
 parameters                  averaged once; all other members receive that average
 statistics                  exchanged once; members without any create their updates beforehand
+traits                      requirements of any member, guarantees of all of them
 ==========================  ========================================================================
 
 Members that do not share parameters keep their own model, so beside one of them the global model is the silo's own
@@ -21,30 +23,33 @@ model at the start of the round.
 
 from __future__ import annotations
 
-import copy
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, TypeVar
+from itertools import product
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from pydantic import ConfigDict, Field
 from torch import Tensor, nn
 
-from silohash.base.types import Arrays, MethodCard, Outputs, PairBatch, Phase, Terms
+from silohash.base.types import Arrays, MethodCard, Outputs, PairBatch, Phase, Terms, UserError
 from silohash.methods.federated import DEFAULT_MEMBERS, FEDERATED_METHODS
 from silohash.methods.federated.averaging import Aggregation
 from silohash.methods.federated.base import (
+    NO_RUN,
+    Adapter,
     FederatedMethod,
     FederationInfo,
+    RunFacts,
     ServerState,
     SiloContext,
-    WeightsKnown,
     entries_under,
 )
-from silohash.methods.federated.composition_rules import check_members, combined_traits, deciders, overrides
 from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
+from silohash.methods.traits import Traits
 from silohash.models.parameters import params_of
 
 CARD = MethodCard(
@@ -70,6 +75,28 @@ WAITING = "waiting"
 """Prefix of the updates that members create before the exchange of statistics, and that the silo keeps until it is
 complete."""
 
+PARTS: Sequence[tuple[str, tuple[str, ...]]] = (
+    ("the weight of a silo", ("weight",)),
+    ("which parameters are shared", ("shares", "broadcast")),
+    ("how a silo's round begins and its phases", ("begin_round",)),
+    ("which parameters a silo sends", ("update",)),
+    ("how the server averages", ("aggregate",)),
+    ("which model a silo deploys", ("personalize",)),
+)
+"""What at most one member may decide, and the hooks and traits that decide it."""
+
+ANY_MEMBER = ("needs_labels", "personalized", "class_head")
+"""Traits that the composition has if any member has them."""
+
+ALL_MEMBERS = ("uniform_broadcast", "averages", "codes_comparable")
+"""Traits that the composition has if all members have them."""
+
+DECIDED: Mapping[str, str] = {"shares": "shares", "sends_changes": "update"}
+"""Traits that are those of the member that decides a part."""
+
+Members: TypeAlias = Mapping[str, FederatedMethod]
+"""Members of a composition by label. Each label is also the prefix for the member's state and messages."""
+
 _Value = TypeVar("_Value")
 
 
@@ -85,11 +112,23 @@ class MemberConfig(MethodParams):
     differs)."""
 
 
-class ComposeParams(MethodParams):
+class CombiningParams(MethodParams):
+    """Parameters of a method that combines others."""
+
+    methods: tuple[MemberConfig, ...] = ()
+    """The methods, each with its name, preset and parameters."""
+
+
+class ComposeParams(CombiningParams):
     """Parameters of a composition."""
 
     methods: tuple[MemberConfig, ...] = Field(default=DEFAULT_MEMBERS, min_length=1, validate_default=True)
     """Members in the order in which they adapt outputs, each with its name, preset and parameters. At least one."""
+
+
+def members_of(params: MethodParams) -> Sequence[MemberConfig]:
+    """Return the methods that the parameters of a method name; empty for one that does not combine any."""
+    return params.methods if isinstance(params, CombiningParams) else ()
 
 
 def label_members(methods: Iterable[MemberConfig]) -> dict[str, MemberConfig]:
@@ -104,12 +143,124 @@ def label_members(methods: Iterable[MemberConfig]) -> dict[str, MemberConfig]:
     return members
 
 
-def build_member(config: MemberConfig) -> FederatedMethod:
+def build_member(config: MemberConfig, run: RunFacts) -> FederatedMethod:
     """Return a member with its parameters."""
     kind = FEDERATED_METHODS.resolve(config.name)
     values = kind.presets[config.preset]
-    method: FederatedMethod = kind(kind.Params(**{**values, **(config.model_extra or {})}))
+    method: FederatedMethod = kind(kind.Params(**{**values, **(config.model_extra or {})}), run)
     return method
+
+
+def overrides(method: FederatedMethod, part: str) -> bool:
+    """Return whether a method differs from FedAvg in a hook, in what it shares, or in how it adapts outputs.
+
+    A method that weights silos by a parameter always overrides ``weight``, and one without an average ``aggregate``.
+    """
+    stated = {
+        "shares": method.traits.shares != "all",
+        "weight": bool(method.traits.weighting),
+        "aggregate": not method.traits.averages,
+        "reveals": bool(method.traits.reveals),
+    }
+    owner, default = (type(method.adapter), Adapter) if hasattr(Adapter, part) else (type(method), FederatedMethod)
+    return stated.get(part, False) or getattr(owner, part, None) is not getattr(default, part, None)
+
+
+def decides(method: FederatedMethod, hook: str) -> bool:
+    """Return whether a method decides a hook rather than adding to what FedAvg does there."""
+    if not overrides(method, hook):
+        return False
+    required = method.traits.adds.get(hook)
+    return required is None or any(getattr(method.params, name) != value for name, value in required.items())
+
+
+def deciders(members: Members) -> dict[str, str]:
+    """Return the label of the member that decides each hook.
+
+    Hooks that no member decides are not listed and remain those of FedAvg.
+
+    Raises:
+        UserError: If two members decide the same part.
+    """
+    found: dict[str, str] = {}
+    for part, hooks in PARTS:
+        labels = [label for label, method in members.items() if any(decides(method, hook) for hook in hooks)]
+        if len(labels) > 1:
+            remedies = [
+                f'set {name} = {json.dumps(value)} in "{label}"'
+                for label in labels[:2]
+                for name, value in members[label].traits.adds.get(hooks[0], {}).items()
+            ]
+            raise conflict_error(labels[0], labels[1], part, hooks, ", or ".join(["Leave one of them out", *remedies]))
+        found |= {hook: label for hook in hooks for label in labels}
+    return found
+
+
+def conflict_error(first: str, second: str, part: str, hooks: Sequence[str], remedy: str) -> UserError:
+    """Return the error for two members that cannot be combined, with the remedy."""
+    names = ", ".join(hooks)
+    return UserError(
+        f'federated.methods: "{first}" and "{second}" both decide {part} ({names}), but only one method can. {remedy}.'
+    )
+
+
+def check_members(members: Members) -> None:
+    """Check that the members can be composed and that one training loop can serve all of them.
+
+    Raises:
+        UserError: If a member cannot be composed, or two members contradict each other.
+    """
+    for label, method in members.items():
+        if method.traits.pooled:
+            raise UserError(f'federated.methods: "{label}" pools all data, which cannot be composed. Leave it out.')
+        if method.members:
+            raise UserError(f'federated.methods: "{label}" is a composition itself. List its members instead.')
+    for label, other in product(members, members):
+        if label != other and members[label].traits.normalizes and members[other].traits.proximal_weight:
+            remedy = f'Set proximal_weight in "{label}", which accounts only for its own, and leave "{other}" out'
+            raise conflict_error(label, other, "the proximal term", ("proximal_weight",), remedy)
+    rates = {m: a.learning_rate for m, a in _adapters(members, "auxiliary_step").items()}
+    _check_agreement(rates, "the learning rate of auxiliary networks", ("auxiliary_step", "learning_rate"))
+    adapted = {m: a.adapts_training for m, a in _adapters(members, "adapt_outputs").items()}
+    part = "whether the local method is trained on adapted outputs"
+    _check_agreement(adapted, part, ("adapt_outputs", "adapts_training"))
+
+
+def _adapters(members: Members, hook: str) -> dict[str, Adapter]:
+    """Return the adapters that override a hook."""
+    return {label: method.adapter for label, method in members.items() if overrides(method, hook)}
+
+
+def _check_agreement(values: Mapping[str, object], part: str, names: Sequence[str]) -> None:
+    """Reject two members with different values."""
+    for label, value in values.items():
+        first = next(iter(values))
+        if value != values[first]:
+            raise conflict_error(first, label, part, names, "Give both the same value, or leave one of them out")
+
+
+def combined_traits(members: Members, leaders: Mapping[str, str]) -> Traits:
+    """Return the traits of the composition: requirements of any member, and guarantees of all of them.
+
+    Args:
+        members: The members.
+        leaders: Label of the member that decides each part.
+    """
+    every = [method.traits for method in members.values()]
+    early = all(traits.weights_known == "before training" for traits in every)
+    values: dict[str, Any] = {
+        **{name: any(getattr(traits, name) for traits in every) for name in ANY_MEMBER},
+        **{name: all(getattr(traits, name) for traits in every) for name in ALL_MEMBERS},
+        **{name: getattr(members[leaders[hook]].traits, name) for name, hook in DECIDED.items() if hook in leaders},
+        "min_modalities": max(traits.min_modalities for traits in every),
+        "uplink": "records" if any(traits.uplink == "records" for traits in every) else "sum",
+        "weights_known": "before training" if early else "with update",
+        "means": tuple(mean.under(label) for label, method in members.items() for mean in method.traits.means),
+        "unprotected": next(filter(None, (traits.unprotected for traits in every)), ""),
+        "encode_extras": tuple(f"{label}/{n}" for label, m in members.items() for n in m.traits.encode_extras),
+        "remarks": tuple(remark for traits in every for remark in traits.remarks),
+    }
+    return Traits(**values)
 
 
 def prefixed(parts: Mapping[str, Mapping[str, _Value]]) -> dict[str, _Value]:
@@ -120,12 +271,6 @@ def prefixed(parts: Mapping[str, Mapping[str, _Value]]) -> dict[str, _Value]:
         {'moon/contrast': 1, 'fedproc/contrast': 2}
     """
     return {f"{label}/{name}": value for label, part in parts.items() for name, value in part.items()}
-
-
-def message_of_member(message: Message, label: str) -> Message:
-    """Return a message as a member sees it, without the other members' sections."""
-    extras, sums, records = (entries_under(label, getattr(message, section)) for section in SECTIONS)
-    return replace(message, extras=extras, sums=sums, records=records)
 
 
 def sections_of(message: Message, label: str) -> Arrays:
@@ -139,81 +284,64 @@ def server_of(server: ServerState, label: str) -> ServerState:
     return replace(server, extras=extras, private=private)
 
 
+class MemberAdapters(Adapter):
+    """The adapters of all members: outputs pass through one after the other, and all networks are trained."""
+
+    def __init__(self, members: Members) -> None:
+        self.members = members
+        self.adapts_training = all(a.adapts_training for a in _adapters(members, "adapt_outputs").values())
+        self.learning_rate = next((a.learning_rate for a in _adapters(members, "auxiliary_step").values()), None)
+
+    def adapt_outputs(self, outputs: Outputs, extras: Mapping[str, Tensor]) -> Outputs:
+        """Adapt the outputs by one member after the other."""
+        for label, method in self.members.items():
+            outputs = method.adapter.adapt_outputs(outputs, entries_under(label, extras))
+        return outputs
+
+    def auxiliary_step(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+        """Return the losses of all members' auxiliary networks."""
+        members = self.members.items()
+        return prefixed(
+            {label: m.adapter.auxiliary_step(context.member(label), batch, outputs) for label, m in members}
+        )
+
+
 class Compose(FederatedMethod):
     """Several federated methods, each under its own label."""
 
-    Params: ClassVar[type[MethodParams]] = ComposeParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}}
+    Params = ComposeParams
+    presets: ClassVar = {"recommended": {}}
 
-    def __init__(self, params: ComposeParams) -> None:
-        super().__init__(params)
-        self.members = {label: build_member(config) for label, config in label_members(params.methods).items()}
+    def __init__(self, params: ComposeParams, run: RunFacts = NO_RUN) -> None:
+        super().__init__(params, run)
+        self.members = {label: build_member(config, run) for label, config in label_members(params.methods).items()}
         check_members(self.members)
         self.deciders = deciders(self.members)
         self.adding = {
-            hook: [
-                label for label, m in self.members.items() if overrides(m, hook) and self.deciders.get(hook) != label
-            ]
-            for hook in ("begin_round", "silo_update")
+            hook: [label for label, m in self.members.items() if overrides(m, hook) and not self._leads(label, hook)]
+            for hook in ("begin_round", "update")
         }
-        vars(self).update(
-            combined_traits(self.members)
-        )  # class attributes of other methods; here they depend on the members
-        self._bind()
+        self.traits = combined_traits(self.members, self.deciders)
+        self.adapter = MemberAdapters(self.members)
 
-    def _bind(self) -> None:
-        """Redirect members to the composition for hooks that another member decides."""
-        shares, sends, weighs = (self.deciders.get(hook) for hook in ("shared_parameters", "silo_update", "weight"))
-        for label, method in self.members.items():
-            if shares not in {None, label}:
-                vars(method)["shared_parameters"] = self.shared_parameters
-        if sends is not None and weighs not in {None, sends}:
-            vars(self.members[sends])["weight"] = self.weight
+    def _leads(self, label: str, hook: str) -> bool:
+        """Return whether a member decides a hook."""
+        return self.deciders.get(hook) == label
 
-    def _decided(self, hook: str, context: SiloContext) -> Any:  # noqa: ANN401  what the hook returns
-        """Return the result of a silo hook from the member that decides it, or from FedAvg if there is none."""
-        label = self.deciders.get(hook)
-        if label is None:
-            return getattr(super(), hook)(context)
-        return getattr(self.members[label], hook)(context.member(label))
+    def _leader(self, hook: str) -> FederatedMethod | None:
+        """Return the member that decides a hook, or None if FedAvg does."""
+        return self.members[self.deciders[hook]] if hook in self.deciders else None
 
-    @property
-    def weights_known(self) -> WeightsKnown:
-        """When a silo can announce its weights: before it trains if this holds for all members."""
-        early = all(method.weights_known == "before training" for method in self.members.values())
-        return "before training" if early else "with update"
-
-    @property
-    def adapts_training(self) -> bool:
-        """Whether the local method learns on adapted outputs; the same for all members that adapt outputs."""
-        return all(method.adapts_training for method in self.members.values() if overrides(method, "adapt_outputs"))
-
-    @property
-    def auxiliary_learning_rate(self) -> float | None:
-        """Learning rate of the auxiliary networks; the same for all members that have some."""
-        rates = (m.auxiliary_learning_rate for m in self.members.values() if overrides(m, "auxiliary_step"))
-        return next(rates, None)
-
-    def check_steps(self, *, optimizer: str, learning_rate: float, momentum: float) -> list[str]:
-        """Check the optimizer for all members and return their remarks."""
-        members = self.members.values()
-        return [
-            remark
-            for method in members
-            for remark in method.check_steps(optimizer=optimizer, learning_rate=learning_rate, momentum=momentum)
-        ]
-
-    def shared_parameters(self, model: nn.Module) -> list[str]:
-        """Return the parameters shared by the member that decides it."""
-        label = self.deciders.get("shared_parameters")
-        return super().shared_parameters(model) if label is None else self.members[label].shared_parameters(model)
+    def _led(self, hook: str, context: SiloContext) -> SiloContext:
+        """Return the context of the member that decides a hook."""
+        return context.member(self.deciders[hook], self)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
-        """Initialize every member. The parameters are those of the member that decides which are shared."""
+        """Start with the state of all members, and with the parameters of the one that decides what is shared."""
         states = {label: method.init_server(model, info) for label, method in self.members.items()}
-        label = self.deciders.get("shared_parameters")
+        decider = self.deciders.get("broadcast")
         return ServerState(
-            params=params_of(model) if label is None else states[label].params,
+            params=params_of(model) if decider is None else states[decider].params,
             extras=prefixed({label: state.extras for label, state in states.items()}),
             private=prefixed({label: state.private for label, state in states.items()}),
         )
@@ -229,43 +357,28 @@ class Compose(FederatedMethod):
         return replace(message, extras=prefixed({label: own.extras for label, own in sent.items()}))
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
-        """Prepare every member. The member that decides the phases comes last, because it installs the parameters."""
-        for label, method in self.members.items():
-            if not entries_under(label, context.state.kept):
-                method.init_silo(context.member(label))
+        """Prepare every member, and return the phases of the one that decides them."""
+        # the member that decides the phases also installs the parameters, which others must not overwrite
         for label in self.adding["begin_round"]:
-            self.members[label].begin_round(context.member(label))
-        phases: Sequence[Phase] = self._decided("begin_round", context)
-        context.auxiliary |= prefixed({label: context.member(label).auxiliary for label in self.members})
+            self.members[label].begin_round(context.member(label, self))
+        leader = self._leader("begin_round")
+        phases = leader.begin_round(self._led("begin_round", context)) if leader else super().begin_round(context)
+        context.auxiliary |= prefixed({label: context.member(label, self).auxiliary for label in self.members})
         return phases
 
-    def adapt_outputs(self, outputs: Outputs, extras: Mapping[str, Tensor]) -> Outputs:
-        """Adapt the outputs by one member after the other."""
-        for label, method in self.members.items():
-            outputs = method.adapt_outputs(outputs, entries_under(label, extras))
-        return outputs
-
-    def auxiliary_step(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
-        """Return the losses of all members' auxiliary networks."""
-        members = self.members.items()
-        return prefixed({label: m.auxiliary_step(context.member(label), batch, outputs) for label, m in members})
-
-    def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+    def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the terms of all members."""
         members = self.members.items()
-        return prefixed({label: m.regularizer(context.member(label), batch, outputs) for label, m in members})
+        return prefixed({label: m.terms(context.member(label, self), batch, outputs) for label, m in members})
 
-    def silo_statistics(self, context: SiloContext) -> Arrays:
-        """Return the statistics of all members.
-
-        If there are any, members without statistics create their updates now, because their auxiliary networks do not
-        survive the exchange.
-        """
-        given = {label: method.silo_statistics(context.member(label)) for label, method in self.members.items()}
+    def statistics(self, context: SiloContext) -> Arrays:
+        """Return the statistics of all members. If there are any, those without create their updates now."""
+        given = {label: method.statistics(context.member(label, self)) for label, method in self.members.items()}
         early: Arrays = {}
-        for label in self.adding["silo_update"] if any(given.values()) else ():
+        # auxiliary networks, which some updates hold, do not survive the exchange of statistics
+        for label in self.adding["update"] if any(given.values()) else ():
             if not given[label]:
-                message = self.members[label].silo_update(context.member(label))
+                message = self.members[label].update(context.member(label, self))
                 early |= {f"made/{label}": np.asarray(True), **sections_of(message, label)}
         context.keep(WAITING, {name: torch.from_numpy(np.array(array)) for name, array in early.items()})
         return prefixed(given)
@@ -273,55 +386,58 @@ class Compose(FederatedMethod):
     def merge_statistics(self, server: ServerState, sums: Arrays) -> Arrays:
         """Return the results of all members that have statistics."""
         given = {label: entries_under(label, sums) for label in self.members}
-        return prefixed(
-            {
-                label: self.members[label].merge_statistics(server_of(server, label), own)
-                for label, own in given.items()
-                if own
-            }
-        )
+        found = {n: self.members[n].merge_statistics(server_of(server, n), own) for n, own in given.items() if own}
+        return prefixed(found)
 
     def weight(self, context: SiloContext, group: str) -> float:
         """Return the weight given by the member that decides it. Called for the composition and for its members."""
-        whole, label = context.whole or context, self.deciders.get("weight")
-        return super().weight(whole, group) if label is None else self.members[label].weight(whole.member(label), group)
+        whole, leader = context.whole or context, self._leader("weight")
+        return leader.weight(self._led("weight", whole), group) if leader else super().weight(whole, group)
 
-    def silo_update(self, context: SiloContext) -> Message:
+    def update(self, context: SiloContext) -> Message:
         """Send the sections of all members beside the parameters."""
         added = context.kept(WAITING)
         context.forget(WAITING)
-        for label in self.adding["silo_update"]:
+        for label in self.adding["update"]:
             if f"made/{label}" not in added:
-                added |= sections_of(self.members[label].silo_update(context.member(label)), label)
-        update: Message = self._decided("silo_update", context)
-        if "silo_update" in self.deciders:
-            added |= sections_of(update, self.deciders["silo_update"])
+                added |= sections_of(self.members[label].update(context.member(label, self)), label)
+        leader = self._leader("update")
+        update = leader.update(self._led("update", context)) if leader else super().update(context)
+        if leader:
+            added |= sections_of(update, self.deciders["update"])
         extras, sums, records = (entries_under(section, added) for section in SECTIONS)
         return replace(update, extras=extras, sums=sums, records=records)
-
-    def origin(self, server: ServerState) -> Arrays:
-        """Return the reference point of the updates, as defined by the member that decides what silos send."""
-        label = self.deciders.get("silo_update")
-        return super().origin(server) if label is None else self.members[label].origin(server_of(server, label))
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Average once, by the member that decides it, and let the other members continue with that average."""
 
-        def after(label: str, aggregation: Aggregation) -> ServerState:
-            """Return the server state after a member's aggregation with the given rule."""
-            method = copy.copy(self.members[label])
-            method.aggregation = aggregation
-            return method.aggregate(server_of(server, label), [message_of_member(update, label) for update in updates])
+        def after(label: str, method: FederatedMethod) -> ServerState:
+            """Return the server state after a member's aggregation, which does not see the sections of others."""
+            own = [
+                replace(
+                    update,
+                    extras=entries_under(label, update.extras),
+                    sums=entries_under(label, update.sums),
+                    records=entries_under(label, update.records),
+                )
+                for update in updates
+            ]
+            return method.aggregate(server_of(server, label), own)
 
-        decider = self.deciders.get("aggregate")
-        decided = super().aggregate(server, updates) if decider is None else after(decider, self.aggregation)
+        decider, leader = self.deciders.get("aggregate"), self._leader("aggregate")
+        decided = after(str(decider), leader) if leader else super().aggregate(server, updates)
         averaged = Aggregation(average=lambda current, updates: decided.params)
-        states = {label: decided if label == decider else after(label, averaged) for label in self.members}
-        shared = {n: a for n, a in server.private.items() if n.partition("/")[0] not in self.members}
+        states = {
+            label: decided if label == decider else after(label, method.averaging(averaged))
+            for label, method in self.members.items()
+        }
+        private = {n: a for n, a in server.private.items() if n != "final" and n.partition("/")[0] not in self.members}
+        if decided.final and leader:
+            private["final"] = np.asarray(True)
         return ServerState(
             params=decided.params,
             extras=prefixed({label: state.extras for label, state in states.items()}),
-            private={**shared, **prefixed({label: state.private for label, state in states.items()})},
+            private={**private, **prefixed({label: state.private for label, state in states.items()})},
         )
 
     def template(self, server: ServerState, *, kind: str, round: int) -> Message:  # noqa: A002  the field's word
@@ -331,11 +447,10 @@ class Compose(FederatedMethod):
         sums, records = (prefixed({n: getattr(one, part) for n, one in sent.items()}) for part in ("sums", "records"))
         return replace(super().template(server, kind=kind, round=round), sums=sums, records=records)
 
-    def is_final(self, server: ServerState) -> bool:
-        """Return whether this state is final for the member that decides how the server averages."""
-        label = self.deciders.get("aggregate")
-        return label is not None and self.members[label].is_final(server_of(server, label))
-
     def personalize(self, context: SiloContext) -> None:
         """Build the model that a silo deploys, by the member that decides it."""
-        self._decided("personalize", context)
+        leader = self._leader("personalize")
+        if leader:
+            leader.personalize(self._led("personalize", context))
+        else:
+            super().personalize(context)

@@ -7,17 +7,16 @@ loss, such as FedUCH. Their global model then has the averaged layers and the si
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
-
-from torch import nn
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
 
 from silohash.base.types import Arrays, MethodCard, Phase
-from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
+from silohash.methods.federated.base import NO_RUN, FederatedMethod, RunFacts, SiloContext
 from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
-from silohash.models.parameters import install, params_of
-from silohash.models.towers import hash_layers
+from silohash.methods.traits import Traits
+from silohash.models.parameters import install
 
 CARD = MethodCard(
     key="personal",
@@ -48,24 +47,12 @@ class PersonalParams(MethodParams):
 class Personal(FederatedMethod):
     """Federated averaging in which each silo deploys its own model."""
 
-    Params: ClassVar[type[MethodParams]] = PersonalParams
-    adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"silo_update": {}}
-    personalized: ClassVar[bool] = True
-    codes_comparable: ClassVar[bool] = False
+    Params = PersonalParams
+    traits = Traits(personalized=True, codes_comparable=False, adds={"update": {}})
 
-    def _private(self, model: nn.Module) -> set[str]:
-        """Return the names of the parameters that stay with a silo."""
-        return set(hash_layers(model.state_dict())) if self.params.private == "hash" else set()
-
-    def shared_parameters(self, model: nn.Module) -> list[str]:
-        """Return the names of the parameters that are not private."""
-        private = self._private(model)
-        return [name for name in super().shared_parameters(model) if name not in private]
-
-    def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
-        """Keep the parameters that are not private."""
-        private = self._private(model)
-        return ServerState(params={name: array for name, array in params_of(model).items() if name not in private})
+    def __init__(self, params: PersonalParams, run: RunFacts = NO_RUN) -> None:
+        super().__init__(params, run)
+        self.traits = replace(self.traits, shares="body" if params.private == "hash" else "all")
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Install the averaged parameters and the silo's private ones.
@@ -73,7 +60,7 @@ class Personal(FederatedMethod):
         With private parameters, the global model is copied now, so that it has those from before the training.
         """
         install(context.model, self._averaged(context))
-        if self._private(context.model):
+        if self.params.private == "hash":
             context.global_model.eval()
         return [Phase(name="train", model=context.model, epochs=context.epochs)]
 
@@ -81,10 +68,10 @@ class Personal(FederatedMethod):
         """Return the averaged parameters with the silo's private ones, which are the initial ones in its first round."""
         return {**(context.kept("model") or context.initial), **context.payload.params}
 
-    def silo_update(self, context: SiloContext) -> Message:
+    def update(self, context: SiloContext) -> Message:
         """Keep the trained model, and send what is not private."""
         context.keep("model", context.model.state_dict())
-        return super().silo_update(context)
+        return super().update(context)
 
     def personalize(self, context: SiloContext) -> None:
         """Install the model that the silo trained in its last round, or its private parameters with the averaged ones."""

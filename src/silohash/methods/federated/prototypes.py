@@ -5,8 +5,8 @@ Prototypes are means of relaxed codes, which are bounded, so that a single item 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from silohash.base.types import MODALITIES, Arrays, Modality, Outputs, PairBatch
 from silohash.methods.federated.base import ServerState, SiloContext, received_extra
-from silohash.methods.federated.shared_means import SharedMean, class_mean
+from silohash.methods.federated.shared_means import class_mean
 from silohash.methods.federated.statistics import (
     ClassStatistics,
     ReleaseParams,
@@ -25,9 +25,11 @@ from silohash.methods.federated.statistics import (
     merged_prototypes,
     released,
     sum_statistics,
+    with_release,
 )
 from silohash.methods.local.base import outputs_of
 from silohash.methods.message import Message
+from silohash.methods.traits import Traits
 
 FUSED = "fused"
 
@@ -46,14 +48,23 @@ class PrototypeParams(ReleaseParams):
     means, as in the public code of FedProto and PLFedCMH."""
 
 
-def prototype_mean(params: PrototypeParams) -> SharedMean:
-    """Return the declaration of `prototype_sums`. Under the weighting ``uniform``, each silo counts once."""
-    return replace(PROTOTYPE_MEAN, most=1.0) if params.prototype_weighting == "uniform" else PROTOTYPE_MEAN
+def with_prototypes(traits: Traits, params: PrototypeParams, *, used: bool) -> Traits:
+    """Return the traits of a method that sends `prototype_sums`. Under the weighting ``uniform``, each silo counts once.
 
-
-def representation(outputs: Outputs, modality: Modality) -> Tensor:
-    """Return the relaxed codes that prototypes are means of, ``(B, K)`` in (-1, 1)."""
-    return torch.tanh(outputs.logit[modality])
+    Args:
+        traits: The other traits.
+        params: Parameters of the prototypes.
+        used: Whether silos use the prototypes of others.
+    """
+    traits = with_release(traits, params, used=used)
+    if params.prototype_weighting == "examples":
+        return replace(traits, means=(PROTOTYPE_MEAN,))
+    unlimited = {
+        "prototype_weighting": 'federated.prototype_weighting = "uniform" lets a single item change a class mean by any '
+        'amount, which exchange.privacy cannot hide. Set it to "examples".'
+    }
+    means = (replace(PROTOTYPE_MEAN, most=1.0),)
+    return replace(traits, means=means, not_private={**traits.not_private, **unlimited})
 
 
 def fused_statistics(context: SiloContext, release: ReleaseParams, like: np.ndarray) -> ClassStatistics:
@@ -132,7 +143,30 @@ def received_prototypes(context: SiloContext, modality: Modality) -> tuple[Tenso
     return received_extra(context, f"prototypes/{name}"), received_extra(context, f"mask/{name}")
 
 
-def rows_with_prototypes(batch: PairBatch, modality: Modality, mask: Tensor) -> Tensor:
-    """Return the rows of a batch that have the modality and at least one label with a prototype, ``(B,)`` bool."""
+@dataclass(frozen=True)
+class PrototypeRows:
+    """The items of a batch that have a modality and at least one label with a prototype.
+
+    Attributes:
+        modality: The modality.
+        values: ``(n, K)``, relaxed codes of the items in (-1, 1).
+        labels: ``(n, C)`` multi-hot.
+        prototypes: ``(C, K)``.
+        mask: ``(C,)`` bool, the existing prototypes.
+    """
+
+    modality: Modality
+    values: Tensor
+    labels: Tensor
+    prototypes: Tensor
+    mask: Tensor
+
+
+def prototype_rows(context: SiloContext, batch: PairBatch, outputs: Outputs) -> Iterator[PrototypeRows]:
+    """Yield the items that can be compared with prototypes, for each modality of a step that has some."""
     assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-    return batch.has(modality) & (batch.labels[:, mask].sum(1) > 0)
+    for modality, logit in outputs.logit.items():
+        prototypes, mask = received_prototypes(context, modality)
+        rows = batch.has(modality) & (batch.labels[:, mask].sum(1) > 0)
+        if rows.any():
+            yield PrototypeRows(modality, torch.tanh(logit)[rows], batch.labels[rows], prototypes, mask)

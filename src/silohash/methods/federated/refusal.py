@@ -40,7 +40,7 @@ def refusal(update: Message, kept: ReadArrays, server: ServerState, federated: F
         or _misfit(update, server)
         or _miscounted(update, server)
         or infinite_array("its stored ", kept)
-        or objection(update, federated.means, server.extras)
+        or objection(update, federated.traits.means, server.extras)
         or _unlike_template(update, server, federated)
     )
 
@@ -60,11 +60,8 @@ def infinite_array(prefix: str, arrays: ReadArrays) -> str | None:
 
 
 def _is_finite(array: np.ndarray) -> bool:
-    """Return whether all values of a floating-point array are finite.
-
-    Their sum is finite only if all values are. It takes less time than a test of each value, and no memory. A sum that is
-    not finite may have overflowed.
-    """
+    """Return whether all values of a floating-point array are finite."""
+    # a finite sum needs no memory for a test of each value, which is made only if the sum may have overflowed
     total = np.einsum("i->", array.ravel(order="K"))
     return bool(np.isfinite(total) or np.isfinite(array).all())
 
@@ -109,20 +106,14 @@ def _unlike_template(update: Message, server: ServerState, federated: FederatedM
         template = with_template(template, federated, server)
     elif not update.sums and not update.encrypted:
         return "its statistics are empty"
-    declared, needed = declared_values(update, federated.means), update.counts.get("items", 0) > 0
+    declared, needed = declared_values(update, federated.traits.means), update.counts.get("items", 0) > 0
     sums = {name: array for name, array in update.sums.items() if name not in declared.sums}
     records = {name: array for name, array in update.records.items() if name not in declared.records}
     return _difference(sums, template.sums, needed=needed) or _difference(records, template.records, needed=needed)
 
 
 def _difference(given: ReadArrays, wanted: ReadArrays, *, needed: bool) -> str | None:
-    """Return which value is missing or differs from the template, or is not in it; None if there is none.
-
-    Args:
-        given: Values of the silo.
-        wanted: Values of the template.
-        needed: Whether at least one value must be there.
-    """
+    """Return which value is missing or differs from the template, or is not in it; None if there is none."""
     for name, array in given.items():
         if name not in wanted:
             return NOT_OF_METHOD.format(name)

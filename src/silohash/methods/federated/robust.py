@@ -203,11 +203,7 @@ def _has_weight(updates: Sequence[Message]) -> npt.NDArray[np.bool_]:
 
 
 def _squared_distances(current: Arrays, updates: Sequence[Message]) -> npt.NDArray[np.float64]:
-    """Return squared distances between updates, ``(n, n)``.
-
-    Each is computed over the groups that both silos trained, and scaled up to all groups. Two silos without a common
-    group are as far apart as the two that are farthest: nothing shows that they agree.
-    """
+    """Return squared distances between updates, ``(n, n)``, over the common groups and scaled up to all groups."""
     groups = sorted({group_of(name) for name in current})
     squares = np.zeros((len(updates), len(updates)))
     sizes = np.zeros_like(squares)
@@ -220,21 +216,20 @@ def _squared_distances(current: Arrays, updates: Sequence[Message]) -> npt.NDArr
         total += length
         sizes += both * length
         squares += both * between
+    # nothing shows that two silos without a common group agree, so they are as far apart as the two that are farthest
     scaled = squares * (total / np.maximum(sizes, 1))
     return np.where(sizes > 0, scaled, scaled.max(initial=0.0))
 
 
 def _squares_within(part: Arrays, updates: Sequence[Message]) -> tuple[int, npt.NDArray[np.float64]]:
-    """Return the length of the updates within some parameters, and their squared distances, ``(n, n)``.
-
-    If the updates do not fit into the memory for a block, distances are computed from inner products, in blocks.
-    """
+    """Return the length of the updates within some parameters, and their squared distances, ``(n, n)``."""
     floats = {name: array for name, array in part.items() if np.issubdtype(array.dtype, np.floating)}
     length = sum(array.size for array in floats.values())
     if 8 * length * len(updates) <= BLOCK_BYTES:
         deltas = np.stack([delta_of(part, update) for update in updates])
         found = [[float(np.square(one - other).sum()) for other in deltas] for one in deltas]
         return deltas.shape[1], np.asarray(found)
+    # inner products can be added up over blocks, unlike differences of updates that do not fit into memory
     size = max(1, BLOCK_BYTES // (8 * len(updates)))
     products = np.zeros((len(updates), len(updates)))
     for name, array in sorted(floats.items()):
@@ -247,14 +242,7 @@ def _squares_within(part: Arrays, updates: Sequence[Message]) -> tuple[int, npt.
 
 
 def _change(before: np.ndarray, update: Message, name: str, start: int) -> Vector:
-    """Return the change of some values of a parameter; zero if the silo has no weight or does not send it.
-
-    Args:
-        before: Current values.
-        update: Update of a silo.
-        name: Name of the parameter.
-        start: Position of the first value in the flattened parameter.
-    """
+    """Return the change of the values from ``start`` on; zero if the silo has no weight or does not send them."""
     if name not in update.params or update.weights.get(group_of(name), 0.0) <= 0:
         return np.zeros(len(before))
     change: Vector = part_of(update.params, name, start, start + len(before)).astype(np.float64) - before
@@ -281,7 +269,7 @@ def capped_average(average: Average, cap: float, current: Arrays, updates: Seque
 
 
 def protected_means(
-    messages: Sequence[Message], rejected: int, *, means: Sequence[SharedMean], share: float
+    messages: Sequence[Message], rejected: int, *, means: Sequence[SharedMean] = (), share: float
 ) -> Screened:
     """Replace the means beside the parameters by their median over silos.
 
@@ -301,7 +289,6 @@ def robust_aggregation(
     faulty: float = 0.3,
     clip_factor: float = 1.0,
     weight_cap: float = 1.0,
-    means: Sequence[SharedMean] = (),
 ) -> Aggregation:
     """Return the aggregation for the given settings.
 
@@ -310,7 +297,6 @@ def robust_aggregation(
         faulty: Share of silos that may be faulty, between 0 and 1.
         clip_factor: Updates are shortened to this multiple of the median length.
         weight_cap: Upper limit on a silo's share of the aggregation weight. At 1 there is no limit.
-        means: Means beside the parameters that the federated method declares. Every rule protects them.
     """
     rules: Mapping[str | None, Aggregation] = {
         None: Aggregation(),
@@ -321,7 +307,7 @@ def robust_aggregation(
     }
     chosen = rules[rule]
     if rule is not None:
-        chosen = replace(chosen, protection=partial(protected_means, means=means, share=faulty))
+        chosen = replace(chosen, protection=partial(protected_means, share=faulty))
     if weight_cap < 1.0:
         chosen = replace(chosen, average=partial(capped_average, chosen.average, weight_cap))
     return chosen

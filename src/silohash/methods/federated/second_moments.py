@@ -156,12 +156,7 @@ def ridge_weights(
 
 
 def _block_scales(squares: Matrix, blocks: Sequence[int]) -> Matrix:
-    """Return the factors that give every block a mean diagonal of 1, ``(D,)``; 0 where all vectors of a block are equal.
-
-    Args:
-        squares: ``(D,)``, diagonal of the scatter.
-        blocks: Number of dimensions of each block, in order; may be 0.
-    """
+    """Return the factors ``(D,)`` that give every block a mean diagonal of 1; 0 where all its vectors are equal."""
     means = [block.mean() if len(block) else 0.0 for block in np.split(squares, np.cumsum(blocks)[:-1])]
     return np.repeat([mean**-0.5 if mean > 0.0 else 0.0 for mean in means], blocks)
 

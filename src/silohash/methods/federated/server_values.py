@@ -26,7 +26,7 @@ def with_sums(update: Message, federated: FederatedMethod, context: SiloContext)
     """
     if federated.solver is None or not _empty_sums(federated, context.payload.params):
         return update
-    model = Adapted(context.model, federated, context.payload.extras)
+    model = Adapted(context.model, federated.adapter, context.payload.extras)
     sums = {f"{PREFIX}/{name}": array for name, array in federated.solver.silo_sums(model, context.data).items()}
     return replace(update, sums={**update.sums, **sums})
 
@@ -38,7 +38,7 @@ def with_template(message: Message, federated: FederatedMethod, server: ServerSt
 
 def _empty_sums(federated: FederatedMethod, params: ReadArrays) -> Arrays:
     """Return the sums of a silo without items that the local method asks for; nothing if it asks for none."""
-    if federated.solver is None or not federated.shares_parameters:
+    if federated.solver is None or federated.traits.shares == "none":
         return {}
     return {f"{PREFIX}/{name}": array for name, array in federated.solver.empty_sums(params).items()}
 

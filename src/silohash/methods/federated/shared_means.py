@@ -155,11 +155,9 @@ def _misfit(mean: SharedMean, message: Message, name: str, count_name: str, extr
 
 
 def _wrong_type(mean: SharedMean, given: np.dtype[Any], counts: bool) -> str | None:
-    """Return the type that sums or counts must have, or None if they have it.
-
-    Records are used as they are, one silo at a time: their counts tell which rows there are.
-    """
+    """Return the type that sums or counts must have, or None if they have it."""
     wanted = ["float32", "float64"]
+    # records are used one silo at a time, as they are, and their counts only tell which rows there are
     if mean.section == "records":
         wanted = ["bool"] if counts else ["float32"]
     return None if str(given) in wanted else " or ".join(wanted)

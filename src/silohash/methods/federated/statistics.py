@@ -8,7 +8,7 @@ which silo holds which class. The papers release every class.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor
 from silohash.base.types import MODALITIES, Arrays, Modality, ReadArrays, UserError
 from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
+from silohash.methods.traits import Release, Traits
 
 ENCRYPTION = "exchange.encryption"
 """Key of the config with which the server cannot read what silos send."""
@@ -33,6 +34,23 @@ class ReleaseParams(MethodParams):
     max_labels: int = Field(default=3, ge=1)
     """Maximum total weight of one item in the statistics, at least 1. An item with more labels splits this weight
     among them."""
+
+
+def with_release(traits: Traits, params: ReleaseParams, *, used: bool = True, by_class: bool = True) -> Traits:
+    """Return the traits of a method that releases class statistics.
+
+    Args:
+        traits: The other traits.
+        params: Release rules.
+        used: Whether silos use the statistics of others.
+        by_class: Whether rows belong to classes. If not, they are free clusters.
+    """
+    exact = {
+        "min_count": f"federated.min_count = {params.min_count} releases a class by its exact number of items, which "
+        "exchange.privacy does not hide. Set federated.min_count = 1: the noisy count then decides."
+    }
+    release = Release(params.min_count, params.max_labels, used=used, by_class=by_class)
+    return replace(traits, release=release, not_private=exact if params.min_count > 1 else {})
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, TypeAlias, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from silohash.base.types import MODALITIES, Arrays, Modality, Outputs, PairBatch, ReadArrays, Step, Terms
+from silohash.base.types import Arrays, Modality, Outputs, PairBatch, ReadArrays, Step, Terms, UserError
 from silohash.methods.local.label_counts import FederationLabels
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -23,6 +23,9 @@ Presets: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 WithoutEffect: TypeAlias = Mapping[str, Mapping[str, tuple[object, ...]]]
 """Parameter -> other parameters that switch it off, with the values at which they do."""
+
+
+Items = TypeVar("Items", "SiloData", PairBatch)
 
 
 class MethodParams(BaseModel):
@@ -95,21 +98,19 @@ class SiloData:
 
     def take(self, rows: Tensor) -> SiloData:
         """Return the same silo restricted to some of its rows."""
+        return rows_of(self, ("image", "text", "labels", "coarse_labels", "pictures", "has_image", "has_text"), rows)
 
-        def some(values: Tensor | None) -> Tensor | None:
-            """Return the selected rows of a column, or None if the column is missing."""
-            return None if values is None else values.index_select(0, rows)
 
-        return replace(
-            self,
-            image=some(self.image),
-            text=some(self.text),
-            labels=some(self.labels),
-            coarse_labels=some(self.coarse_labels),
-            pictures=some(self.pictures),
-            has_image=self.has_image.index_select(0, rows),
-            has_text=self.has_text.index_select(0, rows),
-        )
+def rows_of(items: Items, columns: Sequence[str], rows: Tensor) -> Items:
+    """Return some of the items of a batch or a silo.
+
+    Args:
+        items: The batch or silo.
+        columns: Names of its tensors with one row per item; those that are None remain so.
+        rows: ``(n,)`` int64, positions of the items.
+    """
+    columns = [name for name in columns if getattr(items, name) is not None]
+    return replace(items, **{name: getattr(items, name).index_select(0, rows) for name in columns})
 
 
 @dataclass
@@ -187,29 +188,15 @@ class ServerSolved(Protocol):
     """
 
     def silo_sums(self, model: nn.Module, data: SiloData) -> Arrays:
-        """Return the sums of a silo after its training, by name. Their names and shapes do not depend on its items.
-
-        Args:
-            model: Trained model.
-            data: Pairs of the silo; may be empty.
-        """
+        """Return the sums of a silo after its training, by name. Names and shapes are the same for a silo without items."""
         ...
 
     def empty_sums(self, params: ReadArrays) -> Arrays:
-        """Return the sums of a silo without items; nothing if the server does not hold the buffers, and needs no sums.
-
-        Args:
-            params: Parameters and buffers of the global model that silos share.
-        """
+        """Return the sums of a silo without items; nothing if the server does not hold the buffers, and needs no sums."""
         ...
 
     def solve(self, params: ReadArrays, sums: ReadArrays) -> Arrays:
-        """Return the new values on the server, by name of the buffer; nothing if the server does not hold the buffers.
-
-        Args:
-            params: Parameters and buffers of the global model that silos share.
-            sums: Sums over the silos.
-        """
+        """Return the new values on the server, by name of the buffer; nothing if the server does not hold the buffers."""
         ...
 
 
@@ -292,13 +279,25 @@ def unadapted(model: nn.Module) -> nn.Module:
     return model.model if isinstance(model, Adapted) else model
 
 
+def shared_width(spec: ModelSpec, name: str) -> int:
+    """Return the width of the feature layers of all towers, for a method of a given name whose towers share layers.
+
+    Raises:
+        UserError: If the feature layers of the towers have different widths.
+    """
+    widths = {tower.hidden for tower in spec.towers.values()}
+    if len(widths) > 1:
+        raise UserError(
+            f"{name} shares layers between towers, and their feature layers have {' and '.join(map(str, widths))} units. "
+            "Use the same width for both, or another local method."
+        )
+    return widths.pop()
+
+
 def class_group(number: int) -> str:
     """Return the name of a parameter that belongs to a single class, such as its learned code.
 
     Silos weigh such a parameter by their number of items of the class, so those without any do not change it.
-
-    Args:
-        number: Number of the class, at least 0.
     """
     return f"class{number}"
 
@@ -319,68 +318,3 @@ def outputs_of(model: nn.Module, data: SiloData, *, part: Part = "code", batch: 
     device = data.has_image.device
     rows = (torch.arange(start, min(start + batch, len(data)), device=device) for start in range(0, len(data), batch))
     return outputs_over(model, map(data.batch, rows), part=part)
-
-
-def store_all(model: nn.Module, data: SiloData, state: SiloState) -> None:
-    """Store the model's relaxed codes of all items, and which items have them (``has_image``, ``has_text``).
-
-    A step can then compare its batch with all ``n`` items of the silo with only ``B`` forward passes. The codes are the
-    working tensor with the name of the modality, ``(n, K)``. Rows without the modality are zero.
-    """
-    outputs = outputs_of(model, data)
-    state.buffers |= {str(modality): codes for modality, codes in outputs.items()}
-    state.buffers |= {f"has_{modality}": data.has(modality) for modality in outputs}
-
-
-def store_batch(modality: Modality, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
-    """Replace the stored outputs of a batch's items."""
-    codes = outputs.code[modality].detach().float()
-    state.buffers[modality][batch.row] = codes * batch.has(modality).unsqueeze(1)
-
-
-def stored_modalities(state: SiloState) -> tuple[Modality, ...]:
-    """Return the modalities whose outputs are stored."""
-    return tuple(modality for modality in MODALITIES if modality in state.buffers)
-
-
-def joint_codes(state: SiloState) -> Tensor:
-    """Return the signs of the sum of the stored outputs over the modalities, ``(n, K)``."""
-    return signs(torch.stack([state.buffers[modality] for modality in stored_modalities(state)]).sum(0))
-
-
-def drawn_rows(count: int, most: int, device: torch.device) -> Tensor:
-    """Return the positions of at most ``most`` random items in ascending order, ``(min(count, most),)`` int64.
-
-    Args:
-        count: Number of items.
-        most: Largest number of positions.
-        device: Device of the positions.
-    """
-    rows = torch.arange(count) if count <= most else torch.randperm(count)[:most].sort().values
-    return rows.to(device)
-
-
-def draw_anchors(data: SiloData, state: SiloState, most: int) -> None:
-    """Draw at most ``most`` stored items with which batches are compared (`drawn_rows`).
-
-    Their positions are the working tensor ``anchors``, ``(min(n, most),)`` int64.
-    """
-    state.buffers["anchors"] = drawn_rows(len(data), most, data.has_image.device)
-
-
-def partner_outputs(state: SiloState, modality: Modality, rows: Tensor) -> Tensor:
-    """Return the stored outputs of the other modality, ``(B, K)``.
-
-    Items without the other modality have those of the same modality.
-
-    Args:
-        state: Working tensors.
-        modality: The modality that is compared.
-        rows: ``(B,)`` int64, positions of the items.
-    """
-    other: Modality = "text" if modality == "image" else "image"
-    if other not in state.buffers:
-        return state.buffers[modality][rows]
-    has = state.buffers[f"has_{other}"][rows]
-    values = state.buffers[other][rows]
-    return values if bool(has.all()) else torch.where(has.unsqueeze(1), values, state.buffers[modality][rows])

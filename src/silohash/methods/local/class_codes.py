@@ -48,12 +48,6 @@ def class_codes(classes: int, bits: int, *, exclusive: bool, seed: int) -> Class
     columns is constant. Rows with random signs are as far apart, and give every bit both values. If labels are exclusive,
     opposite rows are used too. Otherwise, the codes are chosen one after the other among random codes.
 
-    Args:
-        classes: Number of classes C.
-        bits: Code length K.
-        exclusive: Whether every item has at most one label.
-        seed: Seed for the order and signs of rows and columns, and for the random codes.
-
     Returns:
         ``(C, K)``, -1 or 1, read-only.
     """
@@ -115,9 +109,6 @@ def paley(size: int) -> ClassCodes:
 def hadamard_matrix(size: int) -> ClassCodes | None:
     """Return a Hadamard matrix of Sylvester or Paley, or a Paley matrix that Sylvester's rule doubles.
 
-    Args:
-        size: At least 1.
-
     Returns:
         ``(size, size)``, -1 or 1, or None if neither construction has this size.
     """
@@ -143,11 +134,6 @@ def hash_centers(classes: int, bits: int, *, seed: int) -> ClassCodes:
     have words with as many ones as minus ones, chosen one after the other so that any two differ in at least a given number
     of bits. This number is the largest for which there are enough words. It is also the rule for code lengths without a
     known Hadamard matrix. Beyond the number of all words, classes share centers.
-
-    Args:
-        classes: Number of classes C.
-        bits: Code length K.
-        seed: Seed for the order and signs of rows and columns, and for random words.
 
     Returns:
         ``(C, K)``, -1 or 1, read-only.

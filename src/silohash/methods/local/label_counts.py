@@ -48,13 +48,7 @@ def label_sums(labels: Iterable[np.ndarray]) -> Arrays:
 
 
 def federation_labels(sums: Arrays, seed: int, device: torch.device) -> FederationLabels | None:
-    """Return the constants that silos derive from the sums of `label_sums`, or None without labels.
-
-    Args:
-        sums: The sums; may hold other arrays as well.
-        seed: Seed of the run.
-        device: Device of the counts.
-    """
+    """Return the constants that silos derive from the sums of `label_sums`, or None without labels."""
     if "label_counts" not in sums:
         return None
     items, several = (int(count) for count in sums["label_items"])

@@ -5,10 +5,14 @@ They are written per item or per pair, and each method takes its own sums or mea
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import combinations_with_replacement
+
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from torch import Tensor
 
+from silohash.base.types import Modality, Outputs, PairBatch
 from silohash.methods.local.base import signs
 
 
@@ -28,7 +32,17 @@ def similarity(labels: Tensor, others: Tensor, *, graded: bool) -> Tensor:
     """
     if not graded:
         return ((labels @ others.T) > 0).to(labels.dtype)
-    return F.normalize(labels, dim=1) @ F.normalize(others, dim=1).T
+    return cosines(labels, others)
+
+
+def cosines(values: Tensor, others: Tensor) -> Tensor:
+    """Return the cosines of all rows, ``(B, N)``; 0 for rows of zeros.
+
+    Args:
+        values: ``(B, D)``.
+        others: ``(N, D)``.
+    """
+    return F.normalize(values, dim=1) @ F.normalize(others, dim=1).T
 
 
 def mean_similarity(labels: Tensor, *, graded: bool, most: int = 2048) -> Tensor:
@@ -84,6 +98,31 @@ def straight_through(codes: Tensor) -> Tensor:
     return codes + (signs(codes) - codes).detach()
 
 
+def label_error(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the squared differences between predicted and true labels, ``(B, C)``.
+
+    Args:
+        logits: ``(B, C)``, predicted labels before the sigmoid.
+        labels: ``(B, C)`` multi-hot.
+
+    Source: Ren et al., equation (4), and Li et al., "Self-Supervised Adversarial Hashing Networks for Cross-Modal
+        Retrieval", CVPR 2018, the objective, fourth term.
+    """
+    return (torch.sigmoid(logits) - labels).square()
+
+
+def labeled_codes(outputs: Outputs, batch: PairBatch) -> tuple[dict[Modality, Tensor], dict[Modality, Tensor]]:
+    """Return the codes ``(B', K)`` and labels ``(B', C)`` of the items that have a modality, for each that any item has."""
+    assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
+    held = {m: batch.has(m) for m in outputs.code if batch.has(m).any()}
+    return {m: outputs.code[m][rows] for m, rows in held.items()}, {m: batch.labels[rows] for m, rows in held.items()}
+
+
+def modality_pairs(codes: Mapping[Modality, Tensor]) -> list[tuple[Modality, Modality]]:
+    """Return the pairs of modalities to compare: each with itself, and the two with each other."""
+    return list(combinations_with_replacement(codes, 2))
+
+
 def balance(codes: Tensor) -> Tensor:
     """Return the squared mean of each bit over the batch, ``(K,)``.
 
@@ -102,19 +141,13 @@ def pair_contrast(codes: Tensor, partners: Tensor, temperature: float) -> Tensor
         partners: ``(B, K)`` stored outputs of the other modality for the same items.
         temperature: Divides the cosines; positive.
     """
-    cosines = F.normalize(codes, dim=1) @ F.normalize(partners, dim=1).T
     partner = torch.arange(len(codes), device=codes.device)
-    return F.cross_entropy(cosines / temperature, partner, reduction="none")
+    return F.cross_entropy(cosines(codes, partners) / temperature, partner, reduction="none")
 
 
-def mean_where(values: Tensor, counted: Tensor) -> Tensor:
-    """Return the mean of the values that count, a scalar; 0 if none does.
-
-    Args:
-        values: Finite values of any shape.
-        counted: Boolean of the same shape.
-    """
-    return (values * counted).sum() / counted.sum().clamp(min=1)
+def mean_where(values: Tensor, counted: Tensor | None) -> Tensor:
+    """Return the mean of the values that count (all if ``counted`` is None), a scalar; 0 if none does."""
+    return values.mean() if counted is None else (values * counted).sum() / counted.sum().clamp(min=1)
 
 
 def different_items(codes: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ def objections_to_closed_form(config: RunConfig, local: LocalMethod, federated: 
     from silohash.methods.local.base import ClosedForm
     from silohash.methods.local.closed_form.base import FromSums
 
-    name, method, trains = config.local.name, config.federated.name, federated.closed_form
+    name, method, trains = config.local.name, config.federated.name, federated.traits.closed_form
     if isinstance(local, ClosedForm) and trains == "none":
         averaged = f'"fedavg", {ALONE}' if local.traits.codes_comparable else ALONE
         sums = ', or "fedsums"' if isinstance(local, FromSums) else ""
@@ -36,7 +36,7 @@ def objections_to_closed_form(config: RunConfig, local: LocalMethod, federated: 
                 f"{averaged}{sums}."
             ),
         )
-    alone = federated.pooled or federated.personalized
+    alone = federated.traits.pooled or federated.traits.personalized
     if isinstance(local, ClosedForm) and trains == "silos" and not alone and not local.traits.codes_comparable:
         yield (
             "federated.name",
@@ -86,7 +86,7 @@ def _objections_to_sums(config: RunConfig, local: LocalMethod) -> Iterator[Objec
 def remarks_on_closed_form(config: RunConfig, federated: FederatedMethod) -> list[str]:
     """Return a remark if rounds of a local method without gradient steps repeat what the first one computes."""
     rounds = config.federated.rounds
-    if federated.closed_form != "silos" or rounds == 1:
+    if federated.traits.closed_form != "silos" or rounds == 1:
         return []
     return [
         f'local.name = "{config.local.name}" has no gradient steps, so further rounds repeat most of the first one. '

@@ -36,13 +36,14 @@ def objections_to_exchange(config: RunConfig, local: LocalMethod, federated: Fed
 def _objections_to_encryption(config: RunConfig, federated: FederatedMethod) -> Iterator[Objection]:
     """Yield why silos have nothing to encrypt, or the server cannot do without the message of each silo."""
     name = config.federated.name
-    sends = federated.shares_parameters or federated.means or federated.closed_form == "sums"
-    if federated.pooled or not sends:
+    traits = federated.traits
+    sends = traits.shares != "none" or traits.means or traits.closed_form == "sums"
+    if traits.pooled or not sends:
         yield (
             ENCRYPTION,
             f'{ENCRYPTION} has no effect: with federated.name = "{name}", silos do not send anything to add up. Remove it.',
         )
-    if federated.uplink != "sum":
+    if traits.uplink != "sum":
         yield (
             ENCRYPTION,
             f'{ENCRYPTION}: with federated.name = "{name}", the server computes with the message of each silo, {SUM_ONLY}. '
@@ -85,7 +86,7 @@ def _objections_to_compression(
     from silohash.methods.local.base import ClosedForm
 
     method, kind, robust = config.federated.name, compression.kind, config.federated.robust
-    if federated.pooled or not federated.shares_parameters:
+    if federated.traits.pooled or federated.traits.shares == "none":
         yield (
             COMPRESSION,
             f'{COMPRESSION} has no effect: with federated.name = "{method}", silos do not send parameters. Remove it.',
@@ -117,12 +118,12 @@ def _objections_to_compression(
 def _objections_to_hash_layers(method: str, federated: FederatedMethod) -> Iterator[Objection]:
     """Yield why a method cannot train the hash layers alone."""
     instead = 'Use the kind "int8", "half" or "top_k".'
-    if federated.personalized:
+    if federated.traits.personalized:
         yield (
             COMPRESSION,
             f'{COMPRESSION}: "hash_layers" trains one common model, and "{method}" trains one per silo. {instead}',
         )
-    if federated.class_head:
+    if federated.traits.class_head:
         yield (
             COMPRESSION,
             f'{COMPRESSION}: "{method}" needs a trained classifier, which "hash_layers" leaves untrained. {instead}',

@@ -5,10 +5,10 @@ A value that equals its default is not objected to, because the config of a run 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from silohash.run.config.sections import FederatedConfig, LocalConfig, RobustConfig, RunConfig, ServerConfig
+from silohash.run.config.sections import FederatedConfig, RobustConfig, RunConfig, ServerConfig
 from silohash.run.config.toml import toml_value
 
 if TYPE_CHECKING:
@@ -32,15 +32,6 @@ EQUAL_SILOS = ("median", "trimmed_mean")
 FEWEST_SILOS = 3
 """With fewer silos, the median and the trimmed mean are plain means."""
 
-WEIGHTS_OF_CLASSES = (
-    "contrast_weight",
-    "prototype_weight",
-    "class_code_weight",
-    "triplet_weight",
-    "adversarial_weight",
-)
-"""Parameters that are the weights of terms which need released classes."""
-
 ADAPTIVE_KEYS = ("square_decay", "floor")
 """Keys of ``[federated.server]`` that momentum does not use."""
 
@@ -53,41 +44,42 @@ def objections(config: RunConfig, federated: FederatedMethod) -> Iterator[Object
         yield from _beside_the_rule(settings, settings.robust, federated)
     if settings.server is not None:
         yield from _beside_the_optimizer(settings.server)
-    if config.partition.kind not in SELF_COUNTING and not federated.pooled:
+    if config.partition.kind not in SELF_COUNTING and not federated.traits.pooled:
         yield from objections_to_silos(settings, config.partition.silos)
 
 
 def remarks_on_settings(config: RunConfig, federated: FederatedMethod) -> list[str]:
     """Return remarks on settings that have no effect but are common to the runs of a comparison, as sentences."""
     name, found = config.federated.name, []
-    if federated.pooled and config.federated.fraction < 1:
+    if federated.traits.pooled and config.federated.fraction < 1:
         found.append(f'federated.fraction has no effect: "{name}" trains on the pooled data of all silos.')
     rule = config.federated.robust.rule if config.federated.robust else ""
-    if rule in EQUAL_SILOS and _differs(federated.params, "weighting"):
-        found.append(f'federated.weighting has no effect: the rule "{rule}" gives all silos the same weight.')
+    weighting = federated.traits.weighting
+    if rule in EQUAL_SILOS and weighting and _differs(federated.params, weighting):
+        found.append(f'federated.{weighting} has no effect: the rule "{rule}" gives all silos the same weight.')
     return found
 
 
 def _beside_the_method(settings: FederatedConfig, federated: FederatedMethod) -> Iterator[Objection]:
     """Yield the settings of the average that a method without an average of several silos does not use."""
-    why = "trains on the pooled data of all silos" if federated.pooled else "does not average parameters"
-    averages = federated.averages and not federated.pooled
+    why = "trains on the pooled data of all silos" if federated.traits.pooled else "does not average parameters"
+    averages = federated.traits.averages and not federated.traits.pooled
     given = {
         "federated.robust": settings.robust is not None
         and not (averages or _median_of_means_only(settings.robust, federated)),
-        "federated.server": settings.server is not None and not federated.averages,
+        "federated.server": settings.server is not None and not federated.traits.averages,
         "federated.weight_cap": settings.weight_cap < 1 and not averages,
     }
     for key, ineffective in given.items():
         if ineffective:
             yield key, f'{key} has no effect: "{settings.name}" {why}. Remove {key}.'
-    if settings.robust is not None and federated.unprotected:
-        yield "federated.robust", f"federated.robust: {federated.unprotected}"
+    if settings.robust is not None and federated.traits.unprotected:
+        yield "federated.robust", f"federated.robust: {federated.traits.unprotected}"
 
 
 def _median_of_means_only(robust: RobustConfig, federated: FederatedMethod) -> bool:
     """Return whether silos send means and no parameters, and the rule is the median, which protects them."""
-    return bool(federated.means) and not federated.shares_parameters and robust.rule == "median"
+    return bool(federated.traits.means) and federated.traits.shares == "none" and robust.rule == "median"
 
 
 def _beside_the_rule(
@@ -97,7 +89,7 @@ def _beside_the_rule(
 
     Every rule uses the share of faulty silos to protect class statistics.
     """
-    statistics = any(mean.quorum for mean in federated.means)
+    statistics = any(mean.quorum for mean in federated.traits.means)
     used = (*KEYS_OF_RULES[robust.rule], *(("faulty",) if statistics else ()))
     for key in ("faulty", "clip_factor"):
         if key not in used and _differs(robust, key):
@@ -173,24 +165,8 @@ def cap_is_too_low(cap: float, silos: int) -> bool:
     return cap * silos < 1 - 1e-9
 
 
-def release_rules(config: FederatedConfig, federated: FederatedMethod) -> list[tuple[str, int, bool]]:
-    """Return the methods that release statistics of classes and use those of others.
-
-    Returns:
-        Per method its name, the number of items that a class needs, and whether the method releases free clusters in place
-        of classes. Empty for methods whose terms with released classes are all off.
-    """
-    members: Mapping[str, FederatedMethod] = getattr(federated, "members", {config.name: federated})
-    found = []
-    for name, member in members.items():
-        weights = [getattr(member.params, key) for key in WEIGHTS_OF_CLASSES if hasattr(member.params, key)]
-        if hasattr(member.params, "min_count") and (any(weights) or not weights):
-            found.append((name, member.params.min_count, getattr(member.params, "memory", "") == "reference"))
-    return found
-
-
 def objections_to_parameters(
-    section: str, config: LocalConfig | FederatedConfig, params: MethodParams, preset: Mapping[str, Any]
+    section: str, given: Iterable[str], params: MethodParams, preset: Mapping[str, Any]
 ) -> Iterator[Objection]:
     """Yield the parameters of a method that another parameter switches off, although the config changes them.
 
@@ -198,11 +174,11 @@ def objections_to_parameters(
 
     Args:
         section: The dotted key of the method's table.
-        config: The table, with the given parameters as its extra keys.
+        given: Names of the parameters that the config gives.
         params: All parameters.
         preset: The parameters that the preset sets.
     """
-    for name in config.model_extra or {}:
+    for name in given:
         for other, values in params.without_effect.get(name, {}).items():
             default = preset.get(name, type(params).model_fields[name].default)
             value = getattr(params, name)

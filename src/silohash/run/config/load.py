@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -40,10 +40,12 @@ from silohash.run.config.sections import (
 from silohash.run.config.wrong_types import missing, wrong_type
 
 if TYPE_CHECKING:
-    from silohash.methods.federated.base import FederatedMethod
-    from silohash.methods.local.base import LocalMethod
+    from silohash.methods.federated.base import FederatedMethod, RunFacts
+    from silohash.methods.federated.compose import MemberConfig
+    from silohash.methods.local.base import LocalMethod, MethodParams
 
 Source = Path | Mapping[str, Any]
+MethodTable: TypeAlias = "LocalConfig | FederatedConfig | MemberConfig"
 _Section = TypeVar("_Section", bound=Section)
 
 
@@ -98,7 +100,7 @@ class ResolvedConfig:
     @property
     def needs_labels(self) -> bool:
         """Whether the local or the federated method learns from labels."""
-        return self.local.traits.needs_labels or self.federated.needs_labels
+        return self.local.traits.needs_labels or self.federated.traits.needs_labels
 
     @property
     def validation_by(self) -> ValidationBy:
@@ -195,7 +197,7 @@ def resolve(config: RunConfig, *, where: str = "the config", overrides: Sequence
 
 def _located(error: UserError, where: str, overrides: Sequence[str]) -> UserError:
     """Return the error with the override that it is about, or with the name of the config, in front."""
-    key, message = getattr(error, "key", ""), str(error)
+    key, message = error.key if isinstance(error, WrongValueError) else "", str(error)
     for override in reversed(overrides):
         name = override.partition("=")[0].strip()
         if key and (f"{key}.".startswith(f"{name}.") or name.startswith(f"{key}.")):
@@ -214,27 +216,44 @@ def _remedy_for_other_method(key: str, message: str, overrides: Sequence[str]) -
 
 
 def _resolve(config: RunConfig) -> ResolvedConfig:
-    local: LocalMethod = _method(LOCAL_METHODS, "local", config.local)
-    federated: FederatedMethod = _method(FEDERATED_METHODS, "federated", config.federated)
+    local_kind, local_params = _parameters(LOCAL_METHODS, "local", config.local)
+    federated_kind, federated_params = _parameters(FEDERATED_METHODS, "federated", config.federated)
+    local: LocalMethod = local_kind(local_params)
+    federated: FederatedMethod = federated_kind(federated_params, _facts(config, local))
     refuse(_objections_to_partition(config.partition))
     remarks = _check_closed_form(config, local, federated)
     if local.traits.scores_pairs:
         refuse(objections_to_scores(config, federated))
     elif any("scores" in measure for measure in config.evaluate.measures):
         refuse(objections_without_scores(config))
-    federated.local = local
     if config.exchange.privacy is not None:
         refuse(objections_to_privacy(config, config.exchange.privacy, local, federated))
-    _set_aggregation(config, federated)
-    _set_solver(config, local, federated)
+    refuse(objections(config, federated))
+    refuse(_objections_to_solver(config, federated))
     if config.exchange != ExchangeConfig():
         refuse(objections_to_exchange(config, local, federated))
-    train = config.train
-    remarks += federated.check_steps(
-        optimizer=train.optimizer, learning_rate=train.learning_rate, momentum=train.momentum
-    )
-    remarks = [*remarks, *remarks_on_settings(config, federated), *_conflicts(config, federated)]
+    remarks = [
+        *remarks, *federated.traits.remarks, *remarks_on_settings(config, federated), *_conflicts(config, federated)
+    ]  # fmt: skip
     return ResolvedConfig(config, local, federated, tuple(remarks))
+
+
+def _facts(config: RunConfig, local: LocalMethod) -> RunFacts:
+    """Return what the federated method is told about the run, with the robust rule and the server-side optimizer."""
+    from silohash.methods.federated.base import RunFacts
+    from silohash.methods.federated.robust import robust_aggregation
+    from silohash.methods.federated.server_optimizers import ServerOptimizer
+
+    settings, server, train = config.federated, config.federated.server, config.train
+    rule = {} if settings.robust is None else settings.robust.model_dump()
+    return RunFacts(
+        local=local,
+        aggregation=robust_aggregation(**rule, weight_cap=settings.weight_cap),
+        server_optimizer=ServerOptimizer(**server.model_dump()) if server else None,
+        optimizer=train.optimizer,
+        learning_rate=train.learning_rate,
+        momentum=train.momentum,
+    )
 
 
 def _objections_to_partition(partition: PartitionConfig) -> Iterator[Objection]:
@@ -255,7 +274,7 @@ def _check_closed_form(config: RunConfig, local: LocalMethod, federated: Federat
     """
     from silohash.methods.local.base import ClosedForm
 
-    if not isinstance(local, ClosedForm) and federated.closed_form != "sums":
+    if not isinstance(local, ClosedForm) and federated.traits.closed_form != "sums":
         return []
     refuse(list(objections_to_closed_form(config, local, federated)))
     return remarks_on_closed_form(config, federated)
@@ -271,42 +290,21 @@ def refuse(found: Iterable[Objection]) -> None:
         raise WrongValueError(key, message)
 
 
-def _set_aggregation(config: RunConfig, federated: FederatedMethod) -> None:
-    """Give a method the robust rule and the server-side optimizer of the config.
-
-    Raises:
-        WrongValueError: If one of them has no effect or no guarantee with this method and number of silos.
-    """
-    from silohash.methods.federated.robust import robust_aggregation
-    from silohash.methods.federated.server_optimizers import ServerOptimizer
-
-    robust, server = config.federated.robust, config.federated.server
-    refuse(objections(config, federated))
-    rule = {} if robust is None else robust.model_dump()
-    federated.aggregation = robust_aggregation(**rule, weight_cap=config.federated.weight_cap, means=federated.means)
-    federated.server_optimizer = ServerOptimizer(**server.model_dump()) if server else None
-
-
-def _set_solver(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> None:
-    """Let the server compute values of the local method's model from sums over silos, if the method asks for it.
-
-    Raises:
-        WrongValueError: If a robust rule is set, because none protects these sums.
-    """
-    from silohash.methods.local.base import ServerSolved
-
-    federated.solver = local if isinstance(local, ServerSolved) else None
+def _objections_to_solver(config: RunConfig, federated: FederatedMethod) -> Iterator[Objection]:
+    """Yield a robust rule if the server computes values of the model from sums over silos, which no rule protects."""
     if federated.solver is not None and config.federated.robust is not None:
-        message = (
+        yield (
+            "federated.robust",
             f'federated.robust: no robust rule protects the sums that silos send with local.name = "{config.local.name}". '
-            "Remove federated.robust, or choose another local method."
+            "Remove federated.robust, or choose another local method.",
         )
-        raise WrongValueError("federated.robust", message)
 
 
 def _conflicts(config: RunConfig, federated: FederatedMethod) -> list[str]:
     """Return a sentence per method of the config under whose name an installed package adds another one."""
-    members = (member.name for member in getattr(federated.params, "methods", ()))
+    from silohash.methods.federated.compose import members_of
+
+    members = (member.name for member in members_of(federated.params))
     found = [LOCAL_METHODS.conflict(config.local.name)]
     found += [FEDERATED_METHODS.conflict(name) for name in dict.fromkeys([config.federated.name, *members])]
     return [sentence for sentence in found if sentence]
@@ -406,7 +404,10 @@ def _table(value: Mapping[str, Any], name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _method(registry: Registry, section: str, config: LocalConfig | FederatedConfig) -> Any:  # noqa: ANN401  a class of the family
+def _parameters(registry: Registry, section: str, config: MethodTable) -> tuple[Any, MethodParams]:
+    """Return the class of a method and its parameters, which are checked, as are those of the members of a composition."""
+    from silohash.methods.federated.compose import members_of
+
     _check_name(registry, section, config)
     kind = registry.resolve(config.name)
     _check_card(registry, section, config.name)
@@ -419,10 +420,10 @@ def _method(registry: Registry, section: str, config: LocalConfig | FederatedCon
     known = [*type(config).model_fields, *kind.Params.model_fields]
     try:
         params = kind.Params(**{**kind.presets[config.preset], **(config.model_extra or {})})
-        for number, member in enumerate(getattr(params, "methods", ())):  # the members of a composition
-            _method(registry, f"{section}.methods.{number}", member)
-        refuse(objections_to_parameters(section, config, params, kind.presets[config.preset]))
-        return kind(params)
+        for number, member in enumerate(members_of(params)):
+            _parameters(registry, f"{section}.methods.{number}", member)
+        refuse(objections_to_parameters(section, config.model_extra or {}, params, kind.presets[config.preset]))
+        return kind, params
     except ValidationError as error:
         raise _wrong_value(error, kind.Params, prefix=section, known=known) from error
 
@@ -437,7 +438,7 @@ def _check_card(registry: Registry, section: str, name: str) -> None:
         raise WrongValueError(f"{section}.name", str(error)) from error
 
 
-def _check_name(registry: Registry, section: str, config: LocalConfig | FederatedConfig) -> None:
+def _check_name(registry: Registry, section: str, config: MethodTable) -> None:
     """Check that a method exists, without importing it."""
     try:
         registry.target(config.name)

@@ -19,8 +19,8 @@ def objections_to_scores(config: RunConfig, federated: FederatedMethod) -> Itera
     from silohash.methods.federated import FEDERATED_METHODS
 
     scores = f'local.name = "{config.local.name}" scores pairs of an image and a text'
-    if not federated.trains_scores:
-        able = [name for name in FEDERATED_METHODS.table if FEDERATED_METHODS.resolve(name).trains_scores]
+    if not federated.traits.trains_scores:
+        able = [name for name in FEDERATED_METHODS.table if FEDERATED_METHODS.resolve(name).traits.trains_scores]
         yield (
             "federated.name",
             f'"{config.federated.name}" trains codes, and {scores}. Set federated.name = {", ".join(able)}.',

@@ -14,6 +14,7 @@ from silohash.run.config.sections import PrivacyConfig, RunConfig
 if TYPE_CHECKING:
     from silohash.methods.federated.base import FederatedMethod
     from silohash.methods.local.base import LocalMethod
+    from silohash.methods.traits import Traits
 
 FEWEST_SILOS = 2
 """With fewer silos in a round, no other silo's noise hides what a silo contributed."""
@@ -32,39 +33,29 @@ def objections_to_privacy(
 def _of_federated(config: RunConfig, privacy: PrivacyConfig, federated: FederatedMethod) -> Iterator[Objection]:
     """Yield why what the federated method sends has no guarantee."""
     name, unit = config.federated.name, privacy.unit
-    if unit not in federated.private_units:
-        others = [f'"{other}"' for other in federated.private_units]
+    if unit not in federated.traits.private_units:
+        others = [f'"{other}"' for other in federated.traits.private_units]
         remedy = f"Set exchange.privacy.unit = {others[0]}, or choose" if others else "Choose"
         yield (
             "federated.name",
-            f'federated.name: with "{name}", {_sent(federated)}, so exchange.privacy.unit = "{unit}" has no guarantee. '
-            f"{remedy} another federated method, such as fedavg.",
+            f'federated.name: with "{name}", {_sent(federated.traits)}, so exchange.privacy.unit = "{unit}" has no '
+            f"guarantee. {remedy} another federated method, such as fedavg.",
         )
-    if getattr(federated.params, "min_count", 1) > 1:
-        yield (
-            "federated.min_count",
-            f"federated.min_count = {federated.params.min_count} releases a class by its exact number of items, which "
-            "exchange.privacy does not hide. Set federated.min_count = 1: the noisy count then decides.",
-        )
-    if getattr(federated.params, "prototype_weighting", "examples") == "uniform":
-        yield (
-            "federated.prototype_weighting",
-            'federated.prototype_weighting = "uniform" lets a single item change a class mean by any amount, which '
-            'exchange.privacy cannot hide. Set it to "examples".',
-        )
+    for parameter, why in federated.traits.not_private.items():
+        yield f"federated.{parameter}", why
 
 
-def _sent(federated: FederatedMethod) -> str:
+def _sent(traits: Traits) -> str:
     """Return what makes a method unfit for differential privacy, as a clause."""
-    if federated.pooled:
+    if traits.pooled:
         return "the items of all silos are pooled"
-    if not federated.shares_parameters or not federated.averages:
+    if traits.shares == "none" or not traits.averages:
         return "silos do not send parameters that are averaged"
-    if federated.personalized:
+    if traits.personalized:
         return "each silo deploys a model of its own, which is trained without noise"
-    if federated.uplink == "records":
+    if traits.uplink == "records":
         return "the server needs values of each silo whose size has no limit"
-    if federated.private_units:
+    if traits.private_units:
         return "not all terms or sums have a limit per item or per silo"
     return "silos send more than parameters and class means, without a limit on one item's share"
 

@@ -103,7 +103,7 @@ def _document(file: Path, chosen: Mapping[str, Mapping[str, Any]], tasks_comment
 
 def _sends_parameters(method: Any) -> bool:  # noqa: ANN401  a class of the family
     """Return whether the silos of a federated method send parameters."""
-    return method.shares_parameters and not method.pooled
+    return method.traits.shares != "none" and not method.traits.pooled
 
 
 def _tables() -> Iterator[tuple[str, type[BaseModel]]]:
@@ -166,7 +166,7 @@ def _tasks(archive: Archive | None) -> tuple[list[Task], str]:
 
 def _method_keys(name: str, method: Any, kind: type[BaseModel]) -> str:  # noqa: ANN401  a class of the family
     """Return the optional tables and the parameters of a method, as comments."""
-    text = _optional_tables(kind) if getattr(method, "averages", False) else ""
+    text = _optional_tables(kind) if method.traits.averages else ""
     if method.Params.model_fields:
         text += f"# Parameters of {name}. The preset sets them unless they are given here.\n"
         text += _keys(method.Params, {}, {}, commented=True)

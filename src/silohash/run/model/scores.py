@@ -114,5 +114,5 @@ def match_score(model: nn.Module, items: SiloData, pictures: Rows) -> tuple[floa
         pairs = Pairs.of_groups(pictures[rows[asked]], pictures[rows[searched]])
         scores = Scores(values if asked == "image" else values.T)
         found.append(evaluate_all([RECALL_SUM], NO_WORDS, scores, pairs, 0)[RECALL_SUM])
-    parts = len(PAIR_TASKS) * len(RECALL_SUM.parts())
+    parts = len(PAIR_TASKS) * len(RECALL_SUM.kind.parts(RECALL_SUM))
     return sum(of_task.mean() for of_task in found) / parts, sum(of_task.prior for of_task in found) / parts

@@ -101,7 +101,7 @@ class TrainedModel:
 
         network = self.network(name).to(device := device or torch.device("cpu"))
         weights, method = self.weights[name], self.resolved.federated
-        towers = TorchTowers(Adapted(network, method, weights.extras), self.featurizers, device)
+        towers = TorchTowers(Adapted(network, method.adapter, weights.extras), self.featurizers, device)
         traits = self.resolved.local.traits
         return Encoder(
             towers, self.featurizers, bits=self.config.local.bits, digest=self.digest(name),
@@ -119,7 +119,7 @@ class TrainedModel:
         if name not in self.weights:
             raise UserError(f'The run has no model "{name}". Its models are: {", ".join(self.weights)}.')
         weights, method = self.weights[name], self.resolved.federated
-        missing = [extra for extra in method.encode_extras if extra not in weights.extras]
+        missing = [extra for extra in method.traits.encode_extras if extra not in weights.extras]
         if missing:
             raise UserError(
                 f'The model "{name}" lacks {", ".join(missing)}, which its codes depend on. Train it again.'

@@ -54,6 +54,6 @@ def deployed_weights(
     federated: FederatedMethod, server: ServerState, personal: Mapping[str, Arrays]
 ) -> dict[str, Weights]:
     """Return the weights that a run ends with: the global ones, and those of each silo's personal model."""
-    extras = {name: server.extras[name] for name in federated.encode_extras if name in server.extras}
+    extras = {name: server.extras[name] for name in federated.traits.encode_extras if name in server.extras}
     weights = {GLOBAL: Weights(params=server.params, extras=extras)}
     return weights | {silo: Weights(params=params, extras=extras) for silo, params in personal.items()}

@@ -138,7 +138,7 @@ class FitScores:
     def of(self, params: ReadArrays, items: SiloData) -> Values:
         """Return the scores of items, ``(n,)``."""
         install(self.model, params)
-        adapted = Adapted(self.model, self.resolved.federated, self.extras).eval()
+        adapted = Adapted(self.model, self.resolved.federated.adapter, self.extras).eval()
         if self.resolved.local.traits.record_terms:
             return self._negative_losses(adapted, items)
         batch = items.batch(torch.arange(len(items)))

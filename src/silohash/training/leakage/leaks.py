@@ -18,7 +18,6 @@ from silohash.base import seeds
 from silohash.base.types import MODALITIES, Modality, ReadArrays, Rows, UserError
 from silohash.features.vectors import vectors
 from silohash.index.codes import pack, unpack
-from silohash.methods.federated.base import FederatedMethod
 from silohash.methods.local.base import SiloData
 from silohash.methods.message import Message
 from silohash.models.parameters import to_array
@@ -150,9 +149,8 @@ class Attacker:
     @property
     def kept(self) -> bool:
         """Whether the run kept the updates of its last round, and they can be turned into models."""
-        federated = self.run.resolved.federated
-        plain = type(federated).origin is FederatedMethod.origin and federated.shares_parameters
-        return self.received.kept and plain
+        traits = self.run.resolved.federated.traits
+        return self.received.kept and traits.shares != "none" and not traits.sends_changes
 
     def missing(self) -> str:
         """Return what was not measured and how to measure it, as a sentence; empty if all was measured."""
@@ -200,7 +198,7 @@ class Attacker:
 
     def _class_counts(self, update: Message) -> Values | None:
         """Return the class counts of an update divided by its number of items, ``(C,)``; None if it has none."""
-        for mean in self.run.resolved.federated.means:
+        for mean in self.run.resolved.federated.traits.means:
             for count_name in mean.pairs(update).values():
                 counts = mean.values(update)[count_name]
                 if mean.by_row:

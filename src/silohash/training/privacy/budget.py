@@ -76,7 +76,7 @@ class Budget:
             batch=config.train.batch,
             epochs=config.federated.local_epochs,
             drawn=config.federated.participants(len(items)),
-            statistics=bool(resolved.federated.means),
+            statistics=bool(resolved.federated.traits.means),
         )
 
     def spent(self, before: ReadArrays, *, asked: Sequence[int], used: Sequence[int]) -> tuple[Arrays, PrivacyRecord]:

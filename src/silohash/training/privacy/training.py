@@ -127,10 +127,10 @@ class PrivateRound:
             origin: The parameters that the silo received.
             federated: The federated method.
         """
-        settings, update = self.settings, result.update
+        settings, update, traits = self.settings, result.update, federated.traits
         if self.by_record and update.sums:
             update = private_statistics(
-                update, federated.means, max_labels=federated.params.max_labels,
+                update, traits.means, max_labels=traits.release.max_labels if traits.release else 1,
                 noise_multiplier=settings.statistics_noise_multiplier, generator=self.generator("statistics"),
             )  # fmt: skip
         elif self.by_record:
@@ -194,7 +194,7 @@ class PrivateSteps:
             own = outputs_of_one(outputs, place, step)
             terms = self.context.local.terms(step, own, item, self.context.state)
             if step.regularize:
-                terms = {**terms, **self.federated.regularizer(self.context, item, own)}
+                terms = {**terms, **self.federated.terms(self.context, item, own)}
             yield from (weight * value for weight, value in terms.values())
 
 

@@ -57,7 +57,7 @@ def check_separable(resolved: ResolvedConfig) -> None:
         UserError: If it needs pooled items, fine-tunes published networks, or uses labels of a coarser level, whose names
             are not exchanged.
     """
-    if resolved.federated.pooled:
+    if resolved.federated.traits.pooled:
         raise UserError(
             f'federated.name = "{resolved.config.federated.name}" pools the items of all silos, and they are on different '
             "machines. Choose another federated method."
@@ -239,7 +239,7 @@ class Plan:
             spec=ModelSpec(
                 towers=towers,
                 classes=len(self.labels) if resolved.needs_labels else 0,
-                class_head=resolved.federated.class_head,
+                class_head=resolved.federated.traits.class_head,
             ),
             silos=list(self.sizes),
             arrays=dict(self.sums) if resolved.needs_labels else {},

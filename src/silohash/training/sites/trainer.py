@@ -194,7 +194,7 @@ def store_own_run(
         UserError: If another process writes to the folder, or the disk is full.
     """
     resolved, silo = prepared.resolved, model.sender
-    personal = {silo: dict(model.params)} if resolved.federated.personalized else {}
+    personal = {silo: dict(model.params)} if resolved.federated.traits.personalized else {}
     server = ServerState(params={} if personal else dict(broadcast.params), extras=dict(broadcast.extras))
     trained = TrainedModel(
         resolved=resolved,

@@ -209,7 +209,7 @@ def deploy_at_sites(
         )
     federated = prepared.resolved.federated
     server, _, number = state.chosen()
-    if federated.personalized and not federated.shares_parameters:
+    if federated.traits.personalized and federated.traits.shares == "none":
         server = replace(server, params={})  # those of the beginning
     if SEALED in server.private:
         server = ServerState(params={})

@@ -176,7 +176,7 @@ class SealedMethod(FederatedMethod):
 
     def __init__(self, method: FederatedMethod, engine: Engine, silos: int, limits: Limits = WAIT_FOR_ALL) -> None:
         super().__init__(method.params)
-        vars(self)["personalized"] = method.personalized
+        self.traits = replace(self.traits, personalized=method.traits.personalized)
         self.engine, self.silos = engine, silos
         self.limits = replace(limits, quorum=0)
         self.uplink_bytes = self.downlink_bytes = 0
@@ -202,10 +202,6 @@ class SealedMethod(FederatedMethod):
         answer = self._asked(server, updates[0], SEALED)
         final = np.asarray(bool(answer.counts.get("final", 0)))
         return ServerState(params={}, private={SEALED: answer.encrypted[SEALED], "final": final})
-
-    def is_final(self, server: ServerState) -> bool:
-        """Return what the silo said that computed the state."""
-        return bool(server.private.get("final", False))
 
     def _asked(self, server: ServerState, total: Message, wanted: str) -> Message:
         """Return the answer of the first silo that computes what is wanted: `SEALED` or `MERGED`.

@@ -151,7 +151,7 @@ class SealedSilo:
             server = replace(server, extras={**server.extras, **self._merged(message)})
             after, _ = next_server(server, [total], self.federated, buffers=self.buffers)
             name, number, content = SEALED, message.round + 1, state_bytes(after)
-            final = self.federated.is_final(after)
+            final = after.final
         sealed = {name: self._key.sealed(content, label_of(name, number, self.run))}
         answer = Message("merged", sender, message.round, encrypted=sealed, counts={"final": int(final)})
         return SiloResult(task.silo, answer, kept={}, loss=math.nan, terms={}, seconds=0.0)

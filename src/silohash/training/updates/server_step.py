@@ -32,6 +32,6 @@ def next_server(
     if not kept:
         return server, remarks
     after = federated.aggregate(server, kept)
-    if federated.server_optimizer is not None:
-        after = federated.server_optimizer.step(server, after, buffers)
+    if federated.run.server_optimizer is not None:
+        after = federated.run.server_optimizer.step(server, after, buffers)
     return with_solution(after, kept, federated), remarks

@@ -9,10 +9,17 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from silohash.base.files import digest_file, write_json
 from silohash.base.types import UserError
 from silohash.data.archive import Pictures
 from silohash.data.benchmarks.coco import COCO
-from silohash.data.benchmarks.dataset import SelectedPictures, files_of, inspect
+from silohash.data.benchmarks.dataset import (
+    SelectedPictures,
+    benchmarks,
+    compare_checksums,
+    folder_of,
+    inspect,
+)
 from silohash.data.benchmarks.mirflickr import MIRFLICKR25K
 from silohash.data.benchmarks.nus_wide import NUS_WIDE
 from silohash.data.benchmarks.wikipedia import WIKIPEDIA
@@ -161,9 +168,7 @@ def test_a_config_names_data_set_protocol_and_folder(wikipedia: Path, tmp_path: 
 
 
 def test_inspection_tries_every_protocol(wikipedia: Path) -> None:
-    folder, states = files_of(WIKIPEDIA, str(wikipedia))
-    assert folder == wikipedia
-    assert [state.complete for state in states] == [True, False]
+    assert [not layout.missing(wikipedia) for layout in WIKIPEDIA.layouts] == [True, False]
     found = inspect(WIKIPEDIA, root=str(wikipedia))
     assert found.layout == "dscmr"
     assert found.protocol == "default"
@@ -179,3 +184,40 @@ def test_inspection_tries_every_protocol(wikipedia: Path) -> None:
 def test_inspection_tells_of_overlapping_splits(tmp_path: Path) -> None:
     found = inspect(COCO, root=str(write_lists(tmp_path / "coco", overlap=True)))
     assert found.overlaps == {"query and database": 5} or found.overlaps == {"database and query": 5}
+
+
+def test_files_are_looked_for_where_one_says_then_in_the_shared_place_then_here(tmp_path, monkeypatch) -> None:
+    monkeypatch.delenv("SILOHASH_DATA", raising=False)
+    assert folder_of("coco") == Path("data/coco")
+    assert folder_of("coco", str(tmp_path)) == tmp_path
+    monkeypatch.setenv("SILOHASH_DATA", str(tmp_path))
+    assert folder_of("coco") == Path("data/coco")
+    (tmp_path / "coco").mkdir()
+    assert folder_of("coco") == tmp_path / "coco"
+
+
+def test_one_missing_file_is_named_beside_those_that_are_there(wikipedia: Path) -> None:
+    (wikipedia / "test_txt.mat").unlink()
+    with pytest.raises(UserError) as error:
+        open_archive("wikipedia", options={"root": str(wikipedia), "layout": "dscmr"})
+    said = str(error.value)
+    assert "missing  **/test_txt.mat" in said
+    assert "present  **/train_img.mat" in said
+    assert "layout raw" not in said
+    layout = benchmarks()["wikipedia"].layouts[0]
+    assert [need.pattern for need in layout.missing(wikipedia)] == ["**/test_txt.mat"]
+    assert [need.pattern for need, paths in layout.files(wikipedia).items() if not paths] == ["**/test_txt.mat"]
+
+
+def test_checksums_tell_files_that_changed(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).write_text(name)
+    before = {name: digest_file(tmp_path / name) for name in ("a", "b")}
+    assert compare_checksums(tmp_path, before) == {}
+    write_json(tmp_path / "checksums.json", before)
+    (tmp_path / "b").write_text("changed")
+    after = {name: digest_file(tmp_path / name) for name in ("a", "b", "c")}
+    assert compare_checksums(tmp_path, after) == {"a": "as noted", "b": "differs", "c": "not noted"}
+    (tmp_path / "checksums.json").write_text("[1]")
+    with pytest.raises(UserError, match=r"checksums\.json is damaged .*should be an object.*--write-checksums"):
+        compare_checksums(tmp_path, after)

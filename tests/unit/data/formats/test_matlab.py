@@ -20,8 +20,8 @@ NAMES = ["im1.jpg", "im22.jpg", "im3.jpg", "im4.jpg", "im5.jpg"]
 def test_content_and_not_the_name_tells_the_kind(tmp_path, kind, name):
     file = write_mat(kind, tmp_path / name, {"YAll": TAGS})
     assert (file.kind, tuple(file.variables)) == (kind, ("YAll",))
-    assert np.array_equal(file.array("YAll", rows=5), TAGS)
-    assert np.array_equal(file.array("YAll"), TAGS)
+    assert np.array_equal(file.variable("YAll").array(5), TAGS)
+    assert np.array_equal(file.variable("YAll").array(), TAGS)
 
 
 def test_matlab_wrote_it_though_its_header_is_gone(tmp_path):
@@ -30,23 +30,23 @@ def test_matlab_wrote_it_though_its_header_is_gone(tmp_path):
         file["YAll"] = TAGS.T
         file["YAll"].attrs["MATLAB_class"] = np.bytes_("double")
     assert find_kind(path) == "v7.3"
-    assert np.array_equal(open_mat(path).array("YAll"), TAGS)
+    assert np.array_equal(open_mat(path).variable("YAll").array(), TAGS)
 
 
 @pytest.mark.parametrize("kind", ["v5", "v7.3", "hdf5"])
 def test_items_on_the_second_axis_come_first(tmp_path, kind):
     file = write_mat(kind, tmp_path / "a.mat", {"YAll": TAGS.T.copy()})
-    assert file.row_axis("YAll", 5) == 1
-    assert np.array_equal(file.array("YAll", rows=5), TAGS)
+    assert file.variable("YAll").row_axis(5) == 1
+    assert np.array_equal(file.variable("YAll").array(5), TAGS)
 
 
 @pytest.mark.parametrize("kind", ["v5", "v7.3", "hdf5"])
 def test_the_axis_of_items_is_never_guessed(tmp_path, kind):
     file = write_mat(kind, tmp_path / "a.mat", {"LAll": np.zeros((4, 4)), "YAll": TAGS})
     with pytest.raises(UserError, match=r'2 axes of "LAll" \(4 x 4\) have the size 4'):
-        file.array("LAll", rows=4)
+        file.variable("LAll").array(4)
     with pytest.raises(UserError, match='"YAll" is 5 x 3, but the other files hold 7 items'):
-        file.array("YAll", rows=7)
+        file.variable("YAll").array(7)
 
 
 @pytest.mark.parametrize("kind", ["v5", "v7.3"])
@@ -55,21 +55,23 @@ def test_fields_of_structs_are_found_by_their_name(tmp_path, kind):
         kind, tmp_path / "a.mat", {"tags": {"YAll": TAGS}, "names": {"FAll": cell(NAMES)}, "labels": TAGS[:, :2]}
     )
     assert set(file.variables) == {"tags/YAll", "names/FAll", "labels"}
-    assert file.find("tags") == file.find("YAll") == file.find("nothing", "yall") == "tags/YAll"
-    assert np.array_equal(file.array("YAll", rows=5), TAGS)
-    assert file.strings("FAll", rows=5).tolist() == NAMES
+    assert (
+        file.variable("tags").name == file.variable("YAll").name == file.variable("nothing", "yall").name == "tags/YAll"
+    )
+    assert np.array_equal(file.variable("YAll").array(5), TAGS)
+    assert file.variable("FAll").strings(5).tolist() == NAMES
 
 
 def test_what_is_missing_or_of_another_kind_is_named(tmp_path):
     file = write_mat("v5", tmp_path / "a.mat", {"YAll": TAGS, "param": {"x": TAGS, "y": TAGS}, "FAll": cell(NAMES)})
     with pytest.raises(UserError, match=r"no variable IAll or images; it has: .*YAll \(5 x 3\)"):
-        file.find("IAll", "images")
+        file.variable("IAll", "images")
     with pytest.raises(UserError, match='several variables "param": param/x, param/y'):
-        file.find("param")
+        file.variable("param")
     with pytest.raises(UserError, match='"FAll" holds strings instead of numbers'):
-        file.array("FAll")
+        file.variable("FAll").array()
     with pytest.raises(UserError, match='"YAll" holds numbers instead of strings'):
-        file.strings("YAll")
+        file.variable("YAll").strings()
     assert file.has("IAll", "YAll")
     assert not file.has("IAll")
 
@@ -88,4 +90,4 @@ def test_files_that_cannot_be_read_become_sentences(tmp_path):
         write_mat(kind, path, {"YAll": np.random.default_rng(0).random((50, 40))})
         path.write_bytes(path.read_bytes()[:keep])
         with pytest.raises(UserError, match="is damaged or incomplete"):
-            open_mat(path).array("YAll")
+            open_mat(path).variable("YAll").array()

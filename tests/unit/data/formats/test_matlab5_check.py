@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from silohash.base.types import UserError
 from silohash.data.formats import matlab5_check
 from silohash.data.formats.matlab import open_mat
-from silohash.data.formats.matlab5_check import check_contents, check_variables
+from silohash.data.formats.matlab5_check import Inflated, check_contents, check_variables
 
 HEADER = b"MATLAB 5.0 MAT-file".ljust(124) + b"\x00\x01IM"
 INT8, UINT8, INT32, UINT32, DOUBLE, MATRIX, COMPRESSED, UTF8 = 1, 2, 5, 6, 9, 14, 15, 16
@@ -187,7 +187,7 @@ def test_contradictions_are_refused(tmp_path: Path, name: str) -> None:
     assert str(refused.value).startswith(f"{path} is damaged or incomplete (")
     assert str(refused.value).endswith(matlab5_check.REMEDY)
     with pytest.raises(UserError):
-        open_mat(path).array("a")
+        open_mat(path).variable("a").array()
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_other_variables_are_not_checked_until_they_are_wanted(tmp_path: Path) -
     path = written(tmp_path, ONE + matrix(CELL, (1, 1), doubles(1.0), name=b"b"))
     check_variables(path)
     check_contents(path, "a")
-    assert open_mat(path).array("a").tolist() == [[5.0]]
+    assert open_mat(path).variable("a").array().tolist() == [[5.0]]
     with pytest.raises(UserError, match='variable "b": a matrix is expected, and the type is 9'):
         check_contents(path, "b")
     with pytest.raises(UserError, match=r"is missing"):
@@ -228,7 +228,7 @@ def test_files_of_the_other_byte_order_are_followed(tmp_path: Path) -> None:
     header = HEADER[:124] + b"\x01\x00MI"
     path = written(tmp_path, element(MATRIX, head + part(DOUBLE, "2d", 1.0, 2.0), order=">"), header)
     check_contents(path)
-    assert open_mat(path).array("a").tolist() == [[1.0, 2.0]]
+    assert open_mat(path).variable("a").array().tolist() == [[1.0, 2.0]]
     with pytest.raises(UserError, match="a matrix of 2 items of 8 bytes"):
         check_contents(written(tmp_path, element(MATRIX, head + part(DOUBLE, "d", 1.0), order=">"), header))
 
@@ -310,7 +310,7 @@ def test_damaged_files_are_read_or_refused(
         file = open_mat(path)
         for name, variable in file.variables.items():
             with suppress(UserError):
-                file.array(name) if variable.holds == "numbers" else file.strings(name)
+                file.variable(name).array() if variable.holds == "numbers" else file.variable(name).strings()
 
 
 def test_variables_of_each_kind_are_unchanged_by_the_checks(tmp_path: Path) -> None:
@@ -320,3 +320,46 @@ def test_variables_of_each_kind_are_unchanged_by_the_checks(tmp_path: Path) -> N
             scipy.io.savemat(path, dict(values), do_compression=compressed)
             check_contents(path)
             assert {re.split("/", name)[0] for name in open_mat(path).variables} == set(values)
+
+
+CONTENT = bytes(range(256)) * 40
+
+
+def sources() -> list[Any]:
+    packed = zlib.compress(CONTENT)
+    return [io.BytesIO(CONTENT), Inflated(io.BytesIO(packed + b"more"), len(packed))]
+
+
+@pytest.mark.parametrize("block", [1, 7, 256, 1 << 16])
+@pytest.mark.parametrize("number", [0, 1])
+def test_bytes_are_taken_and_left_out_in_order(number: int, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matlab5_check, "BLOCK_BYTES", block)
+    source = sources()[number]
+    assert source.read(0) == b""
+    assert source.read(300) == CONTENT[:300]
+    source.seek(1000, 1)
+    source.seek(0, 1)
+    assert source.read(5) == CONTENT[1300:1305]
+    assert source.read(len(CONTENT)) == CONTENT[1305:]
+    assert source.read(1) == b""
+
+
+def test_compressed_bytes_end_where_they_should() -> None:
+    packed = zlib.compress(CONTENT)
+
+    def opened(content: bytes) -> Inflated:
+        return Inflated(io.BytesIO(content), len(content))
+
+    whole = opened(packed)
+    assert not whole.is_complete()
+    whole = opened(packed)
+    whole.seek(len(CONTENT), 1)
+    assert whole.is_complete()
+    cut = opened(packed[:-1])
+    cut.seek(len(CONTENT), 1)
+    assert not cut.is_complete()
+    with pytest.raises(ValueError, match="the compressed data end too early"):
+        opened(packed).seek(len(CONTENT) + 1, 1)
+    wrong = opened(packed[:-1] + bytes([packed[-1] ^ 1]))
+    with pytest.raises(zlib.error, match="incorrect data check"):
+        wrong.seek(len(CONTENT), 1), wrong.is_complete()

@@ -33,7 +33,7 @@ PICTURES = photographs(5, height=8, width=6)
 )
 @pytest.mark.parametrize("rows", [5, None])
 def test_pictures_in_every_order_of_axes(tmp_path, kind, order, written, rows):
-    pictures = write_mat(kind, tmp_path / "a.mat", {"IAll": written}).pictures("IAll", rows=rows)
+    pictures = write_mat(kind, tmp_path / "a.mat", {"IAll": written}).variable("IAll").pictures(rows)
     assert isinstance(pictures, Pictures)
     assert (len(pictures), pictures.size, pictures.axes.order) == (5, (8, 6), order)
     for row in (4, 0, 2):
@@ -43,11 +43,11 @@ def test_pictures_in_every_order_of_axes(tmp_path, kind, order, written, rows):
 
 def test_height_and_width_can_be_exchanged(tmp_path):
     natural = write_mat("hdf5", tmp_path / "a.h5", {"images": PICTURES.transpose(0, 3, 2, 1)})
-    assert np.array_equal(natural.pictures("images", swap="yes").pixels(3), PICTURES[3])
+    assert np.array_equal(natural.variable("images").pictures(swap="yes").pixels(3), PICTURES[3])
     matlab = write_mat("v7.3", tmp_path / "a.mat", {"images": PICTURES})
-    assert np.array_equal(matlab.pictures("images", swap="no").pixels(3), PICTURES[3].transpose(1, 0, 2))
+    assert np.array_equal(matlab.variable("images").pictures(swap="no").pixels(3), PICTURES[3].transpose(1, 0, 2))
     with pytest.raises(UserError, match='swap cannot be "maybe"; it can be: auto, yes, no'):
-        matlab.pictures("images", swap="maybe")
+        matlab.variable("images").pictures(swap="maybe")
 
 
 def test_axes_of_pictures_are_never_guessed():
@@ -108,7 +108,7 @@ def test_a_file_larger_than_memory_is_opened_and_read_in_part(tmp_path):
         stored = file.create_dataset("IAll", (195834, 3, 224, 224), np.uint8, chunks=(1, 3, 224, 224))
         stored[195833] = 7
     assert path.stat().st_size < 1 << 20
-    pictures = open_mat(path).pictures("IAll", rows=195834)
+    pictures = open_mat(path).variable("IAll").pictures(195834)
     assert len(pictures) == 195834
     assert pictures.pixels(195833).min() == 7
     assert not pictures.pixels(0).any()
@@ -127,21 +127,21 @@ def test_a_sample_comes_from_all_over_and_repeats_nothing():
 
 
 def test_the_digest_is_that_of_the_pixels_and_is_kept_until_the_file_changes(tmp_path, monkeypatch):
-    matlab = write_mat("v7.3", tmp_path / "a.mat", {"IAll": PICTURES.transpose(1, 2, 3, 0)}).pictures("IAll")
-    python = write_mat("hdf5", tmp_path / "a.h5", {"IAll": PICTURES}).pictures("IAll")
-    other = write_mat("hdf5", tmp_path / "b.h5", {"IAll": PICTURES[::-1]}).pictures("IAll")
+    matlab = write_mat("v7.3", tmp_path / "a.mat", {"IAll": PICTURES.transpose(1, 2, 3, 0)}).variable("IAll").pictures()
+    python = write_mat("hdf5", tmp_path / "a.h5", {"IAll": PICTURES}).variable("IAll").pictures()
+    other = write_mat("hdf5", tmp_path / "b.h5", {"IAll": PICTURES[::-1]}).variable("IAll").pictures()
     assert matlab.digest() == python.digest() != other.digest()
     known = python.digest()
     with monkeypatch.context() as patch:
         patch.setattr(MatPictures, "blocks", lambda self: pytest.fail("read again"))
-        assert open_mat(tmp_path / "a.h5").pictures("IAll").digest() == known
-    assert open_mat(tmp_path / "a.h5").pictures("IAll", swap="yes").digest() != known
+        assert open_mat(tmp_path / "a.h5").variable("IAll").pictures().digest() == known
+    assert open_mat(tmp_path / "a.h5").variable("IAll").pictures(swap="yes").digest() != known
     (tmp_path / "a.h5").unlink()
-    assert write_mat("hdf5", tmp_path / "a.h5", {"IAll": PICTURES[1:]}).pictures("IAll").digest() != known
+    assert write_mat("hdf5", tmp_path / "a.h5", {"IAll": PICTURES[1:]}).variable("IAll").pictures().digest() != known
 
 
 @pytest.mark.parametrize("kind", ["v5", "hdf5"])
 def test_pictures_travel_to_other_processes(tmp_path, kind):
-    pictures = write_mat(kind, tmp_path / "a.mat", {"IAll": PICTURES}).pictures("IAll")
+    pictures = write_mat(kind, tmp_path / "a.mat", {"IAll": PICTURES}).variable("IAll").pictures()
     pictures.pixels(0)
     assert np.array_equal(pickle.loads(pickle.dumps(pictures)).pixels(3), PICTURES[3])  # noqa: S301  our own bytes

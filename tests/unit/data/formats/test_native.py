@@ -247,14 +247,6 @@ def test_warnings_and_automatic_splits_come_back(tmp_path: Path) -> None:
     write_native(tmp_path / "native", warned)
     read = read_native(tmp_path / "native")
     assert (read.card.warnings, read.automatic_splits, read.folder) == (("The column x.",), True, tmp_path / "native")
-    manifest = read_manifest(tmp_path / "native")
-    del manifest["card"]["warnings"], manifest["automatic_splits"]
-    write_manifest(tmp_path / "native", manifest)
-    earlier = read_native(tmp_path / "native")
-    assert (earlier.card.warnings, earlier.automatic_splits) == ((), False)
-    manifest["card"]["protocol"] = "folder/default-splits"
-    write_manifest(tmp_path / "native", manifest)
-    assert read_native(tmp_path / "native").automatic_splits
 
 
 def read_manifest(folder: Path) -> dict:

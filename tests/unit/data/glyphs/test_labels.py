@@ -9,8 +9,7 @@ import pytest
 
 from silohash.base.files import digest_json
 from silohash.data.archive import Archive
-from silohash.data.glyphs.archive import glyphs
-from silohash.data.glyphs.drawn import FACES, read_drawn
+from silohash.data.glyphs.archive import FACES, glyphs, read_drawn
 from silohash.data.glyphs.labels import KINDS, Facts, Glyph, describe
 
 

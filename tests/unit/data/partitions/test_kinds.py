@@ -21,13 +21,12 @@ from silohash.data.partitions.kinds import (
     _vectors,
     choice,
     clusters,
+    dirichlet_shares,
     even_shares,
     is_number,
     matching_shares,
     one_class,
-    positive,
     primary_labels,
-    pseudo_classes,
     pseudo_shares,
     shard_shares,
     share,
@@ -35,6 +34,10 @@ from silohash.data.partitions.kinds import (
 )
 from silohash.data.regions import Regions
 from tests.archives import DrawnPictures, made_up_archive, silo_of
+
+
+def pseudo_classes(archive, count: int, over: str, seed: int):
+    return clusters(archive, None, {"clusters": count, "over": over}, seed).of_row
 
 
 def test_dirichlet_gives_queries_and_train_rows_the_same_proportions():
@@ -249,7 +252,6 @@ def test_numbers_are_finite_and_not_booleans(value, expected):
 @pytest.mark.parametrize(
     ("check", "good", "bad"),
     [
-        (positive, [1e-9, 3], [0, -1, math.nan, True, "1"]),
         (share, [0, 1, 0.5], [-1e-9, 1.0001, math.nan, True, "half"]),
         (lambda settings, name: whole(settings, name, 2), [2, 7], [1, 2.0, True, None]),
         (lambda settings, name: choice(settings, name, ("near", "far")), ["near"], ["nea", None, 1]),
@@ -261,6 +263,13 @@ def test_bounds(check, good, bad):
     for value in bad:
         with pytest.raises(UserError, match=r"\[partition\] x is"):
             check({"x": value}, "x")
+
+
+@pytest.mark.parametrize("beta", [0, -1, math.nan, True, "1"])
+def test_beta_is_above_zero(beta):
+    with pytest.raises(UserError, match=r"\[partition\] beta is"):
+        dirichlet_shares(np.array([5]), 2, {"beta": beta}, np.random.default_rng(0))
+    assert dirichlet_shares(np.array([5]), 2, {"beta": 3}, np.random.default_rng(0)).shape == (1, 2)
 
 
 @pytest.mark.parametrize("over", ["image", "text"])

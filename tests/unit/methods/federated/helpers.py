@@ -16,6 +16,7 @@ from silohash.methods.federated.base import FederatedMethod, FederationInfo, Ser
 from silohash.methods.local.base import MethodParams
 from silohash.methods.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.methods.message import Message
+from silohash.methods.traits import Traits
 from silohash.models.parameters import params_of
 from silohash.models.towers import HashNet
 from silohash.training.engines.port import SiloTask
@@ -83,14 +84,15 @@ def silo_context(count: int, *, round: int = 0, **extras: float) -> SiloContext:
 
 
 TRAITS = (
-    "needs_labels", "min_modalities", "uniform_broadcast", "uplink", "shares_parameters", "personalized",
+    "needs_labels", "min_modalities", "uniform_broadcast", "uplink", "shares", "personalized",
     "codes_comparable", "class_head", "encode_extras", "pooled", "averages", "adds",
 )  # fmt: skip
 
 
 def traits_of(kind: type[FederatedMethod]) -> dict[str, Any]:
     """Return the traits in which a method differs from FedAvg's defaults."""
-    return {name: getattr(kind, name) for name in TRAITS if getattr(kind, name) != getattr(FederatedMethod, name)}
+    given = {name: getattr(kind.traits, name) for name in TRAITS}
+    return {name: value for name, value in given.items() if value != getattr(Traits(), name)}
 
 
 def accepts(kind: type[MethodParams], name: str, value: float) -> bool:

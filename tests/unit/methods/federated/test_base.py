@@ -14,7 +14,8 @@ from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.federated.base import FederatedMethod, ServerState, SiloContext, entries_under, received_extra
 from silohash.methods.local.supervised.dcmh import DCMHParams
 from silohash.methods.message import Message
-from silohash.models.towers import Adapted, HashNet
+from silohash.methods.traits import Traits
+from silohash.models.towers import Adapted, HashNet, hash_layers
 from silohash.training.checkpoint import load_checkpoint, save_checkpoint
 from silohash.training.worker import Worker
 from tests.runs import (
@@ -29,7 +30,7 @@ from tests.runs import (
     write_archive,
 )
 from tests.unit.methods.federated.everything import CALLS, PRIVATE, SEEN
-from tests.unit.methods.federated.helpers import BITS, silo_context
+from tests.unit.methods.federated.helpers import BITS, INFO, silo_context
 
 NAME = {"name": "everything"}
 
@@ -56,13 +57,13 @@ def hooks() -> list[str]:
 
 def test_order_of_the_hooks() -> None:
     run_loop(inputs(rounds=1))
-    training = ["auxiliary_step", "regularizer"]
+    training = ["auxiliary_step", "terms"]
     order = hooks()
-    assert order[:3] == ["init_server", "broadcast", "init_silo"]
-    assert order[3:6] == ["begin_round", *training[::-1]]
-    ends = [name for name in order if name not in {*training, "silo_update_state"}]
-    silo = ["broadcast", "init_silo", "begin_round", "silo_statistics"]
-    update = ["broadcast", "silo_update"] * 3
+    assert order[:3] == ["init_server", "broadcast", "begin_round"]
+    assert order[3:5] == training[::-1]
+    ends = [name for name in order if name not in {*training, "update_state"}]
+    silo = ["broadcast", "begin_round", "statistics"]
+    update = ["broadcast", "update", "weight"] * 3
     assert ends == [
         "init_server", *silo * 3, "merge_statistics", *update, "aggregate", *["broadcast", "personalize"] * 3,
     ]  # fmt: skip
@@ -78,7 +79,7 @@ def test_phases_see_their_rows_and_every_step_is_regularized() -> None:
     assert len(rows) == 2 * (1 + 2 * 2)
     assert sorted(rows[0]) == list(range(15))
     assert sorted(rows[2] + rows[4]) == sorted(rows[6] + rows[8]) == list(range(30))
-    assert sum(call == ("regularizer", 0) for call in CALLS) == 2 * (1 + 2 * 2)
+    assert sum(call == ("terms", 0) for call in CALLS) == 2 * (1 + 2 * 2)
     assert SEEN["steps"][0] == {"image": 5, "text": 5}
 
 
@@ -116,7 +117,7 @@ def test_traffic_counts_both_exchanges() -> None:
     listener = Records()
     state = run_loop(inputs(rounds=1), listener)
     (record,) = listener.records
-    shared = sum(array.nbytes for name, array in state.server.params.items() if not name.startswith(PRIVATE))
+    shared = sum(array.nbytes for name, array in state.server.params.items() if f".{PRIVATE}." not in name)
     memory = state.server.extras["memory"].nbytes
     assert record.uplink_bytes == 3 * (shared + 8 + 8 + memory + 4)
     everything = sum(array.nbytes for array in state.server.params.values())
@@ -126,13 +127,13 @@ def test_traffic_counts_both_exchanges() -> None:
 def test_a_silo_whose_statistics_are_not_finite_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.unit.methods.federated.everything import Everything
 
-    whole = Everything.silo_statistics
+    whole = Everything.statistics
 
     def broken(self, context):
         found = whole(self, context)
         return {**found, "count": np.asarray(np.nan)} if context.silo == 1 else found
 
-    monkeypatch.setattr(Everything, "silo_statistics", broken)
+    monkeypatch.setattr(Everything, "statistics", broken)
     listener = Records()
     state = run_loop(inputs(rounds=1), listener)
     assert [silo.rejected for silo in listener.records[0].silos] == [
@@ -151,21 +152,9 @@ def test_private_parameters_stay_in_the_silo() -> None:
         kept = state.silos[silo]
         assert {name for name in kept if not name.startswith("private/")} == {"own/visits"}
         assert kept["own/visits"] == 2
-        assert {name.split("/")[1] for name in kept if name.startswith("private/")} >= {f"{PRIVATE}.0.weight"}
-    first, second = (state.silos[silo][f"private/{PRIVATE}.0.weight"] for silo in (0, 1))
+        assert {name.split("/")[1] for name in kept if name.startswith("private/")} >= {f"text.{PRIVATE}.weight"}
+    first, second = (state.silos[silo][f"private/text.{PRIVATE}.weight"] for silo in (0, 1))
     assert not np.array_equal(first, second)
-
-
-def test_a_silo_that_joins_late_is_initialized() -> None:
-    listener = Records()
-    state = run_loop(inputs(rounds=6), listener, fraction=1 / 3, validate=False)
-    first_rounds: dict[str, int] = {}
-    for record in listener.records:
-        first_rounds.setdefault(record.silos[0].silo, record.round)
-    assert max(first_rounds.values()) > 0
-    readied = [silo for name, silo in CALLS if name == "init_silo"]
-    assert sorted(readied) == sorted(state.silos)
-    assert len(readied) == len(first_rounds)
 
 
 def test_through_bytes_it_is_the_same() -> None:
@@ -192,7 +181,9 @@ def test_only_shared_parameters_are_averaged() -> None:
     state = run_loop(inputs(rounds=1))
     start = first_state(inputs(), Worker(inputs(), torch.device("cpu"))).server.params
     same = {name: np.array_equal(array, start[name]) for name, array in state.server.params.items()}
-    assert {name for name, unmoved in same.items() if unmoved} == {f"{PRIVATE}.0.weight", f"{PRIVATE}.0.bias"}
+    assert {name for name, unmoved in same.items() if unmoved} == {
+        f"{m}.{PRIVATE}.{part}" for m in ("image", "text") for part in ("weight", "bias")
+    }
 
 
 def test_a_run_deploys_a_model_a_silo_with_its_extras(tmp_path) -> None:
@@ -211,7 +202,7 @@ def test_a_run_deploys_a_model_a_silo_with_its_extras(tmp_path) -> None:
 def test_adapted_passes_outputs_on() -> None:
     model = HashNet(model_spec(), 8).eval()
     batch = silo_data(4).batch(torch.arange(4))
-    adapted = Adapted(model, FEDERATED_METHODS.resolve("fedavg")(None), {})
+    adapted = Adapted(model, FederatedMethod(None).adapter, {})
     assert torch.equal(adapted(batch).code["text"], model(batch).code["text"])
     assert list(adapted(batch, ("image",)).code) == ["image"]
     assert adapted.modalities == model.modalities
@@ -225,8 +216,8 @@ def test_every_method_has_a_card_and_presets(name: str) -> None:
     assert "recommended" in kind.presets
     for preset in kind.presets.values():
         kind(kind.Params(**preset))
-    assert kind.shares_parameters or kind.personalized or kind.closed_form == "sums"
-    assert kind.uplink in {"sum", "records"}
+    assert kind.traits.shares != "none" or kind.traits.personalized or kind.traits.closed_form == "sums"
+    assert kind.traits.uplink in {"sum", "records"}
 
 
 def test_every_card_names_authors_and_states_differences_as_sentences() -> None:
@@ -283,11 +274,11 @@ def test_weights_are_items_with_the_modality_of_the_group() -> None:
 
 def test_traits_of_federated_averaging() -> None:
     traits = {
-        "needs_labels": False, "min_modalities": 1, "uniform_broadcast": True, "uplink": "sum", "shares_parameters": True,
+        "needs_labels": False, "min_modalities": 1, "uniform_broadcast": True, "uplink": "sum", "shares": "all",
         "personalized": False, "codes_comparable": True, "class_head": False, "encode_extras": (), "pooled": False,
         "averages": True, "closed_form": "none",
     }  # fmt: skip
-    assert {name: getattr(FederatedMethod, name) for name in traits} == traits
+    assert {name: getattr(FederatedMethod.traits, name) for name in traits} == traits
 
 
 def test_years_of_the_papers() -> None:
@@ -337,9 +328,27 @@ def test_averages_replace_what_they_hold_and_keep_the_rest() -> None:
         "text.w": [1.0, 1.0],
     }
     assert FederatedMethod(None).origin(server) is server.params
-    assert FederatedMethod(None).check_steps(optimizer="sgd", learning_rate=1.0, momentum=0.0) == []
-    assert FederatedMethod(None).adapts_training
-    assert FederatedMethod(None).auxiliary_learning_rate is None
+    assert FederatedMethod(None).traits.remarks == ()
+    assert (FederatedMethod(None).adapter.adapts_training, FederatedMethod(None).adapter.learning_rate) == (True, None)
+
+
+def test_a_state_says_itself_that_it_is_final() -> None:
+    states = [
+        ServerState({}, private=private) for private in ({}, {"final": np.asarray(False)}, {"final": np.asarray(True)})
+    ]
+    assert [state.final for state in states] == [False, False, True]
+
+
+@pytest.mark.parametrize(("shares", "parts"), [("all", "hash body"), ("hash", "hash"), ("body", "body"), ("none", "")])
+def test_what_silos_share_and_the_server_sends(shares: str, parts: str) -> None:
+    method, model = FederatedMethod(None), HashNet(model_spec(), BITS)
+    method.traits = Traits(shares=shares)
+    layers = hash_layers(model.state_dict())
+    names = [name for name in model.state_dict() if ("hash" if name in layers else "body") in parts.split()]
+    assert method.shared_parameters(model) == names
+    server = method.init_server(model, INFO)
+    assert list(server.params) == (names or list(model.state_dict()))
+    assert list(method.broadcast(server, 0, round=0).params) == names
 
 
 def test_everything_but_fixed_buffers_is_shared() -> None:
@@ -354,7 +363,7 @@ def test_everything_but_fixed_buffers_is_shared() -> None:
 
 def test_an_update_shares_the_memory_of_the_model() -> None:
     context = silo_context(4)
-    update = FederatedMethod(None).silo_update(context)
+    update = FederatedMethod(None).update(context)
     for name, tensor in context.model.state_dict().items():
         assert np.shares_memory(update.params[name], tensor.numpy())
 

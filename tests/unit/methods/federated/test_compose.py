@@ -14,11 +14,23 @@ import torch
 
 from silohash.base.types import UserError
 from silohash.methods.federated import FEDERATED_METHODS
-from silohash.methods.federated.base import FederatedMethod, ServerState, SiloContext, entries_under
-from silohash.methods.federated.compose import Compose, ComposeParams, label_members
+from silohash.methods.federated.base import Adapter, FederatedMethod, ServerState, entries_under
+from silohash.methods.federated.compose import (
+    Compose,
+    ComposeParams,
+    MemberAdapters,
+    combined_traits,
+    decides,
+    label_members,
+    overrides,
+)
+from silohash.methods.federated.general.fedavg import FedAvg, FedAvgParams
 from silohash.methods.federated.general.fedproc import FedProc
-from silohash.methods.federated.general.moon import MOON
+from silohash.methods.federated.general.fedprox import FedProx, FedProxParams
+from silohash.methods.federated.hashing.fedcafe import FedCAFE, FedCAFEParams
+from silohash.methods.federated.shared_means import SharedMean
 from silohash.methods.message import Message
+from silohash.methods.traits import Traits
 from silohash.models.towers import hash_layers
 from silohash.run.config.load import load_config, load_resolved
 from silohash.run.events import RoundRecord
@@ -72,9 +84,9 @@ def test_two_halves_of_a_term_are_the_whole() -> None:
 def test_labels_are_needed_if_a_member_needs_them() -> None:
     """The card describes any composition; the cards of its members stand beside it."""
     card = FEDERATED_METHODS.card("compose")
-    assert (card.supervised, Compose.needs_labels, card.year) == (False, False, 2026)
-    assert not whole({"name": "moon"}, {"name": "fedprox"}).needs_labels
-    assert whole({"name": "moon"}, PROC).needs_labels
+    assert (card.supervised, Compose.traits.needs_labels, card.year) == (False, False, 2026)
+    assert not whole({"name": "moon"}, {"name": "fedprox"}).traits.needs_labels
+    assert whole({"name": "moon"}, PROC).traits.needs_labels
     cards = load_resolved({**GLYPHS, "federated": {"name": "compose", "methods": [{"name": "moon"}, PROC]}}).cards
     assert {card.key: card.supervised for card in cards[1:]} == {"compose": False, "moon": False, "fedproc": True}
 
@@ -117,19 +129,6 @@ def test_silos_keep_for_each_member_by_itself() -> None:
         assert entries_under("fedala/mix", kept)
         assert not entries_under("moon/mix", kept)
         assert same_arrays(entries_under("moon/model", kept), entries_under("moon-2/model", kept))
-
-
-def test_every_member_is_made_ready_once_whatever_the_others_keep(monkeypatch: pytest.MonkeyPatch) -> None:
-    readied: list[tuple[str, int]] = []
-
-    def ready(self: MOON, context: SiloContext) -> None:
-        readied.append((context.name_space, context.silo))
-        context.keep("begun", {"round": torch.tensor(context.round)})
-
-    monkeypatch.setattr(MOON, "init_silo", ready)
-    state, _ = ended({"name": "moon"}, {"name": "moon"}, rounds=2)
-    assert readied == [(f"{label}/", silo) for silo in range(3) for label in ("moon", "moon-2")]
-    assert state.silos[0]["moon/begun/round"] == state.silos[0]["moon-2/begun/round"] == 0
 
 
 def test_networks_are_not_lost_while_a_silo_waits_for_statistics() -> None:
@@ -196,7 +195,7 @@ def test_members_share_what_one_decides() -> None:
     given = composed({"name": "fedprox"}, {"name": "fedcmr"})
     method, model = given.resolved.federated, Worker(given, torch.device("cpu")).model
     layers = hash_layers(model.state_dict())
-    assert method.shared_parameters(model) == method.members["fedprox"].shared_parameters(model) == layers
+    assert method.shared_parameters(model) == layers
     _, records = ended({"name": "fedprox"}, {"name": "local"})
     assert "fedprox/proximal" not in records[-1].terms  # no parameters are shared
 
@@ -208,7 +207,7 @@ def test_a_method_that_fills_every_hook_can_be_a_member(other: dict[str, Any], m
     SEEN.clear()
     state, records = ended({"name": "everything"}, other, rounds=2)
     assert state.server.private["everything/rounds"] == 2
-    assert [silo for hook, silo in CALLS if hook == "init_silo"] == [0, 1, 2]
+    assert [silo for hook, silo in CALLS if hook == "begin_round"] == [0, 1, 2] * 2
     assert SEEN["sent_to"] == [0, 1, 2] * 2
     assert all(np.isfinite(SEEN["loss"]))
     assert "everything/pull" in records[-1].terms
@@ -228,25 +227,29 @@ def test_the_template_is_that_of_all_members() -> None:
 
 
 def test_outputs_are_adapted_in_order() -> None:
-    class Doubled(FederatedMethod):
+    class Doubled(Adapter):
         def adapt_outputs(self, outputs, extras):
             return replace(outputs, code={name: 2 * code for name, code in outputs.code.items()})
 
-    class Shifted(FederatedMethod):
+    class Shifted(Adapter):
         def adapt_outputs(self, outputs, extras):
             return replace(outputs, code={name: code + extras["by"] for name, code in outputs.code.items()})
 
-    method = whole({"name": "fedavg"})
+    def member(adapter: Adapter) -> FederatedMethod:
+        method = FederatedMethod(None)
+        method.adapter = adapter
+        return method
+
     extras = {"a/by": torch.tensor(1.0), "b/by": torch.tensor(5.0)}
     outputs = Worker(composed({"name": "fedavg"}), torch.device("cpu")).model(
         prepared().silo(0, torch.device("cpu"))[0].batch(torch.arange(3))
     )
     for members, expected in (
-        ({"a": Shifted(None), "b": Doubled(None)}, 2 * (outputs.code["text"] + 1)),
-        ({"a": Doubled(None), "b": Shifted(None)}, 2 * outputs.code["text"] + 5),
+        ({"a": Shifted(), "b": Doubled()}, 2 * (outputs.code["text"] + 1)),
+        ({"a": Doubled(), "b": Shifted()}, 2 * outputs.code["text"] + 5),
     ):
-        method.members = members  # type: ignore[assignment]
-        assert torch.equal(method.adapt_outputs(outputs, extras).code["text"], expected)
+        adapters = MemberAdapters({label: member(adapter) for label, adapter in members.items()})
+        assert torch.equal(adapters.adapt_outputs(outputs, extras).code["text"], expected)
 
 
 @pytest.mark.parametrize(
@@ -328,10 +331,109 @@ def test_the_memory_of_a_member_is_part_of_the_encoder(tmp_path: Path) -> None:
 
 def test_the_member_that_decides_the_average_says_whether_a_state_is_final() -> None:
     ridge = {"name": "fedridge", "reveal_items": True}
-    method = Compose(ComposeParams(methods=({"name": "moon"}, ridge)))
-    for final in (False, True):
-        server = ServerState(params={}, private={"fedridge/final": np.asarray(final)})
-        assert method.is_final(server) is final
-    assert not Compose(ComposeParams(methods=({"name": "moon"},))).is_final(ServerState(params={}))
     state, _ = ended({"name": "moon"}, ridge, single=True)
     assert (state.best_round, state.best_score is None) == (2, False)
+    assert state.server.final
+    assert not ended({"name": "moon"}, {**ridge, "solve": "first"}, single=True)[0].server.final
+
+
+@pytest.mark.parametrize(
+    ("methods", "part"),
+    [
+        (
+            ("fednova", "local"),
+            '"fednova" and "local" both decide how the server averages (aggregate), but only one method can.',
+        ),
+        (("local", "fedala"), "how a silo's round begins and its phases (begin_round)"),
+        (("fedproto", "fedcmr"), "which parameters are shared (shares, broadcast)"),
+        (("fedcmr", "plfedcmh"), "which parameters are shared (shares, broadcast)"),
+        (("fednova", "plfedcmh"), "which parameters a silo sends (update)"),
+        (("moon", "local", "fedprox", "local"), '"local" and "local-2" both decide'),
+        (
+            ("fedcafe", "fedhap"),
+            "the weight of a silo (weight), but only one method can. Leave one of them out, "
+            'or set weighting = "examples" in "fedcafe", or set weighting = "examples" in "fedhap".',
+        ),
+        (
+            ("fedprox", "fednova"),
+            'Set proximal_weight in "fednova", which accounts only for its own, and leave "fedprox" out',
+        ),
+        (("centralized", "moon"), '"centralized" pools all data'),
+        (("moon", "compose"), '"compose" is a composition itself. List its members instead.'),
+    ],
+)
+def test_pairs_that_cannot_be_composed_are_refused_with_the_reason(methods: tuple[str, ...], part: str) -> None:
+    text = error_of(*({"name": name} for name in methods))
+    assert text.startswith("federated.methods: ")
+    assert part in text
+
+
+def test_a_pair_is_composed_once_parameters_say_that_one_only_adds() -> None:
+    assert whole({"name": "fedcafe"}, HAP).deciders == dict.fromkeys(("weight", "update", "aggregate"), "fedcafe")
+    assert whole(CAFE, {"name": "fedhap"}).deciders == {"weight": "fedhap"}
+    assert whole({"name": "fedala"}, {"name": "fedbignns"}).deciders["begin_round"] == "fedala"
+    assert "begin_round" in error_of({"name": "fedala"}, {"name": "fedbignns", "local_mix": 0.5})
+
+
+def test_one_training_loop_serves_networks_and_adaptations_that_agree() -> None:
+    assert whole({**HAP, "judge_learning_rate": 0.01}).adapter.learning_rate == 0.01
+    assert whole({"name": "moon"}).adapter.learning_rate is None
+    text = error_of(HAP, {**HAP, "judge_learning_rate": 0.01})
+    assert '"fedhap" and "fedhap-2" both decide the learning rate of auxiliary networks' in text
+    assert whole({"name": "moon"}, {**CAFE, "hash_on": "raw"}).adapter.adapts_training is False
+    assert whole({"name": "moon"}, CAFE).adapter.adapts_training is True
+    assert "is trained on adapted outputs (adapt_outputs, adapts_training)" in error_of(
+        CAFE, {**CAFE, "hash_on": "raw"}
+    )
+
+
+def test_what_is_declared_to_add_is_filled() -> None:
+    for name in FEDERATED_METHODS.names():
+        kind = FEDERATED_METHODS.resolve(name)
+        method = kind(kind.Params(**kind.presets["recommended"]))
+        assert all(overrides(method, hook) for hook in kind.traits.adds), name
+        assert all(key in kind.Params.model_fields for under in kind.traits.adds.values() for key in under), name
+
+
+def test_a_method_may_say_itself_that_it_adds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FEDERATED_METHODS.table, "everything", "tests.unit.methods.federated.everything:Everything")  # type: ignore[arg-type]
+    assert "(update)" in error_of({"name": "fednova"}, {"name": "everything"})
+    adds = {"update": {}, "aggregate": {}, "weight": {}}
+    monkeypatch.setattr(Everything, "traits", replace(Everything.traits, adds=adds))
+    assert whole({"name": "fednova"}, {"name": "everything"}).deciders["aggregate"] == "fednova"
+
+
+def test_traits_follow_from_the_members() -> None:
+    plain = whole({"name": "fedprox"}, {"name": "moon"}).traits
+    assert (plain.needs_labels, plain.uplink, plain.encode_extras, plain.class_head) == (False, "sum", (), False)
+    assert (plain.shares, plain.personalized, plain.codes_comparable) == ("all", False, True)
+    rich = whole({"name": "moon"}, CAFE).traits
+    assert (rich.needs_labels, rich.uplink, rich.class_head) == (True, "records", True)
+    assert rich.encode_extras == ("fedcafe/memory",)
+    personal = whole({"name": "fedprox"}, {"name": "plfedcmh"}, {"name": "fedala"}).traits
+    assert (personal.uniform_broadcast, personal.personalized, personal.codes_comparable) == (False, True, False)
+    assert whole({"name": "local"}, {"name": "moon"}).traits.shares == "none"
+    assert (whole({"name": "fednova"}).traits.sends_changes, plain.sends_changes) == (True, False)
+
+
+def test_a_parameter_that_makes_a_hook_an_addition_counts() -> None:
+    examples, memory = (FedCAFE(FedCAFEParams(weighting=weighting)) for weighting in ("examples", "memory"))
+    for hook in ("weight", "update", "aggregate"):
+        assert (decides(examples, hook), decides(memory, hook)) == (False, True)
+    assert not decides(examples, "personalize")
+    assert overrides(FedAvg(FedAvgParams()), "weight")
+    assert not overrides(FedProx(FedProxParams()), "weight")
+
+
+def test_traits_of_two_members() -> None:
+    class Two(FederatedMethod):
+        traits = Traits(
+            min_modalities=2, needs_labels=True, codes_comparable=False, averages=False, encode_extras=("a", "b"),
+            means=(SharedMean("sum", "count", like="table"),), unprotected="It is odd. Leave it out.",
+        )  # fmt: skip
+
+    assert combined_traits({"plain": FederatedMethod(None), "two": Two(None)}, {}) == Traits(
+        needs_labels=True, averages=False, codes_comparable=False, min_modalities=2,
+        encode_extras=("two/a", "two/b"), unprotected="It is odd. Leave it out.",
+        means=(SharedMean("two/sum", "two/count", like="two/table"),),
+    )  # fmt: skip

@@ -81,7 +81,7 @@ def test_a_round_begins_with_averaged_and_private_parameters() -> None:
         for parameter in context.model.parameters():
             parameter.zero_()
     assert same_arrays(params_of(context.global_model), {**own, **server.params})
-    update = method.silo_update(context)
+    update = method.update(context)
     assert set(update.params) == set(server.params)
     assert not any(array.any() for array in context.kept("model").values())
 
@@ -102,7 +102,10 @@ def test_feduch_adds_its_terms_in_a_composition(private: str) -> None:
     methods = [{"name": "feduch"}, {"name": "personal", "private": private, "deploy": "averaged"}]
     given = prepared((20, 30), federated={"name": "compose", "methods": methods, "rounds": 2}, local={"name": "dgcpn"})
     state = run_loop(given, listener)
-    assert (given.resolved.federated.personalized, given.resolved.federated.codes_comparable) == (True, False)
+    assert (given.resolved.federated.traits.personalized, given.resolved.federated.traits.codes_comparable) == (
+        True,
+        False,
+    )
     assert {"feduch/contrast", "feduch/distillation"} <= set(listener.records[1].terms)
     assert bool(HASH & set(state.server.params)) == (private == "none")
     own, expected = kept(state, 0, "personal/model/"), dict(state.server.params)
@@ -117,5 +120,5 @@ def test_card_and_traits() -> None:
     assert (CARD.authors, CARD.link, CARD.supervised) == ("The silohash developers", "", False)
     params = PersonalParams()
     assert (params.private, params.deploy) == ("none", "trained")
-    assert traits_of(Personal) == {"personalized": True, "codes_comparable": False, "adds": {"silo_update": {}}}
+    assert traits_of(Personal) == {"personalized": True, "codes_comparable": False, "adds": {"update": {}}}
     assert Personal.presets == {"recommended": {}, "paper": {}}

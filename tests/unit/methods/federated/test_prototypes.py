@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 import torch
 
+from silohash.base.types import Outputs
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.federated.base import ServerState, SiloContext
 from silohash.methods.federated.prototypes import (
     PrototypeParams,
     empty_prototypes,
     fused_statistics,
+    prototype_rows,
     prototype_sums,
     received_prototypes,
-    rows_with_prototypes,
     updated_prototypes,
 )
 from silohash.methods.federated.statistics import class_statistics
@@ -148,9 +149,16 @@ def test_rows_need_the_modality_and_a_label_with_a_prototype() -> None:
     labels = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
     data = replace(silo_data(4), labels=labels, has_text=torch.tensor([True, True, False, True]))
     batch = data.batch(torch.arange(4))
-    mask = torch.tensor([True, False])
-    assert rows_with_prototypes(batch, "image", mask).tolist() == [True, False, True, False]
-    assert rows_with_prototypes(batch, "text", mask).tolist() == [True, False, False, False]
+    extras = {"prototypes/fused": np.ones((2, BITS), np.float32), "mask/fused": np.array([True, False])}
+    context = context_of(ServerState(params={}, extras=extras))
+    outputs = Outputs(feature={}, logit={m: torch.ones(4, BITS) for m in ("image", "text")}, code={})
+    found = list(prototype_rows(context, batch, outputs))
+    assert [(rows.modality, rows.labels.tolist()) for rows in found] == [
+        ("image", labels[[0, 2]].tolist()),
+        ("text", labels[[0]].tolist()),
+    ]
+    assert [rows.values.shape for rows in found] == [(2, BITS), (1, BITS)]
+    assert torch.equal(found[0].values, torch.tanh(torch.ones(2, BITS)))
 
 
 def test_parameters_by_default() -> None:

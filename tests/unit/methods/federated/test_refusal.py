@@ -11,6 +11,7 @@ from silohash.methods.federated.base import FederatedMethod, ServerState
 from silohash.methods.federated.refusal import refusal
 from silohash.methods.federated.shared_means import class_mean
 from silohash.methods.message import Message
+from silohash.methods.traits import Traits
 
 SERVER = ServerState(params={"image.w": np.zeros((2, 3), np.float32)}, extras={"mean": np.zeros((2, 4))})
 PLAIN = FederatedMethod(None)
@@ -26,7 +27,7 @@ def update(**sections: object) -> Message:
 class Recording(FederatedMethod):
     """A method that sends sums per modality in its second round, and in every round a record."""
 
-    means = (class_mean("sum", "count", like="mean"),)
+    traits = Traits(means=(class_mean("sum", "count", like="mean"),))
 
     def template(self, server: ServerState, *, kind: str, round: int) -> Message:  # noqa: A002
         """Return two sums per modality, and a record."""

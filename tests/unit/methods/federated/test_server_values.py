@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from silohash.base.types import Arrays, ReadArrays
-from silohash.methods.federated.base import FederatedMethod, ServerState
+from silohash.methods.federated.base import FederatedMethod, RunFacts, ServerState
 from silohash.methods.federated.general.local import Local
 from silohash.methods.federated.server_values import PREFIX, with_solution, with_sums
 from silohash.methods.local.base import MethodParams, ServerSolved, SiloData
@@ -47,10 +47,10 @@ def context_of(data: SiloData, method: DCMH):
 
 
 def test_the_server_solves_with_the_sums_of_the_silos() -> None:
-    method, federated, whole = Mean(DCMHParams()), FederatedMethod(None), silo_data(10)
+    method, whole = Mean(DCMHParams()), silo_data(10)
+    federated = FederatedMethod(None, RunFacts(local=method))
     assert isinstance(method, ServerSolved)
     assert not isinstance(DCMH(DCMHParams()), ServerSolved)
-    federated.solver = method
     updates = []
     for start, end in ((0, 3), (3, 10)):
         part = whole.take(torch.arange(start, end))
@@ -66,7 +66,7 @@ def test_the_server_solves_with_the_sums_of_the_silos() -> None:
 def test_nothing_is_added_without_a_solver_or_shared_parameters(federated: FederatedMethod) -> None:
     method = Mean(DCMHParams())
     if isinstance(federated, Local):
-        federated.solver = method
+        federated = Local(MethodParams(), RunFacts(local=method))
     update = Message("update", "silo", 0)
     assert with_sums(update, federated, context_of(silo_data(4), method)) is update
     server = ServerState({"mean": np.zeros(2)})

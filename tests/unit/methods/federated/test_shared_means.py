@@ -122,7 +122,7 @@ def test_where_silos_count_alike_none_can_count_twice() -> None:
 @pytest.mark.parametrize("name", ["fedhap", "fedproto", "fedproc", "plfedcmh"])
 def test_methods_limit_counts_if_silos_count_alike(name: str) -> None:
     kind, key = FEDERATED_METHODS.resolve(name), "weighting" if name == "fedhap" else "prototype_weighting"
-    limits = {way: kind(kind.Params(**{key: way})).means[0].most for way in ("uniform", "examples")}
+    limits = {way: kind(kind.Params(**{key: way})).traits.means[0].most for way in ("uniform", "examples")}
     assert limits == {"uniform": 1.0, "examples": np.inf}
 
 
@@ -166,12 +166,12 @@ def test_values_that_are_not_declared_are_dropped_or_refused() -> None:
 
 
 def test_rejected_silos_are_among_the_faulty_ones() -> None:
-    protection = robust_aggregation("clip", faulty=0.4, means=MEANS).protection
+    protection = robust_aggregation("clip", faulty=0.4).protecting(MEANS).protection
     given = [message([[1, 1, 1], [1, 1, 1]], [1, 1]) for _ in range(3)]
     assert not protection(given[:2], 0)[0][0].sums["count"].any()  # one of two may be faulty
     assert protection(given[:2], 1)[0][0].sums["count"].any() == np.False_  # two of three, of which one is known
     assert protection(given, 2)[0][0].sums["count"].all()
-    assert robust_aggregation(means=MEANS).protection(given, 0) == (given, {})
+    assert robust_aggregation().protecting(MEANS).protection(given, 0) == (given, {})
 
 
 Change = Callable[[Arrays], Arrays]
@@ -262,7 +262,7 @@ def test_lies_within_a_composition_are_limited_too() -> None:
     inputs = prepared(
         (8,) * 3, federated={"name": "compose", "methods": methods, "robust": {"rule": "clip"}}, validation=0
     )
-    names = [(mean.sums, mean.like) for mean in inputs.resolved.federated.means]
+    names = [(mean.sums, mean.like) for mean in inputs.resolved.federated.traits.means]
     assert names == [
         ("fedhap/prototype_sum", "fedhap/prototypes"), ("fedhap/discriminator", "fedhap/discriminator"),
         ("fedproc/prototype_sum", "fedproc/prototypes"),

@@ -6,22 +6,27 @@ import numpy as np
 import pytest
 import torch
 
+from silohash.base.types import UserError
 from silohash.methods.federated.base import ServerState
 from silohash.methods.federated.prototypes import (
     PrototypeParams,
     prototype_sums,
 )
 from silohash.methods.federated.statistics import (
+    ENCRYPTION,
     ClassStatistics,
     ReleaseParams,
+    check_revealing_sums,
     class_shares,
     class_statistics,
     mean_over_modalities,
     merged_prototypes,
     released,
     sum_statistics,
+    with_release,
 )
 from silohash.methods.message import Message
+from silohash.methods.traits import Release, Traits
 from tests.unit.methods.federated.helpers import BITS, CLASSES, context_of, draw, hot
 
 
@@ -153,3 +158,24 @@ def test_items_are_averaged_over_the_modalities_that_they_have() -> None:
     has = {"image": torch.tensor([True, True, False, False]), "text": torch.tensor([True, False, True, False])}
     assert mean_over_modalities(values, has).tolist() == [[3.0], [2.0], [6.0], [0.0]]
     assert mean_over_modalities({"text": values["text"]}, has).tolist() == [[4.0], [0.0], [6.0], [0.0]]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "rules", "text"),
+    [
+        (False, (), "Set reveal_items = true if the server may learn the items"),
+        (False, (ENCRYPTION, "federated.robust"), "federated.robust does not apply to the sums"),
+        (True, ("federated.robust",), "federated.robust does not apply to the sums"),
+    ],
+)
+def test_sums_that_reveal_items_must_be_allowed(allowed: bool, rules: tuple[str, ...], text: str) -> None:
+    with pytest.raises(UserError, match=text):
+        check_revealing_sums("fedsums", "sums that reveal", allowed=allowed, rules=rules)
+    check_revealing_sums("fedsums", "sums that reveal", allowed=True, rules=())
+
+
+def test_release_rules_are_traits() -> None:
+    traits = with_release(Traits(), ReleaseParams(min_count=4, max_labels=2), by_class=False)
+    assert traits.release == Release(4, 2, used=True, by_class=False)
+    assert list(traits.not_private) == ["min_count"]
+    assert with_release(Traits(), ReleaseParams(min_count=1)).not_private == {}

@@ -8,23 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from silohash.base.types import Outputs
 from silohash.methods.local import LOCAL_METHODS
 from silohash.methods.local.base import (
     LocalMethod,
     MethodParams,
     SiloState,
     class_group,
-    draw_anchors,
-    drawn_rows,
-    joint_codes,
     joint_step,
     outputs_of,
-    partner_outputs,
     signs,
-    store_all,
-    store_batch,
-    stored_modalities,
     tower_steps,
 )
 from silohash.models.towers import HashNet
@@ -141,70 +133,6 @@ def test_each_tower_has_a_step_of_its_own() -> None:
         ("image", ("image.",), ("image",)),
         ("text", ("text.",), ("text",)),
     ]
-
-
-def stored(*, image: torch.Tensor, text: torch.Tensor, has_text: torch.Tensor) -> SiloState:
-    return SiloState({"image": image, "text": text, "has_image": torch.ones(len(image)).bool(), "has_text": has_text})
-
-
-def test_all_items_are_stored_as_the_model_encodes_them() -> None:
-    torch.manual_seed(0)
-    data, state = silo_data(9), SiloState({"labels": torch.ones(1)})
-    model = HashNet(model_spec(), 8)
-    store_all(model, data, state)
-    for modality, codes in outputs_of(model, data).items():
-        assert torch.equal(state.buffers[modality], codes)
-        assert torch.equal(state.buffers[f"has_{modality}"], data.has(modality))
-    assert stored_modalities(state) == ("image", "text")
-    assert "labels" in state.buffers
-
-
-def test_a_batch_replaces_its_rows_and_items_without_the_modality_are_zero() -> None:
-    data = replace(silo_data(4), has_text=torch.tensor([True, False, True, True]))
-    state = stored(image=torch.zeros(4, 2), text=torch.ones(4, 2), has_text=data.has_text)
-    codes = torch.tensor([[2.0, 3.0], [4.0, 5.0]], requires_grad=True)
-    outputs = Outputs(feature={}, logit={}, code={"text": codes})
-    store_batch("text", outputs, data.batch(torch.tensor([3, 1])), state)
-    assert state.buffers["text"].tolist() == [[1, 1], [0, 0], [1, 1], [2, 3]]
-    assert not state.buffers["text"].requires_grad
-
-
-def test_the_joint_code_is_the_sign_of_the_sum() -> None:
-    image, text = torch.tensor([[1.0, -1.0, 0.5]]), torch.tensor([[-2.0, 1.0, 0.5]])
-    state = stored(image=image, text=text, has_text=torch.ones(1).bool())
-    assert joint_codes(state).tolist() == [[-1, 1, 1]]
-    assert joint_codes(SiloState({"text": text})).tolist() == [[-1, 1, 1]]
-    assert joint_codes(SiloState({"image": image})).tolist() == [[1, -1, 1]]
-
-
-def test_a_missing_partner_is_replaced_by_the_item_itself() -> None:
-    image, text = torch.arange(6.0).reshape(3, 2), -torch.arange(6.0).reshape(3, 2)
-    state = stored(image=image, text=text, has_text=torch.tensor([True, False, True]))
-    assert partner_outputs(state, "image", torch.tensor([0, 1, 2])).tolist() == [[0, -1], [2, 3], [-4, -5]]
-    assert partner_outputs(state, "image", torch.tensor([2])).tolist() == [[-4, -5]]
-    assert partner_outputs(state, "text", torch.tensor([2, 1])).tolist() == [[4, 5], [2, 3]]
-    alone = SiloState({"image": image, "has_image": torch.ones(3).bool()})
-    assert partner_outputs(alone, "image", torch.tensor([1])).tolist() == [[2, 3]]
-
-
-@pytest.mark.parametrize(("count", "most"), [(5, 5), (5, 6), (0, 3), (40, 6)])
-def test_drawn_rows_are_different_and_ascending(count: int, most: int) -> None:
-    torch.manual_seed(0)
-    found = drawn_rows(count, most, torch.device("cpu")).tolist()
-    assert len(found) == min(count, most)
-    assert sorted(set(found)) == found
-    assert set(found) <= set(range(count))
-    if most < count:
-        assert drawn_rows(count, most, torch.device("cpu")).tolist() != found
-
-
-def test_anchors_are_drawn_from_all_items_of_the_silo() -> None:
-    state = SiloState({"labels": torch.ones(1)})
-    draw_anchors(silo_data(5), state, 9)
-    assert state.buffers["anchors"].tolist() == [0, 1, 2, 3, 4]
-    draw_anchors(silo_data(5), state, 2)
-    assert len(state.buffers["anchors"].unique()) == len(state.buffers["anchors"]) == 2
-    assert "labels" in state.buffers
 
 
 class Plain(LocalMethod):

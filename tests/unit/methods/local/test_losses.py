@@ -12,6 +12,7 @@ from silohash.methods.local.base import signs
 from silohash.methods.local.losses import (
     balance,
     different_items,
+    label_error,
     mean_similarity,
     mean_where,
     pair_contrast,
@@ -132,3 +133,16 @@ def test_different_items_are_all_pairs_off_the_diagonal() -> None:
         [True, False, True],
         [True, True, False],
     ]
+
+
+def test_label_error_is_the_squared_difference() -> None:
+    logits, wanted = drawn(3, 4), (drawn(3, 4, seed=1) > 0).double()
+    for i in range(3):
+        for j in range(4):
+            expected = (1 / (1 + np.exp(-float(logits[i, j]))) - float(wanted[i, j])) ** 2
+            assert float(label_error(logits, wanted)[i, j]) == pytest.approx(expected)
+
+
+def test_label_error_is_squared() -> None:
+    found = label_error(torch.tensor([[0.0, 40.0]]), torch.tensor([[1.0, 1.0]]))
+    assert found.tolist() == [pytest.approx([0.25, 0.0])]

@@ -27,7 +27,7 @@ SCM = {"name": "scm"}
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in FEDERATED_METHODS.table if FEDERATED_METHODS.resolve(n).closed_form == "none"]
+    "name", [n for n in FEDERATED_METHODS.table if FEDERATED_METHODS.resolve(n).traits.closed_form == "none"]
 )
 def test_methods_that_need_gradient_steps_are_refused(name: str) -> None:
     assert refusal(SCM, {"name": name}) == (
@@ -38,7 +38,7 @@ def test_methods_that_need_gradient_steps_are_refused(name: str) -> None:
 
 
 def test_methods_that_fit_each_silo() -> None:
-    kinds = {name: FEDERATED_METHODS.resolve(name).closed_form for name in FEDERATED_METHODS.table}
+    kinds = {name: FEDERATED_METHODS.resolve(name).traits.closed_form for name in FEDERATED_METHODS.table}
     assert {name for name, kind in kinds.items() if kind == "silos"} == {"fedavg", "centralized", "local"}
     assert {name for name, kind in kinds.items() if kind == "sums"} == {"fedsums"}
     for name in ("fedavg", "centralized", "local"):

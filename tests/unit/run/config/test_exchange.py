@@ -102,7 +102,7 @@ def test_what_a_server_that_sees_sums_only_cannot_do(sections: dict[str, Any], p
 @pytest.mark.parametrize("name", [name for name in FEDERATED_METHODS.table if name not in ("fedsums", "separate")])
 def test_every_method_whose_uplink_is_sums_can_be_encrypted(name: str) -> None:
     method = load_resolved({"data": {"name": "glyphs"}, "federated": {"name": name}}).federated
-    if method.uplink == "sum" and not method.pooled and name != "local":
+    if method.traits.uplink == "sum" and not method.traits.pooled and name != "local":
         assert encrypted(federated={"name": name}).config.exchange.encryption == "ckks"
     else:
         with pytest.raises(UserError, match=r"exchange\.encryption"):

@@ -29,4 +29,4 @@ def test_settings_that_need_codes_are_refused(section: str, values: dict[str, ob
 
 @pytest.mark.parametrize("name", ["fedavg", "fedprox", "fednova", "fedbignns", "local", "centralized"])
 def test_methods_that_average_parameters_train_scores(name: str) -> None:
-    assert load_resolved({**BASE, "federated": {"name": name}}).federated.trains_scores
+    assert load_resolved({**BASE, "federated": {"name": name}}).federated.traits.trains_scores

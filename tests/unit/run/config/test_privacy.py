@@ -36,7 +36,7 @@ def test_methods_whose_messages_have_no_guarantee_are_refused(unit: str, allowed
     for name in FEDERATED_METHODS.table.keys() - {"fedsums"}:  # it refuses local methods with gradient steps
         federated = {"name": name, **({"min_count": 1} if name == "fedproc" else {})}
         if name in allowed:
-            assert resolved(unit, federated=federated).federated.private_units
+            assert resolved(unit, federated=federated).federated.traits.private_units
         else:
             message = refusal(unit, federated=federated)
             assert "has no guarantee" in message, (name, message)

@@ -79,7 +79,7 @@ def test_result_equals_that_of_one_machine(archive: Path, tmp_path: Path, method
         assert [(silo.silo, silo.items, silo.loss) for silo in mine.silos] == [
             (silo.silo, silo.items, silo.loss) for silo in other.silos
         ]
-    assert resolved.federated.personalized == (method in PERSONAL)
+    assert resolved.federated.traits.personalized == (method in PERSONAL)
     own = [Run.open(tmp_path / "state" / name / "first") for name in NAMES]
     if method in PERSONAL:
         assert [run.model.digest(name) for run, name in zip(own, NAMES, strict=True)] == [

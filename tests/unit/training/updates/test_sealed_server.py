@@ -155,8 +155,6 @@ def test_states_travel_sealed_or_before_the_first_round_as_they_are() -> None:
 def test_traits_of_the_method_that_the_server_needs() -> None:
     plain = load_resolved(tiny(Path("none"), federated={"name": "fedcmr"})).federated
     method = SealedMethod(plain, InProcess(None), 3, Limits(5.0, quorum=2))
-    assert method.personalized
-    assert not method.means
+    assert method.traits.personalized
+    assert not method.traits.means
     assert method.limits == Limits(5.0, quorum=0)
-    assert not method.is_final(ServerState(params={}))
-    assert method.is_final(ServerState(params={}, private={"final": np.asarray(True)}))

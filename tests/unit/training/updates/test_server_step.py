@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from silohash.methods.federated.averaging import Aggregation
-from silohash.methods.federated.base import FederatedMethod, ServerState
+from silohash.methods.federated.base import FederatedMethod, RunFacts, ServerState
 from silohash.methods.federated.server_optimizers import ServerOptimizer
 from silohash.methods.message import Message
 from silohash.training.updates.server_step import next_server
@@ -19,11 +20,8 @@ UPDATES = [
 ]
 
 
-def method(**changes: object) -> FederatedMethod:
-    made = FederatedMethod(None)
-    for name, value in changes.items():
-        setattr(made, name, value)
-    return made
+def method(**facts: Any) -> FederatedMethod:
+    return FederatedMethod(None, RunFacts(**facts))
 
 
 def test_the_average_is_the_next_state() -> None:

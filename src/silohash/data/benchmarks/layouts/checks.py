@@ -53,12 +53,6 @@ def row_ids(count: int) -> npt.NDArray[np.str_]:
     return np.array([f"row-{row:06d}" for row in range(count)], dtype=np.str_)
 
 
-def rest_searched(count: int, query: Rows) -> dict[str, Rows]:
-    """Return splits in which all items except the queries are searched and trained on."""
-    rest = np.setdiff1d(np.arange(count, dtype=np.int64), query)
-    return {"query": query.astype(np.int64), "database": rest, "train": rest}
-
-
 def common_rows(shapes: Mapping[str, tuple[int, ...]]) -> int:
     """Find the number of items: the one size that every array, given by its shape, has on some axis.
 
@@ -130,6 +124,7 @@ def as_features(values: np.ndarray, where: str) -> Features:
         raise UserError(
             f"{where} is {as_shape(values.shape)}; features need one row per item and one column per feature."
         )
+    # A value too large for float32 becomes infinite, and is reported below.
     with np.errstate(over="ignore"):
         features = values.astype(np.float32, copy=False)
     starts = range(0, len(features), ROWS_PER_BLOCK)

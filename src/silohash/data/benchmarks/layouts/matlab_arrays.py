@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,10 +19,111 @@ import numpy.typing as npt
 from silohash.base.types import Rows, UserError
 from silohash.data.archive import Features, Pictures
 from silohash.data.benchmarks.layouts import checks, reading
-from silohash.data.benchmarks.layouts.matlab_files import MatFolder, Named, Variable, axis_notes, find_file, need_file
 from silohash.data.benchmarks.layouts.reading import Layout, Need
-from silohash.data.formats.matlab import Swap
+from silohash.data.formats.matlab import Swap, Variable, open_mat
 from silohash.data.protocols.contents import Contents
+from silohash.data.splits import rest_searched
+
+
+@dataclass(frozen=True)
+class Named:
+    """Where a variable is found: the name of its file, and its possible names there, the preferred one first."""
+
+    file: str
+    variables: tuple[str, ...]
+
+
+class MatFolder:
+    """A folder of MATLAB and HDF5 files. Each file is opened once."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._open = cache(open_mat)
+
+    def variable(self, named: Named, *, near: Path | None = None) -> Variable:
+        """Open a variable of a file anywhere in the folder; ``near`` is preferred as in `find_file`."""
+        return self.variable_in(need_file(self.root, named.file, near=near), named.variables)
+
+    def variable_beside(self, path: Path, named: Named, *, other_order: str = "") -> Variable:
+        """Open a variable of a file in the same folder as another, as in `companion`."""
+        return self.variable_in(companion(path, named.file, other_order), named.variables)
+
+    def optional(self, named: Named, *, near: Path) -> Variable | None:
+        """Open a variable, or return None if there is no such file, or if ``near`` itself lacks the variable."""
+        path = find_file(self.root, named.file, near=near)
+        if path is None or (path == near and not self._open(path).has(*named.variables)):
+            return None
+        return self.variable_in(path, named.variables)
+
+    def variable_in(self, path: Path, names: tuple[str, ...]) -> Variable:
+        """Open the first of several variables that a file has."""
+        return self._open(path).variable(*names)
+
+
+def find_file(root: Path, *names: str, near: Path | None = None) -> Path | None:
+    """Find a file by the first of several names that occurs anywhere in a folder.
+
+    If there are several, exactly one of them must be in the folder of the file ``near``.
+
+    Raises:
+        UserError: If the name occurs more than once, in the folder of ``near`` or, if it does not occur there, in ``root``.
+    """
+    for name in names:
+        found = sorted(path for path in root.rglob(name) if path.is_file())
+        if near is not None:
+            found = [path for path in found if path.parent == near.parent] or found
+        if len(found) > 1:
+            listed = ", ".join(str(path.relative_to(root)) for path in found)
+            raise UserError(f"{root} holds {name} more than once: {listed}. Name the folder of one source.")
+        if found:
+            return found[0]
+    return None
+
+
+def need_file(root: Path, *names: str, near: Path | None = None) -> Path:
+    """Find a file as `find_file` does; it must be present.
+
+    Raises:
+        UserError: If there is no such file, or there are several.
+    """
+    found = find_file(root, *names, near=near)
+    if found is None:
+        raise UserError(f"{' or '.join(names)} is missing in {root}. Add it beside the other files.")
+    return found
+
+
+def companion(path: Path, name: str, other_order: str = "") -> Path:
+    """Return a file from the same folder as another.
+
+    ``other_order`` is its name in the other order of rows (plain or ``-rand``), which must not be used instead.
+
+    Raises:
+        UserError: If there is no such file. If there is one in the other order of rows, the error explains the difference.
+    """
+    found = path.parent / name
+    if found.is_file():
+        return found
+    if other_order and (path.parent / other_order).is_file():
+        raise UserError(
+            f"{path.name} and {other_order} have their rows in different orders: files with -rand are shuffled, those "
+            f"without are not. Add {name} to {path.parent}."
+        )
+    raise UserError(
+        f"{name} is missing in {path.parent}. It must come from the same folder of the same source as {path.name}, "
+        "whose rows may be shuffled."
+    )
+
+
+def axis_notes(variables: Mapping[str, Variable], rows: int) -> dict[str, str]:
+    """Return notes for the card on fields of structs, and on matrices whose items are not along the first axis."""
+    notes = {}
+    for what, variable in variables.items():
+        if "/" in variable.name:
+            notes[f"{what}: variable"] = f"{variable}, a field of a struct"
+        if variable.row_axis(rows) and len(variable.shape) == 2:
+            notes[f"{what}: axes"] = f"{variable} holds the items along its second axis; transposed"
+    return notes
+
 
 RAND = "-rand"
 """Ending of the names of files whose rows are shuffled."""
@@ -105,7 +206,7 @@ def read_with_last_queries(
     contents = _contents(variables, files, shuffled=shuffled)
     if len(contents) <= queries:
         return contents
-    stated = checks.rest_searched(len(contents), np.arange(len(contents) - queries, len(contents)))
+    stated = rest_searched(len(contents), np.arange(len(contents) - queries, len(contents)))
     columns = [column for column in (contents.image, contents.text) if isinstance(column, np.ndarray)]
     repeated = checks.check_repeated(columns, stated, overlap=overlap, where=str(variables["image"].file.path))
     return replace(contents, stated=stated, notes={**contents.notes, **repeated})
@@ -115,7 +216,10 @@ def read_parts(files: PartFiles, root: Path, *, overlap: str = "refuse", shuffle
     """Read features, texts and labels of two parts: the first is searched and trained on, the second holds the queries."""
     folder = MatFolder(root)
     first = folder.variable(files.database.image).file.path
-    parts = [_part(folder, first, part) for part in (files.database, files.test)]
+    parts = [
+        {what: folder.variable_beside(first, named) for what, named in part.columns.items()}
+        for part in (files.database, files.test)
+    ]
     counts = [checks.common_rows({str(variable): variable.shape for variable in part.values()}) for part in parts]
     where = {what: str(variable) for what, variable in parts[0].items()}
     joined = {what: _join([part[what] for part in parts], counts) for what in where}
@@ -123,7 +227,7 @@ def read_parts(files: PartFiles, root: Path, *, overlap: str = "refuse", shuffle
     numbers = files.class_numbers and (joined["labels"].ndim == 1 or joined["labels"].shape[1] == 1)
     as_labels = checks.from_class_numbers if numbers else checks.as_labels
     labels, label_notes = as_labels(joined["labels"], where["labels"])
-    stated = checks.rest_searched(sum(counts), np.arange(counts[0], sum(counts)))
+    stated = rest_searched(sum(counts), np.arange(counts[0], sum(counts)))
     compared: dict[str, np.ndarray] = {where["image"]: image, where["text"]: text, where["labels"]: labels}
     notes = {
         **label_notes,
@@ -152,10 +256,6 @@ def _choose_order(root: Path, features: Sequence[str], rand: str) -> tuple[Path,
     if mixed is None:
         raise UserError(f"{' or '.join(f'{stem}.mat' for stem in features)} is missing in {root}. Add it.")
     return mixed, RAND, ""
-
-
-def _part(folder: MatFolder, first: Path, files: ArrayFiles) -> dict[str, Variable]:
-    return {what: folder.variable_beside(first, named) for what, named in files.columns.items()}
 
 
 def _join(variables: Sequence[Variable], counts: Sequence[int]) -> np.ndarray:
@@ -213,7 +313,7 @@ def _ids(variable: Variable | None, rows: int) -> tuple[npt.NDArray[np.str_], di
     """Return the names of the items as ids, or row numbers if there are no names."""
     if variable is None:
         return checks.row_ids(rows), {"ids": "row numbers, because the files do not contain names"}
-    names = variable.file.strings(variable.name, rows=rows)
+    names = variable.strings(rows)
     if names.ndim != 1:
         raise UserError(
             f"{variable.file.path}: {variable.name} holds several names per item. Use a file with one name per item."
@@ -230,12 +330,12 @@ def _features(variable: Variable, rows: int) -> _Image:
 def _pictures(variable: Variable, rows: int, swap: Swap) -> _Image:
     """Open pictures. In files that Python wrote, the pictures themselves show which axis is the height."""
     file = variable.file
-    pictures = file.pictures(variable.name, rows=rows, swap=swap)
+    pictures = variable.pictures(rows, swap=swap)
     sampled, small = checks.thumbnails(pictures)
     turned = checks.look_turned(small)
     notes = {}
     if swap == "auto" and turned and file.kind != "v7.3" and pictures.size[0] == pictures.size[1]:
-        pictures = file.pictures(variable.name, rows=rows, swap="yes")
+        pictures = variable.pictures(rows, swap="yes")
         notes["image: orientation"] = "height and width swapped, because the pictures lay on their side"
     elif turned:
         notes["image: orientation"] = "the pictures seem to lie on their side; see the option swap"

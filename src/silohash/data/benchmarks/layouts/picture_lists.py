@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.types import Rows, UserError
+from silohash.data.archive import multi_hot
 from silohash.data.benchmarks.layouts import checks, reading
 from silohash.data.benchmarks.layouts.checks import pair_notes
-from silohash.data.benchmarks.layouts.matlab_files import MatFolder, Named, axis_notes, need_file
+from silohash.data.benchmarks.layouts.matlab_arrays import MatFolder, Named, axis_notes, need_file
 from silohash.data.benchmarks.layouts.reading import Layout, Need
 from silohash.data.protocols.contents import Contents
 
@@ -138,7 +139,7 @@ def _class_labels(
             raise UserError(
                 f"{paths[split]} names the class {number}, but classes run from 0 to {count - 1}. Set classes."
             )
-    return {split: reading.multi_hot(of_list, count) for split, of_list in numbers.items()}
+    return {split: multi_hot(of_list, range(count)) for split, of_list in numbers.items()}
 
 
 def _multi_labels(path: Path, lines: Sequence[_Line]) -> npt.NDArray[np.uint8]:
@@ -153,7 +154,7 @@ def _companion_labels(
 ) -> tuple[dict[str, npt.NDArray[np.uint8]], dict[str, Path]]:
     hot, missing_hot = _files(root, splits, "_label_onehot.txt")
     if not missing_hot:
-        return {split: reading.read_zero_one(path, np.uint8) for split, path in hot.items()}, hot
+        return {split: reading.read_zero_one(path) for split, path in hot.items()}, hot
     plain, missing_plain = _files(root, splits, "_label.txt")
     if missing_plain:
         raise UserError(
@@ -289,7 +290,7 @@ def read_picture_lists(
         "labels": folder.variable(Named(f"labelList{end}.mat", ("LAll", "labels")), near=listed),
     }
     rows = checks.common_rows({str(variable): variable.shape for variable in variables.values()})
-    listed_names = names.file.strings(names.name, rows=rows)
+    listed_names = names.strings(rows)
     joined = [str(name) if listed_names.ndim == 1 else "/".join(name) for name in listed_names]
     paths = [path.replace("\\", "/").lstrip("/") for path in joined]
     labels, label_notes = checks.as_labels(variables["labels"].array(rows), str(variables["labels"]))

@@ -38,7 +38,6 @@ CAPTIONS_OPTION = "first, all (joined) or each (one item per caption)"
 TAG = re.compile(r"<[^>]*>")
 DECLARATION = re.compile(r"<[?!][^>]*>")
 
-Number = TypeVar("Number", np.uint8, np.float32)
 Key = TypeVar("Key", bound=Hashable)
 
 
@@ -68,6 +67,10 @@ class Layout:
     needs: tuple[Need, ...]
     read: Callable[..., Contents]
     options: Mapping[str, str] = field(default_factory=dict)
+
+    def files(self, root: Path) -> dict[Need, list[Path]]:
+        """Return the files in a folder that match each need, in alphabetical order."""
+        return {need: sorted(path for path in root.glob(need.pattern) if path.is_file()) for need in self.needs}
 
     def missing(self, root: Path) -> list[Need]:
         """Return the required files that are not in the folder."""
@@ -157,8 +160,8 @@ def read_numbers(path: Path, columns: int) -> npt.NDArray[np.int64]:
     return np.array(rows, np.int64).reshape(len(rows), columns)
 
 
-def read_zero_one(path: Path, kind: type[Number], *, columns: int | None = None) -> npt.NDArray[Number]:
-    """Read a table of 0 and 1 separated by white space, as ``(lines, columns)`` uint8 or float32.
+def read_zero_one(path: Path, *, columns: int | None = None) -> npt.NDArray[np.uint8]:
+    """Read a table of 0 and 1 separated by white space, as ``(lines, columns)`` uint8.
 
     Without ``columns``, there must be as many values per line as in the first one.
 
@@ -166,7 +169,7 @@ def read_zero_one(path: Path, kind: type[Number], *, columns: int | None = None)
         UserError: If the file cannot be read, a value is neither 0 nor 1, the lines differ in length, or a line before
             others is empty.
     """
-    table = np.empty((0, columns or 1), kind)
+    table = np.empty((0, columns or 1), np.uint8)
     filled = empty = 0
     try:
         with path.open("rb") as stream:
@@ -178,7 +181,7 @@ def read_zero_one(path: Path, kind: type[Number], *, columns: int | None = None)
                     empty = empty or number
                     continue
                 if not filled:
-                    table = np.empty((lines, columns or len(cells)), kind)
+                    table = np.empty((lines, columns or len(cells)), np.uint8)
                 if empty:
                     raise UserError(
                         f"{path}, line {empty} is empty, so all later lines would belong to other items. {RESTORE}"
@@ -221,15 +224,12 @@ def check_picture_files(folder: Path, names: Sequence[str], remedy: str) -> tupl
             f"None of the {len(names):,} pictures in {folder} can be used ({first or 'no names'}). {remedy}"
         )
     usable = [name if digest else "" for name, digest in zip(names, digests, strict=True)]
-    notes = _lacking_notes(len(lacking), first)
-    if assumed := describe_assumptions(verdicts):
-        notes["pictures of more than 8 bits"] = assumed
-    return PictureFiles(folder, usable, digests), notes
-
-
-def _lacking_notes(count: int, problem: str) -> dict[str, str]:
-    first = f", the first: {problem}" if problem else ""
-    return {"items whose picture is missing or damaged": f"{count:,}{first}"} if count else {}
+    missing = f"{len(lacking):,}{f', the first: {first}' * bool(first)}" * bool(lacking)
+    found = {
+        "items whose picture is missing or damaged": missing,
+        "pictures of more than 8 bits": describe_assumptions(verdicts),
+    }
+    return PictureFiles(folder, usable, digests), {what: words for what, words in found.items() if words}
 
 
 def check_found_pictures(root: Path, paths: Sequence[Path | None], remedy: str) -> tuple[PictureFiles, dict[str, str]]:
@@ -257,14 +257,6 @@ def unique_ids(names: Sequence[str]) -> npt.NDArray[np.str_]:
         used[name] += 1
         ids.append(name if used[name] == 1 else f"{name}#{used[name]}")
     return np.array(ids, np.str_)
-
-
-def multi_hot(classes_of: Sequence[Sequence[int]], classes: int) -> npt.NDArray[np.uint8]:
-    """Return each item's class numbers as ``(N, classes)`` uint8."""
-    labels = np.zeros((len(classes_of), classes), np.uint8)
-    for row, numbers in enumerate(classes_of):
-        labels[row, list(numbers)] = 1
-    return labels
 
 
 class Captioned(NamedTuple):

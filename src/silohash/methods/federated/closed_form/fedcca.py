@@ -19,14 +19,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 from pydantic import Field
 from torch import nn
 
 from silohash.base.types import MODALITIES, Arrays, MethodCard, Modality, Phase, ReadArrays
-from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
+from silohash.methods.federated.base import (
+    NO_RUN,
+    FederatedMethod,
+    FederationInfo,
+    RunFacts,
+    ServerState,
+    SiloContext,
+    sums_alone,
+)
 from silohash.methods.federated.closed_form.canonical import (
     canonical_maps,
     mean_deviation_of,
@@ -38,9 +46,10 @@ from silohash.methods.federated.closed_form.canonical import (
 )
 from silohash.methods.federated.closed_form.fedridge import Projection, check_tower, takes_vectors, tower_params
 from silohash.methods.federated.second_moments import SecondMoments
-from silohash.methods.federated.statistics import check_revealing_sums, sum_statistics
+from silohash.methods.federated.statistics import sum_statistics
 from silohash.methods.local.base import MethodParams, outputs_of
 from silohash.methods.message import Message
+from silohash.methods.traits import Traits
 from silohash.models.parameters import to_array
 
 CARD = MethodCard(
@@ -89,17 +98,12 @@ class FedCCAParams(MethodParams):
 class FedCCA(FederatedMethod):
     """Federated averaging that starts from canonical correlations between images and texts."""
 
-    Params: ClassVar[type[MethodParams]] = FedCCAParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
-    min_modalities: ClassVar[int] = 2
+    Params = FedCCAParams
+    traits = Traits(min_modalities=2, reveals="second moments, which reveal")
 
-    def check_exchange(self, *, rules: Sequence[str]) -> None:
-        """Check that the user allows what the sums reveal, and that no rule is expected to apply to them.
-
-        Raises:
-            UserError: If the user does not allow it, or there is such a rule.
-        """
-        check_revealing_sums(CARD.key, "second moments, which reveal", allowed=self.params.reveal_items, rules=rules)
+    def __init__(self, params: FedCCAParams, run: RunFacts = NO_RUN) -> None:
+        super().__init__(params, run)
+        self.traits = replace(self.traits, reveals_allowed=params.reveal_items)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Store the seed of the run, and check that the towers can hold the solution.
@@ -110,7 +114,7 @@ class FedCCA(FederatedMethod):
         server = super().init_server(model, info)
         for modality in MODALITIES:
             check_tower(server.params, modality, needed=2, method=CARD.key)
-        private = {"seed": np.asarray(info.seed), "start": np.asarray(False), "rounds": np.asarray(info.total_rounds)}
+        private = {"seed": np.asarray(info.seed), "final": np.asarray(False), "rounds": np.asarray(info.total_rounds)}
         return replace(server, private=private)
 
     def stage(self, number: int, total: int) -> Stage:
@@ -129,20 +133,18 @@ class FedCCA(FederatedMethod):
         phases = super().begin_round(context)
         return phases if self.stage(context.round, context.total_rounds) == "train" else []
 
-    def silo_update(self, context: SiloContext) -> Message:
+    def update(self, context: SiloContext) -> Message:
         """Send the sums that the round needs, or the parameters."""
         stage = self.stage(context.round, context.total_rounds)
         if stage == "train":
-            return super().silo_update(context)
+            return super().update(context)
         if stage == "solve":
             sums = pair_sums(context)
         else:
             outputs = outputs_of(context.model, context.data, part="logit") if len(context.data) else {}
             bits = len(context.payload.params["image.hash.bias"])
             sums = {ROTATION: np.zeros((bits, bits)) + rotation_sums({m: to_array(o) for m, o in outputs.items()})}
-        return Message(
-            kind="update", sender=context.data.name, round=context.round, sums=sums, counts={"items": len(context.data)}
-        )
+        return sums_alone(context, sums)
 
     def template(self, server: ServerState, *, kind: str, round: int) -> Message:  # noqa: A002  the field's word
         """Return the sums of a silo without pairs that the round needs."""
@@ -158,7 +160,8 @@ class FedCCA(FederatedMethod):
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Average the parameters, or compute the start or its rotation from the totals of the sums."""
         stage, total = self.stage(updates[0].round, int(server.private["rounds"])), sum_statistics(updates)
-        private = {**server.private, "start": np.asarray(stage != "train")}
+        # a rotation groups items that are alike, which a score by pairs counts as a loss, so it is not compared by score
+        private = {**server.private, "final": np.asarray(stage != "train")}
         if stage == "train":
             return replace(super().aggregate(server, updates), private=private)
         changed: Arrays = {}
@@ -168,14 +171,6 @@ class FedCCA(FederatedMethod):
         elif f"{PAIRS}/count" in total:
             changed = self._start(server, SecondMoments.from_sums(total, PAIRS))
         return replace(server, params={**server.params, **changed}, private=private)
-
-    def is_final(self, server: ServerState) -> bool:
-        """Return whether the last round solved or rotated.
-
-        A rotation groups items that are alike, which a score by pairs counts as a loss. Only the trained models are
-        therefore compared with the rotated start.
-        """
-        return bool(server.private["start"])
 
     def _start(self, server: ServerState, moments: SecondMoments) -> Arrays:
         """Return the changed parameters of both towers; nothing if there are fewer than two pairs."""

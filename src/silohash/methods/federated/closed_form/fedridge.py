@@ -19,14 +19,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import Field
 from torch import nn
 
 from silohash.base.types import MODALITIES, Arrays, MethodCard, Modality, Phase, ReadArrays, UserError
-from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
+from silohash.methods.federated.base import (
+    NO_RUN,
+    FederatedMethod,
+    FederationInfo,
+    RunFacts,
+    ServerState,
+    SiloContext,
+    sums_alone,
+)
 from silohash.methods.federated.second_moments import (
     PENALTIES,
     Matrix,
@@ -35,10 +43,11 @@ from silohash.methods.federated.second_moments import (
     ridge_weights,
     second_moments,
 )
-from silohash.methods.federated.statistics import check_revealing_sums, sum_statistics
+from silohash.methods.federated.statistics import sum_statistics
 from silohash.methods.local.base import MethodParams, outputs_of
 from silohash.methods.local.class_codes import ClassCodes, class_codes
 from silohash.methods.message import Message
+from silohash.methods.traits import Traits
 from silohash.models.parameters import to_array
 from silohash.models.towers import group_of, hash_layers
 
@@ -95,18 +104,12 @@ class Projection:
 class FedRidge(FederatedMethod):
     """Federated averaging with a round, the first or the last, in which the server solves a ridge regression."""
 
-    Params: ClassVar[type[MethodParams]] = FedRidgeParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
-    needs_labels: ClassVar[bool] = True
-    uses_class_codes: ClassVar[bool] = True
+    Params = FedRidgeParams
+    traits = Traits(needs_labels=True, class_codes=True, reveals="second moments, which reveal")
 
-    def check_exchange(self, *, rules: Sequence[str]) -> None:
-        """Check that the user allows what the sums reveal, and that no rule is expected to apply to them.
-
-        Raises:
-            UserError: If the user does not allow it, or there is such a rule.
-        """
-        check_revealing_sums(CARD.key, "second moments, which reveal", allowed=self.params.reveal_items, rules=rules)
+    def __init__(self, params: FedRidgeParams, run: RunFacts = NO_RUN) -> None:
+        super().__init__(params, run)
+        self.traits = replace(self.traits, reveals_allowed=params.reveal_items)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Store what the solution depends on beside the sums, and check that the towers can hold the solution.
@@ -138,12 +141,7 @@ class FedRidge(FederatedMethod):
         return [] if self._solves(context.round, context.total_rounds) else phases
 
     def _solves(self, number: int, total: int) -> bool:
-        """Return whether the regression is solved in a round.
-
-        Args:
-            number: Index of the round, from 0.
-            total: Number of rounds.
-        """
+        """Return whether the regression is solved in a round, given its index and the number of rounds."""
         if total == 1:
             return True
         first = number == 0 and self.params.solve != "last"
@@ -163,10 +161,10 @@ class FedRidge(FederatedMethod):
                 sums |= second_moments(np.zeros((0, width)), np.zeros((0, classes))).to_sums(modality)
         return replace(message, sums=sums)
 
-    def silo_update(self, context: SiloContext) -> Message:
+    def update(self, context: SiloContext) -> Message:
         """Send the sums if the regression is solved in this round, and the parameters otherwise."""
         if not self._solves(context.round, context.total_rounds):
-            return super().silo_update(context)
+            return super().update(context)
         assert context.data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         labels = to_array(context.data.labels)
         sums: Arrays = {}
@@ -175,9 +173,7 @@ class FedRidge(FederatedMethod):
             if vectors is not None:
                 rows = np.flatnonzero(to_array(context.data.has(modality)))
                 sums |= second_moments(vectors[rows], labels[rows]).to_sums(modality)
-        return Message(
-            kind="update", sender=context.data.name, round=context.round, sums=sums, counts={"items": len(context.data)}
-        )
+        return sums_alone(context, sums)
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Average the parameters, or solve the regression if the silos sent sums."""
@@ -197,16 +193,9 @@ class FedRidge(FederatedMethod):
                 penalty=self.params.penalty, deviation=self.params.deviation,
             )  # fmt: skip
             params |= tower_params(params, modality, solution)
+        # with several labels per item, the trained hash layers can be better, and the validation decides
         final = exclusive and updates[0].round == int(server.private["last_round"])
         return replace(server, params=params, private={**server.private, "final": np.asarray(final)})
-
-    def is_final(self, server: ServerState) -> bool:
-        """Return whether the last round solved the regression, and labels are exclusive.
-
-        If items may have several labels, the trained hash layers can be better than the solution, and the validation
-        decides.
-        """
-        return bool(server.private.get("final", False))
 
 
 def solution_units(classes: int, bits: int) -> int:

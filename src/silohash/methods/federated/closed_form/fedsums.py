@@ -16,19 +16,28 @@ S            `sum_statistics`                    their total
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
 
 import numpy as np
 from torch import nn
 
 from silohash.base.types import Arrays, MethodCard, Phase
-from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext, entries_under
-from silohash.methods.federated.statistics import check_revealing_sums, sum_statistics
+from silohash.methods.federated.base import (
+    NO_RUN,
+    FederatedMethod,
+    FederationInfo,
+    RunFacts,
+    ServerState,
+    SiloContext,
+    entries_under,
+    sums_alone,
+)
+from silohash.methods.federated.statistics import sum_statistics
 from silohash.methods.local.base import MethodParams
 from silohash.methods.local.closed_form.base import FromSums, Solution, no_views, views_of
 from silohash.methods.message import Message
+from silohash.methods.traits import Traits
 from silohash.models.parameters import install, params_of
 
 CARD = MethodCard(
@@ -61,30 +70,19 @@ class FedSumsParams(MethodParams):
 class FedSums(FederatedMethod):
     """Rounds in which silos send sums and the server solves."""
 
-    Params: ClassVar[type[MethodParams]] = FedSumsParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
-    closed_form: ClassVar[Literal["none", "silos", "sums"]] = "sums"
-    shares_parameters: ClassVar[bool] = False
-    averages: ClassVar[bool] = False
+    Params = FedSumsParams
+    traits = Traits(closed_form="sums", shares="none", averages=False, reveals="sums that reveal")
+
+    def __init__(self, params: FedSumsParams, run: RunFacts = NO_RUN) -> None:
+        super().__init__(params, run)
+        self.traits = replace(self.traits, reveals_allowed=params.reveal_items)
 
     @property
     def method(self) -> FromSums:
         """The local method."""
-        local: object = self.local
+        local: object = self.run.local
         assert isinstance(local, FromSums)  # noqa: S101  checked when the methods are put together
         return local
-
-    def check_exchange(self, *, rules: Sequence[str]) -> None:
-        """Check that the user allows what the sums reveal, and that no rule is expected to apply to them.
-
-        Raises:
-            UserError: If the user does not allow it, or there is such a rule.
-        """
-        check_revealing_sums(CARD.key, "sums that reveal", allowed=self.params.reveal_items, rules=rules)
-
-    def shared_parameters(self, model: nn.Module) -> list[str]:
-        """Return no names: silos send sums only."""
-        return []
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Return the state before the first exchange."""
@@ -93,7 +91,7 @@ class FedSums(FederatedMethod):
 
     def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
         """Send what the next sums are computed with, or the finished parameters."""
-        done = self.is_final(server)
+        done = server.final
         return Message(
             kind="broadcast", sender="server", round=round, params=server.params if done else {},
             extras={} if done else server.extras,
@@ -104,19 +102,17 @@ class FedSums(FederatedMethod):
         self.personalize(context)
         return []
 
-    def silo_update(self, context: SiloContext) -> Message:
+    def update(self, context: SiloContext) -> Message:
         """Send the silo's sums, or nothing once the model is finished."""
         sums: Arrays = {}
         if not context.payload.params:
             views = views_of(context.model, context.data)
             sums = self.method.sums(views, context.payload.extras, context.round)
-        return Message(
-            kind="update", sender=context.data.name, round=context.round, sums=sums, counts={"items": len(context.data)}
-        )
+        return sums_alone(context, sums)
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Solve from the totals. Nothing changes once the model is finished."""
-        if self.is_final(server):
+        if server.final:
             return server
         solution = Solution(server.params, server.extras, entries_under(SOLUTION, server.private))
         solved = self.method.solve(solution, sum_statistics(updates), updates[0].round)
@@ -126,14 +122,10 @@ class FedSums(FederatedMethod):
     def template(self, server: ServerState, *, kind: str, round: int) -> Message:  # noqa: A002  the field's word
         """Return the sums of a silo without pairs."""
         message = super().template(server, kind=kind, round=round)
-        if self.is_final(server) or kind != "update":
+        if server.final or kind != "update":
             return message
         views = no_views(server.params, int(server.private[CLASSES]))
         return replace(message, sums=self.method.sums(views, server.extras, round))
-
-    def is_final(self, server: ServerState) -> bool:
-        """Return whether the model is finished."""
-        return int(server.private["remaining"]) == 0
 
     def personalize(self, context: SiloContext) -> None:
         """Install the finished parameters, or the initial ones."""
@@ -146,5 +138,5 @@ def _state(solution: Solution, remaining: int) -> ServerState:
     return ServerState(
         params=dict(solution.params),
         extras=dict(solution.sent),
-        private={**private, "remaining": np.asarray(remaining)},
+        private={**private, "remaining": np.asarray(remaining), "final": np.asarray(remaining == 0)},
     )

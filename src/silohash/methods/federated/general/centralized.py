@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from pydantic import Field
 from silohash.base.types import MethodCard, Phase
 from silohash.methods.federated.base import FederatedMethod, SiloContext
 from silohash.methods.local.base import MethodParams
+from silohash.methods.traits import Traits
 
 CARD = MethodCard(
     key="centralized",
@@ -43,10 +43,8 @@ class CentralizedParams(MethodParams):
 class Centralized(FederatedMethod):
     """Federated averaging over a single silo that holds all data."""
 
-    Params: ClassVar[type[MethodParams]] = CentralizedParams
-    pooled: ClassVar[bool] = True
-    closed_form: ClassVar[Literal["none", "silos", "sums"]] = "silos"
-    trains_scores: ClassVar[bool] = True
+    Params = CentralizedParams
+    traits = Traits(pooled=True, closed_form="silos", trains_scores=True)
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Install the model and return one phase over all pairs or over one part of them."""

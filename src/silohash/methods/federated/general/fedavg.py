@@ -8,7 +8,7 @@ paper       code                            meaning
 C           ``federated.fraction``          share of silos per round
 E           ``federated.local_epochs``      local epochs per round
 B           ``train.batch``                 batch size, in pairs
-n_k         `FedAvg.weight`                 weight of a silo
+n_k         `FederatedMethod.weight`        weight of a silo
 ==========  ==============================  =========================================
 
 Algorithm 1 is the training loop with the default hooks; its last line is `weighted_average`.
@@ -16,12 +16,13 @@ Algorithm 1 is the training loop with the default hooks; its last line is `weigh
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from dataclasses import replace
+from typing import ClassVar, Literal
 
 from silohash.base.types import MethodCard
-from silohash.methods.federated.base import FederatedMethod, SiloContext, WeightsKnown
+from silohash.methods.federated.base import NO_RUN, FederatedMethod, RunFacts
 from silohash.methods.local.base import MethodParams
+from silohash.methods.traits import Traits
 
 CARD = MethodCard(
     key="fedavg",
@@ -47,19 +48,13 @@ class FedAvgParams(MethodParams):
 class FedAvg(FederatedMethod):
     """Federated averaging: the default hooks, with a choice of weights."""
 
-    Params: ClassVar[type[MethodParams]] = FedAvgParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"weighting": "examples"}}
-    closed_form: ClassVar[Literal["none", "silos", "sums"]] = "silos"
-    adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"weight": {"weighting": "examples"}}
-    trains_scores: ClassVar[bool] = True
-    private_units: ClassVar[tuple[Literal["record", "silo"], ...]] = ("record", "silo")
+    Params = FedAvgParams
+    presets: ClassVar = {"recommended": {}, "paper": {"weighting": "examples"}}
+    traits = Traits(
+        closed_form="silos", trains_scores=True, private_units=("record", "silo"), weighting="weighting",
+        adds={"weight": {"weighting": "examples"}},
+    )  # fmt: skip
 
-    @property
-    def weights_known(self) -> WeightsKnown:
-        """When a silo can announce its weights: always before it trains."""
-        return "before training"
-
-    def weight(self, context: SiloContext, group: str) -> float:
-        """Return the number of items with the group's modality; under ``uniform``, 1 if there are any."""
-        items = super().weight(context, group)
-        return float(items > 0) if self.params.weighting == "uniform" else items
+    def __init__(self, params: FedAvgParams, run: RunFacts = NO_RUN) -> None:
+        super().__init__(params, run)
+        self.traits = replace(self.traits, equal_weights=params.weighting == "uniform")

@@ -7,7 +7,7 @@ average of the normalized updates by the average length.
 paper        code                               meaning
 ===========  =================================  ==================================================
 a_i          ``context.step_norm``              weights of the local steps within the update
-||a_i||_1    `FedNova.silo_update`              length of the update under a unit gradient
+||a_i||_1    `FedNova.update`              length of the update under a unit gradient
 tau_eff      ``sums["effective/<group>"]``      effective number of steps
 mu           ``proximal_weight``                weight of the proximal term
 ===========  =================================  ==================================================
@@ -17,20 +17,21 @@ The update of the global model is `FedNova.aggregate`, with tau_eff as the weigh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from silohash.base.types import Arrays, MethodCard, Outputs, PairBatch, Terms, UserError
-from silohash.methods.federated.base import FederatedMethod, ServerState, SiloContext
+from silohash.methods.federated.base import NO_RUN, FederatedMethod, RunFacts, ServerState, SiloContext
 from silohash.methods.federated.general.fedprox import proximal_terms
 from silohash.methods.federated.shared_means import SharedMean
 from silohash.methods.federated.statistics import sum_statistics
 from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
+from silohash.methods.traits import Traits
 from silohash.models.towers import group_of
 
 CARD = MethodCard(
@@ -55,7 +56,7 @@ CARD = MethodCard(
 class FedNovaParams(MethodParams):
     """Parameters of FedNova."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "effective_steps": {"proximal_weight": (0,)},
     }
 
@@ -67,47 +68,58 @@ class FedNovaParams(MethodParams):
     the mean number of steps (`count`)."""
 
 
+def step_remarks(weight: float, run: RunFacts) -> tuple[str, ...]:
+    """Return a remark if the length of updates is approximated, which is the case for Adam.
+
+    Args:
+        weight: Weight of the proximal term.
+        run: The optimizer of the run.
+
+    Raises:
+        UserError: If the proximal term is combined with momentum, or with a step size that overshoots the global
+            model.
+    """
+    if run.optimizer != "sgd":
+        return (f'fednova: the length of an update under "{run.optimizer}" is approximated by its number of steps.',)
+    if weight and run.momentum:
+        raise UserError(
+            f"fednova: proximal_weight = {weight:g} cannot be combined with momentum, because the length of updates "
+            f"is not known for both. Set train.momentum = 0 (it is {run.momentum:g}), or proximal_weight = 0."
+        )
+    if weight * run.learning_rate > 1:
+        raise UserError(
+            f"fednova: proximal_weight = {weight:g} times train.learning_rate = {run.learning_rate:g} is above 1, so a "
+            "step would overshoot the global model. Lower one of them."
+        )
+    return ()
+
+
 class FedNova(FederatedMethod):
     """Federated averaging of normalized updates."""
 
-    Params: ClassVar[type[MethodParams]] = FedNovaParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = FedNovaParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {},
         "authors_code": {"effective_steps": "count"},
     }
-    means: ClassVar[tuple[SharedMean, ...]] = (SharedMean("effective", "weight", low=0.0, per_group=True),)
-    trains_scores: ClassVar[bool] = True
+    traits = Traits(
+        sends_changes=True, normalizes=True, trains_scores=True,
+        means=(SharedMean("effective", "weight", low=0.0, per_group=True),),
+    )  # fmt: skip
 
-    def check_steps(self, *, optimizer: str, learning_rate: float, momentum: float) -> list[str]:
-        """Return a remark if the length of updates is approximated, which is the case for Adam.
+    def __init__(self, params: FedNovaParams, run: RunFacts = NO_RUN) -> None:
+        super().__init__(params, run)
+        remarks = step_remarks(params.proximal_weight, run)
+        self.traits = replace(self.traits, proximal_weight=params.proximal_weight, remarks=remarks)
 
-        Raises:
-            UserError: If the proximal term is combined with momentum, or with a step size that overshoots the global
-                model.
-        """
-        weight = self.params.proximal_weight
-        if optimizer != "sgd":
-            return [f'fednova: the length of an update under "{optimizer}" is approximated by its number of steps.']
-        if weight and momentum:
-            raise UserError(
-                f"fednova: proximal_weight = {weight:g} cannot be combined with momentum, because the length of updates "
-                f"is not known for both. Set train.momentum = 0 (it is {momentum:g}), or proximal_weight = 0."
-            )
-        if weight * learning_rate > 1:
-            raise UserError(
-                f"fednova: proximal_weight = {weight:g} times train.learning_rate = {learning_rate:g} is above 1, so a "
-                "step would overshoot the global model. Lower one of them."
-            )
-        return []
-
-    def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+    def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the proximal term."""
         return proximal_terms(self, context, outputs, self.params.proximal_weight)
 
-    def silo_update(self, context: SiloContext) -> Message:
+    def update(self, context: SiloContext) -> Message:
         """Send updates divided by their lengths. Integer buffers are sent unchanged."""
-        update = super().silo_update(context)
+        update = super().update(context)
         steps = {group: self._steps(context, group) for group in update.weights}
         lengths = {group: context.step_norm(count, self.params.proximal_weight) for group, count in steps.items()}
         counted = self.params.proximal_weight and self.params.effective_steps == "count"
@@ -126,13 +138,6 @@ class FedNova(FederatedMethod):
     def _steps(self, context: SiloContext, group: str) -> int:
         """Return the number of steps that trained a group; without steps of its own, the maximum over all."""
         return context.steps_taken.get(group, max(context.steps_taken.values(), default=0))
-
-    def origin(self, server: ServerState) -> Arrays:
-        """Return zeros, because silos send differences."""
-        return {
-            name: np.zeros_like(array) if np.issubdtype(array.dtype, np.floating) else array
-            for name, array in server.params.items()
-        }
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Subtract the mean normalized update times the effective number of steps."""

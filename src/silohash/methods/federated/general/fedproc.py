@@ -15,32 +15,35 @@ The weights of the total loss are `contrast_share`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
-from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
+from silohash.methods.federated.base import (
+    NO_RUN,
+    FederatedMethod,
+    FederationInfo,
+    RunFacts,
+    ServerState,
+    SiloContext,
+    summed_terms,
+)
 from silohash.methods.federated.prototypes import (
-    PROTOTYPE_MEAN,
     PrototypeParams,
     empty_prototypes,
-    prototype_mean,
+    prototype_rows,
     prototype_sums,
-    received_prototypes,
-    representation,
-    rows_with_prototypes,
     updated_prototypes,
+    with_prototypes,
 )
-from silohash.methods.federated.shared_means import SharedMean
 from silohash.methods.federated.statistics import class_shares
-from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
+from silohash.methods.traits import Traits
 
 CARD = MethodCard(
     key="fedproc",
@@ -68,7 +71,7 @@ CARD = MethodCard(
 class FedProcParams(PrototypeParams):
     """Parameters of FedProc."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "temperature": {"contrast_weight": (0,)},
         "fading": {"contrast_weight": (0,)},
         "unit_outputs": {"contrast_weight": (0,)},
@@ -128,48 +131,41 @@ def global_contrast(
 class FedProc(FederatedMethod):
     """Federated averaging with a contrast against common prototypes."""
 
-    Params: ClassVar[type[MethodParams]] = FedProcParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = FedProcParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {
             "fuse": False, "fading": "both", "unit_outputs": False, "min_count": 1, "max_labels": 1000,
         },
     }  # fmt: skip
-    adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"silo_update": {}, "aggregate": {}}
-    needs_labels: ClassVar[bool] = True
-    means: ClassVar[tuple[SharedMean, ...]] = (PROTOTYPE_MEAN,)
-    private_units: ClassVar[tuple[Literal["record", "silo"], ...]] = ("record",)
+    traits = Traits(needs_labels=True, private_units=("record",), adds={"update": {}, "aggregate": {}})
 
-    def __init__(self, params: FedProcParams) -> None:
-        super().__init__(params)
-        vars(self)["means"] = (prototype_mean(params),)
+    def __init__(self, params: FedProcParams, run: RunFacts = NO_RUN) -> None:
+        super().__init__(params, run)
+        self.traits = with_prototypes(self.traits, params, used=params.contrast_weight > 0)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Start without prototypes."""
         state = super().init_server(model, info)
         return replace(state, extras=empty_prototypes(model, info.classes, info.bits, self.params))
 
-    def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+    def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the contrast, summed over the step's modalities and faded out over the rounds."""
         over = context.round / context.total_rounds
         weight = self.params.contrast_weight * contrast_share(over, self.params.fading)
-        parts = []
-        for modality in outputs.logit if weight else ():
-            prototypes, mask = received_prototypes(context, modality)
-            rows = rows_with_prototypes(batch, modality, mask)
-            if rows.any():
-                assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-                values = representation(outputs, modality)[rows]
-                contrast = global_contrast(
-                    values, batch.labels[rows], prototypes, mask, self.params.temperature, unit=self.params.unit_outputs
-                )
-                parts.append(contrast.mean())
-        return {"contrast": (weight, torch.stack(parts).sum())} if parts else {}
+        parts = [
+            global_contrast(
+                rows.values, rows.labels, rows.prototypes, rows.mask,
+                self.params.temperature, unit=self.params.unit_outputs,
+            ).mean()
+            for rows in (prototype_rows(context, batch, outputs) if weight else ())
+        ]  # fmt: skip
+        return summed_terms({"contrast": weight}, {"contrast": parts})
 
-    def silo_update(self, context: SiloContext) -> Message:
+    def update(self, context: SiloContext) -> Message:
         """Send class sums beside the parameters."""
         sums = prototype_sums(context, self.params) if self.params.contrast_weight else {}
-        return replace(super().silo_update(context), sums=sums)
+        return replace(super().update(context), sums=sums)
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Average the parameters and compute the common prototypes."""

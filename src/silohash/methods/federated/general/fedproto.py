@@ -5,41 +5,35 @@ Every silo trains its own model, which is pulled toward the common prototypes of
 ===========  ==========================================  ======================================
 paper        code                                        meaning
 ===========  ==========================================  ======================================
-lambda       ``prototype_weight``                        weight of the regularizer
+lambda       ``prototype_weight``                        weight of the terms
 C^(j)        ``extras["prototypes/..."]``                common prototype of class j
 C_i^(j)      `silohash.methods.federated.prototypes`             a silo's mean of class j
 ===========  ==========================================  ======================================
 
-The regularizer is `prototype_distance`. Equation (6), divided once, is `merged_prototypes`.
+The terms is `prototype_distance`. Equation (6), divided once, is `merged_prototypes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
-from silohash.methods.federated.base import FederationInfo, ServerState, SiloContext
+from silohash.methods.federated.base import NO_RUN, FederationInfo, RunFacts, ServerState, SiloContext, summed_terms
 from silohash.methods.federated.general.local import Local
 from silohash.methods.federated.prototypes import (
-    PROTOTYPE_MEAN,
     PrototypeParams,
     empty_prototypes,
-    prototype_mean,
+    prototype_rows,
     prototype_sums,
-    received_prototypes,
-    representation,
-    rows_with_prototypes,
     updated_prototypes,
+    with_prototypes,
 )
-from silohash.methods.federated.shared_means import SharedMean
 from silohash.methods.federated.statistics import class_shares
-from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
 
 CARD = MethodCard(
@@ -69,7 +63,7 @@ CARD = MethodCard(
 class FedProtoParams(PrototypeParams):
     """Parameters of FedProto."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "fuse": {"prototype_weight": (0,)},
         "prototype_weighting": {"prototype_weight": (0,)},
     }
@@ -95,45 +89,35 @@ def prototype_distance(values: Tensor, labels: Tensor, prototypes: Tensor, mask:
 class FedProto(Local):
     """Separate training toward common prototypes."""
 
-    Params: ClassVar[type[MethodParams]] = FedProtoParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = FedProtoParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {"fuse": False, "min_count": 1, "max_labels": 1000},
         "authors_code": {"fuse": False, "prototype_weighting": "uniform", "min_count": 1, "max_labels": 1000},
     }
-    needs_labels: ClassVar[bool] = True
-    trains_scores: ClassVar[bool] = False
-    closed_form: ClassVar[Literal["none", "silos", "sums"]] = "none"
-    means: ClassVar[tuple[SharedMean, ...]] = (PROTOTYPE_MEAN,)
+    traits = replace(Local.traits, needs_labels=True, trains_scores=False, closed_form="none")
 
-    def __init__(self, params: FedProtoParams) -> None:
-        super().__init__(params)
-        vars(self)["means"] = (prototype_mean(params),)
+    def __init__(self, params: FedProtoParams, run: RunFacts = NO_RUN) -> None:
+        super().__init__(params, run)
+        self.traits = with_prototypes(self.traits, params, used=params.prototype_weight > 0)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Start without prototypes."""
         state = super().init_server(model, info)
         return replace(state, extras=empty_prototypes(model, info.classes, info.bits, self.params))
 
-    def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
-        """Send the prototypes only."""
-        return replace(super().broadcast(server, silo, round=round), extras=server.extras)
-
-    def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+    def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the distance to the prototypes, summed over the step's modalities."""
-        parts = []
-        for modality in outputs.logit if self.params.prototype_weight else ():
-            prototypes, mask = received_prototypes(context, modality)
-            rows = rows_with_prototypes(batch, modality, mask)
-            if rows.any():
-                assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-                values = representation(outputs, modality)[rows]
-                parts.append(prototype_distance(values, batch.labels[rows], prototypes, mask).mean())
-        return {"prototype": (self.params.prototype_weight, torch.stack(parts).sum())} if parts else {}
+        weight = self.params.prototype_weight
+        parts = [
+            prototype_distance(rows.values, rows.labels, rows.prototypes, rows.mask).mean()
+            for rows in (prototype_rows(context, batch, outputs) if weight else ())
+        ]
+        return summed_terms({"prototype": weight}, {"prototype": parts})
 
-    def silo_update(self, context: SiloContext) -> Message:
+    def update(self, context: SiloContext) -> Message:
         """Keep the model and send class sums."""
-        return replace(super().silo_update(context), sums=prototype_sums(context, self.params))
+        return replace(super().update(context), sums=prototype_sums(context, self.params))
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Compute the common prototypes. Source: equation (6), divided once."""

@@ -14,16 +14,18 @@ The second term of equation (2) is `proximal`; `proximal_terms` applies it to th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, ClassVar, Literal
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import ClassVar
 
 import torch
 from pydantic import Field
 from torch import Tensor
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
-from silohash.methods.federated.base import FederatedMethod, SiloContext
+from silohash.methods.federated.base import NO_RUN, FederatedMethod, RunFacts, SiloContext
 from silohash.methods.local.base import MethodParams
+from silohash.methods.traits import Traits
 from silohash.models.towers import group_of
 
 CARD = MethodCard(
@@ -70,7 +72,7 @@ def proximal_terms(method: FederatedMethod, context: SiloContext, outputs: Outpu
     """
     if not weight:
         return {}
-    shared = set(method.shared_parameters(context.model))
+    shared = set((context.lead or method).shared_parameters(context.model))
     fixed = dict(context.global_model.named_parameters())
     scored = outputs.pair_score is not None
     pairs = [
@@ -84,15 +86,18 @@ def proximal_terms(method: FederatedMethod, context: SiloContext, outputs: Outpu
 class FedProx(FederatedMethod):
     """Federated averaging with a proximal term."""
 
-    Params: ClassVar[type[MethodParams]] = FedProxParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = FedProxParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {},
         "authors_code": {"proximal_weight": 0.0},
     }
-    trains_scores: ClassVar[bool] = True
-    private_units: ClassVar[tuple[Literal["record", "silo"], ...]] = ("silo",)
+    traits = Traits(trains_scores=True, private_units=("silo",))
 
-    def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+    def __init__(self, params: FedProxParams, run: RunFacts = NO_RUN) -> None:
+        super().__init__(params, run)
+        self.traits = replace(self.traits, proximal_weight=params.proximal_weight)
+
+    def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the proximal term."""
         return proximal_terms(self, context, outputs, self.params.proximal_weight)

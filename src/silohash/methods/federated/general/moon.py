@@ -18,19 +18,18 @@ Equation (3) is `silohash.methods.federated.contrastive_losses.model_contrast`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Terms
-from silohash.methods.federated.base import FederatedMethod, SiloContext, entries_under
+from silohash.methods.federated.base import FederatedMethod, SiloContext, entries_under, summed_terms
 from silohash.methods.federated.contrastive_losses import model_contrast
 from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
+from silohash.methods.traits import Traits
 from silohash.models.parameters import frozen_copy
 
 CARD = MethodCard(
@@ -57,7 +56,7 @@ CARD = MethodCard(
 class MOONParams(MethodParams):
     """Parameters of MOON."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "temperature": {"contrast_weight": (0,)},
         "representation": {"contrast_weight": (0,)},
         "buffer": {"contrast_weight": (0,)},
@@ -81,12 +80,11 @@ def model_slots(buffer: int) -> list[str]:
 class MOON(FederatedMethod):
     """Federated averaging with a contrast between models."""
 
-    Params: ClassVar[type[MethodParams]] = MOONParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"contrast_weight": 1.0}}
-    adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"silo_update": {}}
-    private_units: ClassVar[tuple[Literal["record", "silo"], ...]] = ("record", "silo")
+    Params = MOONParams
+    presets: ClassVar = {"recommended": {}, "paper": {"contrast_weight": 1.0}}
+    traits = Traits(private_units=("record", "silo"), adds={"update": {}})
 
-    def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+    def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the contrast, summed over the step's modalities; empty in the silo's first round.
 
         Source: equation (3).
@@ -105,7 +103,7 @@ class MOON(FederatedMethod):
                 negatives = [before[modality][rows] for before in behind]
                 contrast = model_contrast(values[held], ahead[modality][rows], negatives, self.params.temperature)
                 parts.append(contrast.mean())
-        return {"contrast": (self.params.contrast_weight, torch.stack(parts).sum())} if parts else {}
+        return summed_terms({"contrast": self.params.contrast_weight}, {"contrast": parts})
 
     def _older(self, context: SiloContext) -> list[dict[Modality, Tensor]]:
         """Return the outputs of the existing models before the previous one, for all items of the silo."""
@@ -121,9 +119,9 @@ class MOON(FederatedMethod):
         """Return the parameters kept in a slot; empty if the silo does not have that many models yet."""
         return entries_under(f"{context.name_space}{slot}", context.state.kept)
 
-    def silo_update(self, context: SiloContext) -> Message:
+    def update(self, context: SiloContext) -> Message:
         """Keep the trained model and the previous ones for the contrast of the next rounds."""
         for newer, older in reversed(list(pairwise(model_slots(self.params.buffer)))):
             context.keep(older, self._kept(context, newer))
         context.keep("model", context.model.state_dict())
-        return super().silo_update(context)
+        return super().update(context)

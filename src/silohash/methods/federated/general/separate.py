@@ -7,9 +7,8 @@ trained on the pooled data, and `silohash.methods.federated.general.local` is th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -17,11 +16,18 @@ from pydantic import Field
 from torch import nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Phase, Terms, UserError
-from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
-from silohash.methods.federated.compose import MemberConfig, build_member, prefixed
-from silohash.methods.federated.composition_rules import overrides
-from silohash.methods.local.base import MethodParams
+from silohash.methods.federated.base import (
+    NO_RUN,
+    Adapter,
+    FederatedMethod,
+    FederationInfo,
+    RunFacts,
+    ServerState,
+    SiloContext,
+)
+from silohash.methods.federated.compose import CombiningParams, MemberConfig, build_member, overrides, prefixed
 from silohash.methods.message import Message
+from silohash.methods.traits import Traits
 from silohash.models.parameters import install
 
 CARD = MethodCard(
@@ -41,11 +47,18 @@ MODEL = "model"
 EXTRAS = "extras"
 """Prefixes of the parameters and of the other arrays that the server of the method would keep."""
 
-UNSUPPORTED = ("adapt_outputs", "silo_statistics", "shared_parameters", "broadcast", "personalize", "check_exchange")
-"""Hooks of methods that a federation of one silo cannot serve: their models or messages are more than an average."""
+UNSUPPORTED: Mapping[str, str] = {
+    "adapt_outputs": "has its own adapt_outputs",
+    "statistics": "has its own statistics",
+    "shares": "does not share whole models",
+    "broadcast": "has its own broadcast",
+    "personalize": "has its own personalize",
+    "reveals": "sends sums that reveal items",
+}
+"""What a federation of one silo cannot serve, with the reason: models or messages that are more than an average."""
 
 
-class SeparateParams(MethodParams):
+class SeparateParams(CombiningParams):
     """Parameters of separate training."""
 
     methods: tuple[MemberConfig, ...] = Field(
@@ -54,44 +67,43 @@ class SeparateParams(MethodParams):
     """The federated method whose loss each silo uses, with its name, preset and parameters. Exactly one."""
 
 
+class SeparateNetworks(Adapter):
+    """The auxiliary networks of the method, which each silo trains for itself."""
+
+    def __init__(self, separate: Separate) -> None:
+        self.separate = separate
+        self.learning_rate = separate.method.adapter.learning_rate
+
+    def auxiliary_step(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+        """Return the losses of the method's auxiliary networks."""
+        one = self.separate
+        return prefixed({one.label: one.method.adapter.auxiliary_step(one.alone(context), batch, outputs)})
+
+
 class Separate(FederatedMethod):
     """Each silo is the only silo of a federation of its own."""
 
-    Params: ClassVar[type[MethodParams]] = SeparateParams
-    shares_parameters: ClassVar[bool] = False
-    averages: ClassVar[bool] = False
-    personalized: ClassVar[bool] = True
-    codes_comparable: ClassVar[bool] = False
+    Params = SeparateParams
+    traits = Traits(shares="none", averages=False, personalized=True, codes_comparable=False)
 
-    def __init__(self, params: SeparateParams) -> None:
-        super().__init__(params)
+    def __init__(self, params: SeparateParams, run: RunFacts = NO_RUN) -> None:
+        super().__init__(params, run)
         config = params.methods[0]
-        self.label, self.method = config.name, build_member(config)
+        self.label, self.method = config.name, build_member(config, run)
         self.members = {self.label: self.method}
-        hooks = [hook for hook in UNSUPPORTED if overrides(self.method, hook)]
-        if hooks or self.method.pooled:
-            why = "pools all data" if self.method.pooled else f"has its own {hooks[0]}"
+        inner = self.method.traits
+        reasons = ["pools all data"] if inner.pooled else []
+        reasons += [why for part, why in UNSUPPORTED.items() if overrides(self.method, part)]
+        if reasons:
             raise UserError(
-                f'federated.methods: "{self.label}" {why}, so it cannot be used by a silo alone. Choose a method that '
-                "averages whole models, such as fedhap, fedproc or fedprox."
+                f'federated.methods: "{self.label}" {reasons[0]}, so it cannot be used by a silo alone. Choose a method '
+                "that averages whole models, such as fedhap, fedproc or fedprox."
             )
-        vars(self).update(
-            needs_labels=self.method.needs_labels, min_modalities=self.method.min_modalities,
-            class_head=self.method.class_head,
+        self.traits = replace(
+            self.traits, needs_labels=inner.needs_labels, min_modalities=inner.min_modalities,
+            class_head=inner.class_head, remarks=inner.remarks,
         )  # fmt: skip
-
-    @property
-    def auxiliary_learning_rate(self) -> float | None:
-        """Learning rate of the method's auxiliary networks."""
-        return self.method.auxiliary_learning_rate
-
-    def check_steps(self, *, optimizer: str, learning_rate: float, momentum: float) -> list[str]:
-        """Check the optimizer for the method."""
-        return self.method.check_steps(optimizer=optimizer, learning_rate=learning_rate, momentum=momentum)
-
-    def shared_parameters(self, model: nn.Module) -> list[str]:
-        """Return no names: nothing is sent."""
-        return []
+        self.adapter = SeparateNetworks(self)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Return the arrays with which the method starts, which are the same for every silo."""
@@ -100,14 +112,12 @@ class Separate(FederatedMethod):
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Continue with what the silo keeps, or with the common start in its first round."""
-        alone = self._alone(context)
-        if not context.kept(self.label):
-            self.method.init_silo(alone)
+        alone = self.alone(context)
         phases = self.method.begin_round(alone)
         context.auxiliary |= prefixed({self.label: alone.auxiliary})
         return phases
 
-    def _alone(self, context: SiloContext) -> SiloContext:
+    def alone(self, context: SiloContext) -> SiloContext:
         """Return the context in which the method sees the silo's round, with a broadcast made of what the silo keeps."""
         alone = context.member(self.label)
         if alone.whole is not None:
@@ -119,27 +129,19 @@ class Separate(FederatedMethod):
             alone.whole = None  # the global model is the silo's own, which the message of the whole round does not hold
         return alone
 
-    def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+    def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the terms of the method."""
-        return prefixed({self.label: self.method.regularizer(self._alone(context), batch, outputs)})
+        return prefixed({self.label: self.method.terms(self.alone(context), batch, outputs)})
 
-    def auxiliary_step(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
-        """Return the losses of the method's auxiliary networks."""
-        return prefixed({self.label: self.method.auxiliary_step(self._alone(context), batch, outputs)})
-
-    def silo_update(self, context: SiloContext) -> Message:
+    def update(self, context: SiloContext) -> Message:
         """Let the method aggregate the silo's own update, keep the result, and send only the number of items."""
-        alone = self._alone(context)
+        alone = self.alone(context)
         before = ServerState(dict(alone.payload.params), dict(alone.payload.extras))
-        message = self.method.silo_update(alone)
+        message = self.method.update(alone)
         after = self.method.aggregate(before, [message])
         context.keep(MODEL, {name: torch.from_numpy(np.array(array)) for name, array in after.params.items()})
         context.keep(EXTRAS, {name: torch.from_numpy(np.array(array)) for name, array in after.extras.items()})
-        return super().silo_update(context)
-
-    def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
-        """Return the server state unchanged."""
-        return server
+        return super().update(context)
 
     def personalize(self, context: SiloContext) -> None:
         """Install the silo's own model."""

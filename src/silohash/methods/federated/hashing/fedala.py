@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import pstdev
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from pydantic import Field
@@ -31,6 +31,7 @@ from silohash.methods.federated.base import FederatedMethod, SiloContext
 from silohash.methods.federated.hashing.plfedcmh import layers_of
 from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
+from silohash.methods.traits import Traits
 from silohash.models.parameters import install
 from silohash.models.towers import Adapted, group_of, hash_layers
 
@@ -62,7 +63,7 @@ FIRST_PASSES = 10
 class FedALAParams(MethodParams):
     """Parameters of FedALA."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "mixing_share": {"mixing_rate": (0,)},
         "mixing_batch": {"mixing_rate": (0,)},
     }
@@ -134,21 +135,18 @@ class MixedLayers:
 class FedALA(FederatedMethod):
     """Federated averaging with element-wise mixing in the silo."""
 
-    Params: ClassVar[type[MethodParams]] = FedALAParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {}}
-    adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"silo_update": {}}
-    personalized: ClassVar[bool] = True
-    codes_comparable: ClassVar[bool] = False
+    Params = FedALAParams
+    traits = Traits(personalized=True, codes_comparable=False, adds={"update": {}})
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Install the global model, with its last layers mixed with the silo's own."""
         self._install_mixture(context)
         return [Phase(name="train", model=context.model, epochs=context.epochs)]
 
-    def silo_update(self, context: SiloContext) -> Message:
+    def update(self, context: SiloContext) -> Message:
         """Keep the trained model."""
         context.keep("model", context.model.state_dict())
-        return super().silo_update(context)
+        return super().update(context)
 
     def personalize(self, context: SiloContext) -> None:
         """Mix once more, so that the silo deploys the model with which another round would start."""
@@ -183,7 +181,7 @@ class FedALA(FederatedMethod):
         mix = before or {name: torch.ones_like(own) for name, own in layers.own.items()}
         if not self.params.mixing_rate:
             return mix
-        adapted = Adapted(context.model, self, context.payload.extras)
+        adapted = Adapted(context.model, self.adapter, context.payload.extras)
         context.local.init_state(adapted, context.data, context.state)
         losses: list[float] = []
         for rows in self._batches(context, first=not before, losses=losses):

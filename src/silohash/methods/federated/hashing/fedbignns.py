@@ -15,18 +15,20 @@ Equations (16) and (17) are `FedBiGNNs.weight`; (18) and (19) are `interpolated`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from pydantic import Field
 
 from silohash.base.types import Arrays, MethodCard, Phase, ReadArrays, UserError
-from silohash.methods.federated.base import FederatedMethod, ServerState, SiloContext, WeightsKnown
+from silohash.methods.federated.base import NO_RUN, FederatedMethod, RunFacts, ServerState, SiloContext
 from silohash.methods.federated.shared_means import SharedMean
 from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
+from silohash.methods.traits import Traits, WeightsKnown
 from silohash.models.parameters import install
 
 CARD = MethodCard(
@@ -75,32 +77,25 @@ def interpolated(common: ReadArrays, own: ReadArrays, share: float) -> Arrays:
 class FedBiGNNs(FederatedMethod):
     """Federated averaging by size and validation score."""
 
-    Params: ClassVar[type[MethodParams]] = FedBiGNNsParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"recommended": {}, "paper": {"local_mix": -0.5}}
-    adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "weight": {"weighting": "examples"},
-        "begin_round": {"local_mix": 0.0},
-        "silo_update": {},
-    }
-    means: ClassVar[tuple[SharedMean, ...]] = (SharedMean("scored", "scored_items", low=0.0, high=1.0),)
-    trains_scores: ClassVar[bool] = True
+    Params = FedBiGNNsParams
+    presets: ClassVar = {"recommended": {}, "paper": {"local_mix": -0.5}}
+    traits = Traits(
+        trains_scores=True, weighting="weighting", means=(SharedMean("scored", "scored_items", low=0.0, high=1.0),),
+        adds={"weight": {"weighting": "examples"}, "begin_round": {"local_mix": 0.0}, "update": {}},
+    )  # fmt: skip
 
-    @property
-    def weights_known(self) -> WeightsKnown:
-        """When a silo can announce its weights: under ``examples`` before it trains."""
-        return "before training" if self.params.weighting == "examples" else "with update"
-
-    @property
-    def needs_scores(self) -> bool:
-        """Whether silos must hold queries back for validation."""
-        return bool(self.params.weighting == "score")
+    def __init__(self, params: FedBiGNNsParams, run: RunFacts = NO_RUN) -> None:
+        super().__init__(params, run)
+        scored = params.weighting == "score"
+        known: WeightsKnown = "with update" if scored else "before training"
+        self.traits = replace(self.traits, needs_scores=scored, weights_known=known)
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Install the global parameters, mixed with those of the silo's last round."""
         install(context.model, interpolated(context.payload.params, context.kept("model"), self.params.local_mix))
         return [Phase(name="train", model=context.model, epochs=context.epochs)]
 
-    def silo_statistics(self, context: SiloContext) -> Arrays:
+    def statistics(self, context: SiloContext) -> Arrays:
         """Return size times score, and the size; zeros for a silo without a score."""
         if self.params.weighting == "examples":
             return {}
@@ -133,8 +128,8 @@ class FedBiGNNs(FederatedMethod):
         score = float(context.kept("score")["value"])
         return size * (score if score >= 0 else float(context.payload.extras["mean_score"]))
 
-    def silo_update(self, context: SiloContext) -> Message:
+    def update(self, context: SiloContext) -> Message:
         """Keep the silo's parameters if the next round starts from them."""
         if self.params.local_mix:
             context.keep("model", context.model.state_dict())
-        return super().silo_update(context)
+        return super().update(context)

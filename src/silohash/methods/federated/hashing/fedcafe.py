@@ -25,9 +25,9 @@ Equations (3) and (4) are `enhanced`, (5) and (6) are `silohash.methods.federate
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -37,25 +37,30 @@ from torch import Tensor, nn
 
 from silohash.base.types import Arrays, MethodCard, Modality, Outputs, PairBatch, Terms
 from silohash.methods.federated.base import (
+    NO_RUN,
+    Adapter,
     FederatedMethod,
     FederationInfo,
+    RunFacts,
     ServerState,
     SiloContext,
-    WeightsKnown,
     received_extra,
+    summed_terms,
 )
 from silohash.methods.federated.class_memory import MemoryRows, common_memory, memories_of, self_weight, silo_weights
 from silohash.methods.federated.contrastive_losses import cosine_gap
-from silohash.methods.federated.shared_means import SharedMean, class_mean
+from silohash.methods.federated.shared_means import class_mean
 from silohash.methods.federated.statistics import (
     ClassStatistics,
     ReleaseParams,
     class_statistics,
     mean_over_modalities,
     released,
+    with_release,
 )
-from silohash.methods.local.base import MethodParams, outputs_of
+from silohash.methods.local.base import outputs_of
 from silohash.methods.message import Message
+from silohash.methods.traits import Traits
 from silohash.models.towers import Adapted
 
 CARD = MethodCard(
@@ -87,7 +92,7 @@ CARD = MethodCard(
 class FedCAFEParams(ReleaseParams):
     """Parameters of FedCAFE."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "enhance_weight": {"enhance": (False,)},
         "hash_on": {"enhance": (False,)},
         "detach_target": {"enhance": (False,), "enhance_weight": (0,)},
@@ -185,10 +190,32 @@ def class_loss(
     return losses.mean(1) if reduction == "mean" else losses.sum(1)
 
 
+class Enhancement(Adapter):
+    """The addition of the memory to the outputs of the towers."""
+
+    def __init__(self, params: FedCAFEParams) -> None:
+        self.enhances = params.enhance
+        self.adapts_training = params.hash_on == "enhanced"
+
+    def adapt_outputs(self, outputs: Outputs, extras: Mapping[str, Tensor]) -> Outputs:
+        """Enhance the outputs of every modality. Source: equations (3) and (4)."""
+        if not self.enhances:
+            return outputs
+        values = self.enhanced_outputs(outputs, extras["memory"])
+        squashed = {modality: outputs.code[modality] is not logit for modality, logit in outputs.logit.items()}
+        return replace(outputs, code={m: torch.tanh(v) if squashed[m] else v for m, v in values.items()})
+
+    def enhanced_outputs(self, outputs: Outputs, memory: Tensor) -> Mapping[Modality, Tensor]:
+        """Return V_E per modality, ``(B, K)``; the plain outputs if enhancement is off."""
+        if not self.enhances:
+            return outputs.logit
+        return {m: enhanced(logit, outputs.class_logit[m], memory) for m, logit in outputs.logit.items()}
+
+
 class Enhanced(Adapted):
     """A model that returns the enhanced outputs V_E as logits, before any tanh of the towers."""
 
-    method: FedCAFE
+    method: Enhancement
 
     def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
         """Run the model and enhance the outputs of the hash layer."""
@@ -199,8 +226,8 @@ class Enhanced(Adapted):
 class FedCAFE(FederatedMethod):
     """Federated averaging with outputs enhanced by a shared memory."""
 
-    Params: ClassVar[type[MethodParams]] = FedCAFEParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = FedCAFEParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {
             "memory_rows": "mean", "reduction": "batchmean", "min_count": 1, "max_labels": 1000, "likelihood_cap": 1e9,
@@ -210,44 +237,38 @@ class FedCAFE(FederatedMethod):
             "memory": "reference", "align": False, "matching": "cluster", "min_count": 1, "likelihood_cap": 1e9,
         },
     }  # fmt: skip
-    adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "weight": {"weighting": "examples"},
-        "silo_update": {"weighting": "examples"},
-        "aggregate": {"weighting": "examples"},
-    }
-    needs_labels: ClassVar[bool] = True
-    class_head: ClassVar[bool] = True
-    uplink: ClassVar[Literal["sum", "records"]] = "records"
-    encode_extras: ClassVar[tuple[str, ...]] = ("memory",)
-    means: ClassVar[tuple[SharedMean, ...]] = (
-        replace(class_mean("memory", "mask", like="memory"), unit=True, section="records"),
-    )
+    traits = Traits(
+        needs_labels=True, class_head=True, uplink="records", encode_extras=("memory",), weighting="weighting",
+        means=(replace(class_mean("memory", "mask", like="memory"), unit=True, section="records"),),
+        adds={hook: {"weighting": "examples"} for hook in ("weight", "update", "aggregate")},
+    )  # fmt: skip
 
-    def __init__(self, params: FedCAFEParams) -> None:
-        super().__init__(params)
+    def __init__(self, params: FedCAFEParams, run: RunFacts = NO_RUN) -> None:
+        super().__init__(params, run)
         self.rows = MemoryRows(params.memory_rows, params.kmeans_steps)
-        if params.memory == "class_mean":
-            vars(self)["uplink"] = "sum"  # k-means needs the memory of each silo
-            vars(self)["means"] = (replace(class_mean("sum", "count", like="memory"), unit=True),)
-        if params.memory_rows == "mean":  # means of outputs have no limit
-            vars(self)["means"] = tuple(replace(m, unit=False, low=-math.inf, high=math.inf) for m in self.means)
-        if params.memory == "reference":
-            vars(self)["unprotected"] = (
+        self.adapter: Enhancement = Enhancement(params)
+        self.traits = with_release(self._chosen_traits(), params, by_class=params.memory != "reference")
+
+    def _chosen_traits(self) -> Traits:
+        """Return the traits for the memory and the weights that the parameters choose."""
+        traits, by_mean = self.traits, self.params.memory == "class_mean"
+        # k-means needs the memory of each silo, but class means follow from sums
+        if by_mean:
+            mean = replace(class_mean("sum", "count", like="memory"), unit=True)
+            traits = replace(traits, uplink="sum", means=(mean,))
+        # rows of length 1 have limits, but means of outputs have none
+        if self.params.memory_rows == "mean":
+            means = tuple(replace(m, unit=False, low=-math.inf, high=math.inf) for m in traits.means)
+            traits = replace(traits, means=means)
+        if self.params.memory == "reference":
+            why = (
                 'Memories with memory = "reference" have no common order of rows, so they cannot be compared. '
                 'Use memory = "kmeans" or "class_mean".'
             )
-
-    @property
-    def weights_known(self) -> WeightsKnown:
-        """When a silo can announce its weights: before it trains under ``examples``, after the merge with class means."""
-        if self.params.weighting == "examples":
-            return "before training"
-        return "after statistics" if self.params.memory == "class_mean" else "with update"
-
-    @property
-    def adapts_training(self) -> bool:
-        """Whether the local method is trained on enhanced outputs."""
-        return bool(self.params.hash_on == "enhanced")
+            traits = replace(traits, unprotected=why)
+        if self.params.weighting == "memory":
+            traits = replace(traits, weights_known="after statistics" if by_mean else "with update")
+        return traits
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Start with a memory of zeros, which does not change outputs."""
@@ -256,33 +277,15 @@ class FedCAFE(FederatedMethod):
             extras["silos"] = np.asarray(info.silos, np.float32)
         return replace(super().init_server(model, info), extras=extras)
 
-    def adapt_outputs(self, outputs: Outputs, extras: Mapping[str, Tensor]) -> Outputs:
-        """Enhance the outputs of every modality. Source: equations (3) and (4)."""
-        if not self.params.enhance:
-            return outputs
-        values = self.enhanced_outputs(outputs, extras["memory"])
-        squashed = {modality: outputs.code[modality] is not logit for modality, logit in outputs.logit.items()}
-        return replace(outputs, code={m: torch.tanh(v) if squashed[m] else v for m, v in values.items()})
-
-    def enhanced_outputs(self, outputs: Outputs, memory: Tensor) -> Mapping[Modality, Tensor]:
-        """Return V_E per modality, ``(B, K)``; the plain outputs if enhancement is off."""
-        if not self.params.enhance:
-            return outputs.logit
-        return {m: enhanced(logit, outputs.class_logit[m], memory) for m, logit in outputs.logit.items()}
-
-    def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+    def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return L_E, L_C and L_P of the step's modalities. Source: equations (5) to (8)."""
         memory = received_extra(context, "memory")
         frozen = self._frozen(context) if self.params.consistency_weight else {}
         present = [modality for modality in outputs.logit if bool(batch.has(modality).any())]
         losses = [self._losses(batch, outputs, modality, memory, frozen) for modality in present]
         weights = self._term_weights(context, bool(memory.any()))
-        terms: Terms = {}
-        for name, weight in weights.items():
-            found = [loss[name] for loss in losses if name in loss]
-            if found and weight:
-                terms[name] = (weight, torch.stack(found).sum())
-        return terms
+        parts = {name: [loss[name] for loss in losses if name in loss] for name in weights}
+        return summed_terms(weights, parts)
 
     def _term_weights(self, context: SiloContext, has_memory: bool) -> dict[str, float]:
         """Return the weights of the terms. L_E is zero without a memory and therefore left out."""
@@ -319,16 +322,13 @@ class FedCAFE(FederatedMethod):
     def _frozen(self, context: SiloContext) -> dict[Modality, Tensor]:
         """Return the global model's V_E of all items of the silo, per modality."""
         return context.frozen_outputs(
-            "global, enhanced", lambda: Enhanced(context.global_model, self, context.payload.extras)
+            "global, enhanced", lambda: Enhanced(context.global_model, self.adapter, context.payload.extras)
         )
 
     def _points(self, context: SiloContext) -> tuple[Tensor, Tensor]:
-        """Return the items' V_E ``(n, K)``, scaled to length 1 for unit rows, and their labels ``(n, C)``.
-
-        Items without any modality of the model are left out.
-        """
+        """Return V_E ``(n, K)``, of length 1 for unit rows, and labels ``(n, C)`` of the items that have a modality."""
         assert context.data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-        values = outputs_of(Enhanced(context.model, self, context.payload.extras), context.data, part="logit")
+        values = outputs_of(Enhanced(context.model, self.adapter, context.payload.extras), context.data, part="logit")
         has = {modality: context.data.has(modality) for modality in values}
         held = torch.stack(list(has.values())).any(0)
         return self.rows.scaled(mean_over_modalities(values, has)[held]), context.data.labels[held]
@@ -344,7 +344,7 @@ class FedCAFE(FederatedMethod):
         )
         return memory, memory.abs().sum(1) > 0
 
-    def silo_statistics(self, context: SiloContext) -> Arrays:
+    def statistics(self, context: SiloContext) -> Arrays:
         """Return class sums and counts if the memory consists of class means only.
 
         A silo that releases no class sends zeros without running the model.
@@ -363,9 +363,9 @@ class FedCAFE(FederatedMethod):
         rows = ClassStatistics(torch.from_numpy(np.array(sums["sum"])), torch.from_numpy(np.array(sums["count"])))
         return {"memory": common_memory(self.rows.scaled(rows.means()).numpy(), server.extras["memory"])}
 
-    def silo_update(self, context: SiloContext) -> Message:
+    def update(self, context: SiloContext) -> Message:
         """Send the silo's memory with the parameters; with class means, send self-weighted parameters."""
-        update = super().silo_update(context)
+        update = super().update(context)
         if not len(context.data):
             return update
         if self.params.memory != "class_mean":
@@ -374,16 +374,16 @@ class FedCAFE(FederatedMethod):
         context.forget("class")
         return update
 
-    def weights(self, context: SiloContext, names: Iterable[str]) -> dict[str, float]:
-        """Return a silo's weights. With class means, they depend on its distance from the common memory."""
-        weights, kept = super().weights(context, names), context.kept("class")
-        if self.weights_known != "after statistics" or not kept:
-            return weights
+    def weight(self, context: SiloContext, group: str) -> float:
+        """Return a silo's weight. With class means, it depends on the silo's distance from the common memory."""
+        weight, kept = super().weight(context, group), context.kept("class")
+        if self.traits.weights_known != "after statistics" or not kept:
+            return weight
         statistics = ClassStatistics(torch.from_numpy(kept["sum"]), torch.from_numpy(kept["count"]))
         means = self.rows.scaled(statistics.means())
         (likelihood,) = self._likelihoods(received_extra(context, "memory").cpu(), [means], [statistics.present()])
         share = self_weight(likelihood, sharpness=self.params.sharpness, cap=self.params.likelihood_cap)
-        return {group: share * (weight > 0) for group, weight in weights.items()}
+        return share * (weight > 0)
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Compute the common memory and average by the silos' distances from it. Source: equations (9) and (10)."""

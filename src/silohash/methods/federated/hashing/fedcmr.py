@@ -8,7 +8,7 @@ method does not compare a batch with them either.
 ===========  ==============================  ===================================================
 paper        code                            meaning
 ===========  ==============================  ===================================================
-W            `hash_layers`                   shared layer
+W            `Traits.shares`                 shared layer
 S^k          `data_share`                    share of the items times share of the classes
 V^k          `loss_term`                     decreases with the loss relative to the mean loss
 alpha        ``loss_factor``                 weight of V^k
@@ -21,22 +21,21 @@ The weight of a silo is `FedCMR.weight`; the layer with the residual is installe
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from pydantic import Field
-from torch import nn
 
 from silohash.base.types import Arrays, MethodCard, Phase
-from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
+from silohash.methods.federated.base import NO_RUN, FederatedMethod, RunFacts, ServerState, SiloContext
 from silohash.methods.federated.shared_means import SharedMean
 from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
+from silohash.methods.traits import Traits
 from silohash.models.parameters import install, params_of
-from silohash.models.towers import hash_layers
 
 CARD = MethodCard(
     key="fedcmr",
@@ -63,7 +62,7 @@ CARD = MethodCard(
 class FedCMRParams(MethodParams):
     """Parameters of FedCMR."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "loss_factor": {"weighting": ("uniform",)},
         "loss_reduction": {"weighting": ("uniform",)},
     }
@@ -102,29 +101,23 @@ def loss_term(loss: float, mean_loss: float) -> float:
 class FedCMR(FederatedMethod):
     """Sharing of the hash layers, with weights from sizes, classes and losses."""
 
-    Params: ClassVar[type[MethodParams]] = FedCMRParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = FedCMRParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {},
         "authors_code": {"weighting": "softmax", "loss_factor": 100.0, "loss_reduction": "sum", "residual": -0.5},
     }
-    needs_labels: ClassVar[bool] = True
-    personalized: ClassVar[bool] = True
-    codes_comparable: ClassVar[bool] = False
-    means: ClassVar[tuple[SharedMean, ...]] = (
-        *(SharedMean(name, "silos", low=0.0, most=1.0) for name in ("items", "classes", "items_classes")),
-        SharedMean("loss", "silos", most=1.0),
-    )
+    traits = Traits(
+        needs_labels=True, personalized=True, codes_comparable=False, weights_known="with update", weighting="weighting",
+        means=(
+            *(SharedMean(name, "silos", low=0.0, most=1.0) for name in ("items", "classes", "items_classes")),
+            SharedMean("loss", "silos", most=1.0),
+        ),
+    )  # fmt: skip
 
-    def shared_parameters(self, model: nn.Module) -> list[str]:
-        """Return the names of the hash layers, or of all parameters."""
-        names = list(model.state_dict())
-        return hash_layers(names) if self.params.share == "hash" else names
-
-    def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
-        """Keep only the shared parameters."""
-        params = params_of(model)
-        return ServerState(params={name: params[name] for name in self.shared_parameters(model)})
+    def __init__(self, params: FedCMRParams, run: RunFacts = NO_RUN) -> None:
+        super().__init__(params, run)
+        self.traits = replace(self.traits, shares=params.share)
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Install private and shared parameters, and return a phase before and one after the update.
@@ -170,7 +163,7 @@ class FedCMR(FederatedMethod):
             steps = sum(context.steps_taken.values()) if self.params.loss_reduction == "sum" else 1
             context.keep("loss", {"value": torch.tensor(context.mean_loss * steps)})
 
-    def silo_statistics(self, context: SiloContext) -> Arrays:
+    def statistics(self, context: SiloContext) -> Arrays:
         """Return the quantities from which weights are computed, and keep the improved model."""
         if not context.kept("end"):
             self._remember(context)
@@ -209,11 +202,11 @@ class FedCMR(FederatedMethod):
         products = float(context.payload.extras["all_items_classes"])
         return math.exp(min(1.0, items * classes / max(products, 1.0)) + self.params.loss_factor * easy)
 
-    def silo_update(self, context: SiloContext) -> Message:
+    def update(self, context: SiloContext) -> Message:
         """Send the shared layers as they were before the silo improved its own model."""
         improved = params_of(context.model)
         install(context.model, context.kept("end"))
-        update = super().silo_update(context)
+        update = super().update(context)
         update = replace(update, params={name: array.copy() for name, array in update.params.items()})
         install(context.model, improved)
         return update

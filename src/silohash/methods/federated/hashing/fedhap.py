@@ -11,21 +11,21 @@ G           ``context.model``                  hash network
 D           ``context.auxiliary``              discriminator, `PairJudge`
 L_tl^glob   `triplet_loss`                     triplets of an item, a prototype of its class and another
 L_quan      `quantization`                     pulls relaxed codes toward their signs
-L_d         `FedHAP.regularizer`               makes codes indistinguishable from prototypes
+L_d         `FedHAP.terms`               makes codes indistinguishable from prototypes
 mu          ``quantization_weight``            weight of L_quan
 lambda      ``adversarial_weight``             weight of L_d
 ==========  =================================  ======================================================
 
 The paper's L_tl^loc is the local method ``triplet``. Equations (2) and (3) are both `triplet_loss`, (5) and (6) are
-`signed_prototypes`, (7) is `quantization`, and (8) and (9) are `FedHAP.auxiliary_step` and the adversarial term of
-`FedHAP.regularizer`; their printed form is `printed_adversarial_loss`.
+`signed_prototypes`, (7) is `quantization`, and (8) and (9) are `Judging.auxiliary_step` and the adversarial term of
+`FedHAP.terms`; their printed form is `printed_adversarial_loss`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -35,20 +35,24 @@ from torch import Tensor, nn
 
 from silohash.base.types import Arrays, MethodCard, Outputs, PairBatch, Phase, Terms
 from silohash.methods.federated.base import (
+    NO_RUN,
+    Adapter,
     FederatedMethod,
     FederationInfo,
+    RunFacts,
     ServerState,
     SiloContext,
-    WeightsKnown,
     received_extra,
+    summed_terms,
 )
 from silohash.methods.federated.prototypes import fused_statistics
 from silohash.methods.federated.shared_means import SharedMean, class_mean
-from silohash.methods.federated.statistics import ReleaseParams, sum_statistics
-from silohash.methods.local.base import MethodParams, signs
+from silohash.methods.federated.statistics import ReleaseParams, sum_statistics, with_release
+from silohash.methods.local.base import signs
 from silohash.methods.local.losses import straight_through
 from silohash.methods.local.supervised.triplet import pairwise_distances, triplet_loss
 from silohash.methods.message import Message
+from silohash.methods.traits import Traits
 from silohash.models.discriminator import PairJudge
 from silohash.models.parameters import install, params_of
 
@@ -81,7 +85,7 @@ JUDGE = "discriminator"
 class FedHAPParams(ReleaseParams):
     """Parameters of FedHAP."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "margin": {"triplet_weight": (0,)},
         "distance": {"triplet_weight": (0,)},
         "relaxed": {"adversarial_weight": (0,)},
@@ -168,40 +172,78 @@ def printed_adversarial_loss(made: Tensor, real: Tensor) -> Tensor:
     return -((1.0 - F.logsigmoid(made)).mean() + F.logsigmoid(real).mean())
 
 
+def prototypes_of(context: SiloContext) -> tuple[Tensor, Tensor]:
+    """Return the received prototypes ``(C, K)`` float and a mask of the existing ones ``(C,)`` bool."""
+    return received_extra(context, "prototypes").float(), received_extra(context, "mask")
+
+
+def printed_loss(context: SiloContext, codes: Tensor, labels: Tensor) -> Tensor:
+    """Return equation (8), with all labels of the codes and all prototypes, a scalar."""
+    prototypes, mask = prototypes_of(context)
+    judge, classes = context.auxiliary[JUDGE], torch.eye(len(mask), device=mask.device)
+    return printed_adversarial_loss(judge(codes, labels), judge(prototypes[mask], classes[mask]))
+
+
+class Judging(Adapter):
+    """The training of the discriminator."""
+
+    def __init__(self, params: FedHAPParams) -> None:
+        self.printed = params.adversary == "printed"
+        self.learning_rate = params.judge_learning_rate
+
+    def auxiliary_step(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+        """Return the discriminator's cross-entropy loss: prototypes against codes of the same classes."""
+        if JUDGE not in context.auxiliary:
+            return {}
+        printed = self.printed
+        losses: list[Tensor] = []
+        for modality, logit in outputs.logit.items():
+            assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
+            codes, labels = logit[batch.has(modality)].detach(), batch.labels[batch.has(modality)]
+            if printed:
+                losses += [printed_loss(context, signs(codes), labels)] if len(labels) else []
+            else:
+                losses += self._judgment(context, signs(codes), labels)
+        return {"judge": (1.0 if printed else 0.5, torch.stack(losses).mean())} if losses else {}
+
+    def _judgment(self, context: SiloContext, codes: Tensor, labels: Tensor) -> list[Tensor]:
+        """Return the discriminator's loss on codes, a scalar; empty if no code has a class with a prototype."""
+        prototypes, mask = prototypes_of(context)
+        chosen = sampled_classes(labels, mask, context.generator)
+        known = chosen >= 0
+        if not known.any():
+            return []
+        judge, classes = context.auxiliary[JUDGE], F.one_hot(chosen[known], len(mask))
+        real, made = judge(prototypes[chosen[known]], classes), judge(codes[known], classes)
+        return [F.softplus(-real).mean() + F.softplus(made).mean()]
+
+
 class FedHAP(FederatedMethod):
     """Federated averaging toward common binary prototypes."""
 
-    Params: ClassVar[type[MethodParams]] = FedHAPParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = FedHAPParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {"min_count": 1, "max_labels": 1000, "adversary": "printed", "first_prototypes": "hadamard"},
     }
-    adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "weight": {"weighting": "examples"},
-        "begin_round": {},
-        "silo_update": {},
-        "aggregate": {},
-    }
-    needs_labels: ClassVar[bool] = True
-    means: ClassVar[tuple[SharedMean, ...]] = (
-        class_mean("prototype_sum", "prototype_holders", like="prototypes"),
-        SharedMean(JUDGE, "judges", like=JUDGE, most=1.0, quorum=True),
-    )
+    traits = Traits(
+        needs_labels=True, weighting="weighting",
+        means=(
+            class_mean("prototype_sum", "prototype_holders", like="prototypes"),
+            SharedMean(JUDGE, "judges", like=JUDGE, most=1.0, quorum=True),
+        ),
+        adds={"weight": {"weighting": "examples"}, "begin_round": {}, "update": {}, "aggregate": {}},
+    )  # fmt: skip
 
-    def __init__(self, params: FedHAPParams) -> None:
-        super().__init__(params)
+    def __init__(self, params: FedHAPParams, run: RunFacts = NO_RUN) -> None:
+        super().__init__(params, run)
+        self.adapter = Judging(params)
+        used = params.triplet_weight > 0 or params.adversarial_weight > 0
+        traits = with_release(self.traits, params, used=used)
         if params.weighting == "uniform":  # every silo that holds a class counts once
-            vars(self)["means"] = (replace(self.means[0], most=1.0), *self.means[1:])
-
-    @property
-    def weights_known(self) -> WeightsKnown:
-        """When a silo can announce its weights: always before it trains."""
-        return "before training"
-
-    @property
-    def auxiliary_learning_rate(self) -> float | None:
-        """Learning rate of the discriminator."""
-        return float(self.params.judge_learning_rate)
+            codes, judges = traits.means
+            traits = replace(traits, equal_weights=True, means=(replace(codes, most=1.0), judges))
+        self.traits = traits
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Start with the first prototypes and an untrained discriminator."""
@@ -225,9 +267,9 @@ class FedHAP(FederatedMethod):
             context.auxiliary[JUDGE] = judge
         return super().begin_round(context)
 
-    def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+    def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the triplet, quantization and adversarial terms, summed over the step's modalities."""
-        prototypes, mask = self._prototypes(context)
+        prototypes, mask = prototypes_of(context)
         parts: dict[str, list[Tensor]] = {"prototype": [], "sign": [], "adversarial": []}
         for modality, logit in outputs.logit.items():
             held = batch.has(modality)
@@ -249,15 +291,13 @@ class FedHAP(FederatedMethod):
             "sign": self.params.quantization_weight,
             "adversarial": self.params.adversarial_weight,
         }
-        return {
-            name: (weights[name], torch.stack(found).sum()) for name, found in parts.items() if found and weights[name]
-        }
+        return summed_terms(weights, parts)
 
     def _adversarial(self, context: SiloContext, codes: Tensor, labels: Tensor) -> list[Tensor]:
         """Return the adversarial term of relaxed codes; empty if no code has a class with a prototype."""
         if self.params.adversary == "printed":
-            return [self._printed(context, codes if self.params.relaxed else signs(codes), labels)]
-        _, mask = self._prototypes(context)
+            return [printed_loss(context, codes if self.params.relaxed else signs(codes), labels)]
+        _, mask = prototypes_of(context)
         chosen = sampled_classes(labels, mask, context.generator)
         known = chosen >= 0
         if not known.any():
@@ -266,50 +306,9 @@ class FedHAP(FederatedMethod):
         judged = context.auxiliary[JUDGE](seen[known], F.one_hot(chosen[known], len(mask)))
         return [F.softplus(-judged).mean()]
 
-    def _printed(self, context: SiloContext, codes: Tensor, labels: Tensor) -> Tensor:
-        """Return equation (8), with all labels of the codes and all prototypes."""
-        prototypes, mask = self._prototypes(context)
-        judge, classes = context.auxiliary[JUDGE], torch.eye(len(mask), device=mask.device)
-        return printed_adversarial_loss(judge(codes, labels), judge(prototypes[mask], classes[mask]))
-
-    def auxiliary_step(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
-        """Return the discriminator's cross-entropy loss: prototypes against codes of the same classes."""
-        if JUDGE not in context.auxiliary:
-            return {}
-        printed = self.params.adversary == "printed"
-        losses: list[Tensor] = []
-        for modality, logit in outputs.logit.items():
-            assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-            codes, labels = logit[batch.has(modality)].detach(), batch.labels[batch.has(modality)]
-            if printed:
-                losses += [self._printed(context, signs(codes), labels)] if len(labels) else []
-            else:
-                losses += self._judgment(context, signs(codes), labels)
-        return {"judge": (1.0 if printed else 0.5, torch.stack(losses).mean())} if losses else {}
-
-    def _judgment(self, context: SiloContext, codes: Tensor, labels: Tensor) -> list[Tensor]:
-        """Return the discriminator's loss on codes, a scalar; empty if no code has a class with a prototype."""
-        prototypes, mask = self._prototypes(context)
-        chosen = sampled_classes(labels, mask, context.generator)
-        known = chosen >= 0
-        if not known.any():
-            return []
-        judge, classes = context.auxiliary[JUDGE], F.one_hot(chosen[known], len(mask))
-        real, made = judge(prototypes[chosen[known]], classes), judge(codes[known], classes)
-        return [F.softplus(-real).mean() + F.softplus(made).mean()]
-
-    def _prototypes(self, context: SiloContext) -> tuple[Tensor, Tensor]:
-        """Return the prototypes ``(C, K)`` float and a mask of the existing ones ``(C,)`` bool."""
-        return received_extra(context, "prototypes").float(), received_extra(context, "mask")
-
-    def weight(self, context: SiloContext, group: str) -> float:
-        """Return 1 for a silo with items of the group; under ``examples``, their number."""
-        items = super().weight(context, group)
-        return float(items > 0) if self.params.weighting == "uniform" else items
-
-    def silo_update(self, context: SiloContext) -> Message:
+    def update(self, context: SiloContext) -> Message:
         """Send class means of codes (sums under ``examples``) and the discriminator, all additive."""
-        update = super().silo_update(context)
+        update = super().update(context)
         if context.data.labels is None or not len(context.data):
             return update
         statistics = fused_statistics(context, self.params, context.payload.extras["prototypes"])

@@ -18,13 +18,13 @@ H_k, H_G    ``tanh(outputs.logit)``                 relaxed codes by the model i
 
 The superscripts V and T stand for images and texts. Equation (3) is `FederatedMethod.aggregate`, (8) to (10) are
 `SiloContext.frozen_outputs`, (11) is `silohash.methods.federated.contrastive_losses.model_contrast`, (12) and (13) are
-`distillation`, and (14) is `FedUCH.regularizer`.
+`distillation`, and (14) is `FedUCH.terms`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -36,6 +36,7 @@ from silohash.methods.federated.base import FederatedMethod, FederationInfo, Ser
 from silohash.methods.federated.contrastive_losses import model_contrast
 from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
+from silohash.methods.traits import Traits
 from silohash.models.towers import group_of, hash_layers
 
 CARD = MethodCard(
@@ -83,7 +84,7 @@ Divergence: TypeAlias = Literal["soft", "bernoulli", "mse"]
 class FedUCHParams(MethodParams):
     """Parameters of FedUCH."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {
+    without_effect: ClassVar = {
         "temperature": {"contrast_weight": (0,)},
         "representation": {"contrast_weight": (0,)},
         "distillation": {"distillation_weight": (0,)},
@@ -178,13 +179,12 @@ def feature_widths(params: ReadArrays) -> dict[str, int]:
 class FedUCH(FederatedMethod):
     """Federated averaging with a contrast between modalities and a distillation."""
 
-    Params: ClassVar[type[MethodParams]] = FedUCHParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = FedUCHParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {"contrast_weight": 0.6, "distillation_weight": 0.4},
     }
-    adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {"silo_update": {}}
-    private_units: ClassVar[tuple[Literal["record", "silo"], ...]] = ("record", "silo")
+    traits = Traits(private_units=("record", "silo"), adds={"update": {}})
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Check that the contrasted features have the same width.
@@ -203,7 +203,7 @@ class FedUCH(FederatedMethod):
             )
         return server
 
-    def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+    def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the contrast and the distillation, summed over the step's modalities. Source: equation (14)."""
         held = [modality for modality in outputs.logit if bool(batch.has(modality).any())]
         terms: Terms = {}
@@ -238,8 +238,8 @@ class FedUCH(FederatedMethod):
             kind=self.params.distillation, temperature=self.params.distillation_temperature,
         )  # fmt: skip
 
-    def silo_update(self, context: SiloContext) -> Message:
+    def update(self, context: SiloContext) -> Message:
         """Keep the trained model for the contrast of the next round."""
         if self.params.contrast_weight:
             context.keep("model", context.model.state_dict())
-        return super().silo_update(context)
+        return super().update(context)

@@ -21,32 +21,37 @@ cannot be combined with secure aggregation.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.base.types import Arrays, MethodCard, Modality, Outputs, PairBatch, Terms
-from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
+from silohash.base.types import Arrays, MethodCard, Outputs, PairBatch, Terms
+from silohash.methods.federated.base import (
+    NO_RUN,
+    FederatedMethod,
+    FederationInfo,
+    RunFacts,
+    ServerState,
+    SiloContext,
+    summed_terms,
+)
 from silohash.methods.federated.general.fedproto import prototype_distance
 from silohash.methods.federated.prototypes import (
-    PROTOTYPE_MEAN,
     PrototypeParams,
+    PrototypeRows,
     empty_prototypes,
-    prototype_mean,
+    prototype_rows,
     prototype_sums,
-    received_prototypes,
-    representation,
-    rows_with_prototypes,
     updated_prototypes,
+    with_prototypes,
 )
-from silohash.methods.federated.shared_means import SharedMean
-from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
+from silohash.methods.traits import Traits
 from silohash.models.parameters import install, params_of
 from silohash.models.towers import group_of
 
@@ -173,8 +178,8 @@ def layers_of(names: Sequence[str]) -> dict[str, list[str]]:
 class PLFedCMH(FederatedMethod):
     """A mixture of all silos' layers for each silo."""
 
-    Params: ClassVar[type[MethodParams]] = PLFedCMHParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = PLFedCMHParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {
             "hypernetworks": "per_silo", "normalization": "code", "prototype_weight": 1e5, "min_count": 1,
@@ -185,17 +190,15 @@ class PLFedCMH(FederatedMethod):
             "prototype_weight": 1e5, "min_count": 1, "max_labels": 1000,
         },
     }  # fmt: skip
-    needs_labels: ClassVar[bool] = True
-    means: ClassVar[tuple[SharedMean, ...]] = (PROTOTYPE_MEAN,)
-    uniform_broadcast: ClassVar[bool] = False
-    averages: ClassVar[bool] = False
-    uplink: ClassVar[Literal["sum", "records"]] = "records"
-    personalized: ClassVar[bool] = True
-    codes_comparable: ClassVar[bool] = False
+    traits = Traits(
+        needs_labels=True, uniform_broadcast=False, averages=False, uplink="records", personalized=True,
+        codes_comparable=False,
+    )  # fmt: skip
 
-    def __init__(self, params: PLFedCMHParams) -> None:
-        super().__init__(params)
-        vars(self)["means"] = (prototype_mean(params),)
+    def __init__(self, params: PLFedCMHParams, run: RunFacts = NO_RUN) -> None:
+        super().__init__(params, run)
+        used = params.class_code_weight > 0 or params.prototype_weight > 0
+        self.traits = with_prototypes(self.traits, params, used=used)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Start with the initial model for every silo, untrained hypernetworks, and no trained silo."""
@@ -219,34 +222,27 @@ class PLFedCMH(FederatedMethod):
                 mixed |= {name: tensor.numpy() for name, tensor in mixture.items()}
         return replace(message, params={**message.params, **mixed})
 
-    def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+    def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return both prototype terms, summed over the step's modalities."""
         parts: dict[str, list[Tensor]] = {"class_code": [], "prototype": []}
-        for modality in outputs.logit:
-            prototypes, mask = received_prototypes(context, modality)
-            rows = rows_with_prototypes(batch, modality, mask)
-            if rows.any():
-                assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-                values, labels = representation(outputs, modality)[rows], batch.labels[rows]
-                scales = self._scales(context, batch, modality)
-                parts["class_code"].append(scales[0] * class_code_gap(values, labels, prototypes, mask).mean())
-                parts["prototype"].append(scales[1] * prototype_distance(values, labels, prototypes, mask).mean())
+        for rows in prototype_rows(context, batch, outputs):
+            gap, distance = self._scales(context, batch, rows)
+            given = rows.values, rows.labels, rows.prototypes, rows.mask
+            parts["class_code"].append(gap * class_code_gap(*given).mean())
+            parts["prototype"].append(distance * prototype_distance(*given).mean())
         weights = {"class_code": self.params.class_code_weight, "prototype": self.params.prototype_weight}
-        return {
-            name: (weights[name], torch.stack(found).sum()) for name, found in parts.items() if found and weights[name]
-        }
+        return summed_terms(weights, parts)
 
-    def _scales(self, context: SiloContext, batch: PairBatch, modality: Modality) -> tuple[float, float]:
+    def _scales(self, context: SiloContext, batch: PairBatch, rows: PrototypeRows) -> tuple[float, float]:
         """Return the factors for the mean gap and the mean distance."""
         if self.params.normalization == "mean":
             return 1.0, 1.0
-        prototypes, mask = received_prototypes(context, modality)
-        step, items = int(batch.has(modality).sum()), context.data.count(modality)
-        return authors_scales(prototypes.shape[1], int(mask.sum()), batch=step, items=items)
+        step, items = int(batch.has(rows.modality).sum()), context.data.count(rows.modality)
+        return authors_scales(rows.prototypes.shape[1], int(rows.mask.sum()), batch=step, items=items)
 
-    def silo_update(self, context: SiloContext) -> Message:
+    def update(self, context: SiloContext) -> Message:
         """Send the model, and class sums."""
-        return replace(super().silo_update(context), sums=prototype_sums(context, self.params))
+        return replace(super().update(context), sums=prototype_sums(context, self.params))
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Update the hypernetworks from the silos' updates, and store the silos' models in the bank."""
@@ -295,23 +291,17 @@ class PLFedCMH(FederatedMethod):
         }
 
     def _gain(self, server: ServerState, group: str, mixer: Mixer, update: Message) -> Tensor:
-        """Return the inner product of a silo's mixture and its change in training.
-
-        Its gradient moves the mixture toward that change.
-        """
+        """Return the inner product of a silo's mixture and its change, whose gradient moves the mixture there."""
         mixture = self._mixture(server, group, mixer, update.silo)
         sent = {name: torch.from_numpy(update.params[name]) for name in mixture if name in update.params}
         moved = [(values - mixture[name]).detach() * mixture[name] for name, values in sent.items()]
         return torch.stack([part.sum() for part in moved]).sum()
 
     def _mixture(self, server: ServerState, group: str, mixer: Mixer, silo: int) -> dict[str, Tensor]:
-        """Return the floating-point parameters of one tower, mixed for a silo.
-
-        Only models of silos that have trained the tower are mixed in. Before there are any, all silos have the initial
-        model.
-        """
+        """Return the floating-point parameters of one tower, mixed for a silo from those that have trained it."""
         trained = torch.from_numpy(np.array(server.private[f"{TRAINED}/{group}"]))
         place = silo if self.params.hypernetworks == "shared" else 0
+        # before any silo has trained, all of them have the initial model, so any mixture is that model
         shares = mixer(place, trained if trained.any() else torch.ones_like(trained))
         mixture = {}
         for share, names in zip(shares, self._groups(server.params)[group].values(), strict=True):

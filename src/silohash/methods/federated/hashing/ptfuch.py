@@ -29,7 +29,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -39,11 +39,12 @@ from torch import Tensor, nn
 
 from silohash.base.types import Arrays, MethodCard, Modality, Outputs, PairBatch, Phase, Terms
 from silohash.methods.federated.base import (
+    NO_RUN,
     FederatedMethod,
     FederationInfo,
+    RunFacts,
     ServerState,
     SiloContext,
-    WeightsKnown,
     entries_under,
     received_extra,
 )
@@ -52,6 +53,7 @@ from silohash.methods.federated.shared_means import SharedMean
 from silohash.methods.federated.statistics import mean_over_modalities
 from silohash.methods.local.base import MethodParams, outputs_of
 from silohash.methods.message import Message
+from silohash.methods.traits import Release, Traits
 from silohash.models.parameters import install
 
 CARD = MethodCard(
@@ -97,7 +99,7 @@ SMALLEST_DIVISOR = 0.1
 class PTFUCHParams(MethodParams):
     """Parameters of PT-FUCH."""
 
-    without_effect: ClassVar[Mapping[str, Mapping[str, tuple[object, ...]]]] = {"queue": {"cluster_weight": (0,)}}
+    without_effect: ClassVar = {"queue": {"cluster_weight": (0,)}}
 
     prototypes: int = Field(default=24, ge=1)
     """Largest number of clusters per silo, and number of common prototypes, at least 1."""
@@ -225,34 +227,32 @@ def kept_tensors(context: SiloContext, prefix: str) -> dict[str, Tensor]:
 class PTFUCH(FederatedMethod):
     """Federated averaging with prototypes of clusters from private models."""
 
-    Params: ClassVar[type[MethodParams]] = PTFUCHParams
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    Params = PTFUCHParams
+    presets: ClassVar = {
         "recommended": {},
         "paper": {
             "min_count": 1, "global_weight": 1.0, "local_weight": 1.0, "target_temperature": 0.81,
             "weighting": "uniform",
         },
     }  # fmt: skip
-    uplink: ClassVar[Literal["sum", "records"]] = "records"
-    adds: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "weight": {"weighting": "examples"},
-        "silo_update": {},
-        "aggregate": {},
-    }
-    means: ClassVar[tuple[SharedMean, ...]] = (
-        SharedMean(
-            "prototypes", "mask", like="prototypes", by_row=True, low=-1.0, high=1.0, unit=True, section="records"
+    traits = Traits(
+        uplink="records", weighting="weighting",
+        adds={"weight": {"weighting": "examples"}, "update": {}, "aggregate": {}},
+        means=(
+            SharedMean(
+                "prototypes", "mask", like="prototypes", by_row=True, low=-1.0, high=1.0, unit=True, section="records"
+            ),
         ),
-    )
-    unprotected: ClassVar[str] = (
-        "The prototypes of silos have no common order, so they cannot be compared. Choose another federated method, or "
-        "remove federated.robust."
-    )
+        unprotected=(
+            "The prototypes of silos have no common order, so they cannot be compared. Choose another federated method, or "
+            "remove federated.robust."
+        ),
+    )  # fmt: skip
 
-    @property
-    def weights_known(self) -> WeightsKnown:
-        """When a silo can announce its weights: always before it trains."""
-        return "before training"
+    def __init__(self, params: PTFUCHParams, run: RunFacts = NO_RUN) -> None:
+        super().__init__(params, run)
+        release = Release(params.min_count)
+        self.traits = replace(self.traits, equal_weights=params.weighting == "uniform", release=release)
 
     @property
     def _aligns(self) -> bool:
@@ -290,7 +290,7 @@ class PTFUCH(FederatedMethod):
         most: int = max(1, min(self.params.prototypes, items // self.params.min_count))
         return min(items, most)
 
-    def regularizer(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
+    def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the terms of the private or of the shared model, depending on the phase."""
         logit = {m: values for m, values in outputs.logit.items() if bool(batch.has(m).any())}
         if not logit or not self._aligns:
@@ -348,14 +348,9 @@ class PTFUCH(FederatedMethod):
             if weight and len(prototypes)
         }  # fmt: skip
 
-    def weight(self, context: SiloContext, group: str) -> float:
-        """Return a silo's number of items of the group; under ``uniform``, 1 if it has any."""
-        items = super().weight(context, group)
-        return float(items > 0) if self.params.weighting == "uniform" else items
-
-    def silo_update(self, context: SiloContext) -> Message:
+    def update(self, context: SiloContext) -> Message:
         """Send the silo's prototypes whose clusters have enough items, with the parameters."""
-        update, own = super().silo_update(context), context.kept("prototypes")
+        update, own = super().update(context), context.kept("prototypes")
         context.forget("prototypes")
         if not own:
             return update

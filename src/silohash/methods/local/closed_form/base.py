@@ -81,12 +81,7 @@ def views_of(model: nn.Module, data: SiloData) -> Views:
 
 
 def no_views(params: ReadArrays, classes: int) -> Views:
-    """Return the views of a silo without pairs.
-
-    Args:
-        params: Parameters of a `HashNet`.
-        classes: Number of classes.
-    """
+    """Return the views of a silo without pairs."""
     widths = {m: params[f"{m}.hash.weight"].shape[1] for m in MODALITIES if f"{m}.hash.weight" in params}
     return Views(
         vectors={modality: np.zeros((0, width)) for modality, width in widths.items()},
@@ -161,13 +156,7 @@ def total(parts: Iterator[Arrays]) -> Arrays:
 
 
 def fit_from_sums(method: FromSums, model: nn.Module, data: SiloData) -> Solution:
-    """Run all exchanges with a single silo, and install the parameters of the solution.
-
-    Args:
-        method: The method.
-        model: Network, changed in place. Its parameters are the initial ones.
-        data: Pairs of the silo.
-    """
+    """Run all exchanges with a single silo, and install the parameters of the solution."""
     views, solution = views_of(model, data), method.begin(params_of(model))
     for exchange in range(method.exchanges(int(model.bits))):  # type: ignore[arg-type]
         solution = method.solve(solution, method.sums(views, solution.sent, exchange), exchange)
@@ -212,13 +201,7 @@ def scales(sums: ReadArrays, *, standardize: bool) -> Arrays:
 
 
 def scaled(block: Views, received: ReadArrays, modality: Modality) -> Matrix:
-    """Return the centered and scaled vectors, ``(n, D)``. Rows without the modality are zero.
-
-    Args:
-        block: Some pairs, in float64.
-        received: ``MODALITY/mean`` and ``MODALITY/factor`` of `scales`.
-        modality: The modality.
-    """
+    """Return vectors as centered and scaled by `scales`, ``(n, D)``. Rows without the modality are zero."""
     values = (block.vectors[modality] - received[f"{modality}/mean"]) * received[f"{modality}/factor"]
     return np.asarray(values * block.held[modality][:, np.newaxis])
 

@@ -57,7 +57,6 @@ CARD = MethodCard(
     year=2014,
     link="https://openaccess.thecvf.com/content_cvpr_2014/html/Ding_Collective_Matrix_Factorization_2014_CVPR_paper.html",
     summary="Factorize images and texts with common latent vectors, and project both onto them, without labels.",
-    supervised=False,
     differs_from_paper=(
         "The alternation starts from random projections instead of random latent vectors, so that it needs second moments "
         "only.",
@@ -239,26 +238,18 @@ def objective(problem: Problem, factors: Factors, latent: Latent) -> float:
     return float(value)
 
 
-@dataclass(frozen=True)
-class Factorization:
-    """The result of the alternation.
-
-    Attributes:
-        projections: ``(K, D)`` per modality.
-        objectives: ``(iterations,)``, value of the objective after each iteration.
-    """
-
-    projections: Mapping[Modality, Matrix]
-    objectives: Matrix
-
-
-def factorized(problem: Problem, start: Mapping[Modality, Matrix], iterations: int) -> Factorization:
+def factorized(
+    problem: Problem, start: Mapping[Modality, Matrix], iterations: int
+) -> tuple[Mapping[Modality, Matrix], Matrix]:
     """Alternate between bases and projections on one side, and latent vectors on the other.
 
     Args:
         problem: The problem.
         start: First projections, ``(K, D)`` per modality, whose sums are the first latent vectors.
         iterations: Number of iterations, at least 1.
+
+    Returns:
+        The projections, ``(K, D)`` per modality, and the value of the objective after each iteration, ``(iterations,)``.
     """
     share = problem.ridge / problem.projection_weight
     inverses: dict[Modality, Matrix] = {
@@ -271,16 +262,11 @@ def factorized(problem: Problem, start: Mapping[Modality, Matrix], iterations: i
         factors = factors_of(problem, latent, inverses)
         latent = latent_of(problem, latent_maps(problem, factors))
         objectives.append(objective(problem, factors, latent))
-    return Factorization(factors_of(problem, latent, inverses).projections, np.asarray(objectives))
+    return factors_of(problem, latent, inverses).projections, np.asarray(objectives)
 
 
 def joint_moments(received: ReadArrays, block: Views) -> Arrays:
-    """Return the second moments of the stacked vectors, ``MODALITIES/moments``, of the items with exactly these modalities.
-
-    Args:
-        received: Scales of the vectors.
-        block: Some pairs.
-    """
+    """Return ``MODALITIES/moments``, second moments of the stacked vectors of items with exactly these modalities."""
     values = {modality: scaled(block, received, modality) for modality in block.vectors}
     held = sum(mask.astype(np.int64) for mask in block.held.values())
     sums: Arrays = {}
@@ -337,15 +323,15 @@ class CMFH(FromSums):
         if not problem.moments:
             return solution
         start = {m: solution.params[f"{m}.hash.weight"].astype(np.float64) for m in problem.sizes}
-        found = factorized(problem, start, self.params.iterations)
+        projections, objectives = factorized(problem, start, self.params.iterations)
         params = dict(solution.params)
-        for modality, projection in found.projections.items():
+        for modality, projection in projections.items():
             rows = projection
             if self.params.outputs == "unit":
                 count = max(float(solution.private[f"{modality}/count"]), 1.0)
                 rows = unit_variance(projection, problem.moments_of(modality), count)
             params |= hash_layer(rows.T, solution.sent, modality, params)
-        return Solution(params, solution.sent, {**solution.private, "objectives": found.objectives})
+        return Solution(params, solution.sent, {**solution.private, "objectives": objectives})
 
     def _problem(self, sums: ReadArrays) -> Problem:
         """Return the problem that totals of `joint_moments` state. Modalities whose vectors are all equal are left out."""

@@ -238,12 +238,7 @@ def whitened(sums: ReadArrays, ridge: float, bits: int) -> Arrays:
 
 
 def deflated(private: ReadArrays, sums: ReadArrays) -> Arrays:
-    """Return the server's arrays after the part of the correlation that the last bit explains was subtracted.
-
-    Args:
-        private: Arrays of the server.
-        sums: Totals of `sign_products`.
-    """
+    """Return the server's arrays after the part of the correlation that the last bit explains was subtracted."""
     found = dict(private)
     for modality in there(private):
         product = solve_triangular(private[f"{modality}/whitening"], sums[f"{modality}/signs"], lower=True)
@@ -263,12 +258,7 @@ def correlation(private: ReadArrays) -> Arrays:
 
 
 def with_bits(private: ReadArrays, count: int) -> Arrays:
-    """Return the server's arrays with the directions and singular values of further bits.
-
-    Args:
-        private: Arrays of the server, with at least one modality.
-        count: Number of bits.
-    """
+    """Return the server's arrays with the directions and singular values of further bits. There is at least one modality."""
     held = there(private)
     left, right = private[f"{held[0]}/products"], private[f"{held[-1]}/products"]
     pairs = leading_pairs(left, right, private["weights"], count)

@@ -170,14 +170,7 @@ def divergence(target: Tensor, codes: Tensor, weight: float) -> float:
 
 
 def divergence_gradient(target: Tensor, codes: Tensor, weight: float, exaggeration: float = 1.0) -> Tensor:
-    """Return the gradient of `divergence`, ``(n, K)``.
-
-    Args:
-        target: See `divergence`.
-        codes: See `divergence`.
-        weight: See `divergence`.
-        exaggeration: Factor on the target.
-    """
+    """Return the gradient of `divergence`, ``(n, K)``, with the target multiplied by ``exaggeration``."""
     values = codes.to(target.dtype)
     blocks = code_similarities(values)
     whole = max(FLOOR, sum(map(sum_over_pairs, blocks)))

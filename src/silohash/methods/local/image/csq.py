@@ -21,6 +21,7 @@ The objective is `central_similarity` + lambda * `gaps`. The hash centers are th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar, Literal
 
@@ -57,8 +58,6 @@ CARD = MethodCard(
         "ResNet-50. For AlexNet it is 0.001 or 0.0001 there.",
     ),
 )
-
-LOG_2 = 0.6931471805599453
 
 
 class CSQParams(MethodParams):
@@ -108,7 +107,7 @@ def gaps(codes: Tensor, kind: Literal["squared", "log-cosh"]) -> Tensor:
     Source: Yuan et al., authors' code, for ``squared``.
     """
     distance = 1.0 - codes.abs()
-    return distance.square() if kind == "squared" else distance + F.softplus(-2.0 * distance) - LOG_2
+    return distance.square() if kind == "squared" else distance + F.softplus(-2.0 * distance) - math.log(2.0)
 
 
 class CSQ(LocalMethod):

@@ -31,7 +31,14 @@ from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, tower_steps
-from silohash.methods.local.losses import different_items, mean_similarity, mean_where, pair_weights, similarity
+from silohash.methods.local.losses import (
+    cosines,
+    different_items,
+    mean_similarity,
+    mean_where,
+    pair_weights,
+    similarity,
+)
 from silohash.methods.traits import Traits
 
 CARD = MethodCard(
@@ -97,8 +104,7 @@ def distances(codes: Tensor, others: Tensor, kind: Distance) -> Tensor:
     Source: Cao et al., for ``cosine``, and the authors' code, for ``euclidean``.
     """
     if kind == "cosine":
-        cosine = F.normalize(codes, dim=1) @ F.normalize(others, dim=1).T
-        return 0.5 * codes.shape[1] * (1.0 + SMALLEST_COSINE_GAP - cosine)
+        return 0.5 * codes.shape[1] * (1.0 + SMALLEST_COSINE_GAP - cosines(codes, others))
     return (codes.unsqueeze(1) - others.unsqueeze(0)).square().sum(2) + SMALLEST_SQUARE
 
 

@@ -19,27 +19,16 @@ The paper's objective is `pair_likelihood` + eta * `quantization`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import (
-    LocalMethod,
-    MethodParams,
-    SiloData,
-    SiloState,
-    draw_anchors,
-    signs,
-    store_all,
-    store_batch,
-    tower_steps,
-)
+from silohash.methods.local.base import SiloState, signs, tower_steps
 from silohash.methods.local.losses import quantization
-from silohash.methods.local.stored_pairs import collapse_warnings, labels_and_share, stored_likelihood
-from silohash.methods.traits import Traits
+from silohash.methods.local.stored_outputs import StoredPairs, StoredPairsParams
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
 
@@ -66,7 +55,7 @@ CARD = MethodCard(
 )
 
 
-class DPSHParams(MethodParams):
+class DPSHParams(StoredPairsParams):
     """Parameters of DPSH."""
 
     quantization_weight: float = Field(default=0.1, ge=0)
@@ -75,16 +64,12 @@ class DPSHParams(MethodParams):
     similarity: Literal["any", "graded"] = "any"
     """Similarity of two items: `any` (1 if they share a label, else 0) or `graded` (the cosine of their label
     vectors)."""
-    class_balance: bool = True
-    """Give similar and dissimilar pairs the same total weight, regardless of how many there are of each."""
     normalization: Literal["mean", "paper"] = "mean"
     """`mean`: losses are means over pairs and bits. `paper`: sums divided by the number of stored items and the batch
     size."""
-    anchors: int = Field(default=1024, ge=1)
-    """Number of stored items that each batch is compared with, at least 1. A new random subset is drawn each epoch."""
 
 
-class DPSH(LocalMethod):
+class DPSH(StoredPairs):
     """Deep pairwise-supervised hashing, for each modality separately."""
 
     Params = DPSHParams
@@ -98,7 +83,7 @@ class DPSH(LocalMethod):
             "anchors": 1_000_000,
         },
     }
-    traits = Traits(needs_labels=True)
+    remedy = "Raise the learning rate, or use the preset recommended."
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers without an activation after the hash layer."""
@@ -107,12 +92,6 @@ class DPSH(LocalMethod):
     def steps(self, model: nn.Module) -> Sequence[Step]:
         """Return one step per tower."""
         return tower_steps(model)
-
-    def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Store the outputs of all items, the labels, and the share of similar pairs."""
-        state.buffers = labels_and_share(data, graded=self.params.similarity == "graded")
-        store_all(model, data, state)
-        self.end_epoch(model, data, state)
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the likelihood and quantization terms of one network. Source: the objective."""
@@ -124,8 +103,7 @@ class DPSH(LocalMethod):
         anchors = state.buffers["anchors"]
         anchors = anchors[state.buffers[f"has_{modality}"][anchors]]
         stored = state.buffers[modality][anchors]
-        graded, balanced = self.params.similarity == "graded", self.params.class_balance
-        likelihood = stored_likelihood(codes, stored, rows, anchors, state, graded=graded, balanced=balanced)
+        likelihood = self.likelihood(codes, stored, rows, anchors, state)
         drift = quantization(codes, signs(codes.detach()))
         in_paper = self.params.normalization == "paper"
         return {
@@ -135,17 +113,3 @@ class DPSH(LocalMethod):
                 drift.sum() / (len(rows) * max(len(anchors), 1)) if in_paper else drift.mean(),
             ),
         }
-
-    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
-        """Store the outputs of the batch."""
-        (modality,) = step.modalities
-        store_batch(modality, outputs, batch, state)
-
-    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Draw the stored items for the next epoch."""
-        draw_anchors(data, state, self.params.anchors)
-
-    def warnings(self, terms: Mapping[str, float]) -> list[str]:
-        """Return a warning if the codes collapse, unless classes are balanced."""
-        remedy = "Raise the learning rate, or use the preset recommended."
-        return collapse_warnings(terms, balanced=self.params.class_balance, remedy=remedy)

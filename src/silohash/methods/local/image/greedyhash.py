@@ -8,7 +8,7 @@ paper      code                     meaning
 =========  =======================  ==================================================================
 H          ``outputs.code``         outputs of the network, ``(B, K)``
 B          `straight_through`       ``sign(H)`` in the forward pass, the identity in the backward pass
-W          ``extra["classifier"]``  weights of the classifier, ``(C, K)``, one parameter per class
+W          ``outputs.extra``        weights of the classifier, ``(C, K)``, one parameter per class
 y          `class_targets`          target distribution over the classes, ``(B, C)``
 alpha      ``quantization_weight``  weight of the penalty
 p          3                        exponent of the penalty
@@ -20,20 +20,18 @@ The paper's objective is `classification_loss` + alpha * `cubic_gap`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloState, class_group
+from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloState
+from silohash.methods.local.class_vectors import CLASS_VECTORS, ClassVectorNet
 from silohash.methods.local.losses import mean_where, straight_through
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
-from silohash.models.towers import HashNet
 
 CARD = MethodCard(
     key="greedyhash",
@@ -98,23 +96,13 @@ def cubic_gap(values: Tensor) -> Tensor:
     return (values.abs() - 1.0).abs().pow(3)
 
 
-class GreedyNet(HashNet):
+class GreedyNet(ClassVectorNet):
     """Towers with one classifier, whose weights ``(K,)`` per class are parameters of that class."""
 
     def __init__(self, spec: ModelSpec, bits: int) -> None:
         super().__init__(spec, bits)
-        self.classes = spec.classes
         limit = 1.0 / math.sqrt(bits)
-        for number, row in enumerate(torch.empty(spec.classes, bits).uniform_(-limit, limit)):
-            self.register_parameter(class_group(number), nn.Parameter(row.clone()))
-
-    def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
-        """Return the outputs of the towers. Batches with labels also get the classifier, as ``extra["classifier"]``."""
-        outputs = super().forward(batch, modalities)
-        if batch.labels is None:
-            return outputs
-        rows: list[Tensor] = [self.get_parameter(class_group(number)) for number in range(self.classes)]
-        return replace(outputs, extra={**outputs.extra, "classifier": torch.stack(rows)})
+        self.add_vectors(torch.empty(spec.classes, bits).uniform_(-limit, limit))
 
 
 class GreedyHash(LocalMethod):
@@ -134,11 +122,12 @@ class GreedyHash(LocalMethod):
         held = {m: batch.rows_with(m) for m in outputs.code if batch.has(m).any()}
         if not held:
             return {}
-        classifier, targets = outputs.extra["classifier"], class_targets(batch.labels, self.params.targets)
+        classifier, targets = outputs.extra[CLASS_VECTORS], class_targets(batch.labels, self.params.targets)
         losses = [
             classification_loss(straight_through(outputs.code[m][rows]), classifier, targets[rows])
             for m, rows in held.items()
         ]
+        # The codes are selected once per loss: a shared selection adds gradients in another order, which changes figures.
         gaps = [cubic_gap(outputs.code[m][rows]).mean() for m, rows in held.items()]
         return {
             "classification": (1.0, torch.stack(losses).mean()),

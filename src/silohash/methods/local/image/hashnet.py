@@ -81,11 +81,6 @@ class HashNetParams(MethodParams):
 def sharpness(epochs: int, *, growth: float, stage: int) -> float:
     """Return the steepness of the tanh (beta) after some local epochs: (1 + growth * epochs)^0.5, changed once per stage.
 
-    Args:
-        epochs: Number of finished local epochs, over all rounds.
-        growth: Growth of the squared steepness per epoch.
-        stage: Number of epochs per stage.
-
     Example:
         >>> [sharpness(epochs, growth=0.6, stage=5) for epochs in (0, 4, 5)]
         [1.0, 1.0, 2.0]

@@ -181,9 +181,6 @@ def contexts(weights: Tensor, keys: Tensor, direction: Direction) -> Tensor:
 def context_lengths(squares: Tensor) -> Tensor:
     """Return the lengths of contexts, given their squares, which rounding can make negative.
 
-    Args:
-        squares: Squared lengths of any shape.
-
     Returns:
         Positive lengths of the same shape.
     """
@@ -191,13 +188,7 @@ def context_lengths(squares: Tensor) -> Tensor:
 
 
 def chunked(score: Callable[[slice, slice], Tensor], texts: Fragments, images: Fragments) -> Tensor:
-    """Return the scores of all texts and images, ``(T, I)``, from those of a few at a time, which take little memory.
-
-    Args:
-        score: Function that returns the scores of some texts and some images, given their rows.
-        texts: The words of all texts.
-        images: The regions of all images.
-    """
+    """Return the scores of all texts and images, ``(T, I)``, from those of a few at a time, which take little memory."""
     affinities_per_pair = texts.lengths.shape[1:].numel() * images.mask.shape[1]
     chunk = TRAINING_CHUNK if torch.is_grad_enabled() else CHUNK
     side = max(1, math.isqrt(chunk // max(1, affinities_per_pair)))
@@ -209,11 +200,6 @@ def chunked(score: Callable[[slice, slice], Tensor], texts: Fragments, images: F
 
 def mean_over(values: Tensor, mask: Tensor, dim: int) -> Tensor:
     """Return the mean over the words or regions that are there.
-
-    Args:
-        values: Cosines or scores of any shape, with words or regions as one dimension.
-        mask: Boolean, False for padding, with as many dimensions, which broadcasts to the values.
-        dim: The dimension of the words or regions.
 
     Returns:
         The means, of the shape of the values without this dimension.

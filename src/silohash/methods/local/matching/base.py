@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import torch
@@ -15,6 +15,7 @@ from silohash.base.types import MODALITIES, Outputs, PairBatch, Step, Terms, Use
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState
 from silohash.methods.traits import Traits
 from silohash.models.matching_net import MatchingNet
+from silohash.models.nodes import Nodes
 from silohash.models.specs import ModelSpec, TowerSpec
 
 PICTURES = "pictures"
@@ -27,6 +28,12 @@ SHARPNESS = 3.0
 """Factor on standardized scores in the softmax. A higher one counts only the items with the highest scores."""
 
 LEAST_DEVIATION = 1e-6
+
+WHOLE = "whole"
+"""Name of the vector of a whole item in `Nodes.extra`, ``(B, D)``."""
+
+TEXTS_AT_ONCE = 8
+"""Number of texts that are compared with all images at once, which limits the memory for what belongs to each pair."""
 
 
 class MatchingParams(MethodParams):
@@ -42,6 +49,8 @@ class MatchingParams(MethodParams):
     code_weight: float = Field(default=0.01, gt=0)
     """Weight of the loss by which codes learn the order of the scores, positive. Codes find the items that a search then
     scores, and their loss does not move the network that scores. A small weight keeps the clipping of gradients as it is."""
+    word_width: int = Field(default=300, ge=1)
+    """Width of the learned vectors of words, at least 1."""
 
     without_effect: ClassVar = {"easy_epochs": {"hardest": (False,)}}
 
@@ -51,6 +60,7 @@ class Matching(LocalMethod, ABC):
 
     Params = MatchingParams
     params: MatchingParams
+    presets: ClassVar = {"recommended": {}, "paper": {"easy_epochs": 0}}
     traits = Traits(scores_pairs=True)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
@@ -105,11 +115,6 @@ class Matching(LocalMethod, ABC):
 def towers_of(spec: ModelSpec, name: str, *, with_heads: bool = False) -> tuple[TowerSpec, TowerSpec]:
     """Return the towers of regions and of words.
 
-    Args:
-        spec: Structure of the model.
-        name: Name of the local method, for the message.
-        with_heads: Whether the method uses the heads of words.
-
     Raises:
         UserError: If the archive lacks a modality, its features are not regions and words, or words have heads without use.
     """
@@ -125,6 +130,51 @@ def towers_of(spec: ModelSpec, name: str, *, with_heads: bool = False) -> tuple[
             '= "gsmn" and local.graph = "sparse".'
         )
     return spec.towers["image"], spec.towers["text"]
+
+
+def check_divisor(name: str, value: int, width: int) -> None:
+    """Check that a parameter divides the width of the common space.
+
+    Raises:
+        UserError: If it does not.
+    """
+    if width % value:
+        raise UserError(f"local.{name} is {value}, which does not divide model.hidden = {width}. Choose a divisor.")
+
+
+class VectorNet(MatchingNet):
+    """Cosines of one vector of length 1 per image and per text."""
+
+    def score(self, images: Nodes, texts: Nodes) -> Tensor:
+        """Return the cosines of images and texts, ``(len(images), len(texts))``."""
+        return images.values[:, 0] @ texts.values[:, 0].T
+
+
+def one_node(vectors: Tensor, mask: Tensor) -> Nodes:
+    """Return items as one node each, scaled to length 1.
+
+    Args:
+        vectors: ``(B, D)``.
+        mask: ``(B, N)`` bool, which nodes the items had. An item without any has a node that is padding.
+    """
+    there = mask.any(1, keepdim=True)
+    return Nodes((F.normalize(vectors, dim=1) * there).unsqueeze(1), there)
+
+
+def by_texts(score: Callable[[Nodes], Tensor], texts: Nodes) -> Tensor:
+    """Return the scores of all images and texts, ``(I, T)``, from those of `TEXTS_AT_ONCE` texts at a time, ``(T', I)``."""
+    starts = range(0, len(texts), TEXTS_AT_ONCE)
+    return torch.cat([score(texts.take(slice(start, start + TEXTS_AT_ONCE))) for start in starts]).T
+
+
+def masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
+    """Return the softmax over the last dimension, in which padding has the weight 0.
+
+    Args:
+        logits: ``(..., N)``.
+        mask: Boolean, which broadcasts to the logits. Where nothing is there, the weights are equal.
+    """
+    return logits.masked_fill(~mask, torch.finfo(logits.dtype).min).softmax(-1)
 
 
 def pooled(values: Tensor, mask: Tensor) -> Tensor:

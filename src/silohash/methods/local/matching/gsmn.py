@@ -1,30 +1,40 @@
 """GSMN: words and regions are matched with each other, and then the neighbors of each with those of the other.
 
-A word is compared with the regions that it attends to, block by block of the dimensions, and a region with its words. These
-cosines travel along the edges of a graph of words and of a graph of regions, and a small network scores each node.
+A word is compared with the regions that it attends to, block by block of the dimensions, and a region with its words. Each
+node then has one cosine per block. A graph convolution adds up the cosines of its neighbors, and a small network turns the
+result into a score per node. The regions of an image form a complete graph, whose edges depend on their places. The words of
+a text form a complete graph (dense), or a graph of their grammatical relations (sparse).
 
-==============  ======================================================  ============================================
-paper           code here                                               meaning
-==============  ======================================================  ============================================
-A               `silohash.methods.local.matching.attention.affinities`          inner products of words and regions
-x               `node_cosines`                                          cosines of nodes and contexts, per block
-W_e             `silohash.methods.local.matching.structure`                     weights of edges
-s               `GraphMatching`                                         score of an image and a text
-lambda          ``inverse_temperature``                                 factor in the softmax
-r               ``blocks``                                              number of blocks of dimensions
-==============  ======================================================  ============================================
+==============  ==========================  ==============================================================
+paper           code here                   meaning
+==============  ==========================  ==============================================================
+A               `affinities`                inner products of words and regions
+x               `node_cosines`              cosines of nodes and contexts, one per block
+W_e             `word_edges`,               weights of the edges, which sum to 1 over a node's neighbors
+                `region_edges`
+rho, theta      `polar`                     distance and angle between the centers of two regions
+s               `GraphMatching`             score of an image and a text
+lambda          ``inverse_temperature``     factor in the softmax
+k               ``kernels``                 number of Gaussian kernels of the image's graph
+r               ``blocks``                  number of blocks of dimensions
+==============  ==========================  ==============================================================
 
-Equations (8) to (12) of FedBi-GNNs are `node_cosines`, (13) to (15) are `GraphMatching`.
+Equations (8) to (12) of FedBi-GNNs are `node_cosines`, (13) to (15) are `GraphMatching`. The dimensions are T texts,
+W words, I images, R regions, P blocks and K kernels.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+import math
+from typing import ClassVar, Literal, TypeAlias
 
+import torch
+import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 
-from silohash.base.types import MethodCard, UserError
+from silohash.base.types import MethodCard
 from silohash.methods.local.matching.attention import (
     Fragments,
     affinities,
@@ -32,15 +42,9 @@ from silohash.methods.local.matching.attention import (
     attention,
     chunked,
     fragments,
+    mean_over,
 )
-from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
-from silohash.methods.local.matching.structure import (
-    ImageStructure,
-    Propagation,
-    TextStructure,
-    own_weights,
-    word_edges,
-)
+from silohash.methods.local.matching.base import Matching, MatchingParams, check_divisor, towers_of
 from silohash.models.matching_net import MatchingNet
 from silohash.models.nodes import Nodes, RegionEncoder, WordEncoder, window_edges
 from silohash.models.specs import ModelSpec
@@ -53,7 +57,6 @@ CARD = MethodCard(
     year=2020,
     link="https://arxiv.org/abs/2004.00277",
     summary="Match words with regions, and then their neighbors in two graphs, as in FedBi-GNNs. Scores pairs.",
-    supervised=False,
     differs_from_paper=(
         "Cosines travel between nodes, as the equations say. In the authors' code, each node receives its own cosines in "
         "place of its neighbors'. Set `propagation` to self for that.",
@@ -68,6 +71,16 @@ CARD = MethodCard(
         "A run trains one graph. The published scores are the mean of a dense and a sparse model.",
     ),
 )
+
+
+Propagation: TypeAlias = Literal["neighbors", "self"]
+"""What a node receives: the cosines of its neighbors, or its own in their place."""
+
+NARROWEST = 0.05
+"""Smallest width of a Gaussian kernel. A narrower one has no weight for most neighbors, and stops learning."""
+
+LEAST_SUM = 1e-12
+"""Sums of weights are at least this number before weights are divided by them."""
 
 
 class GSMNParams(MatchingParams):
@@ -85,17 +98,150 @@ class GSMNParams(MatchingParams):
     """Number of values per node and kernel after the convolution, at least 1."""
     inverse_temperature: float = Field(default=10.0, gt=0)
     """Factor on similarities in the softmax of the attention and of the text's graph (lambda), positive."""
-    word_width: int = Field(default=300, ge=1)
-    """Width of the learned vectors of words, at least 1."""
+
+
+def polar(boxes: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the distances and angles between the centers of an image's regions, both ``(I, R, R)``.
+
+    The angles are in [-pi, pi], and 0 for equal centers.
+
+    Args:
+        boxes: ``(I, R, 4)``, left, top, right and bottom, divided by the width and height of the image.
+
+    Source: FedBi-GNNs, equation (2).
+    """
+    centers = (boxes[..., :2] + boxes[..., 2:]).detach() / 2
+    steps = centers.unsqueeze(1) - centers.unsqueeze(2)
+    return steps.square().sum(-1).sqrt(), torch.atan2(steps[..., 1], steps[..., 0])
+
+
+def region_edges(distance: Tensor, angle: Tensor, mask: Tensor, kernels: Tensor) -> Tensor:
+    """Return the weights of the edges between regions under each Gaussian kernel, ``(I, K, R, R)``.
+
+    They sum to 1 over the neighbors of a region, which include itself.
+
+    Args:
+        distance: ``(I, R, R)``.
+        angle: ``(I, R, R)`` in radians.
+        mask: ``(I, R)`` bool, False for padding.
+        kernels: ``(4, K)``, means of the distance and the angle, and their widths.
+
+    Source: Liu et al., "Graph Structured Network for Image-Text Matching", CVPR 2020, section 3.2, with weights that sum to
+        1 over the neighbors.
+    """
+    near, turned, near_width, turned_width = kernels[:, None, :, None, None]
+    apart = (angle.unsqueeze(1) - turned).abs()
+    apart = torch.minimum(apart, (2 * math.pi - apart).abs())
+    squares = ((distance.unsqueeze(1) - near) / near_width).square() + (apart / turned_width).square()
+    weights = torch.exp(-0.5 * squares) * mask[:, None, None, :]
+    return weights / weights.sum(-1, keepdim=True).clamp(min=LEAST_SUM)
+
+
+def word_edges(words: Tensor, mask: Tensor, inverse_temperature: float, edges: Tensor | None = None) -> Tensor:
+    """Return the weights of the edges between words, ``(T, W, W)``. They sum to 1 over the neighbors of a word.
+
+    Args:
+        words: ``(T, W, D)``, of length 1.
+        mask: ``(T, W)`` bool, False for padding.
+        inverse_temperature: Factor in the softmax (lambda), positive.
+        edges: ``(T, W, W)`` bool, which words are neighbors; None if all are.
+
+    Source: FedBi-GNNs, equations (5) to (7), with weights that sum to 1.
+    """
+    neighbors = mask.unsqueeze(1) if edges is None else edges & mask.unsqueeze(1)
+    logits = inverse_temperature * words @ words.mT
+    return logits.masked_fill(~neighbors, torch.finfo(logits.dtype).min).softmax(-1) * neighbors
+
+
+def own_weights(weights: Tensor) -> Tensor:
+    """Return edges that lead from each node to itself with the sum of its weights, of the same shape ``(..., N, N)``."""
+    return torch.diag_embed(weights.sum(-1))
+
+
+class Score(nn.Module):
+    """A network that scores a node."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.hidden = weight_norm(nn.Linear(width, width))
+        self.out = weight_norm(nn.Linear(width, 1))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return the scores ``(...)`` of nodes, given their values ``(..., width)``."""
+        score: Tensor = self.out(torch.tanh(self.hidden(values))).squeeze(-1)
+        return score
+
+
+class TextStructure(nn.Module):
+    """Matching of structure in the graphs of texts.
+
+    All kernels of the published layer have the same edges, so they are one linear map.
+    """
+
+    def __init__(self, blocks: int, width: int) -> None:
+        super().__init__()
+        self.kernels = nn.Linear(blocks, width)
+        self.score = Score(width)
+
+    def forward(self, cosines: Tensor, edges: Tensor, mask: Tensor) -> Tensor:
+        """Return the mean score of each text's words, ``(T, I)``.
+
+        Args:
+            cosines: ``(T, W, I, P)``.
+            edges: ``(T, W, W)`` (`word_edges`).
+            mask: ``(T, W)`` bool.
+
+        Source: FedBi-GNNs, equations (13) and (14).
+        """
+        moved = (edges @ cosines.flatten(2)).view_as(cosines)
+        return mean_over(self.score(self.kernels(moved)), mask.unsqueeze(2), 1)
+
+
+class ImageStructure(nn.Module):
+    """Matching of structure in the graphs of images."""
+
+    def __init__(self, blocks: int, kernels: int, width: int, propagation: Propagation) -> None:
+        super().__init__()
+        self.propagation = propagation
+        self.near = nn.Parameter(torch.rand(kernels))
+        self.turned = nn.Parameter(math.pi * (2 * torch.rand(kernels) - 1))
+        self.near_width = nn.Parameter(torch.rand(kernels))
+        self.turned_width = nn.Parameter(torch.rand(kernels))
+        self.kernels = nn.Linear(blocks, kernels * width, bias=False)
+        self.score = Score(kernels * width)
+
+    def edges(self, boxes: Tensor, mask: Tensor) -> Tensor:
+        """Return the weights of the edges between regions, ``(I, K, R, R)``.
+
+        Args:
+            boxes: ``(I, R, 4)``, divided by the size of the image.
+            mask: ``(I, R)`` bool.
+        """
+        widths = F.softplus(torch.stack([self.near_width, self.turned_width])) + NARROWEST
+        weights = region_edges(*polar(boxes), mask, torch.cat([torch.stack([self.near, self.turned]), widths]))
+        return weights if self.propagation == "neighbors" else own_weights(weights)
+
+    def forward(self, cosines: Tensor, edges: Tensor, mask: Tensor) -> Tensor:
+        """Return the mean score of each image's regions, ``(T, I)``.
+
+        The linear map of a kernel comes first, because it makes the values fewer that travel along the edges.
+
+        Args:
+            cosines: ``(T, I, R, P)``.
+            edges: ``(I, K, R, R)`` (`edges`).
+            mask: ``(I, R)`` bool.
+
+        Source: FedBi-GNNs, equations (13) and (14).
+        """
+        texts, images, regions, _ = cosines.shape
+        kernels = edges.shape[1]
+        values = self.kernels(cosines).view(texts, images, regions, kernels, -1).permute(1, 3, 2, 0, 4)
+        moved = (edges @ values.flatten(3)).view(images, kernels, regions, texts, -1).permute(3, 0, 2, 1, 4)
+        return mean_over(self.score(moved.flatten(3)), mask.unsqueeze(0), 2)
 
 
 def node_cosines(texts: Fragments, images: Fragments, inverse_temperature: float) -> tuple[Tensor, Tensor]:
     """Return the cosines of words and of regions with their contexts, ``(T, W, I, P)`` and ``(T, I, R, P)``.
-
-    Args:
-        texts: The words of T texts.
-        images: The regions of I images.
-        inverse_temperature: Factor in the softmax of the attention (lambda), positive.
 
     Source: FedBi-GNNs, equations (8) to (12).
     """
@@ -198,9 +344,5 @@ class GSMN(Matching):
             UserError: If the blocks do not divide the width of the common space.
         """
         image, text = towers_of(spec, CARD.key, with_heads=self.params.graph == "sparse")
-        if image.hidden % self.params.blocks:
-            raise UserError(
-                f"local.blocks is {self.params.blocks}, which does not divide model.hidden = {image.hidden}. "
-                "Choose a divisor."
-            )
+        check_divisor("blocks", self.params.blocks, image.hidden)
         return GSMNNet(RegionEncoder(image), WordEncoder(text, word_width=self.params.word_width), self.params)

@@ -15,24 +15,27 @@ alpha       ``joint_weight``            weight of their cosine
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.base.types import MethodCard, UserError
-from silohash.methods.local.matching.base import Matching, MatchingParams, pooled, towers_of
+from silohash.base.types import MethodCard
+from silohash.methods.local.matching.base import WHOLE, Matching, by_texts, check_divisor, pooled, towers_of
 from silohash.methods.local.matching.saem import (
     Convolutions,
+    RegionTransformer,
+    VectorParams,
+    WordConvolutions,
     mixed,
     mixed_after_projection,
     projected,
     transformer_layer,
 )
-from silohash.methods.local.matching.sgraf import TEXTS_AT_ONCE, WHOLE
 from silohash.models.matching_net import MatchingNet
-from silohash.models.nodes import Nodes, RegionEncoder, split_words
+from silohash.models.nodes import Nodes
 from silohash.models.specs import ModelSpec, TowerSpec
 
 CARD = MethodCard(
@@ -43,7 +46,6 @@ CARD = MethodCard(
     year=2020,
     link="https://doi.org/10.1109/CVPR42600.2020.01095",
     summary="Let regions and words attend to each other in one Transformer layer per pair. Our form. Scores pairs.",
-    supervised=False,
     differs_from_paper=(
         "This is our own form of the idea. The paper leaves out the weight of the second cosine and the size of the layers.",
         "The vectors of an image and of a text alone are those of SAEM, with learned word vectors instead of BERT.",
@@ -54,30 +56,17 @@ CARD = MethodCard(
 )
 
 
-class JointParams(MatchingParams):
+class JointParams(VectorParams):
     """Parameters of the joint model."""
 
     joint_weight: float = Field(default=0.3, gt=0)
     """Weight of the cosine after the joint layer (alpha), positive. That of the items alone has the weight 1."""
-    heads: int = Field(default=4, ge=1)
-    """Number of attention heads, at least 1. It divides `model.hidden`."""
-    inner_width: int = Field(default=1024, ge=1)
-    """Width of the hidden layers in the Transformer layers, at least 1."""
-    transformer_dropout: float = Field(default=0.1, ge=0, lt=1)
-    """Dropout probability in the Transformer layers, at least 0 and below 1."""
     channels: int = Field(default=256, ge=1)
     """Number of channels per convolution over words, at least 1."""
-    word_width: int = Field(default=300, ge=1)
-    """Width of the learned vectors of words, at least 1."""
 
 
-class JointRegions(nn.Module):
+class JointRegions(RegionTransformer):
     """Encode a picture as its regions, and as the mean of its regions after a Transformer layer."""
-
-    def __init__(self, spec: TowerSpec, params: JointParams) -> None:
-        super().__init__()
-        self.encoder = RegionEncoder(spec, normalize=False)
-        self.layer = transformer_layer(spec.hidden, params.heads, params.inner_width, params.transformer_dropout)
 
     def forward(self, regions: Tensor) -> Nodes:
         """Return the regions, with the vector of the whole ``(B, D)`` of length 1."""
@@ -86,21 +75,16 @@ class JointRegions(nn.Module):
         return replace(nodes, extra={WHOLE: F.normalize(whole, dim=1)})
 
 
-class JointWords(nn.Module):
+class JointWords(WordConvolutions):
     """Encode a text as its words, and as one vector from convolutions."""
 
     def __init__(self, spec: TowerSpec, params: JointParams) -> None:
-        super().__init__()
-        self.dropout = nn.Dropout(spec.dropout)
-        self.words = nn.Embedding(int(spec.settings["words"]), params.word_width)
-        self.convolutions = Convolutions(params.word_width, params.channels, spec.hidden, spec.dropout)
+        super().__init__(spec, params)
         self.project = nn.Linear(params.word_width, spec.hidden)
 
     def forward(self, words: Tensor) -> Nodes:
         """Return the words, with the vector of the whole ``(B, D)`` of length 1."""
-        numbers, _ = split_words(words)
-        mask = numbers >= 0
-        vectors = self.dropout(self.words(numbers.clamp(min=0))) * mask.unsqueeze(2)
+        vectors, mask = self.vectors(words)
         whole = F.normalize(self.convolutions(vectors, mask), dim=1)
         return Nodes(self.project(vectors).float() * mask.unsqueeze(2), mask, extra={WHOLE: whole})
 
@@ -117,9 +101,8 @@ class JointNet(MatchingNet):
 
     def score(self, images: Nodes, texts: Nodes) -> Tensor:
         """Return the scores of images and texts, ``(len(images), len(texts))``."""
-        starts = range(0, len(texts), TEXTS_AT_ONCE)
-        joint = torch.cat([self._score(images, texts.take(slice(start, start + TEXTS_AT_ONCE))) for start in starts])
-        return images.extra[WHOLE] @ texts.extra[WHOLE].T + self.joint_weight * joint.T
+        joint = by_texts(partial(self._score, images), texts)
+        return images.extra[WHOLE] @ texts.extra[WHOLE].T + self.joint_weight * joint
 
     def _score(self, images: Nodes, texts: Nodes) -> Tensor:
         """Return the cosines after the joint layer of a few texts with all images, ``(T, I)``."""
@@ -159,8 +142,5 @@ class JointAttention(Matching):
             UserError: If the heads do not divide the width of the common space.
         """
         image, text = towers_of(spec, CARD.key)
-        if image.hidden % self.params.heads:
-            raise UserError(
-                f"local.heads is {self.params.heads}, which does not divide model.hidden = {image.hidden}. Choose a divisor."
-            )
+        check_divisor("heads", self.params.heads, image.hidden)
         return JointNet(JointRegions(image, self.params), JointWords(text, self.params), image.hidden, self.params)

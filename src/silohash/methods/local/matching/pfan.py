@@ -45,7 +45,6 @@ CARD = MethodCard(
     year=2019,
     link="https://arxiv.org/abs/1907.09748",
     summary="Add the place of a region to its vector, and match words and regions as in SCAN. Scores pairs.",
-    supervised=False,
     differs_from_paper=(
         "Both softmaxes of the weights of cells are those of the authors' code.",
         "Texts of the same picture in a batch are not wrong partners of each other.",
@@ -64,8 +63,6 @@ class PFANParams(MatchingParams):
     """Factor on similarities in the softmax of the attention, positive. By default 9 for `t2i` and 4 for `i2t`."""
     place_width: int = Field(default=200, ge=1)
     """Width of the learned vectors of cells, at least 1."""
-    word_width: int = Field(default=300, ge=1)
-    """Width of the learned vectors of words, at least 1."""
 
 
 def covered(boxes: Tensor) -> Tensor:

@@ -24,9 +24,18 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.base.types import MethodCard, Outputs, PairBatch, Terms, UserError
+from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
 from silohash.methods.local.base import SiloState
-from silohash.methods.local.matching.base import EPOCHS, Matching, MatchingParams, pooled, towers_of
+from silohash.methods.local.matching.base import (
+    EPOCHS,
+    Matching,
+    MatchingParams,
+    VectorNet,
+    check_divisor,
+    one_node,
+    pooled,
+    towers_of,
+)
 from silohash.models.matching_net import MatchingNet
 from silohash.models.nodes import Nodes, RegionEncoder, split_words
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -45,7 +54,6 @@ CARD = MethodCard(
     year=2019,
     link="https://doi.org/10.1145/3343031.3350940",
     summary="One vector per image from a Transformer over regions, and one per text from convolutions. Scores pairs.",
-    supervised=False,
     differs_from_paper=(
         "Word vectors are learned. The paper takes those of a pretrained BERT.",
         "Padding is left out of the convolutions and of the maximum over words. In the authors' code it is not.",
@@ -56,17 +64,22 @@ CARD = MethodCard(
 )
 
 
-class SAEMParams(MatchingParams):
-    """Parameters of SAEM."""
+class VectorParams(MatchingParams):
+    """Parameters of a Transformer layer over regions and convolutions over words."""
 
     heads: int = Field(default=4, ge=1)
     """Number of attention heads, at least 1. It divides `model.hidden`."""
     inner_width: int = Field(default=1024, ge=1)
-    """Width of the hidden layer in the Transformer layer, at least 1."""
+    """Width of the hidden layer in each Transformer layer, at least 1."""
     transformer_dropout: float = Field(default=0.1, ge=0, lt=1)
-    """Dropout probability in the Transformer layer, at least 0 and below 1."""
+    """Dropout probability in each Transformer layer, at least 0 and below 1."""
     channels: int = Field(default=512, ge=1)
     """Number of channels per convolution over words, at least 1."""
+
+
+class SAEMParams(VectorParams):
+    """Parameters of SAEM."""
+
     angular_weight: float = Field(default=0.5, ge=0)
     """Weight of the angular loss in the first 5 epochs, at least 0. It falls to a tenth every 5 epochs, and is 0 from epoch
     20 on."""
@@ -74,8 +87,6 @@ class SAEMParams(MatchingParams):
     """Angle of the angular loss in degrees, between 0 and 90."""
     norm_weight: float = Field(default=0.01, ge=0)
     """Weight of the norms of the image encoder's parameters, at least 0. At 0 they do not count."""
-    word_width: int = Field(default=300, ge=1)
-    """Width of the learned vectors of words, at least 1."""
 
     without_effect: ClassVar = {
         **MatchingParams.without_effect,
@@ -86,7 +97,7 @@ class SAEMParams(MatchingParams):
 class RegionTransformer(nn.Module):
     """Encode a picture as one vector of length 1: the mean of its regions after a Transformer layer."""
 
-    def __init__(self, spec: TowerSpec, params: SAEMParams) -> None:
+    def __init__(self, spec: TowerSpec, params: VectorParams) -> None:
         super().__init__()
         self.encoder = RegionEncoder(spec, normalize=False)
         self.layer = transformer_layer(spec.hidden, params.heads, params.inner_width, params.transformer_dropout)
@@ -182,29 +193,22 @@ class Convolutions(nn.Module):
 class WordConvolutions(nn.Module):
     """Encode a text as one vector of length 1, from convolutions over its words."""
 
-    def __init__(self, spec: TowerSpec, params: SAEMParams) -> None:
+    def __init__(self, spec: TowerSpec, params: VectorParams) -> None:
         super().__init__()
         self.dropout = nn.Dropout(spec.dropout)
         self.words = nn.Embedding(int(spec.settings["words"]), params.word_width)
         self.convolutions = Convolutions(params.word_width, params.channels, spec.hidden, spec.dropout)
 
-    def forward(self, words: Tensor) -> Nodes:
-        """Return one node per text."""
+    def vectors(self, words: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the vectors of words, ``(B, W, width)``, zero for padding, and which words there are, ``(B, W)`` bool."""
         numbers, _ = split_words(words)
         mask = numbers >= 0
-        vectors = self.dropout(self.words(numbers.clamp(min=0))) * mask.unsqueeze(2)
+        return self.dropout(self.words(numbers.clamp(min=0))) * mask.unsqueeze(2), mask
+
+    def forward(self, words: Tensor) -> Nodes:
+        """Return one node per text."""
+        vectors, mask = self.vectors(words)
         return one_node(self.convolutions(vectors, mask), mask)
-
-
-def one_node(vectors: Tensor, mask: Tensor) -> Nodes:
-    """Return items as one node each, scaled to length 1.
-
-    Args:
-        vectors: ``(B, D)``.
-        mask: ``(B, N)`` bool, which nodes the items had. An item without any has a node that is padding.
-    """
-    there = mask.any(1, keepdim=True)
-    return Nodes((F.normalize(vectors, dim=1) * there).unsqueeze(1), there)
 
 
 def angular_loss(anchors: Tensor, partners: Tensor, angle: float) -> Tensor:
@@ -229,24 +233,12 @@ def angular_loss(anchors: Tensor, partners: Tensor, angle: float) -> Tensor:
 
 
 def angular_weight(first: float, epoch: int) -> float:
-    """Return the weight of the angular loss in an epoch, a tenth every 5 epochs.
-
-    Args:
-        first: Weight in the first epochs.
-        epoch: Number of finished epochs.
-    """
+    """Return the weight of the angular loss in an epoch, a tenth every 5 epochs."""
     return first * 0.1 ** (epoch // 5) if epoch < ANGULAR_EPOCHS else 0.0
 
 
-class SAEMNet(MatchingNet):
-    """Cosines of one vector per item."""
-
-    def __init__(self, image: RegionTransformer, text: WordConvolutions) -> None:
-        super().__init__(image, text)
-
-    def score(self, images: Nodes, texts: Nodes) -> Tensor:
-        """Return the cosines of images and texts, ``(len(images), len(texts))``."""
-        return images.values[:, 0] @ texts.values[:, 0].T
+class SAEMNet(VectorNet):
+    """Cosines of one vector per item, with what the additional terms need."""
 
     def extras(self, images: Nodes, texts: Nodes, batch: PairBatch) -> Mapping[str, Tensor]:
         """Return the vectors ``(B, D)``, and the sum of the norms of the image encoder's parameters, a scalar."""
@@ -271,10 +263,7 @@ class SAEM(Matching):
             UserError: If the heads do not divide the width of the common space.
         """
         image, text = towers_of(spec, CARD.key)
-        if image.hidden % self.params.heads:
-            raise UserError(
-                f"local.heads is {self.params.heads}, which does not divide model.hidden = {image.hidden}. Choose a divisor."
-            )
+        check_divisor("heads", self.params.heads, image.hidden)
         return SAEMNet(RegionTransformer(image, self.params), WordConvolutions(text, self.params))
 
     def extra_terms(self, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:

@@ -39,7 +39,6 @@ CARD = MethodCard(
     year=2018,
     link="https://arxiv.org/abs/1803.08024",
     summary="Compare each word with the regions it attends to, or each region with its words. Scores pairs.",
-    supervised=False,
     differs_from_paper=(
         "Similarities below 0 are reduced to a tenth, as in the authors' code. The paper sets them to 0.",
         "Texts of the same picture in a batch are not wrong partners of each other.",
@@ -65,8 +64,6 @@ class SCANParams(MatchingParams):
     for `i2t`."""
     lse_scale: float | None = Field(default=None, gt=0)
     """Factor of the smooth maximum (lambda_2 in the paper), positive. By default 6 for `t2i` and 20 for `i2t`."""
-    word_width: int = Field(default=300, ge=1)
-    """Width of the learned vectors of words, at least 1."""
 
     without_effect: ClassVar = {
         **MatchingParams.without_effect,

@@ -49,7 +49,6 @@ CARD = MethodCard(
     year=2020,
     link="https://arxiv.org/abs/1910.05134",
     summary="Match words with objects, and texts with relations of near objects. Scores pairs.",
-    supervised=False,
     differs_from_paper=(
         "The relations of a picture join each region with the regions nearest to it, and their predicate is the relative "
         "place and size. In the paper, a detector finds the relations and their predicates.",
@@ -69,8 +68,6 @@ class SGMParams(MatchingParams):
     """Number of nearest regions that each region has a relation with, at least 1."""
     relation_weight: float = Field(default=1.0, ge=0)
     """Weight of the relations in the score (rho), at least 0. At 0 only words and objects count."""
-    word_width: int = Field(default=300, ge=1)
-    """Width of the learned vectors of words, at least 1."""
 
 
 def nearest(boxes: Tensor, mask: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -18,6 +18,7 @@ lambda      ``inverse_temperature``         factor in the softmax of the attenti
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import ClassVar, Literal
 
 import torch
@@ -27,16 +28,18 @@ from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
 from silohash.methods.local.matching.attention import affinities, attention, contexts, fragments
-from silohash.methods.local.matching.base import Matching, MatchingParams, pooled, towers_of
+from silohash.methods.local.matching.base import (
+    WHOLE,
+    Matching,
+    MatchingParams,
+    by_texts,
+    masked_softmax,
+    pooled,
+    towers_of,
+)
 from silohash.models.matching_net import MatchingNet
 from silohash.models.nodes import Nodes, RegionEncoder, WordEncoder, xavier_linear
 from silohash.models.specs import ModelSpec
-
-WHOLE = "whole"
-"""Name of the vector of a whole item in `Nodes.extra`."""
-
-TEXTS_AT_ONCE = 8
-"""Number of texts that are compared with all images at once, which limits the memory for contexts."""
 
 CARD = MethodCard(
     key="sgraf",
@@ -46,7 +49,6 @@ CARD = MethodCard(
     year=2021,
     link="https://arxiv.org/abs/2101.01368",
     summary="Turn the similarities of words and regions into vectors, and reason on them. Scores pairs.",
-    supervised=False,
     differs_from_paper=(
         "There is no batch normalization, because the batch statistics of silos with different data cannot be averaged.",
         "Texts of the same picture in a batch are not wrong partners of each other.",
@@ -68,8 +70,6 @@ class SGRAFParams(MatchingParams):
     """Number of steps of graph reasoning, at least 1."""
     inverse_temperature: float = Field(default=9.0, gt=0)
     """Factor on similarities in the softmax of the attention (lambda), positive."""
-    word_width: int = Field(default=300, ge=1)
-    """Width of the learned vectors of words, at least 1."""
 
     without_effect: ClassVar = {
         **MatchingParams.without_effect,
@@ -94,16 +94,6 @@ class Whole(nn.Module):
         logits = self.weigh(torch.tanh(self.local(nodes.values)) * torch.tanh(self.common(mean)))
         weights = masked_softmax(logits.squeeze(2), nodes.mask)
         return replace(nodes, extra={WHOLE: F.normalize((weights.unsqueeze(2) * nodes.values).sum(1), dim=1)})
-
-
-def masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
-    """Return the softmax over the last dimension, in which padding has the weight 0.
-
-    Args:
-        logits: ``(..., N)``.
-        mask: Boolean, which broadcasts to the logits. Where nothing is there, the weights are equal.
-    """
-    return logits.masked_fill(~mask, torch.finfo(logits.dtype).min).softmax(-1)
 
 
 class Similarity(nn.Module):
@@ -182,12 +172,12 @@ class SGRAFNet(MatchingNet):
 
     def score(self, images: Nodes, texts: Nodes) -> Tensor:
         """Return the scores of images and texts in (0, 1), ``(len(images), len(texts))``."""
-        parts = []
-        for start in range(0, len(texts), TEXTS_AT_ONCE):
-            some = texts.take(slice(start, start + TEXTS_AT_ONCE))
-            mask = F.pad(some.mask, (1, 0), value=True).unsqueeze(1)
-            parts.append(torch.sigmoid(self.out(self.reduce(self.similarities(images, some), mask))).squeeze(-1))
-        return torch.cat(parts).T
+        return by_texts(partial(self._score, images), texts)
+
+    def _score(self, images: Nodes, texts: Nodes) -> Tensor:
+        """Return the scores of a few texts with all images, ``(T, I)``."""
+        mask = F.pad(texts.mask, (1, 0), value=True).unsqueeze(1)
+        return torch.sigmoid(self.out(self.reduce(self.similarities(images, texts), mask))).squeeze(-1)
 
 
 class SGRAF(Matching):

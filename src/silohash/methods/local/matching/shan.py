@@ -16,6 +16,7 @@ lambda          ``inverse_temperature``     factor in the softmax of the attenti
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 import torch
@@ -25,8 +26,7 @@ from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
 from silohash.methods.local.matching.attention import contexts, mean_over
-from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
-from silohash.methods.local.matching.sgraf import TEXTS_AT_ONCE, masked_softmax
+from silohash.methods.local.matching.base import Matching, MatchingParams, by_texts, masked_softmax, towers_of
 from silohash.models.matching_net import MatchingNet
 from silohash.models.nodes import Nodes, RegionEncoder, WordEncoder
 from silohash.models.specs import ModelSpec
@@ -39,7 +39,6 @@ CARD = MethodCard(
     year=2021,
     link="https://arxiv.org/abs/2106.06509",
     summary="Align words with regions, then contexts with words and regions, and then contexts. Scores pairs.",
-    supervised=False,
     differs_from_paper=(
         "Cosines of words and of regions are averaged, so that the length of a text does not count.",
         "The three steps have the same weight. The paper does not state its weights.",
@@ -59,8 +58,6 @@ class SHANParams(MatchingParams):
     """Which cosines count in the first step: those of words (`t2i`), those of regions (`i2t`), or both (`full`)."""
     inverse_temperature: float = Field(default=9.0, gt=0)
     """Factor on similarities in the softmax of the attention (lambda), positive."""
-    word_width: int = Field(default=300, ge=1)
-    """Width of the learned vectors of words, at least 1."""
 
 
 class Gate(nn.Module):
@@ -127,8 +124,7 @@ class SHANNet(MatchingNet):
 
     def score(self, images: Nodes, texts: Nodes) -> Tensor:
         """Return the scores of images and texts, ``(len(images), len(texts))``."""
-        starts = range(0, len(texts), TEXTS_AT_ONCE)
-        return torch.cat([self._score(images, texts.take(slice(start, start + TEXTS_AT_ONCE))) for start in starts]).T
+        return by_texts(partial(self._score, images), texts)
 
     def _score(self, images: Nodes, texts: Nodes) -> Tensor:
         """Return the scores of a few texts with all images, ``(T, I)``."""

@@ -6,9 +6,9 @@ The score is their cosine.
 ==========  ==========================  =====================================================
 paper       code                        meaning
 ==========  ==========================  =====================================================
-f(i)        `VSENet.image`              vector of an image, length 1
-g(c)        `VSENet.text`               vector of a text, length 1
-s(i, c)     `VSENet.score`              their cosine
+f(i)        `Pooled`                    vector of an image, length 1
+g(c)        `Pooled`                    vector of a text, length 1
+s(i, c)     `VectorNet`                 their cosine
 alpha       ``margin``                  margin of the hinge loss
 ==========  ==========================  =====================================================
 
@@ -17,12 +17,10 @@ Equations (4) and (6) are `silohash.methods.local.matching.base.max_violation`.
 
 from __future__ import annotations
 
-import torch.nn.functional as F  # noqa: N812  torch's usual name
-from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
-from silohash.methods.local.matching.base import Matching, MatchingParams, pooled, towers_of
+from silohash.methods.local.matching.base import Matching, MatchingParams, VectorNet, one_node, pooled, towers_of
 from silohash.models.matching_net import MatchingNet
 from silohash.models.nodes import Nodes, RegionEncoder, WordEncoder
 from silohash.models.specs import ModelSpec
@@ -35,7 +33,6 @@ CARD = MethodCard(
     year=2018,
     link="https://arxiv.org/abs/1707.05612",
     summary="Compare one vector per image with one per text, and learn from the hardest wrong partner. Scores pairs.",
-    supervised=False,
     differs_from_paper=(
         "The vector of an image is the mean of its given regions. The paper fine-tunes a convolutional network.",
         "The vector of a text is the mean state of a GRU in both directions. The paper takes the last state of one.",
@@ -48,9 +45,6 @@ CARD = MethodCard(
 class VSEParams(MatchingParams):
     """Parameters of VSE++."""
 
-    word_width: int = Field(default=300, ge=1)
-    """Width of the learned vectors of words, at least 1."""
-
 
 class Pooled(nn.Module):
     """Encode an item as the mean of its nodes, scaled to length 1: a single node."""
@@ -62,19 +56,7 @@ class Pooled(nn.Module):
     def forward(self, inputs: Tensor) -> Nodes:
         """Return one node per item."""
         nodes = self.encoder(inputs)
-        vectors = F.normalize(pooled(nodes.values, nodes.mask), dim=1)
-        return Nodes(vectors.unsqueeze(1), nodes.mask.any(1, keepdim=True))
-
-
-class VSENet(MatchingNet):
-    """One vector per image and per text."""
-
-    def __init__(self, image: RegionEncoder, text: WordEncoder) -> None:
-        super().__init__(Pooled(image), Pooled(text))
-
-    def score(self, images: Nodes, texts: Nodes) -> Tensor:
-        """Return the cosines of images and texts, ``(len(images), len(texts))``."""
-        return images.values[:, 0] @ texts.values[:, 0].T
+        return one_node(pooled(nodes.values, nodes.mask), nodes.mask)
 
 
 class VSEpp(Matching):
@@ -87,4 +69,4 @@ class VSEpp(Matching):
         """Build the encoders."""
         image, text = towers_of(spec, "vsepp")
         words = WordEncoder(text, word_width=self.params.word_width, normalize=False)
-        return VSENet(RegionEncoder(image, normalize=False), words)
+        return VectorNet(Pooled(RegionEncoder(image, normalize=False)), Pooled(words))

@@ -25,8 +25,7 @@ from torch.nn.utils.rnn import pack_padded_sequence
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
 from silohash.methods.local.base import SiloState
-from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
-from silohash.methods.local.matching.saem import one_node
+from silohash.methods.local.matching.base import Matching, MatchingParams, VectorNet, one_node, towers_of
 from silohash.models.matching_net import MatchingNet
 from silohash.models.nodes import Nodes, RegionEncoder, split_words
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -39,7 +38,6 @@ CARD = MethodCard(
     year=2019,
     link="https://arxiv.org/abs/1909.02701",
     summary="One vector per image, from regions that reason on each other, and one per text. Scores pairs.",
-    supervised=False,
     differs_from_paper=(
         "Residuals have a learned factor per dimension that starts at 0, in place of batch normalization, because the batch "
         "statistics of silos with different data cannot be averaged.",
@@ -57,8 +55,6 @@ class VSRNParams(MatchingParams):
     """Number of residual graph convolutions, at least 1."""
     caption_weight: float = Field(default=1.0, ge=0)
     """Weight of the loss of the generated text, at least 0. At 0 no text is generated."""
-    word_width: int = Field(default=300, ge=1)
-    """Width of the learned vectors of words, at least 1."""
 
 
 class Relation(nn.Module):
@@ -167,17 +163,13 @@ def caption_loss(logits: Tensor, numbers: Tensor) -> Tensor:
     return (losses * there).sum(1) / there.sum(1).clamp(min=1)
 
 
-class VSRNNet(MatchingNet):
+class VSRNNet(VectorNet):
     """Cosines of one vector per item."""
 
     def __init__(self, image: TowerSpec, text: TowerSpec, params: VSRNParams) -> None:
         super().__init__(ReasonedRegions(image, params.layers), LastWord(text, params.word_width))
         if params.caption_weight:
             self.captions = Captions(int(text.settings["words"]), params.word_width, image.hidden)
-
-    def score(self, images: Nodes, texts: Nodes) -> Tensor:
-        """Return the cosines of images and texts, ``(len(images), len(texts))``."""
-        return images.values[:, 0] @ texts.values[:, 0].T
 
     def extras(self, images: Nodes, texts: Nodes, batch: PairBatch) -> Mapping[str, Tensor]:
         """Return the loss of the generated text of each pair, ``(B,)``, if texts are generated."""

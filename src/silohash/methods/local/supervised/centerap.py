@@ -40,7 +40,7 @@ from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairB
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState
 from silohash.methods.local.class_codes import class_codes
 from silohash.methods.local.label_counts import FederationLabels
-from silohash.methods.local.losses import similarity
+from silohash.methods.local.losses import labeled_codes, similarity
 from silohash.methods.traits import Traits
 from silohash.models.towers import Adapted, HashNet
 
@@ -259,25 +259,21 @@ class CenterAP(LocalMethod):
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the class, precision, quantization and balance terms, and the pair term of items with both modalities."""
-        assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-        params = self.params
-        held = {m: batch.has(m) for m in outputs.code if batch.has(m).any()}
-        if not held:
+        params, (codes, labels) = self.params, labeled_codes(outputs, batch)
+        if not codes:
             return {}
-        codes = {m: outputs.code[m][rows] for m, rows in held.items()}
-        labels = {m: batch.labels[rows] for m, rows in held.items()}
         bits = state.buffers["codes"].shape[1]
         of_classes = {m: values[:, :bits] for m, values in codes.items()}
         terms = {
             "class": (params.class_weight, self._class_term(of_classes, labels, state)),
             "precision": (params.precision_weight, 1.0 - batch_precision(of_classes, labels)),
             "quantization": (
-                len(held) * params.quantization_weight, mean_over(codes, lambda c: (c.abs() - 1.0).square().mean()),
+                len(codes) * params.quantization_weight, mean_over(codes, lambda c: (c.abs() - 1.0).square().mean()),
             ),
-            "balance": (len(held) * params.balance_weight, mean_over(codes, lambda c: c.mean(0).square().mean())),
+            "balance": (len(codes) * params.balance_weight, mean_over(codes, lambda c: c.mean(0).square().mean())),
         }  # fmt: skip
         both = batch.has_image & batch.has_text
-        if params.pair_weight and len(held) > 1 and both.sum() > 1:
+        if params.pair_weight and len(codes) > 1 and both.sum() > 1:
             start = bits if params.item_bits else 0
             image, text = (outputs.code[m][both, start:] for m in MODALITIES)
             loss = pair_loss(image, text, params.pair_temperature)

@@ -29,8 +29,8 @@ from pydantic import Field
 from torch import Tensor
 
 from silohash.base.types import MethodCard, Modality, Terms
-from silohash.methods.local.losses import similarity
-from silohash.methods.local.supervised.dsph import DSPH, DSPHParams, cosines, masked_mean, modality_pairs
+from silohash.methods.local.losses import cosines, mean_where, modality_pairs, similarity
+from silohash.methods.local.supervised.dsph import DSPH, DSPHParams
 
 CARD = MethodCard(
     key="dcgh",
@@ -84,7 +84,7 @@ def related_pairs(alike: Tensor, labels: Tensor, others: Tensor) -> Tensor:
     Source: Chen et al., the pair loss of similar items.
     """
     wanted = similarity(labels, others, graded=True)
-    return masked_mean(F.relu(wanted - alike), (wanted > 0).to(alike.dtype))
+    return mean_where(F.relu(wanted - alike), (wanted > 0).to(alike.dtype))
 
 
 def proxy_variance(alike: Tensor, labels: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ def proxy_variance(alike: Tensor, labels: Tensor) -> Tensor:
     count = labels.sum(1, keepdim=True).clamp(min=1)
     mean = (alike * labels).sum(1, keepdim=True) / count
     variances = ((alike - mean).square() * labels).sum(1) / count.squeeze(1)
-    return masked_mean(variances, (labels.sum(1) > 0).to(alike.dtype))
+    return mean_where(variances, (labels.sum(1) > 0).to(alike.dtype))
 
 
 def padded_variance(alike: Tensor, labels: Tensor) -> Tensor:

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloState
-from silohash.methods.local.losses import similarity
+from silohash.methods.local.losses import modality_pairs, similarity
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
@@ -189,11 +189,10 @@ class DCHMT(LocalMethod):
         held = {m: batch.has(m) for m in outputs.code if batch.has(m).any()}
         if not held:
             return {}
-        names = list(held)
-        pairs = [(one, other) for number, one in enumerate(names) for other in names[number:]]
         codes = {m: outputs.code[m][rows] for m, rows in held.items()}
+        pairs = [self._pair(outputs, batch, one, other) for one, other in modality_pairs(held)]
         return {
-            "similarity": (1.0, torch.stack([self._pair(outputs, batch, one, other) for one, other in pairs]).sum()),
+            "similarity": (1.0, torch.stack(pairs).sum()),
             "quantization": (
                 self.params.quantization_weight, torch.stack([indecision(values) for values in codes.values()]).mean(),
             ),
@@ -203,6 +202,7 @@ class DCHMT(LocalMethod):
         """Return the mean loss of the pairs of an item's modality and another's."""
         assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         rows, columns = batch.has(one), batch.has(other)
+        # Each pair selects its codes anew: a shared selection adds gradients in another order, which changes figures.
         codes, others = outputs.code[one][rows], outputs.code[other][columns]
         graded = self.params.similarity == "graded"
         similar = similarity(batch.labels[rows], batch.labels[columns], graded=graded)

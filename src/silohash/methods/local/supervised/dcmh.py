@@ -22,7 +22,7 @@ Equation (2), which is equation (1) with one code for both modalities, is `pair_
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -30,21 +30,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import (
-    LocalMethod,
-    MethodParams,
-    SiloData,
-    SiloState,
-    draw_anchors,
-    joint_codes,
-    partner_outputs,
-    store_all,
-    store_batch,
-    tower_steps,
-)
+from silohash.methods.local.base import SiloData, SiloState, tower_steps
 from silohash.methods.local.losses import balance, pair_contrast, quantization
-from silohash.methods.local.stored_pairs import collapse_warnings, labels_and_share, stored_likelihood
-from silohash.methods.traits import EpochRules, Traits
+from silohash.methods.local.stored_outputs import StoredPairs, StoredPairsParams, joint_codes, partner_outputs
+from silohash.methods.traits import EpochRules
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
 
@@ -77,7 +66,7 @@ CARD = MethodCard(
 )
 
 
-class DCMHParams(MethodParams):
+class DCMHParams(StoredPairsParams):
     """Parameters of DCMH."""
 
     quantization_weight: float = Field(default=0.1, ge=0)
@@ -85,11 +74,6 @@ class DCMHParams(MethodParams):
     least 0."""
     balance_weight: float = Field(default=0.1, ge=0)
     """Weight of the bit-balance loss (eta in the paper), which pulls the mean of each bit toward zero, at least 0."""
-    similarity: Literal["any", "graded"] = "graded"
-    """Similarity of two items: `any` (1 if they share a label, else 0) or `graded` (the cosine of their label
-    vectors)."""
-    class_balance: bool = True
-    """Give similar and dissimilar pairs the same total weight, regardless of how many there are of each."""
     normalization: Literal["mean", "paper"] = "mean"
     """`mean`: losses are means over pairs and bits. `paper`: sums divided by the silo's number of items and the
     batch size."""
@@ -103,11 +87,9 @@ class DCMHParams(MethodParams):
     state."""
     independent_batches: bool = False
     """Draw each batch from all items, as in the paper, instead of passing over the items once per epoch."""
-    anchors: int = Field(default=1024, ge=1)
-    """Number of stored items that each batch is compared with, at least 1. A new random subset is drawn each epoch."""
 
 
-class DCMH(LocalMethod):
+class DCMH(StoredPairs):
     """Deep cross-modal hashing, for one or two modalities.
 
     With one modality, the network is compared with its own stored outputs.
@@ -129,7 +111,7 @@ class DCMH(LocalMethod):
             "anchors": 1_000_000,
         },
     }
-    traits = Traits(needs_labels=True)
+    remedy = "Lower balance_weight, raise the learning rate, or use the preset recommended."
 
     def __init__(self, params: DCMHParams) -> None:
         self.params = params
@@ -144,12 +126,6 @@ class DCMH(LocalMethod):
         """Return the image step, then the text step."""
         return tower_steps(model)
 
-    def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Store both networks' outputs of all items, the labels, and the share of similar pairs."""
-        state.buffers = labels_and_share(data, graded=self.params.similarity == "graded")
-        store_all(model, data, state)
-        self.end_epoch(model, data, state)
-
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the likelihood, quantization and balance terms of one network. Source: equation (2)."""
         (modality,) = step.modalities
@@ -161,8 +137,7 @@ class DCMH(LocalMethod):
             return {}
         anchors = state.buffers["anchors"]
         stored = partner_outputs(state, modality, anchors)
-        graded, balanced = self.params.similarity == "graded", self.params.class_balance
-        likelihood = stored_likelihood(codes, stored, rows, anchors, state, graded=graded, balanced=balanced)
+        likelihood = self.likelihood(codes, stored, rows, anchors, state)
         drift = quantization(codes, state.buffers["code"][rows])
         if self.params.normalization == "mean":
             terms = self._terms(likelihood.mean(), drift.mean(), balance(codes).mean())
@@ -182,17 +157,7 @@ class DCMH(LocalMethod):
             "balance": (self.params.balance_weight, imbalance),
         }
 
-    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
-        """Store the outputs of the batch."""
-        (modality,) = step.modalities
-        store_batch(modality, outputs, batch, state)
-
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Set ``B = sign(F + G)`` and draw the stored items for the next epoch."""
         state.buffers["code"] = joint_codes(state)
-        draw_anchors(data, state, self.params.anchors)
-
-    def warnings(self, terms: Mapping[str, float]) -> list[str]:
-        """Return a warning if the codes collapse, unless classes are balanced."""
-        remedy = "Lower balance_weight, raise the learning rate, or use the preset recommended."
-        return collapse_warnings(terms, balanced=self.params.class_balance, remedy=remedy)
+        super().end_epoch(model, data, state)

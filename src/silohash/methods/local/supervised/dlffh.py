@@ -42,6 +42,7 @@ from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Side, Step, Terms
 from silohash.methods.local.base import SiloState
+from silohash.methods.local.losses import label_error
 from silohash.methods.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet, Tower
@@ -121,18 +122,6 @@ class DLFFHParams(DCMHParams):
         "auxiliary_weight": {"labels": ("oracle-labels", "no-label-net")},
         "sampling": {"labels": ("oracle-labels", "no-label-net")},
     }
-
-
-def label_error(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the squared differences between predicted and true labels, ``(B, C)``.
-
-    Args:
-        logits: ``(B, C)``, outputs of the label branch before the sigmoid.
-        labels: ``(B, C)`` multi-hot.
-
-    Source: Ren et al., equation (4).
-    """
-    return (torch.sigmoid(logits) - labels).square()
 
 
 class FusionNet(HashNet):

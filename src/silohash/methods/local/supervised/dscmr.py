@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations_with_replacement
 from typing import ClassVar
 
 import torch
@@ -35,9 +34,17 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms, UserError
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, outputs_of, unadapted
-from silohash.methods.local.losses import similarity
+from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms
+from silohash.methods.local.base import (
+    LocalMethod,
+    MethodParams,
+    SiloData,
+    SiloState,
+    outputs_of,
+    shared_width,
+    unadapted,
+)
+from silohash.methods.local.losses import modality_pairs, similarity
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
@@ -137,17 +144,12 @@ class CommonNet(HashNet):
 
     def __init__(self, spec: ModelSpec, bits: int) -> None:
         super().__init__(spec, bits)
-        widths = {tower.hidden for tower in spec.towers.values()}
-        if len(widths) > 1:
-            raise UserError(
-                f"dscmr shares layers between towers, and their feature layers have {' and '.join(map(str, widths))} units. "
-                "Use the same width for both, or another local method."
-            )
+        width = shared_width(spec, CARD.key)
         for modality in self.modalities:
             tower = self.tower(modality)
             tower.hash = nn.Identity()
             tower.register_buffer("mean", torch.zeros(bits))
-        layers = {"hash": nn.Linear(widths.pop(), bits), "classifier": nn.Linear(bits, spec.classes)}
+        layers = {"hash": nn.Linear(width, bits), "classifier": nn.Linear(bits, spec.classes)}
         self.shared = nn.ModuleDict(layers)
 
     def run_tower(self, modality: Modality, values: Tensor, batch: PairBatch) -> tuple[Tensor, Tensor]:
@@ -213,7 +215,7 @@ class DSCMR(LocalMethod):
         if self.params.centered:
             values = {m: common - common.mean(0) for m, common in values.items()}
         found = []
-        for first, second in combinations_with_replacement(held, 2):
+        for first, second in modality_pairs(held):
             similar = similarity(labels[held[first]], labels[held[second]], graded=False)
             found.append(cosine_likelihood(values[first], values[second], similar, self.params.scale).mean())
         return torch.stack(found).sum()

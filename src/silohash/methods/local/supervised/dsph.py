@@ -20,7 +20,9 @@ modalities.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from functools import cache
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -29,7 +31,8 @@ from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloState
-from silohash.methods.local.proxies import PROXIES, ProxyNet, separation_margin
+from silohash.methods.local.class_vectors import CLASS_VECTORS, ClassVectorNet
+from silohash.methods.local.losses import cosines, labeled_codes, mean_where, modality_pairs
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 
@@ -66,21 +69,6 @@ class DSPHParams(MethodParams):
     labels count. At 0 codes are only compared with proxies."""
 
 
-def cosines(codes: Tensor, others: Tensor) -> Tensor:
-    """Return the cosines of all rows, ``(B, N)``; 0 for rows of zeros.
-
-    Args:
-        codes: ``(B, K)``.
-        others: ``(N, K)``.
-    """
-    return F.normalize(codes, dim=1) @ F.normalize(others, dim=1).T
-
-
-def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean of the values where the mask of the same shape is 1, a scalar; 0 if it is 0 everywhere."""
-    return (values * mask).sum() / mask.sum().clamp(min=1)
-
-
 def attraction(alike: Tensor, labels: Tensor) -> Tensor:
     """Return the mean of 1 - g over the items and their own classes, a scalar.
 
@@ -90,7 +78,7 @@ def attraction(alike: Tensor, labels: Tensor) -> Tensor:
 
     Source: Huo et al., the first part of the proxy loss.
     """
-    return masked_mean(1.0 - alike, labels)
+    return mean_where(1.0 - alike, labels)
 
 
 def repulsion(alike: Tensor, labels: Tensor, margin: float) -> Tensor:
@@ -103,7 +91,7 @@ def repulsion(alike: Tensor, labels: Tensor, margin: float) -> Tensor:
 
     Source: Huo et al., the second part of the proxy loss.
     """
-    return masked_mean(F.relu(alike - margin), 1.0 - labels)
+    return mean_where(F.relu(alike - margin), 1.0 - labels)
 
 
 def unrelated_pairs(alike: Tensor, labels: Tensor, others: Tensor, margin: float) -> Tensor:
@@ -118,7 +106,58 @@ def unrelated_pairs(alike: Tensor, labels: Tensor, others: Tensor, margin: float
     Source: Huo et al., the pair loss.
     """
     several = (labels.sum(1) > 1).unsqueeze(1) & (others.sum(1) > 1)
-    return masked_mean(F.relu(alike - margin), (several & (labels @ others.T == 0)).to(alike.dtype))
+    return mean_where(F.relu(alike - margin), (several & (labels @ others.T == 0)).to(alike.dtype))
+
+
+@cache
+def code_distance(codes: int, bits: int) -> int:
+    """Return the largest even Hamming distance that a linear code with enough codewords can have by Griesmer's bound.
+
+    A linear code with 2^k codewords of K bits and the smallest distance d needs ``sum_{i<k} ceil(d / 2^i) <= K``. Its
+    codewords can be as many classes. The bound is not always reached, but it is with the lengths and numbers of classes
+    that the literature uses. It would be wrong by 1 for some odd distances, so only even ones are considered.
+
+    Args:
+        codes: Number of codewords, at least 1. It is rounded up to a power of two, at least 2.
+        bits: Code length K.
+
+    Source: Griesmer, "A Bound for Error-Correcting Codes", IBM Journal of Research and Development, 1960.
+
+    Example:
+        >>> code_distance(80, 16), code_distance(80, 64)
+        (6, 32)
+    """
+    dimensions = max(1, (codes - 1).bit_length())
+    fitting = (
+        distance for distance in range(bits - bits % 2, 0, -2)
+        if sum(-(-distance // 2**i) for i in range(dimensions)) <= bits
+    )  # fmt: skip
+    return next(fitting, 0)
+
+
+def separation_margin(classes: int, bits: int) -> float:
+    """Return 1 - 2 d / K, the cosine of two codes of K bits at the `code_distance` d of as many codes as classes.
+
+    Source: Huo et al., "Deep Semantic-Aware Proxy Hashing for Multi-Label Cross-Modal Retrieval". Its authors look up d in
+    a table of linear codes.
+
+    Example:
+        >>> separation_margin(24, 16), separation_margin(80, 16)
+        (0.0, 0.25)
+    """
+    return 1.0 - 2.0 * code_distance(classes, bits) / bits
+
+
+class ProxyNet(ClassVectorNet):
+    """Towers that end in a tanh, and one proxy per class.
+
+    Each proxy starts as a normal vector with variance 2 / C, as by He's initialization of a (C, K) matrix by its number of
+    outputs.
+    """
+
+    def __init__(self, spec: ModelSpec, bits: int) -> None:
+        super().__init__(spec, bits, relaxation="tanh")
+        self.add_vectors(torch.randn(bits) * math.sqrt(2.0 / spec.classes) for _ in range(spec.classes))
 
 
 class DSPH(LocalMethod):
@@ -134,13 +173,10 @@ class DSPH(LocalMethod):
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the attraction and repulsion of the proxies, and the loss on pairs without a common label."""
-        assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-        held = {m: batch.has(m) for m in outputs.code if batch.has(m).any()}
-        if not held:
+        codes, labels = labeled_codes(outputs, batch)
+        if not codes:
             return {}
-        codes = {m: outputs.code[m][rows] for m, rows in held.items()}
-        labels = {m: batch.labels[rows] for m, rows in held.items()}
-        proxies = outputs.extra[PROXIES]
+        proxies = outputs.extra[CLASS_VECTORS]
         margin = self.margin(proxies)
         alike = {m: cosines(values, proxies) for m, values in codes.items()}
         return self.proxy_terms(alike, labels, margin) | self.pair_terms(codes, labels, margin)
@@ -177,9 +213,3 @@ class DSPH(LocalMethod):
             for one, other in modality_pairs(codes)
         ]
         return {"unrelated": (self.params.pair_weight, torch.stack(pairs).sum())}
-
-
-def modality_pairs(codes: Mapping[Modality, Tensor]) -> list[tuple[Modality, Modality]]:
-    """Return the pairs of modalities to compare: each with itself, and the two with each other."""
-    names = list(codes)
-    return [(one, other) for number, one in enumerate(names) for other in names[number:]]

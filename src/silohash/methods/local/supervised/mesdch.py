@@ -24,25 +24,14 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal, TypeAlias
 
 import torch
-import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import (
-    LocalMethod,
-    MethodParams,
-    SiloData,
-    SiloState,
-    draw_anchors,
-    signs,
-    store_all,
-    store_batch,
-    stored_modalities,
-    unadapted,
-)
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, tower_steps, unadapted
 from silohash.methods.local.label_networks import MultiScale
-from silohash.methods.local.losses import quantization, similarity
+from silohash.methods.local.losses import cosines, quantization, similarity
+from silohash.methods.local.stored_outputs import draw_anchors, joint_codes, store_all, store_batch, stored_modalities
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
@@ -121,7 +110,7 @@ def divergence(codes: Tensor, others: Tensor, similar: Tensor, *, offset: float,
 
     Source: the authors' code, with the slope as an addition.
     """
-    cosine = F.normalize(codes, dim=1) @ F.normalize(others, dim=1).T
+    cosine = cosines(codes, others)
     found = cosine.clamp(min=0.0)
     loss = (similar - found) * ((offset + similar) / (offset + found)).log()
     return loss - slope * similar * cosine.clamp(max=0.0)
@@ -179,11 +168,7 @@ class MESDCH(LocalMethod):
 
     def steps(self, model: nn.Module) -> Sequence[Step]:
         """Return the steps of the label network, the image network and the text network."""
-        assert isinstance(model, HashNet)  # noqa: S101  built above
-        return [
-            Step(name=LABELS, parameters=(f"{LABELS}.",), modalities=()),
-            *(Step(name=m, parameters=(f"{m}.",), modalities=(m,)) for m in model.modalities),
-        ]
+        return [Step(name=LABELS, parameters=(f"{LABELS}.",), modalities=()), *tower_steps(model)]
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store the codes of all networks for all items, and the labels."""
@@ -219,14 +204,7 @@ class MESDCH(LocalMethod):
         return {LABELS: params.label_weight, **dict.fromkeys(step.modalities, params.same_weight)}
 
     def _compared(self, codes: Tensor, rows: Tensor, name: Network, state: SiloState) -> Tensor:
-        """Return the mean of `divergence` over the pairs with the stored items that have codes of a network; 0 if none has.
-
-        Args:
-            codes: ``(B, K)`` relaxed codes.
-            rows: ``(B,)`` positions of the items.
-            name: The network.
-            state: Working tensors.
-        """
+        """Return the mean of `divergence` over the pairs with stored items that have codes of a network; 0 if none has."""
         anchors, labels = state.buffers["anchors"], state.buffers["known"]
         if name != LABELS:
             anchors = anchors[state.buffers[f"has_{name}"][anchors]]
@@ -240,11 +218,9 @@ class MESDCH(LocalMethod):
         if step.name == LABELS:
             state.buffers[LABELS][batch.row] = outputs.extra[LABELS].detach()
             return
-        (modality,) = step.modalities
-        store_batch(modality, outputs, batch, state)
+        store_batch(outputs, batch, state)
 
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Set B to the signs of the sum of all codes, and draw the stored items for the next epoch."""
-        codes = [state.buffers[LABELS], *(state.buffers[modality] for modality in stored_modalities(state))]
-        state.buffers["code"] = signs(torch.stack(codes).sum(0))
+        state.buffers["code"] = joint_codes(state, LABELS)
         draw_anchors(data, state, self.params.anchors)

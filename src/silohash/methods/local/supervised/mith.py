@@ -1,8 +1,9 @@
 """MITH: a code from the vector of a whole item and from its tokens, such as patches or words.
 
 Each bit stands for a concept. The global branch computes a code from the vector of an item, and is trained to agree between
-the modalities. The token branch gathers the tokens of each concept and computes a code from them, and is trained within each
-modality. The branches teach each other, and the code is the sign of their sum.
+the modalities. The token branch distributes the tokens over the concepts, lets the concepts exchange information, and turns
+each of them into the number of its bit; it is trained within each modality. The branches teach each other, and the code is
+the sign of their sum. An item without tokens has a single token, which is its vector.
 
 =========  ==============================  ==================================================================
 paper      code                            meaning
@@ -27,31 +28,23 @@ The names and symbols are those of the authors' code. The terms are `pair_likeli
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import torch
+import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import (
-    LocalMethod,
-    MethodParams,
-    SiloData,
-    SiloState,
-    draw_anchors,
-    partner_outputs,
-    signs,
-    store_all,
-    store_batch,
-)
-from silohash.methods.local.concept_networks import CONCEPTS, GLOBAL, TOKEN, VECTOR, ConceptNet, alignment
+from silohash.methods.local.base import SiloData, SiloState, shared_width, signs
 from silohash.methods.local.losses import quantization
-from silohash.methods.local.stored_pairs import labels_and_share, stored_likelihood
+from silohash.methods.local.stored_outputs import StoredPairs, StoredPairsParams, partner_outputs, store_batch
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
+from silohash.models.towers import HashNet, Tower
 
 CARD = MethodCard(
     key="mith",
@@ -79,7 +72,15 @@ CARD = MethodCard(
 )
 
 
-class MITHParams(MethodParams):
+GLOBAL, TOKEN, VECTOR, CONCEPTS = "global", "token", "vector", "concepts"
+"""Names of the extra outputs, each under ``MODALITY/NAME``: the codes of both branches, ``(B, K)`` in (-1, 1); the input of
+the global branch's hash layer, ``(B, H)``; and the projected concepts, ``(B, K, H)``."""
+
+HEAD_WIDTH = 64
+"""Width of an attention head, unless the network is narrower or its width is not a multiple of it."""
+
+
+class MITHParams(StoredPairsParams):
     """Parameters of MITH."""
 
     token_weight: float = Field(default=1.0, ge=0)
@@ -108,15 +109,8 @@ class MITHParams(MethodParams):
     layers: int = Field(default=2, ge=0)
     """Number of layers of the transformer over the concepts, at least 0. Each costs 12 K H^2 multiplications per item and
     modality, for K bits and a feature layer of width H."""
-    similarity: Literal["any", "graded"] = "graded"
-    """Similarity of two items: `any` (1 if they share a label, else 0) or `graded` (the cosine of their label
-    vectors)."""
-    class_balance: bool = True
-    """Give similar and dissimilar pairs the same total weight, regardless of how many there are of each."""
     per_bit: bool = True
     """Divide the distance between the branches by the number of bits."""
-    anchors: int = Field(default=1024, ge=1)
-    """Number of stored items that each batch is compared with, at least 1. A new random subset is drawn each epoch."""
 
     without_effect: ClassVar = {
         "concept_share": {"contrast_weight": (0.0,)},
@@ -124,6 +118,205 @@ class MITHParams(MethodParams):
         "teacher_share": {"distillation_weight": (0.0,)},
         "per_bit": {"distillation_weight": (0.0,)},
     }
+
+
+def positions(count: int, width: int) -> Tensor:
+    """Return sines and cosines that tell concepts apart, ``(count, width)``, divided by the root of the width.
+
+    Even columns hold sines and odd columns cosines, with wavelengths from 2 pi to 20,000 pi.
+
+    Source: Vaswani et al., "Attention Is All You Need", NIPS 2017, section 3.5.
+    """
+    columns = torch.arange(width)
+    rates = torch.exp(-math.log(10_000.0) * (columns - columns % 2) / width)
+    angles = torch.arange(count).unsqueeze(1) * rates
+    return torch.where(columns % 2 == 0, torch.sin(angles), torch.cos(angles)) / math.sqrt(width)
+
+
+def assignment(scores: Tensor, present: Tensor, most: int) -> Tensor:
+    """Return the share of each token in each concept, ``(B, T, K)``. The shares of a concept add up to 1, or to 0.
+
+    A token belongs to its highest concepts, as far as their scores are positive. The shares of the tokens of a concept are a
+    softmax over their scores.
+
+    Args:
+        scores: ``(B, T, K)`` in (-1, 1), how much each token resembles each concept.
+        present: ``(B, T)`` bool, which tokens exist. Others are padding.
+        most: Number of concepts that a token belongs to at most. Equal scores can add further ones.
+    """
+    lowest = torch.topk(scores, min(most, scores.shape[2]), dim=2).values[:, :, -1:]
+    chosen = (scores > 0) & (scores >= lowest) & present.unsqueeze(2)
+    weights = torch.exp(scores) * chosen
+    return weights / weights.sum(1, keepdim=True).clamp(min=1e-12)
+
+
+class ResidualLayers(nn.Module):
+    """Layers that each add a small network of the normalized values, ``(..., H) -> (..., H)``."""
+
+    def __init__(self, width: int, layers: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+            for _ in range(layers)
+        )
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return the values plus what each layer adds."""
+        for layer in self.layers:
+            values = values + layer(values)
+        return values
+
+
+class AttentionLayer(nn.Module):
+    """A layer of a transformer with normalized inputs, ``(B, K, H) -> (B, K, H)``."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.heads = max(count for count in range(1, max(1, width // HEAD_WIDTH) + 1) if width % count == 0)
+        self.norm = nn.LayerNorm(width)
+        self.inputs = nn.Linear(width, 3 * width)
+        self.outputs = nn.Linear(width, width)
+        self.rest = ResidualLayers(width, 1)
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return the values plus those of the concepts that they attend to, and then those of a small network."""
+        count, width = values.shape[1:]
+        split = self.inputs(self.norm(values)).reshape(-1, count, 3, self.heads, width // self.heads)
+        query, key, value = split.permute(2, 0, 3, 1, 4)  # each (B, heads, K, H / heads)
+        attention = torch.softmax(query @ key.transpose(2, 3) / math.sqrt(width // self.heads), dim=3)
+        mixed = (attention @ value).transpose(1, 2).reshape(-1, count, width)
+        found: Tensor = self.rest(values + self.outputs(mixed))
+        return found
+
+
+class ConceptLayers(nn.Module):
+    """A transformer over the concepts of an item, ``(B, K, H) -> (B, K, H)``."""
+
+    positions: Tensor
+
+    def __init__(self, width: int, concepts: int, layers: int) -> None:
+        super().__init__()
+        self.register_buffer("positions", positions(concepts, width), persistent=False)
+        self.layers = nn.Sequential(*(AttentionLayer(width) for _ in range(layers)))
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Return the transformed concepts."""
+        found: Tensor = self.layers(values + self.positions)
+        return found
+
+
+class BitwiseHash(nn.Module):
+    """A hash layer with weights of its own for each concept, ``(B, K, H) -> (B, K)`` in (-1, 1)."""
+
+    def __init__(self, width: int, bits: int) -> None:
+        super().__init__()
+        reach = 1.0 / math.sqrt(width)
+        self.directions = nn.Parameter(torch.empty(bits, width).uniform_(-reach, reach))
+        self.offsets = nn.Parameter(torch.empty(bits).uniform_(-reach, reach))
+
+    def forward(self, concepts: Tensor) -> Tensor:
+        """Return the code of the token branch."""
+        return torch.tanh((concepts * self.directions).sum(2) + self.offsets)
+
+
+class ConceptNet(HashNet):
+    """Towers with a global branch, which they share, and a token branch each.
+
+    The shared layers are ``shared.residual`` and ``shared.hash``. A tower has the transformer ``concepts``, the hash layer
+    ``hash`` of its token branch, and ``projection``, which only the training uses.
+
+    ``Outputs.feature`` is the input of both hash layers: the vector of the global branch followed by all concepts,
+    ``(B, (1 + K) H)``. ``Outputs.code`` is the mean of the two branches' codes.
+
+    Raises:
+        UserError: If the feature layers of the towers have different widths.
+    """
+
+    def __init__(self, spec: ModelSpec, bits: int, *, most: int, residual_layers: int, layers: int) -> None:
+        super().__init__(spec, bits)
+        width = shared_width(spec, CARD.key)
+        self.most, self.width = most, width
+        for modality in self.modalities:
+            tower = self.tower(modality)
+            tower.hash = BitwiseHash(self.width, bits)
+            tower.add_module("concepts", ConceptLayers(self.width, bits, layers))
+            tower.add_module("projection", nn.Linear(self.width, self.width))
+        residual, last = ResidualLayers(self.width, residual_layers), nn.Linear(self.width, bits, bias=False)
+        self.shared = nn.ModuleDict({"residual": residual, "hash": last})
+
+    def run_tower(self, modality: Modality, values: Tensor, batch: PairBatch) -> tuple[Tensor, Tensor]:
+        """Return the input of the hash layers ``(B, (1 + K) H)`` and the mean of both codes ``(B, K)``."""
+        tower = self.tower(modality)
+        vector, tokens, present = item_and_tokens(tower, values)
+        concepts = tower.get_submodule("concepts")(self.gathered(tokens, present))
+        feature = torch.cat([self.shared["residual"](vector), concepts.flatten(1)], dim=1)
+        whole, part = self.codes(modality, feature)
+        return feature, 0.5 * (whole + part)
+
+    def gathered(self, tokens: Tensor, present: Tensor) -> Tensor:
+        """Return the tokens of each concept, averaged by their shares, ``(B, K, H)``; zeros for concepts without tokens.
+
+        The shared layers score each token like the vector of an item. They learn from whole items only.
+
+        Args:
+            tokens: ``(B, T, H)``.
+            present: ``(B, T)`` bool.
+        """
+        with torch.no_grad():
+            scores = torch.tanh(self.shared["hash"](self.shared["residual"](tokens)).float())
+            shares = assignment(scores, present, self.most)
+        return shares.transpose(1, 2) @ tokens.float()
+
+    def codes(self, modality: Modality, feature: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the codes of the global and the token branch, each ``(B, K)`` in (-1, 1), from ``Outputs.feature``."""
+        whole = torch.tanh(self.shared["hash"](feature[:, : self.width])).float()
+        return whole, self.tower(modality).hash(self.concepts(feature)).float()
+
+    def concepts(self, feature: Tensor) -> Tensor:
+        """Return the transformed concepts, ``(B, K, H)``, from ``Outputs.feature``."""
+        return feature[:, self.width :].reshape(-1, self.bits, self.width)
+
+    def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
+        """Return the outputs of the towers. If the batch has labels, they include those that the training compares."""
+        outputs = super().forward(batch, modalities)
+        if batch.labels is None:
+            return outputs
+        extra: dict[str, Tensor] = {}
+        for modality, feature in outputs.feature.items():
+            extra[f"{modality}/{GLOBAL}"], extra[f"{modality}/{TOKEN}"] = self.codes(modality, feature)
+            extra[f"{modality}/{VECTOR}"] = feature[:, : self.width]
+            projected = self.tower(modality).get_submodule("projection")(self.concepts(feature))
+            extra[f"{modality}/{CONCEPTS}"] = projected.float()
+        return replace(outputs, extra={**outputs.extra, **extra})
+
+
+def item_and_tokens(tower: Tower, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the vectors of whole items ``(B, H)``, of their tokens ``(B, T, H)``, and which tokens exist, ``(B, T)`` bool.
+
+    Args:
+        tower: The tower. Its backbone maps each vector to H dimensions.
+        values: ``(B, 1 + T, D)``, the vector of each item followed by those of its tokens, with zeros for padding. Inputs of
+            any other form are items without tokens, whose single token is their feature.
+    """
+    feature = tower.features(values)
+    if feature.ndim == 2:
+        return feature, feature.unsqueeze(1), torch.ones_like(feature[:, :1], dtype=torch.bool)
+    return feature[:, 0], feature[:, 1:], (values[:, 1:] != 0).any(2)
+
+
+def alignment(values: Tensor, others: Tensor, temperature: float) -> Tensor:
+    """Return the mean cross-entropy of identifying the partner of each row, in both directions, a scalar.
+
+    Args:
+        values: ``(..., N, H)``. Row i is the partner of row i of the others.
+        others: ``(..., N, H)``.
+        temperature: Divides the cosines; positive.
+
+    Source: van den Oord, Li and Vinyals, "Representation Learning with Contrastive Predictive Coding", 2018.
+    """
+    cosines = F.normalize(values, dim=-1) @ F.normalize(others, dim=-1).transpose(-1, -2) / temperature
+    own = cosines.diagonal(dim1=-2, dim2=-1)
+    return 0.5 * ((cosines.logsumexp(-1) - own).mean() + (cosines.logsumexp(-2) - own).mean())
 
 
 def target_codes(codes: Mapping[Modality, Tensor], held: Mapping[Modality, Tensor], share: float) -> Tensor:
@@ -174,7 +367,7 @@ def with_branch_codes(outputs: Outputs) -> Outputs:
     )
 
 
-class MITH(LocalMethod):
+class MITH(StoredPairs):
     """Codes from whole items and from their tokens, for one or two modalities.
 
     With one modality, the global branch is compared with its own stored outputs.
@@ -204,9 +397,7 @@ class MITH(LocalMethod):
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store the codes of both branches for all items, the labels, and the share of similar pairs."""
-        state.buffers = labels_and_share(data, graded=self.params.similarity == "graded")
-        store_all(BranchCodes(model).train(model.training), data, state)
-        self.end_epoch(model, data, state)
+        super().init_state(BranchCodes(model).train(model.training), data, state)
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the likelihoods of both branches, and the terms on quantization, alignment and distillation."""
@@ -231,23 +422,17 @@ class MITH(LocalMethod):
         anchors = state.buffers["anchors"]
         found: dict[str, list[Tensor]] = {TOKEN: [], GLOBAL: []}
         for modality, rows in held.items():
-            stored = partner_outputs(state, modality, anchors).chunk(2, dim=1)[0]
-            found[GLOBAL].append(
-                self._likelihood(outputs.extra[f"{modality}/{GLOBAL}"][rows], stored, batch.row[rows], anchors, state)
-            )
             same = anchors[state.buffers[f"has_{modality}"][anchors]]
-            if len(same):
-                stored = state.buffers[modality][same].chunk(2, dim=1)[1]
-                found[TOKEN].append(
-                    self._likelihood(outputs.extra[f"{modality}/{TOKEN}"][rows], stored, batch.row[rows], same, state)
-                )
+            compared = {
+                GLOBAL: (anchors, partner_outputs(state, modality, anchors).chunk(2, dim=1)[0]),
+                TOKEN: (same, state.buffers[modality][same].chunk(2, dim=1)[1]),
+            }
+            for name, (items, stored) in compared.items():
+                if len(items):
+                    codes = outputs.extra[f"{modality}/{name}"][rows]
+                    found[name].append(self.likelihood(codes, stored, batch.row[rows], items, state).mean())
         weights = {TOKEN: self.params.token_weight, GLOBAL: self.params.global_weight}
         return {name: (weights[name], torch.stack(values).sum()) for name, values in found.items() if values}
-
-    def _likelihood(self, codes: Tensor, stored: Tensor, rows: Tensor, anchors: Tensor, state: SiloState) -> Tensor:
-        """Return the mean likelihood of the pairs of a batch's codes and stored ones, a scalar."""
-        graded, balanced = self.params.similarity == "graded", self.params.class_balance
-        return stored_likelihood(codes, stored, rows, anchors, state, graded=graded, balanced=balanced).mean()
 
     def _alignment(self, outputs: Outputs, batch: PairBatch) -> Terms:
         """Return the alignment of the images and texts of the same items, and that of their concepts."""
@@ -280,10 +465,4 @@ class MITH(LocalMethod):
 
     def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
         """Store the codes of the batch."""
-        branches = with_branch_codes(outputs)
-        for modality in outputs.code:
-            store_batch(modality, branches, batch, state)
-
-    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Draw the stored items for the next epoch."""
-        draw_anchors(data, state, self.params.anchors)
+        store_batch(with_branch_codes(outputs), batch, state)

@@ -11,7 +11,7 @@ F, G       ``buffers["image"]``, ``["text"]``      relaxed codes of the items, `
 B          ``buffers["code"]``                     ``sign(F + G)``, ``(N, K)``, target of both networks
 Y1, Y2     ``coarse_codes``, ``fine_codes``        codes of coarse and fine classes, transposed: ``(C, K)``
 L1, L2     ``coarse_labels``, ``labels``           labels of the two levels, ``(N, C)``
-S12        `LevelSums.hierarchy`                   1 where a fine class lies under a coarse one, ``(C1, C2)``
+S12        `hierarchy_of`                          1 where a fine class lies under a coarse one, ``(C1, C2)``
 alpha      ``coarse_weight``                       weight of the coarse level
 beta       ``fine_weight``                         weight of the fine level
 eta        ``hierarchy_weight``                    weight of the agreement of class codes
@@ -25,8 +25,8 @@ update of Y1 and Y2 is `updated_codes`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, TypeAlias
+from dataclasses import replace
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -40,15 +40,13 @@ from silohash.methods.local.base import (
     MethodParams,
     SiloData,
     SiloState,
-    joint_codes,
     outputs_of,
-    store_all,
-    store_batch,
     tower_steps,
     unadapted,
 )
 from silohash.methods.local.class_codes import class_codes
 from silohash.methods.local.losses import quantization
+from silohash.methods.local.stored_outputs import joint_codes, store_all, store_batch
 from silohash.methods.traits import Traits
 from silohash.models.parameters import to_array
 from silohash.models.specs import ModelSpec
@@ -118,32 +116,7 @@ class SHDCHParams(MethodParams):
     }
 
 
-@dataclass(frozen=True)
-class LevelSums:
-    """Sums over items and modalities, which determine the class codes.
-
-    Attributes:
-        coarse: ``(C1, K)``, L1^T F + L1^T G.
-        fine: ``(C2, K)``, L2^T F + L2^T G.
-        gram: ``(K, K)``, F^T F + G^T G.
-        pairs: ``(C1, C2)``, number of items with each pair of a coarse and a fine label.
-        rows: Number of rows of F and G together.
-    """
-
-    coarse: Values
-    fine: Values
-    gram: Values
-    pairs: Values
-    rows: float
-
-    @property
-    def hierarchy(self) -> Values:
-        """1 where a fine class lies under a coarse one, else 0: S12, ``(C1, C2)``."""
-        return (self.pairs > 0).astype(np.float64)
-
-
-@dataclass(frozen=True)
-class Weights:
+class Weights(NamedTuple):
     """Weights of the terms of `objective`: alpha, beta and eta."""
 
     coarse: float
@@ -151,25 +124,29 @@ class Weights:
     hierarchy: float
 
 
-def level_sums(codes: Sequence[tuple[Values, Values, Values]], pairs: Values) -> LevelSums:
-    """Return the sums over the modalities.
+def level_sums(codes: Sequence[tuple[Values, Values, Values]], pairs: Values) -> Arrays:
+    """Return the sums over items and modalities that determine the class codes.
 
     Args:
         codes: Per modality, relaxed codes ``(n, K)``, coarse labels ``(n, C1)`` and fine labels ``(n, C2)``.
         pairs: ``(C1, C2)``, number of items with each pair of labels.
+
+    Returns:
+        ``coarse`` ``(C1, K)``, L1^T F + L1^T G; ``fine`` ``(C2, K)``, L2^T F + L2^T G; ``gram`` ``(K, K)``, F^T F + G^T G;
+        ``pairs``; and ``rows`` ``()``, the number of rows of F and G together. All are float64.
     """
-    return LevelSums(
-        coarse=np.sum([coarse.T @ values for values, coarse, _ in codes], axis=0),
-        fine=np.sum([fine.T @ values for values, _, fine in codes], axis=0),
-        gram=np.sum([values.T @ values for values, _, _ in codes], axis=0),
-        pairs=pairs,
-        rows=float(sum(len(values) for values, _, _ in codes)),
-    )
+    return {
+        "coarse": np.sum([coarse.T @ values for values, coarse, _ in codes], axis=0),
+        "fine": np.sum([fine.T @ values for values, _, fine in codes], axis=0),
+        "gram": np.sum([values.T @ values for values, _, _ in codes], axis=0),
+        "pairs": pairs,
+        "rows": np.asarray(float(sum(len(values) for values, _, _ in codes))),
+    }
 
 
-def _named(sums: LevelSums) -> Arrays:
-    """Return sums as arrays, by name."""
-    return {name: np.asarray(value) for name, value in vars(sums).items()}
+def hierarchy_of(sums: ReadArrays) -> Values:
+    """Return S12, 1 where a fine class lies under a coarse one, else 0, ``(C1, C2)``, from the sums of `level_sums`."""
+    return (sums["pairs"] > 0).astype(np.float64)
 
 
 def objective(
@@ -196,7 +173,7 @@ def objective(
     return float(total)
 
 
-def updated_codes(coarse: Codes, fine: Codes, sums: LevelSums, weights: Weights, sweeps: int) -> tuple[Codes, Codes]:
+def updated_codes(coarse: Codes, fine: Codes, sums: ReadArrays, weights: Weights, sweeps: int) -> tuple[Codes, Codes]:
     """Return the codes of both levels after discrete cyclic coordinate descent.
 
     A sweep updates each bit of the coarse codes and then of the fine codes. `objective` never increases.
@@ -204,14 +181,14 @@ def updated_codes(coarse: Codes, fine: Codes, sums: LevelSums, weights: Weights,
     Args:
         coarse: ``(C1, K)``, Y1 transposed.
         fine: ``(C2, K)``, Y2 transposed.
-        sums: Sums over items and modalities.
+        sums: Totals of `level_sums`.
         weights: Weights of the terms.
         sweeps: Number of sweeps.
     """
-    hierarchy = sums.hierarchy
+    hierarchy, gram = hierarchy_of(sums), sums["gram"]
     for _ in range(sweeps):
-        coarse = _swept(coarse, fine, weights.coarse, (sums.coarse, sums.gram), weights.hierarchy, hierarchy)
-        fine = _swept(fine, coarse, weights.fine, (sums.fine, sums.gram), weights.hierarchy, hierarchy.T)
+        coarse = _swept(coarse, fine, weights.coarse, (sums["coarse"], gram), weights.hierarchy, hierarchy)
+        fine = _swept(fine, coarse, weights.fine, (sums["fine"], gram), weights.hierarchy, hierarchy.T)
     return coarse, fine
 
 
@@ -335,8 +312,7 @@ class SHDCH(LocalMethod):
 
     def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
         """Store the outputs of the batch."""
-        (modality,) = step.modalities
-        store_batch(modality, outputs, batch, state)
+        store_batch(outputs, batch, state)
 
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Update the target codes B."""
@@ -352,7 +328,7 @@ class SHDCH(LocalMethod):
         ]
 
     def silo_sums(self, model: nn.Module, data: SiloData) -> Arrays:
-        """Return the sums of `LevelSums` over the silo's labeled items, in float64."""
+        """Return `level_sums` over the silo's labeled items."""
         classes = [len(codes) for codes in class_codes_of(model)]
         labels = torch.zeros(len(data), classes[1]) if data.labels is None else data.labels
         fine, coarse = (
@@ -366,7 +342,7 @@ class SHDCH(LocalMethod):
             codes.append((to_array(values).astype(np.float64)[rows], coarse[rows], fine[rows]))
         bits = class_codes_of(model)[1].shape[1]
         none = (np.zeros((0, bits)), np.zeros((0, classes[0])), np.zeros((0, classes[1])))
-        return _named(level_sums([*codes, none], coarse.T @ fine))
+        return level_sums([*codes, none], coarse.T @ fine)
 
     def empty_sums(self, params: ReadArrays) -> Arrays:
         """Return the sums over no items."""
@@ -374,26 +350,23 @@ class SHDCH(LocalMethod):
             return {}
         (coarse, bits), fine = params[COARSE].shape, len(params[FINE])
         none = (np.zeros((0, bits)), np.zeros((0, coarse)), np.zeros((0, fine)))
-        return _named(level_sums([none], np.zeros((coarse, fine))))
+        return level_sums([none], np.zeros((coarse, fine)))
 
     def solve(self, params: ReadArrays, sums: ReadArrays) -> Arrays:
         """Return the class codes after coordinate descent on the sums over all silos."""
         if FINE not in params:
             return {}
-        values = LevelSums(
-            coarse=sums["coarse"], fine=sums["fine"], gram=sums["gram"], pairs=sums["pairs"], rows=float(sums["rows"])
-        )
-        coarse, fine = updated_codes(params[COARSE], params[FINE], values, self._weights(values), self.params.sweeps)
+        coarse, fine = updated_codes(params[COARSE], params[FINE], sums, self._weights(sums), self.params.sweeps)
         return {COARSE: coarse, FINE: fine}
 
-    def _weights(self, sums: LevelSums) -> Weights:
+    def _weights(self, sums: ReadArrays) -> Weights:
         """Return the weights of the sums: per row for means over rows, and per fine class for the agreement."""
         params = self.params
         if params.normalization == "paper":
             return Weights(params.coarse_weight, params.fine_weight, params.hierarchy_weight)
-        rows = max(sums.rows, 1.0)
+        rows = max(float(sums["rows"]), 1.0)
         return Weights(
-            params.coarse_weight / rows, params.fine_weight / rows, params.hierarchy_weight / max(len(sums.fine), 1)
+            params.coarse_weight / rows, params.fine_weight / rows, params.hierarchy_weight / max(len(sums["fine"]), 1)
         )
 
 

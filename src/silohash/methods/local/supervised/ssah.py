@@ -36,21 +36,17 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import (
-    LocalMethod,
-    MethodParams,
-    SiloData,
-    SiloState,
+from silohash.methods.local.base import LocalMethod, SiloData, SiloState, tower_steps, unadapted
+from silohash.methods.local.label_networks import LabelNet, LocalResponse, MultiScale
+from silohash.methods.local.losses import label_error, pair_likelihood, pair_weights, quantization, similarity
+from silohash.methods.local.stored_outputs import (
+    StoredPairsParams,
     draw_anchors,
-    signs,
+    joint_codes,
+    labels_and_share,
     store_all,
     store_batch,
-    stored_modalities,
-    unadapted,
 )
-from silohash.methods.local.label_networks import LabelNet, LocalResponse, MultiScale
-from silohash.methods.local.losses import pair_likelihood, pair_weights, quantization, similarity
-from silohash.methods.local.stored_pairs import labels_and_share
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import HashNet
@@ -94,7 +90,7 @@ LABELS, JUDGES = "labels", "judges"
 """Names of the label network and the discriminators in the model, and of their steps."""
 
 
-class SSAHParams(MethodParams):
+class SSAHParams(StoredPairsParams):
     """Parameters of SSAH."""
 
     feature_weight: float = Field(default=0.1, ge=0)
@@ -111,16 +107,9 @@ class SSAHParams(MethodParams):
     adversary: Literal["squared", "cross_entropy"] = "squared"
     """Adversarial loss: the `squared` error, as in the paper, or `cross_entropy`. The squared error is bounded. With the
     cross-entropy, discriminators that win can outweigh the other losses."""
-    similarity: Literal["any", "graded"] = "graded"
-    """Similarity of two items: `any` (1 if they share a label, else 0) or `graded` (the cosine of their label
-    vectors)."""
-    class_balance: bool = True
-    """Give similar and dissimilar pairs the same total weight, regardless of how many there are of each."""
     normalization: Literal["mean", "paper"] = "mean"
     """`mean`: losses are means over pairs, bits and labels. `paper`: sums divided by the silo's number of items and the
     batch size."""
-    anchors: int = Field(default=1024, ge=1)
-    """Number of stored items that each batch is compared with, at least 1. A new random subset is drawn each epoch."""
     width: int = Field(default=512, ge=1)
     """Width of the first layer of the label network, and of the text network if it averages over windows, at least 1."""
     label_steps: int = Field(default=4, ge=1)
@@ -164,14 +153,6 @@ def deception_loss(of_others: Tensor, kind: Literal["squared", "cross_entropy"])
     Source: Li et al., the objective of the networks, which subtracts the adversarial loss.
     """
     return -torch.sigmoid(of_others).square() if kind == "squared" else F.softplus(-of_others)
-
-
-def label_error(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the squared errors of predicted labels, ``(B, C)``.
-
-    Source: Li et al., the objective, fourth term.
-    """
-    return (torch.sigmoid(logits) - labels).square()
 
 
 class Judge(nn.Module):
@@ -283,7 +264,7 @@ class SSAH(LocalMethod):
                 for number in range(self.params.label_steps)
             ),
             Step(name=JUDGES, parameters=(f"{JUDGES}.",), modalities=model.modalities),
-            *(Step(name=m, parameters=(f"{m}.",), modalities=(m,)) for m in model.modalities),
+            *tower_steps(model),
         ]
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
@@ -328,15 +309,7 @@ class SSAH(LocalMethod):
         return {"judgment": (1.0, torch.stack(losses).mean())} if losses else {}
 
     def _imitation(self, feature: Tensor, code: Tensor, logits: Tensor, rows: Tensor, state: SiloState) -> Terms:
-        """Return the likelihoods of features and codes beside those of the label network, and the two other losses.
-
-        Args:
-            feature: ``(B, H)`` of the network that is trained.
-            code: ``(B, K)``.
-            logits: ``(B, C)`` of predicted labels.
-            rows: ``(B,)`` positions of the items.
-            state: Working tensors.
-        """
+        """Return the likelihoods of features and codes beside those of the label network, and the two other losses."""
         params, anchors, labels = self.params, state.buffers["anchors"], state.buffers["labels"]
         features, codes = state.buffers["label_feature"], state.buffers["label_code"]
         similar = similarity(labels[rows], labels.index_select(0, anchors), graded=params.similarity == "graded")
@@ -367,11 +340,9 @@ class SSAH(LocalMethod):
             for name in ("label_feature", "label_code"):
                 state.buffers[name][batch.row] = outputs.extra[name].detach()
         elif step.name != JUDGES:
-            (modality,) = step.modalities
-            store_batch(modality, outputs, batch, state)
+            store_batch(outputs, batch, state)
 
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Set B to the signs of the sum of all codes, and draw the stored items for the next epoch."""
-        codes = [state.buffers["label_code"], *(state.buffers[modality] for modality in stored_modalities(state))]
-        state.buffers["code"] = signs(torch.stack(codes).sum(0))
+        state.buffers["code"] = joint_codes(state, "label_code")
         draw_anchors(data, state, self.params.anchors)

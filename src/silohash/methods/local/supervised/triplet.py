@@ -27,6 +27,7 @@ from torch import Tensor
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloState, signs
+from silohash.methods.local.losses import cosines, different_items
 from silohash.methods.traits import Traits
 
 CARD = MethodCard(
@@ -71,7 +72,7 @@ def pairwise_distances(codes: Tensor, others: Tensor, kind: Literal["cosine", "e
         kind: ``cosine`` or ``euclidean``.
     """
     if kind == "cosine":
-        return 1.0 - F.normalize(codes, dim=1) @ F.normalize(others, dim=1).T
+        return 1.0 - cosines(codes, others)
     distances: Tensor = torch.cdist(codes, others) / math.sqrt(4.0 * codes.shape[1])
     return distances
 
@@ -123,11 +124,10 @@ class Triplet(LocalMethod):
     def _pair(self, outputs: Outputs, batch: PairBatch, anchor: Modality, other: Modality) -> Tensor:
         assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         ours, theirs = batch.has(anchor), batch.has(other)
+        # Each pair selects its codes anew: a shared selection adds gradients in another order, which changes figures.
         distances = pairwise_distances(outputs.code[anchor][ours], outputs.code[other][theirs], self.params.distance)
         similar = batch.labels[ours] @ batch.labels[theirs].T > 0
-        positive = similar
-        if anchor == other:
-            positive = similar & ~torch.eye(len(similar), dtype=torch.bool, device=similar.device)
+        positive = similar & different_items(similar) if anchor == other else similar
         return triplet_loss(distances, positive, ~similar, self.params.margin)
 
     def warnings(self, terms: Mapping[str, float]) -> list[str]:

@@ -6,19 +6,22 @@ loss, an item that lacks a modality has the code of its other one in its place.
 
 from __future__ import annotations
 
+import math
 import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
-from torch import Tensor
+from torch import Tensor, nn
 
-from silohash.base.types import MODALITIES, Modality, PairBatch, UserError
-from silohash.methods.local.base import SiloData
+from silohash.base.types import MODALITIES, Modality, Outputs, PairBatch, Step, Terms, UserError
+from silohash.methods.local.base import LocalMethod, SiloData, SiloState, rows_of
 from silohash.models.specs import ModelSpec
+from silohash.models.towers import HashNet
 
 MOST_CACHED_BYTES = 2 << 30
 """Total size of the values that a `SiloCache` holds."""
@@ -126,10 +129,7 @@ def products_of_rows(values: Tensor, block: int = 512) -> Tensor:
 def affinity(rows: Inputs, others: Inputs, text_weight: float) -> Similarity:
     """Return the weighted mean of the cosines of the inputs over the modalities that both items have, ``(n, m)``.
 
-    Args:
-        rows: ``n`` items.
-        others: ``m`` items.
-        text_weight: Weight of the cosine of texts, between 0 and 1. That of images is the rest.
+    Texts have the weight ``text_weight``, and images the rest.
     """
     weights: Mapping[Modality, float] = {"image": 1.0 - text_weight, "text": text_weight}
     shared = [modality for modality in rows.unit if modality in others.unit]
@@ -147,6 +147,10 @@ def affinity(rows: Inputs, others: Inputs, text_weight: float) -> Similarity:
             for m in shared
         ]
     )
+
+
+COLUMNS = ("row", "image", "text", "labels", "has_image", "has_text")
+"""Names of the tensors of a batch."""
 
 
 class CodePair(NamedTuple):
@@ -180,25 +184,7 @@ def with_inputs(batch: PairBatch, codes: Mapping[Modality, Tensor]) -> tuple[Pai
     if bool(there.all()):
         return batch, held
     rows = there.nonzero().squeeze(1)
-    return selected(batch, rows), {modality: code[rows] for modality, code in held.items()}
-
-
-def selected(batch: PairBatch, rows: Tensor) -> PairBatch:
-    """Return some of the items of a batch.
-
-    Args:
-        batch: The batch.
-        rows: ``(n,)`` int64, positions in the batch.
-    """
-    return replace(
-        batch,
-        row=batch.row[rows],
-        image=None if batch.image is None else batch.image[rows],
-        text=None if batch.text is None else batch.text[rows],
-        labels=None if batch.labels is None else batch.labels[rows],
-        has_image=batch.has_image[rows],
-        has_text=batch.has_text[rows],
-    )
+    return rows_of(batch, COLUMNS, rows), {modality: code[rows] for modality, code in held.items()}
 
 
 def code_pair(codes: Mapping[Modality, Tensor], batch: PairBatch) -> CodePair:
@@ -221,10 +207,6 @@ def code_pair(codes: Mapping[Modality, Tensor], batch: PairBatch) -> CodePair:
 
 def refuse_networks(spec: ModelSpec, name: str) -> None:
     """Check that the inputs are vectors or pixels that can be compared with each other.
-
-    Args:
-        spec: Structure of the model.
-        name: Name of the local method, for the message.
 
     Raises:
         UserError: If a tower is a published network, whose inputs are pixels or word pieces.
@@ -249,12 +231,7 @@ class SiloCache:
         self._made: dict[tuple[int, ...], tuple[list[weakref.ref[Tensor]], Tensor]] = {}
 
     def get(self, data: SiloData, make: Callable[[], Tensor]) -> Tensor:
-        """Return the value of a silo.
-
-        Args:
-            data: Pairs of the silo, which do not change.
-            make: Function that computes the value.
-        """
+        """Return the value of a silo, whose data must not change; ``make`` computes it if it is not kept."""
         parts = [part for part in (data.image, data.text, data.has_image, data.has_text) if part is not None]
         key = tuple(map(id, parts))
         if key in self._made:
@@ -267,3 +244,53 @@ class SiloCache:
             self._made[key] = ([weakref.ref(part) for part in parts], value)
             weakref.finalize(data.has_image, self._made.pop, key, None)
         return value
+
+
+def cosine_matrices(pair: CodePair) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the cosines of the codes of a batch within images, within texts and of images to texts, each ``(B, B)``."""
+    image, text = F.normalize(pair.image, dim=1), F.normalize(pair.text, dim=1)
+    return image @ image.T, text @ text.T, image @ text.T
+
+
+def steepness(epochs: int) -> float:
+    """Return the factor on the outputs before the tanh after some local epochs: (1 + epochs)^0.5."""
+    return math.sqrt(1.0 + epochs)
+
+
+class AnnealedMethod(LocalMethod, ABC):
+    """A method whose loss compares the codes of a batch with the similarity of its inputs.
+
+    A subclass sets ``key``, ``Params`` and ``presets``, and implements `losses`. Its parameters have the switch ``anneal``.
+    """
+
+    key: ClassVar[str]
+
+    @abstractmethod
+    def losses(self, pair: CodePair, batch: PairBatch, buffers: Mapping[str, Tensor]) -> Terms:
+        """Return the terms of the loss, given relaxed codes in (-1, 1) of items that each have a modality."""
+
+    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
+        """Build towers without an activation after the hash layer. The loss applies the tanh.
+
+        Raises:
+            UserError: If a tower is a published network, whose inputs cannot be compared.
+        """
+        refuse_networks(spec, self.key)
+        return HashNet(spec, bits)
+
+    def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
+        """Store the number of finished epochs."""
+        state.buffers = {"epochs": torch.tensor(state.epochs_before)}
+
+    def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
+        """Return the loss of a batch with the tanh of the epoch."""
+        batch, codes = with_inputs(batch, outputs.code)
+        if not codes:
+            return {}
+        factor = steepness(int(state.buffers["epochs"])) if self.params.anneal else 1.0
+        relaxed = {modality: torch.tanh(factor * code) for modality, code in codes.items()}
+        return self.losses(code_pair(relaxed, batch), batch, state.buffers)
+
+    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
+        """Count the epoch."""
+        state.buffers["epochs"] = state.buffers["epochs"] + 1

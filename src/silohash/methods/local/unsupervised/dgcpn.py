@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from pydantic import Field
@@ -64,7 +64,6 @@ CARD = MethodCard(
     year=2021,
     link="https://ojs.aaai.org/index.php/AAAI/article/view/16592",
     summary="Reproduce the similarity of inputs and of their neighbors by the cosines of codes, without labels.",
-    supervised=False,
     differs_from_paper=(
         "The equations and constants are those of the authors' code.",
         "Items are compared by the inputs of the towers: the vectors that features.image and features.text give.",
@@ -123,10 +122,6 @@ class DGCPNParams(MethodParams):
 
 def neighbor_count(candidates: int, share: float) -> int:
     """Return the number of neighbors of an item: the share of the candidates, rounded half up, and at least 1.
-
-    Args:
-        candidates: Number of items among which neighbors are sought, including the item itself.
-        share: Share of the candidates.
 
     Example:
         >>> [neighbor_count(items, 0.4) for items in (1, 2, 5000)]
@@ -203,12 +198,7 @@ def neighbor_graph(
 
 
 def candidate_rows(items: int, most: int) -> Tensor:
-    """Return the positions of the items among which neighbors are sought: all, or a fixed random sample, ``(M,)`` int64.
-
-    Args:
-        items: Number of items of the silo.
-        most: Largest number of candidates.
-    """
+    """Return the positions of the items among which neighbors are sought: all, or a fixed random sample, ``(M,)`` int64."""
     if items <= most:
         return torch.arange(items)
     return torch.randperm(items, generator=seeds.torch_generator(0, "neighbor candidates"))[:most].sort().values
@@ -223,20 +213,6 @@ def batch_similarity(similar: Tensor, shared: Tensor, weight: float) -> Tensor:
         weight: Weight of G, from 0 to 1.
     """
     return 2.0 * ((1.0 - weight) * similar + weight * shared) - 1.0
-
-
-class Losses(NamedTuple):
-    """The three losses, each a scalar.
-
-    Attributes:
-        coexistence: L_c, of the two codes of an item.
-        similarity: L_g, of the codes of different items.
-        consistency: L_i, of similarities within and between modalities.
-    """
-
-    coexistence: Tensor
-    similarity: Tensor
-    consistency: Tensor
 
 
 COMPARED = torch.tensor([1.0, 1.0, 0.0, 1.0]).view(4, 1, 1)
@@ -301,8 +277,10 @@ def _pairs(blocks: Tensor, count: int) -> Tensor:
     return blocks[1].view(-1, count, count).diagonal(dim1=-2, dim2=-1)
 
 
-def losses(images: Tensor, texts: Tensor, similarity: Tensor, counted: Tensor, pair_target: float) -> Losses:
-    """Return the losses of the codes of a batch. Codes may have leading dimensions, over which losses are added.
+def losses(
+    images: Tensor, texts: Tensor, similarity: Tensor, counted: Tensor, pair_target: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return L_c, L_g and L_i of the codes of a batch, each a scalar, added over leading dimensions of the codes.
 
     Args:
         images: ``(..., B, K)``, codes of the images.
@@ -311,7 +289,10 @@ def losses(images: Tensor, texts: Tensor, similarity: Tensor, counted: Tensor, p
         counted: ``(B, B)``, 1 for pairs of items that L_g compares, else 0. The divisor is the number of all pairs.
         pair_target: Value kappa that the cosine of an item's two codes approaches.
     """
-    return Losses(*_Losses.apply(images, texts, similarity, counted, pair_target))  # type: ignore[no-untyped-call]
+    found: tuple[Tensor, Tensor, Tensor] = _Losses.apply(  # type: ignore[no-untyped-call]
+        images, texts, similarity, counted, pair_target
+    )
+    return found
 
 
 class DGCPN(LocalMethod):
@@ -363,11 +344,13 @@ class DGCPN(LocalMethod):
         if step.name != "joint":
             prefix = "binary_"
             image, text = torch.stack([image, signs(image)]), torch.stack([signs(text), text])
-        found = losses(image, text, *self._similarity(batch, state), self.params.pair_target)
+        coexistence, similarity, consistency = losses(
+            image, text, *self._similarity(batch, state), self.params.pair_target
+        )
         return {
-            f"{prefix}coexistence": (1.0, found.coexistence),
-            f"{prefix}similarity": (self.params.similarity_weight, found.similarity),
-            f"{prefix}consistency": (self.params.consistency_weight, found.consistency),
+            f"{prefix}coexistence": (1.0, coexistence),
+            f"{prefix}similarity": (self.params.similarity_weight, similarity),
+            f"{prefix}consistency": (self.params.consistency_weight, consistency),
         }
 
     def _similarity(self, batch: PairBatch, state: SiloState) -> tuple[Tensor, Tensor]:
@@ -401,12 +384,7 @@ class DGCPN(LocalMethod):
         return self._between(similar, self._graph(data, similar.values) if self.params.graph_weight else None)
 
     def _between(self, similar: Similarity, graph: Tensor | None) -> Tensor:
-        """Return the similarity of some items, ``(B, B)``; NaN for pairs that cannot be compared.
-
-        Args:
-            similar: Similarity of the items' inputs.
-            graph: ``(B, M)``, the items' rows of `_graph`; None if it has no weight.
-        """
+        """Return the similarity of some items, ``(B, B)``; NaN for pairs that cannot be compared."""
         values, known = similar
         shared = torch.zeros_like(values) if graph is None else products_of_rows(graph)
         found = batch_similarity(values, shared, self.params.graph_weight)
@@ -416,10 +394,6 @@ class DGCPN(LocalMethod):
         """Return the weights of the nearest neighbors of a silo's items, ``(n, M)``.
 
         They are scaled so that their products are the scaled coherence.
-
-        Args:
-            data: Pairs of the silo.
-            similar: ``(n, n)``, similarity of all inputs, if it is known.
         """
         params = self.params
         chosen = candidate_rows(len(data), params.candidates).to(data.has_image.device)

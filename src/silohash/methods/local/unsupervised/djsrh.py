@@ -34,8 +34,15 @@ from torch import Tensor
 
 from silohash.base.types import MethodCard, PairBatch, Terms
 from silohash.methods.local.base import MethodParams
-from silohash.methods.local.unsupervised.annealed import AnnealedMethod, cosine_matrices, mean_over
-from silohash.methods.local.unsupervised.base import CodePair, Similarity, affinity, inputs_of
+from silohash.methods.local.losses import mean_where
+from silohash.methods.local.unsupervised.base import (
+    AnnealedMethod,
+    CodePair,
+    Similarity,
+    affinity,
+    cosine_matrices,
+    inputs_of,
+)
 
 CARD = MethodCard(
     key="djsrh",
@@ -45,7 +52,6 @@ CARD = MethodCard(
     year=2019,
     link="https://doi.org/10.1109/ICCV.2019.00312",
     summary="Reconstruct a joint affinity of images and texts by the cosines of codes, without labels.",
-    supervised=False,
     differs_from_paper=(
         "Items are compared by the inputs of the towers: the vectors that features.image and features.text give. The paper "
         "compares images by a pretrained network, and fine-tunes a copy of it.",
@@ -110,7 +116,7 @@ class DJSRH(AnnealedMethod):
             "within_texts": (self.params.within_weight, within_texts),
         }
         return {
-            name: (weight, mean_over((cosines - target.values).square(), target.known))
+            name: (weight, mean_where((cosines - target.values).square(), target.known))
             for name, (weight, cosines) in gaps.items()
         }
 

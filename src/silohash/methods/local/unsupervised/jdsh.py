@@ -31,19 +31,20 @@ from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 import torch
-import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base import seeds
 from silohash.base.types import MODALITIES, MethodCard, Modality, PairBatch, Terms
 from silohash.methods.local.base import MethodParams, SiloData, SiloState
-from silohash.methods.local.unsupervised.annealed import AnnealedMethod, cosine_matrices, mean_over
+from silohash.methods.local.losses import cosines, mean_where
 from silohash.methods.local.unsupervised.base import (
+    AnnealedMethod,
     CodePair,
     Inputs,
     Part,
     Similarity,
+    cosine_matrices,
     defined_for,
     inputs_of,
     weighted_mean,
@@ -57,7 +58,6 @@ CARD = MethodCard(
     year=2020,
     link="https://doi.org/10.1145/3397271.3401086",
     summary="Reproduce a joint similarity, sharpened at the ends of its distribution, by the cosines of codes.",
-    supervised=False,
     differs_from_paper=(
         "The equations are those of the authors' code.",
         "Each silo fits the thresholds to at most 2,000 of its items: the mode of a histogram of their similarities, the "
@@ -130,17 +130,12 @@ def cross_similarity(images: Tensor, texts: Tensor) -> Tensor:
         images: ``(B, B)``, similarities of the images.
         texts: ``(B, B)``, similarities of the texts.
     """
-    cross = F.normalize(images, dim=1) @ F.normalize(texts, dim=1).T
+    cross = cosines(images, texts)
     return (cross + cross.T) / 2.0
 
 
 def joint_similarity(inputs: Inputs, weights: Mapping[str, float]) -> Similarity:
-    """Return the weighted mean of the similarities of images, of texts and of images to texts, ``(B, B)``.
-
-    Args:
-        inputs: Items of a batch.
-        weights: Weights of the parts ``image``, ``text`` and ``cross``.
-    """
+    """Return the weighted mean of the similarities of images, of texts and of images to texts, ``(B, B)``."""
     similar: dict[Modality, Tensor] = {}
     defined: dict[Modality, Tensor | None] = {}
     for modality in MODALITIES:
@@ -169,18 +164,12 @@ def distribution_of(values: Tensor) -> Distribution:
     counts = torch.histc(values, BINS, low, high) if high > low else values.new_ones(1)
     mode = low + (float(counts.argmax()) + 0.5) * (high - low) / len(counts)
     gaps = values - mode
-    below, above = (mean_over(gaps.square(), side.to(values.dtype)).sqrt() for side in (gaps < 0, gaps > 0))
+    below, above = (mean_where(gaps.square(), side.to(values.dtype)).sqrt() for side in (gaps < 0, gaps > 0))
     return Distribution(values.new_tensor(mode), below, above, values.min(), values.max())
 
 
 def fitted_distribution(data: SiloData, weights: Mapping[str, float], batch: int) -> Distribution:
-    """Return the statistics of the joint similarities of a silo's items, in batches as in training.
-
-    Args:
-        data: Pairs of the silo.
-        weights: Weights of the parts of the joint similarity.
-        batch: Number of items per batch.
-    """
+    """Return the statistics of the joint similarities of a silo's items, in batches as in training."""
     order = torch.randperm(len(data), generator=seeds.torch_generator(0, "similarity distribution"))[:MOST_FITTED]
     found = []
     for start in range(0, len(order), batch):
@@ -235,10 +224,10 @@ class JDSH(AnnealedMethod):
         within_images, within_texts, between = cosine_matrices(pair)
         there_and_back = (between - target).square() + (between.T - target).square()
         return {
-            "between": (1.0, mean_over(there_and_back, known)),
+            "between": (1.0, mean_where(there_and_back, known)),
             "pair": (1.0, 1.0 - between.diagonal().mean()),
-            "within_images": (self.params.within_weight, mean_over((within_images - target).square(), known)),
-            "within_texts": (self.params.within_weight, mean_over((within_texts - target).square(), known)),
+            "within_images": (self.params.within_weight, mean_where((within_images - target).square(), known)),
+            "within_texts": (self.params.within_weight, mean_where((within_texts - target).square(), known)),
         }
 
     def _target(self, batch: PairBatch, buffers: Mapping[str, Tensor]) -> Similarity:

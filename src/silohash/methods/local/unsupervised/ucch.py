@@ -36,7 +36,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, drawn_rows, outputs_of, signs
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, outputs_of, signs
+from silohash.methods.local.stored_outputs import drawn_rows
 from silohash.methods.traits import Traits
 from silohash.models.towers import Adapted, HashNet
 
@@ -48,7 +49,6 @@ CARD = MethodCard(
     year=2023,
     link="https://doi.org/10.1109/TPAMI.2022.3177356",
     summary="Contrast codes with a memory of binary codes, and rank an item's own partner first, without labels.",
-    supervised=False,
     keeps=("a code for each of its items, within a round",),
     differs_from_paper=(
         "The networks are those of the run. The authors use one hidden layer of 8,192 units for texts and two for images.",

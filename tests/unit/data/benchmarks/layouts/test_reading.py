@@ -25,8 +25,7 @@ def test_a_table_of_zero_and_one(tmp_path: Path, ending: str, between: str) -> N
     expected = np.random.default_rng(0).integers(0, 2, (23, 5)).astype(np.uint8)
     lines = [between.join(map(str, row)) for row in expected.tolist()]
     (tmp_path / "table.txt").write_bytes(ending.removesuffix("\n\n").join(lines).encode() + ending.encode())
-    assert np.array_equal(read_zero_one(tmp_path / "table.txt", np.uint8), expected)
-    assert read_zero_one(tmp_path / "table.txt", np.float32).dtype == np.float32
+    assert np.array_equal(read_zero_one(tmp_path / "table.txt"), expected)
 
 
 @pytest.mark.parametrize(
@@ -43,12 +42,12 @@ def test_a_table_of_zero_and_one(tmp_path: Path, ending: str, between: str) -> N
 def test_a_bad_line_of_a_table_is_named(tmp_path: Path, lines: list[str], said: str) -> None:
     write(tmp_path, "table.txt", *lines)
     with pytest.raises(UserError, match=said):
-        read_zero_one(tmp_path / "table.txt", np.uint8)
+        read_zero_one(tmp_path / "table.txt")
 
 
 def test_a_table_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"table\.txt cannot be read"):
-        read_zero_one(tmp_path / "table.txt", np.uint8)
+        read_zero_one(tmp_path / "table.txt")
 
 
 def test_whole_numbers_are_read_and_other_lines_named(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def start(count: int = 40, **params: Any) -> tuple[FedCCA, ServerState, Any]:
     method = FedCCA(FedCCAParams(**params))
     context = context_of(fresh_server(method), count=count)
     assert method.begin_round(context) == []
-    return method, method.aggregate(fresh_server(method), [method.silo_update(context)]), context
+    return method, method.aggregate(fresh_server(method), [method.update(context)]), context
 
 
 def expected_outputs(image: np.ndarray, text: np.ndarray, bits: int, seed: int = INFO.seed) -> dict[str, np.ndarray]:
@@ -74,7 +74,7 @@ def test_other_hidden_units_keep_their_weights_and_do_not_count_at_first() -> No
     before = method.init_server(net, INFO)
     context = replace(context_of(before), model=net)
     method.begin_round(context)
-    after = method.aggregate(before, [method.silo_update(context)]).params
+    after = method.aggregate(before, [method.update(context)]).params
     for modality in ("image", "text"):
         for name in (f"{modality}.backbone.0.weight", f"{modality}.backbone.0.bias"):
             assert np.array_equal(after[name][2 * BITS :], before.params[name][2 * BITS :])
@@ -106,7 +106,7 @@ def test_rounds_of_rotation_turn_the_outputs_towards_their_signs() -> None:
     context = replace(context, round=1, payload=replace(context.payload, params=server.params, round=1), total_rounds=4)
     assert method.begin_round(context) == []
     before = outputs_of(context.model, context.data, part="logit")
-    update = method.silo_update(context)
+    update = method.update(context)
     assert (update.params, set(update.sums)) == ({}, {"rotation"})
     expected = rotation(rotation_sums({m: values.numpy() for m, values in before.items()}))
     install(context.model, method.aggregate(server, [update]).params)
@@ -119,7 +119,7 @@ def test_the_remaining_rounds_are_federated_averaging() -> None:
     method, server, context = start()
     context = replace(context_of(server, round=3), total_rounds=4)
     assert [phase.name for phase in method.begin_round(context)] == ["train"]
-    update = method.silo_update(context)
+    update = method.update(context)
     assert update.sums == {}
     averaged = method.aggregate(server, [update])
     assert all(np.array_equal(averaged.params[name], array) for name, array in update.params.items())
@@ -151,15 +151,15 @@ def test_silos_train_after_the_start() -> None:
 
 def test_only_trained_models_are_compared_with_the_rotated_start() -> None:
     method, server, context = start()
-    assert method.is_final(server)
-    assert not method.is_final(fresh_server(method))
+    assert server.final
+    assert not fresh_server(method).final
     server = replace(server, private={**server.private, "rounds": np.asarray(4)})
     found = []
     for number in (1, 2, 3):
         context = replace(context_of(server, round=number), total_rounds=4)
         method.begin_round(context)
-        server = method.aggregate(server, [method.silo_update(context)])
-        found.append(method.is_final(server))
+        server = method.aggregate(server, [method.update(context)])
+        found.append(server.final)
     assert found == [True, True, False]
     assert int(server.private["seed"]) == INFO.seed
 
@@ -168,12 +168,12 @@ def test_only_pairs_count() -> None:
     method = FedCCA(FedCCAParams())
     context = context_of(fresh_server(method), count=20)
     context.data = replace(context.data, has_text=torch.arange(20) < 7)
-    sums = method.silo_update(context).sums
+    sums = method.update(context).sums
     assert float(sums["pairs/count"]) == 7.0
     both = np.concatenate([context.data.image[:7].double().numpy(), context.data.text[:7].double().numpy()], axis=1)
     np.testing.assert_allclose(sums["pairs/vector_sum"], both.sum(0), rtol=1e-6)
     context.data = replace(context.data, text=None, has_text=torch.zeros(20, dtype=torch.bool))
-    lacking = method.silo_update(context).sums
+    lacking = method.update(context).sums
     assert not any(array.any() for array in lacking.values())
     assert {name: array.shape for name, array in lacking.items()} == {name: array.shape for name, array in sums.items()}
 
@@ -189,7 +189,7 @@ def test_scaled_inputs_are_the_vectors() -> None:
     method = FedCCA(FedCCAParams())
     plain, scaled = (context_of(fresh_server(method), count=30) for _ in range(2))
     scaled.model.get_submodule("text").scale = 3.0
-    first, second = (method.silo_update(context).sums["pairs/vector_sum"] for context in (plain, scaled))
+    first, second = (method.update(context).sums["pairs/vector_sum"] for context in (plain, scaled))
     np.testing.assert_allclose(second, first * np.repeat([1.0, 3.0], [WIDTH, len(first) - WIDTH]), rtol=1e-6)
 
 
@@ -203,7 +203,7 @@ def test_towers_on_pictures_get_the_solution_for_their_features() -> None:
     context = replace(context, model=net, data=replace(silo_data(40), image=pictures))
     install(net, server.params)
     features = outputs_of(net, context.data, part="feature")["image"].double().numpy()
-    install(net, method.aggregate(server, [method.silo_update(context)]).params)
+    install(net, method.aggregate(server, [method.update(context)]).params)
     found = outputs_of(net, context.data, part="logit")
     expected = expected_outputs(features, context.data.text.double().numpy(), BITS)
     for modality, outputs in expected.items():
@@ -232,7 +232,7 @@ def test_narrow_towers_hold_fewer_variables() -> None:
     method = FedCCA(FedCCAParams())
     server = method.init_server(net, INFO)
     context = replace(context_of(server), model=net)
-    install(net, method.aggregate(server, [method.silo_update(context)]).params)
+    install(net, method.aggregate(server, [method.update(context)]).params)
     outputs = outputs_of(net, context.data, part="logit")["image"]
     assert int(torch.linalg.matrix_rank(outputs - outputs.mean(0), rtol=1e-4)) == 3
 

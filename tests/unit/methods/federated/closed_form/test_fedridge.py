@@ -48,7 +48,7 @@ def solved(count: int = 40, *, solve: str = "first", **params: Any) -> tuple[Fed
     server = fresh_server(method)
     context = context_of(server, count=count)
     assert method.begin_round(context) == []
-    return method, method.aggregate(server, [method.silo_update(context)]), context
+    return method, method.aggregate(server, [method.update(context)]), context
 
 
 def expected_outputs(
@@ -86,7 +86,7 @@ def test_a_tower_whose_units_are_all_needed_has_no_features_in_the_regression() 
     server = method.init_server(net, replace(INFO, total_rounds=1))
     assert blocks_of(server.params, "image", CLASSES) == (WIDTH, 0)
     context = replace(context_of(server, count=40), model=net, total_rounds=1)
-    install(net, method.aggregate(server, [method.silo_update(context)]).params)
+    install(net, method.aggregate(server, [method.update(context)]).params)
     found = outputs_of(net, context.data, part="logit")["image"].numpy()
     expected = expected_outputs([context.data.image.numpy()], context.data.labels.numpy(), BITS)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
@@ -105,7 +105,7 @@ def test_scaled_inputs_are_the_vectors_of_the_regression() -> None:
     server = fresh_server(method)
     plain, scaled = context_of(server, count=30), context_of(server, count=30)
     scaled.model.get_submodule("text").scale = 3.0
-    first, second = (method.silo_update(context).sums for context in (plain, scaled))
+    first, second = (method.update(context).sums for context in (plain, scaled))
     np.testing.assert_allclose(second["text/vector_sum"][:WIDTH], 3.0 * first["text/vector_sum"][:WIDTH], rtol=1e-6)
     np.testing.assert_array_equal(second["image/vector_sum"], first["image/vector_sum"])
 
@@ -137,7 +137,7 @@ def test_rounds_that_solve_send_sums_and_the_others_are_federated_averaging(solv
     for number in range(3):
         context = context_of(server, round=number)
         phases = [phase.name for phase in method.begin_round(context)]
-        update = method.silo_update(context)
+        update = method.update(context)
         assert (phases, bool(update.sums), bool(update.params)) == (
             ([], True, False) if number in solving else (["train"], False, True)
         )
@@ -177,12 +177,12 @@ def test_the_last_solution_is_deployed_if_labels_are_exclusive() -> None:
     ):  # fmt: skip
         method = FedRidge(FedRidgeParams(solve=solve))
         server = method.init_server(HashNet(model_spec(), BITS), replace(INFO, total_rounds=rounds, exclusive=single))
-        assert not method.is_final(server)
+        assert not server.final
         for number in range(rounds):
             context = replace(context_of(server, round=number), data=silo_data(20, single=single), total_rounds=rounds)
             method.begin_round(context)
-            server = method.aggregate(server, [method.silo_update(context)])
-            assert method.is_final(server) == (final and number == rounds - 1), (single, solve, number)
+            server = method.aggregate(server, [method.update(context)])
+            assert server.final == (final and number == rounds - 1), (single, solve, number)
 
 
 def test_the_codes_are_those_of_the_seed_of_the_run() -> None:
@@ -196,7 +196,7 @@ def test_the_codes_are_those_of_the_seed_of_the_run() -> None:
 
 def test_the_first_round_sends_sums_and_no_parameters() -> None:
     method, _, context = solved()
-    update = method.silo_update(context)
+    update = method.update(context)
     assert update.params == {}
     assert update.weights == {}
     assert set(update.sums) == {
@@ -209,13 +209,13 @@ def test_rows_without_the_modality_are_left_out() -> None:
     method = FedRidge(FedRidgeParams(solve="first"))
     context = context_of(fresh_server(method), count=20)
     context.data = replace(context.data, has_text=torch.arange(20) < 7)
-    sums = method.silo_update(context).sums
+    sums = method.update(context).sums
     assert (float(sums["image/count"]), float(sums["text/count"])) == (20.0, 7.0)
     np.testing.assert_allclose(sums["text/vector_sum"][:WIDTH], context.data.text[:7].double().sum(0), rtol=1e-6)
     features = outputs_of(context.model, context.data, part="feature")["text"][:7, 2 * CLASSES :]
     np.testing.assert_allclose(sums["text/vector_sum"][WIDTH:], features.double().sum(0), rtol=1e-6)
     context.data = replace(context.data, text=None)
-    assert not any(name.startswith("text/") for name in method.silo_update(context).sums)
+    assert not any(name.startswith("text/") for name in method.update(context).sums)
 
 
 def test_further_rounds_are_federated_averaging_from_the_solution() -> None:
@@ -226,7 +226,7 @@ def test_further_rounds_are_federated_averaging_from_the_solution() -> None:
     method, server, context = solved()
     context = context_of(server, round=1)
     assert [phase.name for phase in method.begin_round(context)] == ["train"]
-    update = method.silo_update(context)
+    update = method.update(context)
     assert update.sums == {}
     averaged = method.aggregate(server, [update])
     assert all(np.array_equal(averaged.params[name], array) for name, array in update.params.items())
@@ -290,7 +290,7 @@ def test_towers_on_pictures_get_the_solution_for_their_features() -> None:
     )
     install(net, server.params)
     features = outputs_of(net, context.data, part="feature")["image"].numpy()
-    after = method.aggregate(server, [method.silo_update(context)])
+    after = method.aggregate(server, [method.update(context)])
     assert {n for n, a in after.params.items() if not np.array_equal(a, server.params[n])} == {
         "image.hash.weight", "image.hash.bias",
     }  # fmt: skip
@@ -298,7 +298,7 @@ def test_towers_on_pictures_get_the_solution_for_their_features() -> None:
     found = outputs_of(net, context.data, part="logit")["image"].numpy()
     np.testing.assert_allclose(found, expected_outputs([features], data.labels.numpy(), BITS), rtol=1e-3, atol=1e-3)
     empty = replace(context, data=context.data.take(torch.arange(0)))
-    assert not any(array.any() for array in method.silo_update(empty).sums.values())
+    assert not any(array.any() for array in method.update(empty).sums.values())
 
 
 def test_a_narrow_hidden_layer_is_refused() -> None:

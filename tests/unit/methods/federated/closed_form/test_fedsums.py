@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -28,12 +26,12 @@ def test_silos_send_sums_and_receive_parameters_at_the_end() -> None:
     method = given.resolved.federated
     halfway = run_loop(given, stop=2, validate=False).server
     assert halfway.private["remaining"] == ROUNDS - 2
-    assert not method.is_final(halfway)
+    assert not halfway.final
     sent = method.broadcast(halfway, 0, round=2)
     assert sent.params == {}
     assert set(sent.extras) == {f"{m}/{a}" for m in ("image", "text") for a in ("mean", "factor", "direction")}
     state = run_loop(given, listener)
-    assert method.is_final(state.server)
+    assert state.server.final
     last = method.broadcast(state.server, 0, round=ROUNDS)
     assert last.extras == {}
     assert last.params.keys() == state.server.params.keys()
@@ -54,18 +52,10 @@ def test_the_model_is_initial_until_the_last_exchange() -> None:
     assert all(np.array_equal(array, last[name]) for name, array in first.items())
 
 
-@pytest.mark.parametrize(
-    ("params", "rules", "text"),
-    [
-        ({}, (), "Set reveal_items = true if the server may learn the items"),
-        ({}, ("exchange.encryption", "federated.robust"), "federated.robust does not apply to the sums"),
-        ({"reveal_items": True}, ("federated.robust",), "federated.robust does not apply to the sums"),
-    ],
-)
-def test_what_the_user_must_allow(params: dict[str, Any], rules: tuple[str, ...], text: str) -> None:
-    with pytest.raises(UserError, match=text):
-        FedSums(FedSumsParams(**params)).check_exchange(rules=rules)
-    FedSums(FedSumsParams(reveal_items=True)).check_exchange(rules=())
+def test_what_the_user_must_allow() -> None:
+    found = {allowed: FedSums(FedSumsParams(reveal_items=allowed)).traits for allowed in (False, True)}
+    assert {traits.reveals for traits in found.values()} == {"sums that reveal"}
+    assert all(traits.reveals_allowed == allowed for allowed, traits in found.items())
 
 
 def test_a_run_refuses_and_trains(tmp_path) -> None:
@@ -83,8 +73,8 @@ def test_a_run_refuses_and_trains(tmp_path) -> None:
 
 
 def test_traits() -> None:
-    assert traits_of(FedSums) == traits_of(FedSums) | {"shares_parameters": False, "averages": False}
-    assert FedSums.closed_form == "sums"
+    assert traits_of(FedSums) == traits_of(FedSums) | {"shares": "none", "averages": False}
+    assert FedSums.traits.closed_form == "sums"
     assert CARD.key == "fedsums"
     resolved = load_resolved(
         {
@@ -93,4 +83,4 @@ def test_traits() -> None:
             "federated": {"name": "fedsums", "rounds": 17},
         }
     )
-    assert resolved.federated.local is resolved.local
+    assert resolved.federated.run.local is resolved.local

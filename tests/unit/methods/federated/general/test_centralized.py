@@ -22,7 +22,7 @@ def test_parts_are_rounded_and_never_empty() -> None:
         assert len(phase.rows) == expected
         assert phase.rows.tolist() == sorted(phase.rows.tolist())
     assert CentralizedParams().parts == 1
-    assert Centralized.pooled
+    assert Centralized.traits.pooled
 
 
 def test_card_and_traits() -> None:

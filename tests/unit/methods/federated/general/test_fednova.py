@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from silohash.base.types import Outputs, PairBatch, Step, Terms, UserError
-from silohash.methods.federated.base import FederatedMethod, ServerState
+from silohash.methods.federated.base import FederatedMethod, RunFacts, ServerState
 from silohash.methods.federated.general.fednova import CARD, FedNova, FedNovaParams
 from silohash.methods.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.methods.message import Message
@@ -155,20 +155,20 @@ def test_a_silo_sends_its_update_per_step_and_its_weighted_length() -> None:
     with torch.no_grad():
         for parameter in context.model.parameters():
             parameter.sub_(2.0)
-    update = method.silo_update(context)
+    update = method.update(context)
     for name in ("image.hash.bias", "text.hash.bias"):  # without steps of its own, a tower counts those of the other
         np.testing.assert_allclose(update.params[name], 0.5, rtol=1e-4)
     assert float(update.sums["effective/image"]) == 20 * 4
     assert float(update.sums["weight/text"]) == 20
     context.steps_taken = {}
-    np.testing.assert_allclose(method.silo_update(context).params["image.hash.bias"], 2.0, rtol=1e-4)
+    np.testing.assert_allclose(method.update(context).params["image.hash.bias"], 2.0, rtol=1e-4)
 
 
 def test_the_step_size_may_reach_but_not_pass_the_global_model() -> None:
-    method = FedNova(FedNovaParams(proximal_weight=2.0))
-    assert method.check_steps(optimizer="sgd", learning_rate=0.5, momentum=0.0) == []
+    params = FedNovaParams(proximal_weight=2.0)
+    assert FedNova(params, RunFacts(learning_rate=0.5)).traits.remarks == ()
     with pytest.raises(UserError, match="overshoot"):
-        method.check_steps(optimizer="sgd", learning_rate=0.51, momentum=0.0)
+        FedNova(params, RunFacts(learning_rate=0.51))
 
 
 def test_card_and_traits() -> None:

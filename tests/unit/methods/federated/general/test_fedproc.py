@@ -78,7 +78,7 @@ def test_the_weight_fades_with_the_rounds(number: int, fading: str, expected: fl
     context = context_of(ServerState(params={}, extras=prototypes_for(fuse=False)), round=number)
     batch = context.data.batch(torch.arange(12))
     outputs = context.model(batch)
-    terms = method.regularizer(context, batch, outputs)
+    terms = method.terms(context, batch, outputs)
     assert bool(terms) == (expected is not None)
     if terms:
         weight, value = terms["contrast"]
@@ -95,14 +95,14 @@ def test_the_weight_fades_with_the_rounds(number: int, fading: str, expected: fl
 def test_class_sums_are_sent_unless_the_contrast_is_off() -> None:
     for weight in (0.0, 1.0):
         method = FedProc(FedProcParams(contrast_weight=weight))
-        update = method.silo_update(context_of(fresh_server(method)))
+        update = method.update(context_of(fresh_server(method)))
         assert bool(update.sums) == bool(weight)
         assert update.params
 
 
 def test_card_and_traits() -> None:
     assert (CARD.year, CARD.supervised) == (2023, True)
-    assert traits_of(FedProc) == {"needs_labels": True, "adds": {"silo_update": {}, "aggregate": {}}}
+    assert traits_of(FedProc) == {"needs_labels": True, "adds": {"update": {}, "aggregate": {}}}
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_presets() -> None:
 
 
 def test_prototypes_need_labels() -> None:
-    assert FedProto.needs_labels
+    assert FedProto.traits.needs_labels
 
 
 def test_distance_is_the_mean_over_dimensions_to_the_mean_prototype_of_the_labels() -> None:
@@ -45,7 +45,7 @@ def test_the_term_sums_the_mean_distances_of_the_modalities(fuse: bool) -> None:
     context = context_of(ServerState(params={}, extras=prototypes_for(fuse)))
     batch = context.data.batch(torch.arange(12))
     outputs = context.model(batch)
-    weight, value = method.regularizer(context, batch, outputs)["prototype"]
+    weight, value = method.terms(context, batch, outputs)["prototype"]
     expected = 0.0
     for m, logit in outputs.logit.items():
         prototypes = torch.from_numpy(context.payload.extras["prototypes/fused" if fuse else f"prototypes/{m}"])
@@ -57,7 +57,7 @@ def test_the_term_sums_the_mean_distances_of_the_modalities(fuse: bool) -> None:
         expected += float(np.mean(distances))
     assert weight == 0.4
     assert float(value) == pytest.approx(expected, rel=1e-5)
-    assert FedProto(FedProtoParams(prototype_weight=0.0)).regularizer(context, batch, outputs) == {}
+    assert FedProto(FedProtoParams(prototype_weight=0.0)).terms(context, batch, outputs) == {}
 
 
 def test_only_prototypes_travel() -> None:
@@ -67,7 +67,7 @@ def test_only_prototypes_travel() -> None:
     assert message.params == {}
     assert set(message.extras) == {"prototypes/fused", "mask/fused"}
     context = context_of(server)
-    update = method.silo_update(context)
+    update = method.update(context)
     assert update.params == {}
     assert set(update.sums) == {"prototype_sum/fused", "prototype_count/fused"}
     assert context.kept("model")
@@ -82,11 +82,11 @@ def test_card_and_traits() -> None:
     assert (CARD.year, CARD.supervised) == (2022, True)
     assert traits_of(FedProto) == {
         "needs_labels": True,
-        "shares_parameters": False,
+        "shares": "none",
         "personalized": True,
         "codes_comparable": False,
         "averages": False,
-        "adds": {"silo_update": {}},
+        "adds": {"update": {}},
     }
 
 

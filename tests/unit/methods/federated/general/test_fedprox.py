@@ -30,7 +30,7 @@ def test_the_gradient_pulls_the_towers_of_the_step_to_the_global_model(tower: st
         for parameter in context.model.parameters():
             parameter.add_(0.5)
     batch = context.data.batch(torch.arange(4))
-    weight, value = method.regularizer(context, batch, context.model(batch, (tower,)))["proximal"]
+    weight, value = method.terms(context, batch, context.model(batch, (tower,)))["proximal"]
     assert weight == 0.3
     count = sum(p.numel() for name, p in context.model.named_parameters() if name.startswith(tower))
     assert float(value) == pytest.approx(0.5 * 0.25 * count, rel=1e-5)

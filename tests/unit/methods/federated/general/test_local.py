@@ -58,7 +58,7 @@ def test_hooks_of_a_silo_that_trains_alone() -> None:
     message = method.broadcast(server, 1, round=2)
     assert (message.round, message.params, message.extras) == (2, {}, {})
     assert method.shared_parameters(HashNet(model_spec(), BITS)) == []
-    assert method.aggregate(server, []) is server
+    assert same_arrays(method.aggregate(server, []).params, server.params)
     context = silo_context(4)
     context.initial = server.params
     (phase,) = method.begin_round(context)
@@ -66,7 +66,7 @@ def test_hooks_of_a_silo_that_trains_alone() -> None:
     assert same_arrays(params_of(context.model), server.params)
     with torch.no_grad():
         context.model.get_parameter("image.hash.bias").fill_(7.0)
-    update = method.silo_update(context)
+    update = method.update(context)
     assert (update.params, update.weights, update.counts) == ({}, {}, {"items": 4})
     install(context.model, server.params)
     method.personalize(context)
@@ -76,9 +76,9 @@ def test_hooks_of_a_silo_that_trains_alone() -> None:
 def test_card_and_traits() -> None:
     assert (CARD.year, CARD.supervised) == (2026, False)
     assert traits_of(Local) == {
-        "shares_parameters": False,
+        "shares": "none",
         "personalized": True,
         "codes_comparable": False,
         "averages": False,
-        "adds": {"silo_update": {}},
+        "adds": {"update": {}},
     }

@@ -56,7 +56,7 @@ def test_the_term_is_the_contrast_summed_over_modalities(representation: str) ->
     rows = torch.tensor([5, 0, 9, 6, 2])
     batch = context.data.batch(rows)
     outputs = context.model(batch)
-    weight, value = method.regularizer(context, batch, outputs)["contrast"]
+    weight, value = method.terms(context, batch, outputs)["contrast"]
     assert weight == 0.7
     models = (context.global_model, context.previous_model)
     ahead, behind = (getattr(model(batch), representation) for model in models)
@@ -80,12 +80,12 @@ def test_there_is_no_term_in_the_first_round_or_at_weight_zero() -> None:
         server = fresh_server(method)
         context = context_of(server, kept={f"model/{n}": a for n, a in server.params.items()} if kept else {})
         batch = context.data.batch(torch.arange(4))
-        assert method.regularizer(context, batch, context.model(batch)) == {}
+        assert method.terms(context, batch, context.model(batch)) == {}
 
 
 def test_card_and_traits() -> None:
     assert (CARD.year, CARD.supervised) == (2021, False)
-    assert traits_of(MOON) == {"adds": {"silo_update": {}}}
+    assert traits_of(MOON) == {"adds": {"update": {}}}
 
 
 @pytest.mark.parametrize(

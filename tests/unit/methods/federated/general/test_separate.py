@@ -79,11 +79,11 @@ def test_a_silo_deploys_its_own_model() -> None:
     ("name", "why"),
     [
         ("fedcafe", "has its own adapt_outputs"),
-        ("fedcmr", "has its own silo_statistics"),
-        ("plfedcmh", "has its own"),
-        ("local", "has its own shared_parameters"),
+        ("fedcmr", "has its own statistics"),
+        ("plfedcmh", "has its own broadcast"),
+        ("local", "does not share whole models"),
         ("centralized", "pools all data"),
-        ("fedridge", "has its own check_exchange"),
+        ("fedridge", "sends sums that reveal items"),
     ],
 )
 def test_methods_that_a_silo_alone_cannot_use_are_refused(name: str, why: str) -> None:
@@ -102,9 +102,9 @@ def test_card_and_traits() -> None:
     plain = load_resolved({"data": {"name": "glyphs"}, "federated": {"name": "separate"}}).federated
     labeled = load_resolved({"data": {"name": "glyphs"}, "federated": {"name": "separate", "methods": [HAP]}}).federated
     assert isinstance(plain, Separate)
-    assert (plain.needs_labels, labeled.needs_labels) == (False, True)
+    assert (plain.traits.needs_labels, labeled.traits.needs_labels) == (False, True)
     assert (CARD.key, CARD.supervised, CARD.sends, CARD.link) == ("separate", False, (), "")
     assert traits_of(Separate) == {
-        "shares_parameters": False, "averages": False, "personalized": True,
+        "shares": "none", "averages": False, "personalized": True,
         "codes_comparable": False,
     }  # fmt: skip

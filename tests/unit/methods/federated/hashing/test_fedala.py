@@ -97,7 +97,7 @@ def test_one_learned_step_follows_the_gradient_of_the_local_loss() -> None:
     with torch.no_grad():
         for parameter in parameters.values():
             parameter.add_(0.05)  # half the way from 0 to 0.1
-    adapted = Adapted(twin.model, method, {})
+    adapted = Adapted(twin.model, method.adapter, {})
     batch = twin.data.batch(torch.arange(20))
     global_start = frozen_copy(twin.model, server.params)
     twin.local.init_state(global_start, twin.data, twin.state)
@@ -124,13 +124,13 @@ def test_without_a_model_of_its_own_a_silo_takes_the_global_one() -> None:
     method.personalize(context)
     assert same_arrays(params_of(context.model), server.params)
     assert context.kept("mix") == {}
-    method.silo_update(context)
+    method.update(context)
     assert same_arrays(context.kept("model"), server.params)
 
 
 def test_card_and_traits() -> None:
     assert (CARD.year, CARD.supervised) == (2023, False)
-    assert traits_of(FedALA) == {"personalized": True, "codes_comparable": False, "adds": {"silo_update": {}}}
+    assert traits_of(FedALA) == {"personalized": True, "codes_comparable": False, "adds": {"update": {}}}
 
 
 @pytest.mark.parametrize(

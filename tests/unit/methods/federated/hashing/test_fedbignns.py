@@ -60,14 +60,14 @@ def test_interpolation_by_hand_leaves_integers_and_missing_arrays() -> None:
 def test_weights_are_sizes_times_scores(score: float, expected: float) -> None:
     method, context = FedBiGNNs(FedBiGNNsParams()), silo_context(20, mean_score=0.4)
     context.validation_score = lambda: score
-    sums = {name: float(value) for name, value in method.silo_statistics(context).items()}
+    sums = {name: float(value) for name, value in method.statistics(context).items()}
     known = score == score
     assert sums == {"scored": 20 * score if known else 0.0, "scored_items": 20.0 if known else 0.0}
     assert method.weight(context, "image") == pytest.approx(expected)
     by_size = FedBiGNNs(FedBiGNNsParams(weighting="examples"))
-    assert by_size.silo_statistics(context) == {}
+    assert by_size.statistics(context) == {}
     assert by_size.weight(context, "image") == 20.0
-    assert (method.needs_scores, by_size.needs_scores) == (True, False)
+    assert (method.traits.needs_scores, by_size.traits.needs_scores) == (True, False)
 
 
 def test_the_server_sends_the_mean_score_back() -> None:
@@ -90,14 +90,14 @@ def test_rounds_start_from_a_mixture_with_the_kept_parameters(mix: float) -> Non
     )
     context.forget("model")
     context.keep("score", {"value": torch.tensor(1.0)})
-    method.silo_update(context)
+    method.update(context)
     assert bool(context.kept("model")) == bool(mix)
 
 
 def test_card_and_traits() -> None:
     assert (CARD.year, CARD.supervised) == (2025, True)
     assert traits_of(FedBiGNNs) == {
-        "adds": {"weight": {"weighting": "examples"}, "begin_round": {"local_mix": 0.0}, "silo_update": {}}
+        "adds": {"weight": {"weighting": "examples"}, "begin_round": {"local_mix": 0.0}, "update": {}}
     }
 
 

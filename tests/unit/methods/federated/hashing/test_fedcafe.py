@@ -122,7 +122,7 @@ class TestAuthorsCode:
             memory = torch.nn.functional.normalize(draw(CLASSES, BITS), dim=1).float().numpy()
             context = context_of(replace(server, extras={**server.extras, "memory": memory}), class_head=True)
             batch = context.data.batch(torch.arange(20))
-            terms = method.regularizer(context, batch, context.model(batch))
+            terms = method.terms(context, batch, context.model(batch))
             weights[times] = {name: weight for name, (weight, _) in terms.items()}
         assert weights[False] == {"enhance": 0.1, "consistency": 0.1, "class": 1.0}
         assert weights[True] == {name: 4 * weight for name, weight in weights[False].items()}
@@ -194,7 +194,7 @@ def test_terms_are_those_of_loops_over_modalities_and_items(enhance: bool) -> No
             / float(batch.labels[i].sum()) / CLASSES
             for i in own
         ])  # fmt: skip
-    terms = method.regularizer(context, batch, outputs)
+    terms = method.terms(context, batch, outputs)
     weights = {"enhance": 0.2, "consistency": 0.3, "class": 0.4}
     names = list(weights) if enhance else ["consistency", "class"]
     assert {name: weight for name, (weight, _) in terms.items()} == {name: weights[name] for name in names}
@@ -206,7 +206,7 @@ def test_an_empty_memory_leaves_the_enhancement_term_out() -> None:
     method, context = ready()
     context.payload.extras["memory"] = np.zeros((CLASSES, BITS), np.float32)
     batch = context.data.batch(torch.arange(5))
-    assert set(method.regularizer(context, batch, context.model(batch))) == {"consistency", "class"}
+    assert set(method.terms(context, batch, context.model(batch))) == {"consistency", "class"}
     start = fresh_server(method, class_head=True)
     assert start.extras["memory"].shape == (CLASSES, BITS)
     assert not start.extras["memory"].any()
@@ -217,7 +217,7 @@ def test_the_target_of_the_enhancement_term_may_stay() -> None:
         method, context = ready(detach_target=detach)
         batch = context.data.batch(torch.arange(6))
         outputs = context.model(batch)
-        value = method.regularizer(context, batch, outputs)["enhance"][1]
+        value = method.terms(context, batch, outputs)["enhance"][1]
         logits = [outputs.logit[m] for m in ("image", "text")]
         found = torch.autograd.grad(value, logits, retain_graph=True)
         values = [
@@ -238,16 +238,19 @@ def test_codes_are_squashed_only_where_towers_end_in_a_tanh() -> None:
     outputs = context.model(context.data.batch(torch.arange(4)))
     memory = torch.from_numpy(context.payload.extras["memory"])
     values = {m: enhanced(logit, outputs.class_logit[m], memory) for m, logit in outputs.logit.items()}
-    plain = method.adapt_outputs(outputs, {"memory": memory})
-    squashed = method.adapt_outputs(
+    plain = method.adapter.adapt_outputs(outputs, {"memory": memory})
+    squashed = method.adapter.adapt_outputs(
         replace(outputs, code={m: torch.tanh(v) for m, v in outputs.logit.items()}), {"memory": memory}
     )
     for m, value in values.items():
         torch.testing.assert_close(plain.code[m], value)
         torch.testing.assert_close(squashed.code[m], torch.tanh(value))
     off = FedCAFE(FedCAFEParams(enhance=False))
-    assert off.adapt_outputs(outputs, {"memory": memory}) is outputs
-    assert (method.adapts_training, FedCAFE(FedCAFEParams(hash_on="raw")).adapts_training) == (True, False)
+    assert off.adapter.adapt_outputs(outputs, {"memory": memory}) is outputs
+    assert (method.adapter.adapts_training, FedCAFE(FedCAFEParams(hash_on="raw")).adapter.adapts_training) == (
+        True,
+        False,
+    )
 
 
 def test_silos_far_from_the_common_memory_weigh_more() -> None:
@@ -276,7 +279,7 @@ def test_silos_far_from_the_common_memory_weigh_more() -> None:
 @pytest.mark.parametrize(("steps", "scale"), [(0, "unit"), (10, "unit"), (0, "mean"), (10, "mean")])
 def test_the_local_memory_grows_from_class_means(steps: int, scale: str) -> None:
     method, context = ready(kmeans_steps=steps, max_labels=9, memory_rows=scale)
-    update = method.silo_update(context)
+    update = method.update(context)
     batch = context.data.batch(torch.arange(20))
     memory = torch.from_numpy(context.payload.extras["memory"])
     outputs = context.model.eval()(batch)
@@ -303,7 +306,7 @@ def test_free_clusters_are_released_from_as_many_items_on() -> None:
 
 def test_class_means_of_outputs_are_not_scaled() -> None:
     method, context = ready(memory="class_mean", memory_rows="mean", max_labels=9)
-    sums = method.silo_statistics(context)
+    sums = method.statistics(context)
     server = ServerState(params={}, extras={"memory": np.zeros((CLASSES, BITS), np.float32)})
     merged = method.merge_statistics(server, {name: 2 * array for name, array in sums.items()})["memory"]
     np.testing.assert_allclose(merged, sums["sum"] / sums["count"][:, None], rtol=1e-5)
@@ -311,7 +314,7 @@ def test_class_means_of_outputs_are_not_scaled() -> None:
     own, everything = torch.from_numpy(sums["sum"] / sums["count"][:, None]), torch.ones(CLASSES, dtype=torch.bool)
     likelihood = float(memory_likelihood(own, torch.from_numpy(merged), everything))
     expected = self_weight(likelihood, sharpness=1.0, cap=3.0)
-    assert method.silo_update(context).weights["image"] == pytest.approx(expected, rel=1e-4)
+    assert method.update(context).weights["image"] == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("memory", ["kmeans", "class_mean"])
@@ -323,21 +326,21 @@ def test_unit_rows_are_limited_and_means_are_not(memory: str) -> None:
             message = Message("update", "s", 0, sums={"sum": values["memory"], "count": np.ones(CLASSES)})
         else:
             message = Message("update", "s", 0, records=values)
-        found = objection(message, method.means, {"memory": np.zeros((CLASSES, BITS), np.float32)})
+        found = objection(message, method.traits.means, {"memory": np.zeros((CLASSES, BITS), np.float32)})
         assert (found is None) == accepted, found
 
 
 def test_with_class_means_a_silo_weighs_itself() -> None:
     method, context = ready(memory="class_mean", sharpness=0.5)
-    assert method.uplink == "sum"
-    assert FedCAFE(FedCAFEParams()).uplink == "records"
-    sums = method.silo_statistics(context)
+    assert method.traits.uplink == "sum"
+    assert FedCAFE(FedCAFEParams()).traits.uplink == "records"
+    sums = method.statistics(context)
     server = ServerState(params={}, extras={"memory": np.zeros((CLASSES, BITS), np.float32)})
     merged = method.merge_statistics(server, {name: 2 * array for name, array in sums.items()})["memory"]
     own = sums["sum"] / np.linalg.norm(sums["sum"], axis=1, keepdims=True)
     np.testing.assert_allclose(merged, own, atol=1e-5)
     context.payload.extras["memory"] = merged
-    update = method.silo_update(context)
+    update = method.update(context)
     likelihood = float(
         memory_likelihood(torch.from_numpy(own), torch.from_numpy(merged), torch.ones(CLASSES, dtype=torch.bool))
     )
@@ -350,11 +353,11 @@ def test_with_class_means_a_silo_weighs_itself() -> None:
 def test_with_class_means_a_silo_that_releases_no_class_does_not_run_its_model() -> None:
     method, context = ready(memory="class_mean", min_count=21)  # of 20 items
     context.model.register_forward_pre_hook(lambda model, inputs: pytest.fail("the model is run"))
-    sums = method.silo_statistics(context)
+    sums = method.statistics(context)
     assert {name: (array.shape, array.any()) for name, array in sums.items()} == {
         "sum": ((CLASSES, BITS), False), "count": ((CLASSES,), False),
     }  # fmt: skip
-    assert method.silo_update(context).weights == {"image": pytest.approx(1.0), "text": pytest.approx(1.0)}
+    assert method.update(context).weights == {"image": pytest.approx(1.0), "text": pytest.approx(1.0)}
 
 
 def test_card_and_traits() -> None:
@@ -366,7 +369,7 @@ def test_card_and_traits() -> None:
         "encode_extras": ("memory",),
         "adds": {
             "weight": {"weighting": "examples"},
-            "silo_update": {"weighting": "examples"},
+            "update": {"weighting": "examples"},
             "aggregate": {"weighting": "examples"},
         },
     }
@@ -396,6 +399,6 @@ def test_bounds_of_parameters(name: str, value: float, accepted: bool) -> None:
 def test_a_silo_without_texts_has_no_weight_for_their_tower() -> None:
     method, context = ready(memory="class_mean")
     context.data = replace(context.data, has_text=torch.zeros(20, dtype=torch.bool))
-    method.silo_statistics(context)
-    weights = method.silo_update(context).weights
+    method.statistics(context)
+    weights = method.update(context).weights
     assert weights["text"] == 0 < weights["image"]

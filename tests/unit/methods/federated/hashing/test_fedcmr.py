@@ -57,7 +57,7 @@ class TestFedCMR:
             for loss in (0.5, float("nan")):
                 method, context = FedCMR(FedCMRParams(weighting=weighting)), silo_context(20, **sums)
                 context.mean_loss = loss
-                facts = method.silo_statistics(context)
+                facts = method.statistics(context)
                 assert all(bool(value) == (loss == 0.5) for value in facts.values())
                 found.append(method.weight(context, "image") > 0)
             assert tuple(found) == weights
@@ -65,7 +65,7 @@ class TestFedCMR:
     def test_a_loss_of_an_earlier_round_is_forgotten(self) -> None:
         method, context = FedCMR(FedCMRParams()), silo_context(20)
         context.keep("loss", {"value": torch.tensor(0.1)})
-        method.silo_statistics(context)
+        method.statistics(context)
         assert not context.kept("loss")
 
 
@@ -92,9 +92,9 @@ def test_terms_of_the_weights_by_hand() -> None:
 def test_negative_sums_are_rejected(name: str) -> None:
     values = {"items": 20.0, "classes": 6.0, "items_classes": 120.0, "loss": -0.5, "silos": 1.0}
     sent = {key: np.asarray(value) for key, value in values.items()}
-    assert objection(Message("statistics", "s", 0, sums=sent, counts={"items": 20}), FedCMR.means, {}) is None
+    assert objection(Message("statistics", "s", 0, sums=sent, counts={"items": 20}), FedCMR.traits.means, {}) is None
     wrong = Message("statistics", "s", 0, sums={**sent, name: np.asarray(-1.0)}, counts={"items": 20})
-    assert name in (objection(wrong, FedCMR.means, {}) or "")
+    assert name in (objection(wrong, FedCMR.traits.means, {}) or "")
 
 
 def test_weights_stay_finite_beside_medians_of_small_silos() -> None:
@@ -102,7 +102,7 @@ def test_weights_stay_finite_beside_medians_of_small_silos() -> None:
     for weighting, factor in (("additive", 1.0), ("softmax", 100.0)):
         method, context = FedCMR(FedCMRParams(weighting=weighting, loss_factor=factor)), silo_context(20, **sums)
         context.mean_loss = 1.0
-        method.silo_statistics(context)
+        method.statistics(context)
         easy = factor * math.exp(-math.e)
         expected = math.e + easy if weighting == "additive" else math.exp(1.0 + easy)
         assert method.weight(context, "image") == pytest.approx(expected)
@@ -133,7 +133,7 @@ def test_weights_by_hand(weighting: str, expected: float) -> None:
     sums = {"all_items": 60.0, "all_classes": 10.0, "all_items_classes": 200.0, "all_loss": 3.0, "all_silos": 3.0}
     method, context = FedCMR(FedCMRParams(weighting=weighting, loss_factor=2.0)), silo_context(20, **sums)
     context.mean_loss = 0.5
-    facts = {name: float(value) for name, value in method.silo_statistics(context).items()}
+    facts = {name: float(value) for name, value in method.statistics(context).items()}
     assert facts == {"items": 20.0, "classes": 6.0, "items_classes": 120.0, "loss": 0.5, "silos": 1.0}
     assert method.weight(context, "image") == pytest.approx(expected)
     context.data = replace(context.data, has_image=torch.zeros(20, dtype=torch.bool))
@@ -179,8 +179,8 @@ def test_the_update_is_that_before_the_own_model_is_improved() -> None:
     with torch.no_grad():
         for parameter in context.model.parameters():
             parameter.add_(1.0)
-    method.silo_statistics(context)
-    update = method.silo_update(context)
+    method.statistics(context)
+    update = method.update(context)
     assert set(update.params) == set(server.params)
     assert all(np.array_equal(array, before[n]) for n, array in update.params.items())
     method.personalize(context)

@@ -81,7 +81,7 @@ class TestPaper:
         method.begin_round(context)
         batch = context.data.batch(torch.arange(20))
         outputs = context.model(batch)
-        weight, loss = method.regularizer(context, batch, outputs)["adversarial"]
+        weight, loss = method.terms(context, batch, outputs)["adversarial"]
         assert weight == 0.1
 
         judge, expected = copy.deepcopy(context.auxiliary[JUDGE]).requires_grad_(requires_grad=False), 0.0
@@ -96,7 +96,7 @@ class TestPaper:
 
         moves = torch.autograd.grad(loss, list(context.model.parameters()), allow_unused=True)
         assert any(move is not None and bool(move.any()) for move in moves) == relaxed
-        step = method.auxiliary_step(context, batch, outputs)["judge"]
+        step = method.adapter.auxiliary_step(context, batch, outputs)["judge"]
         if not relaxed:
             assert step[0] == 1.0
             assert float(step[1].detach()) == pytest.approx(expected / 2, rel=1e-4)
@@ -131,7 +131,7 @@ def test_presets() -> None:
     assert (params.quantization_weight, params.adversarial_weight) == (0.05, 0.1)
     assert (params.judge_width, params.judge_learning_rate, params.weighting) == (128, 1e-3, "uniform")
     assert (params.relaxed, params.adversary, params.first_prototypes) == (False, "opposed", "none")
-    assert FedHAP(params).auxiliary_learning_rate == 1e-3
+    assert FedHAP(params).adapter.learning_rate == 1e-3
 
 
 def ready(**params: Any) -> tuple[FedHAP, SiloContext]:
@@ -151,7 +151,7 @@ def test_codes_are_pulled_to_their_own_prototypes_and_away_from_others(distance:
     method, context = ready(distance=distance, margin=0.3, triplet_weight=0.6, quantization_weight=0.7)
     batch = context.data.batch(torch.arange(12))
     outputs = context.model(batch)
-    terms = method.regularizer(context, batch, outputs)
+    terms = method.terms(context, batch, outputs)
     prototypes = torch.from_numpy(context.payload.extras["prototypes"]).float()
     expected, signs = 0.0, 0.0
     for logit in outputs.logit.values():
@@ -182,7 +182,7 @@ def test_the_discriminator_tells_prototypes_from_codes_of_the_same_class() -> No
     context.data = replace(context.data, labels=labels)
     batch = context.data.batch(torch.arange(20))
     outputs = context.model(batch)
-    weight, value = method.auxiliary_step(context, batch, outputs)["judge"]
+    weight, value = method.adapter.auxiliary_step(context, batch, outputs)["judge"]
     judge, prototypes = context.auxiliary[JUDGE], torch.from_numpy(context.payload.extras["prototypes"]).float()
     judged, deceived = [], 0.0
     for logit in outputs.logit.values():
@@ -199,7 +199,7 @@ def test_the_discriminator_tells_prototypes_from_codes_of_the_same_class() -> No
         deceived += np.mean([passed for _, passed in made])
     assert weight == 0.5
     assert float(value) == pytest.approx(float(np.mean(judged)), rel=1e-4)
-    assert float(method.regularizer(context, batch, outputs)["adversarial"][1]) == pytest.approx(deceived, rel=1e-4)
+    assert float(method.terms(context, batch, outputs)["adversarial"][1]) == pytest.approx(deceived, rel=1e-4)
 
 
 def test_the_triplet_method_quantizes_already() -> None:
@@ -221,7 +221,7 @@ def test_weights_of_a_silo(weighting: str, expected: list[float]) -> None:
 @pytest.mark.parametrize("weighting", ["uniform", "examples"])
 def test_a_silo_sends_means_or_sums_of_its_codes(weighting: str) -> None:
     method, context = ready(weighting=weighting, max_labels=9)
-    sums = method.silo_update(context).sums
+    sums = method.update(context).sums
     outputs = context.model.eval()(context.data.batch(torch.arange(20)))
     codes = sum(torch.tanh(logit).detach() for logit in outputs.logit.values()) / 2
     for c in range(CLASSES):
@@ -236,7 +236,7 @@ def test_a_silo_sends_means_or_sums_of_its_codes(weighting: str) -> None:
 def test_a_silo_that_releases_no_class_does_not_run_its_model(weighting: str) -> None:
     method, context = ready(weighting=weighting, min_count=21)  # of 20 items
     context.model.register_forward_pre_hook(lambda model, inputs: pytest.fail("the model is run"))
-    sums = method.silo_update(context).sums
+    sums = method.update(context).sums
     assert (sums["prototype_sum"].shape, sums["prototype_holders"].shape) == ((CLASSES, BITS), (CLASSES,))
     assert not sums["prototype_sum"].any()
     assert not sums["prototype_holders"].any()
@@ -272,8 +272,8 @@ def test_without_prototypes_or_weight_there_is_no_discriminator() -> None:
     first.begin_round(context)
     assert context.auxiliary == {}
     batch = context.data.batch(torch.arange(4))
-    assert set(first.regularizer(context, batch, context.model(batch))) == {"sign"}
-    assert first.auxiliary_step(context, batch, context.model(batch)) == {}
+    assert set(first.terms(context, batch, context.model(batch))) == {"sign"}
+    assert first.adapter.auxiliary_step(context, batch, context.model(batch)) == {}
 
 
 def test_hadamard_prototypes_of_a_given_size() -> None:
@@ -286,7 +286,7 @@ def test_card_and_traits() -> None:
     assert (CARD.year, CARD.supervised) == (2022, True)
     assert traits_of(FedHAP) == {
         "needs_labels": True,
-        "adds": {"weight": {"weighting": "examples"}, "begin_round": {}, "silo_update": {}, "aggregate": {}},
+        "adds": {"weight": {"weighting": "examples"}, "begin_round": {}, "update": {}, "aggregate": {}},
     }
 
 
@@ -316,8 +316,8 @@ def test_silos_without_labels_or_items_send_no_prototypes() -> None:
     whole = context.data
     for data in (replace(whole, labels=None), whole.take(torch.arange(0))):
         context.data = data
-        update = method.silo_update(context)
+        update = method.update(context)
         assert update.sums == {}
         assert update.params
     context.data = whole
-    assert "prototype_sum" in method.silo_update(context).sums
+    assert "prototype_sum" in method.update(context).sums

@@ -96,7 +96,7 @@ def test_the_contrast_is_with_the_other_modality_summed_over_modalities(represen
     rows = torch.tensor([5, 0, 9, 6, 2])
     batch = context.data.batch(rows)
     outputs = context.model(batch)
-    terms = FedUCH(params).regularizer(context, batch, outputs)
+    terms = FedUCH(params).terms(context, batch, outputs)
     assert set(terms) == {"contrast"}
     weight, value = terms["contrast"]
     assert weight == 0.7
@@ -125,7 +125,7 @@ def test_the_distillation_compares_tanh_outputs_with_those_of_the_global_model()
     _, context = trained_context(FedUCH(params), has_image=has_image)
     batch = context.data.batch(torch.arange(20))
     outputs = context.model(batch)
-    terms = FedUCH(params).regularizer(context, batch, outputs)
+    terms = FedUCH(params).terms(context, batch, outputs)
     assert set(terms) == {"distillation"}
     weight, value = terms["distillation"]
     assert weight == 0.3
@@ -144,7 +144,7 @@ def test_frozen_outputs_are_computed_once_per_round_in_evaluation_mode(monkeypat
     context.model.train()
     for rows in (torch.arange(4), torch.arange(4, 8)):
         batch = context.data.batch(rows)
-        assert set(method.regularizer(context, batch, context.model(batch))) == {"contrast", "distillation"}
+        assert set(method.terms(context, batch, context.model(batch))) == {"contrast", "distillation"}
     assert passes == [(False, 20)] * 3  # the features of both models and the codes of the global one
 
 
@@ -152,12 +152,12 @@ def test_the_first_round_has_no_contrast_and_zero_weights_no_terms() -> None:
     method = FedUCH(FedUCHParams())
     context = context_of(fresh_server(method))
     batch = context.data.batch(torch.arange(4))
-    assert set(method.regularizer(context, batch, context.model(batch))) == {"distillation"}
+    assert set(method.terms(context, batch, context.model(batch))) == {"distillation"}
     none = FedUCH(FedUCHParams(contrast_weight=0.0, distillation_weight=0.0))
     _, context = trained_context(none)
-    assert none.regularizer(context, batch, context.model(batch)) == {}
+    assert none.terms(context, batch, context.model(batch)) == {}
     lacking = replace(batch, has_image=torch.zeros(4, dtype=torch.bool), has_text=torch.zeros(4, dtype=torch.bool))
-    assert method.regularizer(context, lacking, context.model(batch)) == {}
+    assert method.terms(context, lacking, context.model(batch)) == {}
 
 
 def test_the_gradient_follows_the_difference_of_the_two_references() -> None:
@@ -165,7 +165,7 @@ def test_the_gradient_follows_the_difference_of_the_two_references() -> None:
     server = fresh_server(method)
     context = context_of(server, kept={f"model/{name}": array for name, array in server.params.items()}, round=1)
     batch = context.data.batch(torch.arange(20))
-    _, value = method.regularizer(context, batch, context.model(batch))["contrast"]
+    _, value = method.terms(context, batch, context.model(batch))["contrast"]
     assert float(value.detach()) == pytest.approx(2 * math.log(2), rel=1e-5)
     gradients = torch.autograd.grad(value, list(context.model.parameters()), allow_unused=True)
     assert max(float(g.abs().max()) for g in gradients if g is not None) < 1e-7
@@ -194,7 +194,7 @@ def test_a_silo_keeps_its_model_if_there_is_a_contrast() -> None:
     for weight, kept in ((0.6, True), (0.0, False)):
         method = FedUCH(FedUCHParams(contrast_weight=weight))
         context = context_of(fresh_server(method))
-        method.silo_update(context)
+        method.update(context)
         assert bool(context.kept("model")) == kept
         if kept:
             assert same_arrays(context.kept("model"), params_of(context.model))
@@ -208,7 +208,7 @@ def test_a_silo_without_a_modality_does_not_move_its_tower(lost: str) -> None:
     for context, size in ((lacking, 1.0), (unpaired, 2.0)):
         for parameter in context.model.parameters():
             parameter.data.fill_(size)
-    updates = [replace(method.silo_update(c), sender=str(n)) for n, c in enumerate((lacking, unpaired))]
+    updates = [replace(method.update(c), sender=str(n)) for n, c in enumerate((lacking, unpaired))]
     assert updates[0].weights == {"image": 20.0, "text": 20.0, lost: 0.0}
     assert updates[1].weights == {"image": 5.0, "text": 15.0}
     averaged = method.aggregate(server, updates).params
@@ -239,7 +239,7 @@ def test_presets() -> None:
 def test_card_and_traits() -> None:
     assert (CARD.year, CARD.supervised) == (2023, False)
     assert any("does not contain the contrast" in difference for difference in CARD.differs_from_paper)
-    assert traits_of(FedUCH) == {"adds": {"silo_update": {}}}
+    assert traits_of(FedUCH) == {"adds": {"update": {}}}
     assert feduch.SMALLEST_PROBABILITY == 1e-4
 
 

@@ -244,7 +244,7 @@ class TestAuthorsCode:
         batch = context.data.batch(torch.arange(8))
         for normalization in ("mean", "code"):
             method = PLFedCMH(PLFedCMHParams(normalization=normalization))
-            terms = method.regularizer(context, batch, context.model(batch))
+            terms = method.terms(context, batch, context.model(batch))
             found[normalization] = {name: float(value.detach()) for name, (_, value) in terms.items()}
         wide, narrow = authors_scales(BITS, CLASSES - 1, batch=8, items=20)
         assert found["code"]["class_code"] == pytest.approx(wide * found["mean"]["class_code"])
@@ -290,10 +290,10 @@ def test_terms_and_their_weights() -> None:
         values, labels = torch.tanh(logit[rows]), batch.labels[rows]
         expected["class_code"] += float(class_code_gap(values, labels, prototypes, mask).mean())
         expected["prototype"] += float(prototype_distance(values, labels, prototypes, mask).mean())
-    terms = PLFedCMH(PLFedCMHParams(class_code_weight=0.3, prototype_weight=0.7)).regularizer(context, batch, outputs)
+    terms = PLFedCMH(PLFedCMHParams(class_code_weight=0.3, prototype_weight=0.7)).terms(context, batch, outputs)
     assert {name: weight for name, (weight, _) in terms.items()} == {"class_code": 0.3, "prototype": 0.7}
     assert {name: float(value) for name, (_, value) in terms.items()} == pytest.approx(expected, rel=1e-5)
-    only = PLFedCMH(PLFedCMHParams(class_code_weight=0.0)).regularizer(context, batch, outputs)
+    only = PLFedCMH(PLFedCMHParams(class_code_weight=0.0)).terms(context, batch, outputs)
     assert set(only) == {"prototype"}
 
 
@@ -316,7 +316,7 @@ def test_the_mixture_is_the_sum_of_all_silos_layers_by_their_shares() -> None:
 
 def test_a_silo_sends_class_sums_and_does_not_say_who_it_is() -> None:
     method = PLFedCMH(PLFedCMHParams(min_count=1))
-    update = method.silo_update(context_of(fresh_server(method)))
+    update = method.update(context_of(fresh_server(method)))
     assert (update.records, update.silo) == ({}, -1)
     assert set(update.sums) == {f"prototype_{kind}/{m}" for kind in ("sum", "count") for m in ("image", "text")}
 

@@ -182,7 +182,7 @@ def test_terms_of_the_private_model() -> None:
     private, _ = phases_of(method, context)
     batch = context.data.batch(torch.arange(10))
     outputs = private.model(batch)
-    terms = method.regularizer(context, batch, outputs)
+    terms = method.terms(context, batch, outputs)
     assert {name: weight for name, (weight, _) in terms.items()} == {"cluster": 0.7, "relation": 0.3}
     everywhere = {m: batch.has(m) for m in outputs.logit}
     queue = directions(outputs.logit, everywhere).detach()
@@ -207,7 +207,7 @@ def test_the_divisor_is_floored_and_a_single_cluster_does_not_divide(monkeypatch
         teacher = context.global_model(batch)
         made, wanted = ({m: torch.tanh(v) for m, v in of.logit.items()} for of in (outputs, teacher))
         plain = float(relation_loss(made, wanted).detach())
-        return float(method.regularizer(context, batch, outputs)["relation"][1].detach()), plain
+        return float(method.terms(context, batch, outputs)["relation"][1].detach()), plain
 
     for params in ({"prototypes": 1}, {"min_count": 6}, {"cluster_weight": 0.0}):
         found, plain = relation(**params)
@@ -225,7 +225,7 @@ def test_the_queue_holds_the_last_items() -> None:
     for rows in (torch.arange(5), torch.arange(5, 10)):
         batch = context.data.batch(rows)
         outputs = private.model(batch)
-        method.regularizer(context, batch, outputs)
+        method.terms(context, batch, outputs)
         points.append(directions(outputs.logit, {m: batch.has(m) for m in outputs.logit}))
     torch.testing.assert_close(kept_tensors(context, "queue")["points"], torch.cat(points)[-7:].detach())
     assert shared.begin is not None
@@ -247,7 +247,7 @@ def test_prototypes_of_the_silo_are_those_of_the_private_model() -> None:
     torch.testing.assert_close(kept["rows"], expected)
     assert kept["sizes"].tolist() == cluster_sizes(points, expected).tolist()
     assert same_arrays(context.kept("private"), params_of(private.model))
-    update = method.silo_update(context)
+    update = method.update(context)
     released = kept["sizes"].numpy() >= 4
     assert update.records["mask"].tolist() == released.tolist()
     assert np.array_equal(update.records["prototypes"][released], expected.numpy()[released])
@@ -264,7 +264,7 @@ def test_terms_of_the_shared_model_need_common_prototypes() -> None:
         shared.begin()
         batch = context.data.batch(torch.arange(8))
         outputs = context.model(batch)
-        terms = method.regularizer(context, batch, outputs)
+        terms = method.terms(context, batch, outputs)
         if not exist:
             assert terms == {}
             continue
@@ -285,10 +285,10 @@ def test_terms_of_weight_zero_are_left_out() -> None:
     context = started(method)
     private, shared = phases_of(method, context)
     batch = context.data.batch(torch.arange(8))
-    assert set(method.regularizer(context, batch, private.model(batch))) == {"cluster"}
+    assert set(method.terms(context, batch, private.model(batch))) == {"cluster"}
     assert shared.begin is not None
     shared.begin()
-    assert set(method.regularizer(context, batch, context.model(batch))) == {"global_prototypes"}
+    assert set(method.terms(context, batch, context.model(batch))) == {"global_prototypes"}
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_silos_count_alike_or_by_their_items() -> None:
         context = context_of(fresh_server(method))
         context.data = replace(context.data, has_text=torch.zeros(20, dtype=torch.bool))
         assert [method.weight(context, group) for group in ("image", "text")] == expected
-        assert method.weights_known == "before training"
+        assert method.traits.weights_known == "before training"
 
 
 def ended(name: str, local: str = "dcmh", **params: Any) -> tuple[ServerState, Any, Records]:
@@ -363,7 +363,7 @@ def test_card_presets_and_traits() -> None:
     assert PTFUCH.presets == {"recommended": {}, "paper": paper}
     assert traits_of(PTFUCH) == {
         "uplink": "records",
-        "adds": {"weight": {"weighting": "examples"}, "silo_update": {}, "aggregate": {}},
+        "adds": {"weight": {"weighting": "examples"}, "update": {}, "aggregate": {}},
     }
     params = PTFUCHParams()
     assert (params.prototypes, params.min_count, params.queue, params.weighting) == (24, 5, 256, "examples")

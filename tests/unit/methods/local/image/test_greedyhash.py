@@ -11,6 +11,7 @@ import torch
 
 from silohash.base.types import Outputs
 from silohash.methods.local.base import class_group
+from silohash.methods.local.class_vectors import CLASS_VECTORS
 from silohash.methods.local.image.greedyhash import (
     CARD,
     GreedyHash,
@@ -59,7 +60,9 @@ def test_terms_are_means_over_the_modalities(kind: Literal["all", "first"]) -> N
     codes = {"image": draw(8, BITS), "text": draw(8, BITS, seed=1)}
     classifier, batch = draw(6, BITS, seed=2), data.batch(torch.arange(8))
     targets = class_targets(data.labels.double(), params.targets)
-    terms = method.terms(method.steps(model)[0], Outputs({}, {}, codes, extra={"classifier": classifier}), batch, state)
+    terms = method.terms(
+        method.steps(model)[0], Outputs({}, {}, codes, extra={CLASS_VECTORS: classifier}), batch, state
+    )
     losses = [classification_loss(value.sign(), classifier, targets) for value in codes.values()]
     gaps = [(value.abs() - 1).abs().pow(3).mean() for value in codes.values()]
     assert terms["classification"][0] == 1.0
@@ -74,11 +77,11 @@ def test_items_without_a_picture_are_left_out() -> None:
     method = GreedyHash(GreedyHashParams())
     model, state = ready(method, data)
     step, codes, classifier = method.steps(model)[0], draw(6, BITS).float(), draw(6, BITS, seed=2).float()
-    terms = method.terms(step, outputs_with(codes, classifier=classifier), data.batch(torch.arange(6)), state)
+    terms = method.terms(step, outputs_with(codes, class_vectors=classifier), data.batch(torch.arange(6)), state)
     expected = classification_loss(codes[2:].sign(), classifier, class_targets(data.labels[2:], "all"))
     assert float(terms["classification"][1]) == pytest.approx(float(expected), rel=1e-5)
     assert float(terms["quantization"][1]) == pytest.approx(float(cubic_gap(codes[2:]).mean()), rel=1e-5)
-    nothing = outputs_with(codes[:2], classifier=classifier)
+    nothing = outputs_with(codes[:2], class_vectors=classifier)
     assert method.terms(step, nothing, data.batch(torch.arange(2)), state) == {}
 
 
@@ -90,7 +93,7 @@ def test_the_classifier_is_one_parameter_per_class_and_runs_in_training_only() -
     batch = data.batch(torch.arange(4))
     outputs = model(batch)
     rows = torch.stack([model.get_parameter(name) for name in names])
-    assert torch.equal(outputs.extra["classifier"], rows)
+    assert torch.equal(outputs.extra[CLASS_VECTORS], rows)
     assert rows.abs().max() <= BITS**-0.5
     assert rows.std() > 0.1
     assert not model(replace(batch, labels=None)).extra

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from silohash.base.types import UserError
+from silohash.methods.local.matching.base import WHOLE
 from silohash.methods.local.matching.joint import JointAttention, JointNet, JointParams
 from silohash.methods.local.matching.saem import mixed
-from silohash.methods.local.matching.sgraf import WHOLE
 from silohash.testing.inputs import node_data, node_spec
 
 

@@ -7,14 +7,13 @@ import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from torch import Tensor
 
+from silohash.methods.local.matching.base import WHOLE, masked_softmax
 from silohash.methods.local.matching.sgraf import (
     SGRAF,
-    WHOLE,
     Filtration,
     Reasoning,
     SGRAFNet,
     SGRAFParams,
-    masked_softmax,
 )
 from silohash.testing.inputs import node_data, node_spec
 from tests.unit.methods.local.matching.direct import contexts

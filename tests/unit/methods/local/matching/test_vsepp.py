@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import torch
 
-from silohash.methods.local.matching.vsepp import VSENet, VSEParams, VSEpp
+from silohash.methods.local.matching.base import VectorNet
+from silohash.methods.local.matching.vsepp import VSEParams, VSEpp
 from silohash.testing.inputs import node_data, node_spec
 
 
 def test_scores_are_cosines_of_means() -> None:
     torch.manual_seed(0)
     net = VSEpp(VSEParams(word_width=7)).build(node_spec(), 16)
-    assert isinstance(net, VSENet)
+    assert isinstance(net, VectorNet)
     assert net.text.encoder.words.weight.shape[1] == 7
     data = node_data(4)
     images, texts = net.encoded(data.image, "image"), net.encoded(data.text, "text")

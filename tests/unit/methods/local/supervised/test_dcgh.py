@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.methods.local.proxies import PROXIES
+from silohash.methods.local.class_vectors import CLASS_VECTORS
 from silohash.methods.local.supervised.dcgh import (
     CARD,
     DCGH,
@@ -81,7 +81,7 @@ def test_added_terms_are_sums_over_modalities_and_their_pairs(over: str, varianc
     batch = data.batch(torch.arange(12))
     terms = method.terms(method.steps(model)[0], outputs := model(batch), batch, state)
     codes, labels = outputs.code, batch.labels
-    alike = [cosines(codes[m], outputs.extra[PROXIES]) for m in ("image", "text")]
+    alike = [cosines(codes[m], outputs.extra[CLASS_VECTORS]) for m in ("image", "text")]
     assert terms["variance"][0] == 0.3
     assert float(terms["variance"][1]) == pytest.approx(float(sum(variance(a, labels) for a in alike)), rel=1e-5)
     pairs = [("image", "image"), ("image", "text"), ("text", "text")]

@@ -13,8 +13,9 @@ from silohash.base import seeds
 from silohash.base.types import MODALITIES, Outputs, Step
 from silohash.methods.federated.base import FederatedMethod
 from silohash.methods.local.base import SiloState, outputs_of
+from silohash.methods.local.losses import label_error
 from silohash.methods.local.supervised.dcmh import DCMH, DCMHParams
-from silohash.methods.local.supervised.dlffh import CARD, DLFFH, DLFFHParams, label_error
+from silohash.methods.local.supervised.dlffh import CARD, DLFFH, DLFFHParams
 from silohash.methods.message import Message
 from silohash.methods.traits import EpochRules
 from silohash.models.parameters import params_of
@@ -46,14 +47,6 @@ def ready(made: DLFFH, data) -> tuple[torch.nn.Module, SiloState]:
     state = SiloState()
     made.init_state(model, data, state)
     return model, state
-
-
-def test_label_error_is_the_squared_difference() -> None:
-    logits, labels = draw(3, 4), (draw(3, 4, seed=1) > 0).double()
-    for i in range(3):
-        for j in range(4):
-            expected = (1 / (1 + np.exp(-float(logits[i, j]))) - float(labels[i, j])) ** 2
-            assert float(label_error(logits, labels)[i, j]) == pytest.approx(expected)
 
 
 def test_gradients_of_the_paper_preset_are_the_analytic_ones() -> None:

@@ -10,16 +10,17 @@ import torch
 from torch import Tensor
 
 from silohash.base.types import Outputs
-from silohash.methods.local.proxies import PROXIES, separation_margin
+from silohash.methods.local.class_vectors import CLASS_VECTORS
+from silohash.methods.local.losses import cosines, mean_where
 from silohash.methods.local.supervised.dsph import (
     CARD,
     DSPH,
     DSPHParams,
     attraction,
-    cosines,
-    masked_mean,
+    code_distance,
     modality_pairs,
     repulsion,
+    separation_margin,
     unrelated_pairs,
 )
 from silohash.testing.inputs import Held, silo_data
@@ -82,8 +83,8 @@ def test_cosines_and_masked_means_by_hand() -> None:
     found = cosines(torch.tensor([[3.0, 4.0], [0.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, -2.0]]))
     assert found.tolist() == [[pytest.approx(0.6), pytest.approx(-0.8)], [0.0, 0.0]]
     values = torch.tensor([[1.0, 2.0], [3.0, 5.0]])
-    assert float(masked_mean(values, torch.tensor([[0.0, 1.0], [0.0, 1.0]]))) == 3.5
-    assert float(masked_mean(values, torch.zeros(2, 2))) == 0.0
+    assert float(mean_where(values, torch.tensor([[0.0, 1.0], [0.0, 1.0]]))) == 3.5
+    assert float(mean_where(values, torch.zeros(2, 2))) == 0.0
 
 
 def test_pairs_of_modalities() -> None:
@@ -106,7 +107,10 @@ def test_terms_of_a_batch_are_sums_over_modalities_and_their_pairs(margin: float
     assert separation_margin(6, 12) == 0.0
     image, text = outputs.code["image"], outputs.code["text"][batch.has_text]
     labels, fewer = batch.labels, batch.labels[batch.has_text]
-    each = [loops(image, outputs.extra[PROXIES], labels, zeta), loops(text, outputs.extra[PROXIES], fewer, zeta)]
+    each = [
+        loops(image, outputs.extra[CLASS_VECTORS], labels, zeta),
+        loops(text, outputs.extra[CLASS_VECTORS], fewer, zeta),
+    ]
     assert float(terms["attraction"][1]) == pytest.approx(each[0][0] + each[1][0], rel=1e-5)
     assert float(terms["repulsion"][1]) == pytest.approx(each[0][1] + each[1][1], rel=1e-5)
     pairs = [
@@ -159,3 +163,28 @@ def test_card_and_defaults() -> None:
     assert (CARD.year, CARD.supervised, DSPH.traits.needs_labels) == (2024, True, True)
     assert DSPHParams(**DSPH.presets["paper"]) == DSPHParams(margin=None, pair_weight=0.8)
     assert DSPH(DSPHParams()).warnings({}) == []
+
+
+LISTED = [
+    (12, 21, 1 / 3), (12, 24, 1 / 3), (12, 80, 1 / 3), (16, 21, 0.0), (16, 24, 0.0), (16, 80, 0.25), (24, 80, 1 / 6),
+    (32, 80, 0.125), (48, 80, 1 / 12), (64, 21, 0.0), (64, 24, 0.0), (64, 80, 0.0),
+]  # fmt: skip
+"""Code length, number of classes, and the margin that the literature uses."""
+
+
+@pytest.mark.parametrize(("bits", "classes", "margin"), LISTED)
+def test_margins_of_the_literature(bits: int, classes: int, margin: float) -> None:
+    assert separation_margin(classes, bits) == pytest.approx(margin, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("codes", "bits", "distance"),
+    [(1, 8, 8), (2, 7, 6), (3, 6, 4), (4, 6, 4), (5, 7, 4), (8, 7, 4), (9, 7, 2), (16, 8, 4), (80, 6, 0), (2, 1, 0)],
+)  # fmt: skip
+def test_distances_by_hand(codes: int, bits: int, distance: int) -> None:
+    assert code_distance(codes, bits) == distance
+
+
+def test_margins_of_two_classes_and_of_too_many() -> None:
+    assert separation_margin(2, 16) == -1.0
+    assert separation_margin(60, 4) == 1.0

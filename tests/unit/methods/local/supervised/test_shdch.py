@@ -17,10 +17,10 @@ from silohash.methods.local.supervised.shdch import (
     CARD,
     SHDCH,
     HierarchyNet,
-    LevelSums,
     SHDCHParams,
     Weights,
     class_residual,
+    hierarchy_of,
     level_sums,
     objective,
     updated_codes,
@@ -73,11 +73,11 @@ def test_the_objective_equals_its_sums_by_loops() -> None:
 def test_sweeps_never_increase_the_objective_and_reach_a_local_minimum(weights: Weights) -> None:
     codes, coarse, fine, pairs = problem()
     sums = level_sums(codes, pairs)
-    before = objective(codes, coarse, fine, sums.hierarchy, weights)
+    before = objective(codes, coarse, fine, hierarchy_of(sums), weights)
     values = [before]
     for _ in range(10):
         coarse, fine = updated_codes(coarse, fine, sums, weights, 1)
-        values.append(objective(codes, coarse, fine, sums.hierarchy, weights))
+        values.append(objective(codes, coarse, fine, hierarchy_of(sums), weights))
     assert all(after <= earlier * (1 + 1e-12) for earlier, after in pairwise(values))
     assert values[-1] < values[0]
     for level, classes in enumerate((coarse, fine)):
@@ -85,7 +85,7 @@ def test_sweeps_never_increase_the_objective_and_reach_a_local_minimum(weights: 
             flipped = classes.copy()
             flipped[place] *= -1
             pair = (flipped, fine) if level == 0 else (coarse, flipped)
-            assert objective(codes, *pair, sums.hierarchy, weights) >= values[-1] * (1 - 1e-12)
+            assert objective(codes, *pair, hierarchy_of(sums), weights) >= values[-1] * (1 - 1e-12)
 
 
 def test_several_sweeps_are_single_sweeps_in_a_row_and_none_changes_nothing() -> None:
@@ -101,7 +101,10 @@ def test_several_sweeps_are_single_sweeps_in_a_row_and_none_changes_nothing() ->
 
 def test_one_bit_follows_the_sum_of_its_class_and_keeps_its_value_where_nothing_decides() -> None:
     codes = np.asarray([[1], [1], [-1]], np.int8)
-    sums = LevelSums(np.zeros((0, 1)), np.asarray([[-3.0], [2.0], [0.0]]), np.ones((1, 1)), np.zeros((0, 3)), 5.0)
+    sums = {
+        "coarse": np.zeros((0, 1)), "fine": np.asarray([[-3.0], [2.0], [0.0]]), "gram": np.ones((1, 1)),
+        "pairs": np.zeros((0, 3)), "rows": np.asarray(5.0),
+    }  # fmt: skip
     _, found = updated_codes(np.zeros((0, 1), np.int8), codes, sums, Weights(0.0, 1.0, 0.0), 1)
     assert found.tolist() == [[-1], [1], [-1]]
 
@@ -166,7 +169,7 @@ def test_the_server_solves_with_the_weights_of_the_preset(preset: str) -> None:
     sums = method.silo_sums(model, data)
     params = params_of(model)
     weights = Weights(0.3, 0.7, 100.0) if preset == "paper" else Weights(0.3 / 60, 0.7 / 60, 0.1 / 6)
-    expected = updated_codes(params["coarse_codes"], params["fine_codes"], LevelSums(**sums), weights, 3)
+    expected = updated_codes(params["coarse_codes"], params["fine_codes"], sums, weights, 3)
     found = method.solve(params, sums)
     assert np.array_equal(found["coarse_codes"], expected[0])
     assert np.array_equal(found["fine_codes"], expected[1])

@@ -18,7 +18,6 @@ from silohash.methods.local.supervised.ssah import (
     SSAHParams,
     deception_loss,
     judge_loss,
-    label_error,
     scaled_text,
 )
 from silohash.models.specs import TowerSpec
@@ -226,11 +225,6 @@ def test_averages_over_windows_are_part_of_the_text_tower_and_add_no_bits() -> N
     assert "image.backbone.0.weight" in names
     assert isinstance(plain.get_submodule("text"), type(HashNet(model_spec(), BITS).get_submodule("text")))
     assert "text.backbone.0.factors" not in dict(plain.named_parameters())
-
-
-def test_label_error_is_squared() -> None:
-    found = label_error(torch.tensor([[0.0, 40.0]]), torch.tensor([[1.0, 1.0]]))
-    assert found.tolist() == [pytest.approx([0.25, 0.0])]
 
 
 def test_card_and_presets() -> None:

@@ -11,10 +11,7 @@ import torch
 
 from silohash.base.types import Outputs, PairBatch, Step
 from silohash.methods.local.supervised.triplet import CARD, Triplet, TripletParams, pairwise_distances, triplet_loss
-from tests.runs import (
-    model_spec,
-    silo_data,
-)
+from tests.runs import model_spec, silo_data
 from tests.unit.methods.federated.helpers import BITS, accepts, draw, hot
 
 

