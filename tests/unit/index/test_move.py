@@ -31,7 +31,7 @@ def run(tmp_path: Path) -> Path:
 
 def backends_of(run: Path) -> list[str]:
     nodes = open_nodes(run / "index")
-    found = [type(node._sides["image"].index).__name__ if node._sides else node._unusable["image"] for node in nodes]
+    found = [type(node._loaded["image"].index).__name__ if node._loaded else node._unusable["image"] for node in nodes]
     for node in nodes:
         node.close()
     return found
