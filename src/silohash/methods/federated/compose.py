@@ -426,6 +426,7 @@ class Compose(FederatedMethod):
 
         decider, leader = self.deciders.get("aggregate"), self._leader("aggregate")
         decided = after(str(decider), leader) if leader else super().aggregate(server, updates)
+        # the other members only add to the average, so they are given it in place of a second one
         averaged = Aggregation(average=lambda current, updates: decided.params)
         states = {
             label: decided if label == decider else after(label, method.averaging(averaged))
