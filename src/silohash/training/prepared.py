@@ -225,7 +225,7 @@ class Prepared:
         # Noise is first, because it alone changes how a silo trains: no link may stand between it and the training.
         if exchange.privacy is not None:
             links.append(Noise(self.resolved, exchange.privacy, [train for _, train, _ in self.silos]))
-        links.append(Screening(federated.aggregation))
+        links.append(Screening(federated))
         if exchange.compression is not None:
             links.append(Compression.of(exchange.compression, federated))
         if exchange.encryption is not None:

@@ -242,11 +242,11 @@ def collection_of(tasks: Tasks, spool: Spool, held_bytes: int) -> Collection:
         held_bytes: Memory for the updates.
     """
     federated, current = tasks.federated, tasks.state.server.params
-    size = sum(array.nbytes for array in current.values()) * len(tasks.silos)
-    sums_only = federated.traits.uplink == "sum" and federated.aggregation == Aggregation()
-    if size <= held_bytes or not sums_only or federated.traits.weights_known == "with update":
+    if sum(array.nbytes for array in current.values()) * len(tasks.silos) <= held_bytes:
         return Listed(spool)
-    return Folded(current)
+    if federated.traits.weights_known == "with update" or federated.traits.uplink != "sum":
+        return Listed(spool)
+    return Folded(current) if federated.aggregation == Aggregation() else Listed(spool)
 
 
 def received(

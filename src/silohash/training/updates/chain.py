@@ -17,7 +17,7 @@ from torch import nn
 from typing_extensions import override
 
 from silohash.base.types import Arrays, ReadArrays
-from silohash.methods.federated.averaging import Aggregation, Screened
+from silohash.methods.federated.averaging import Screened
 from silohash.methods.federated.base import FederatedMethod, ServerState
 from silohash.methods.federated.folding import Collection
 from silohash.methods.federated.refusal import refusal
@@ -223,14 +223,14 @@ DIRECT = Chain()
 class Screening(Link):
     """The robust rule of a run: limit the influence of faulty silos on the server's state."""
 
-    aggregation: Aggregation
+    federated: FederatedMethod
 
     @override
     def screened(self, current: Arrays | None, messages: Sequence[Message], rejected: int) -> Screened:
         """Apply the rule to updates, and its protection to statistics."""
         if current is None:
-            return self.aggregation.protection(messages, rejected)
-        return self.aggregation.screened(current, messages, rejected)
+            return self.federated.aggregation.protection(messages, rejected)
+        return self.federated.aggregation.screened(current, messages, rejected)
 
 
 def next_server(

@@ -107,7 +107,7 @@ def test_without_an_update_that_a_rule_keeps_nothing_changes() -> None:
 
     worker = Worker(given, torch.device("cpu"))
     start = first_state(given, worker)
-    screening = Screening(replace(Aggregation(), screens=(screen,)))
+    screening = Screening(method(aggregation=replace(Aggregation(), screens=(screen,))))
     settings = RoundSettings(rounds=1, silos=["a", "b", "c"], validate=False, chain=Chain((screening,)))
     state = run_rounds(
         start, federated=given.resolved.federated, engine=InProcess(worker), settings=settings, observers=[records]
@@ -121,7 +121,7 @@ def test_statistics_are_screened_without_parameters() -> None:
     def protection(messages, rejected):
         return [*messages, UPDATE][: rejected + 1], {"a": "limited"}
 
-    screening = Chain((Screening(replace(Aggregation(), protection=protection)),))
+    screening = Chain((Screening(method(aggregation=replace(Aggregation(), protection=protection))),))
     assert screening.screened(None, [], 0) == ([UPDATE], {"a": "limited"})
     assert DIRECT.method(given := FederatedMethod(None), InProcess(None), WAIT_FOR_ALL) is given
 
