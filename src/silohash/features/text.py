@@ -23,8 +23,6 @@ MOST_BUCKETS = 1 << 20
 MOST_NAMED = 10
 """Number of words of a query that a message lists."""
 
-WEIGHTINGS = ("count", "binary", "tfidf")
-
 
 @dataclass(frozen=True)
 class QueryWords:
@@ -87,10 +85,6 @@ class BagOfWords:
         Raises:
             UserError: If one is out of range.
         """
-        if self.weighting not in WEIGHTINGS:
-            raise UserError(
-                f"[features] the weighting {self.weighting!r} is unknown. Choose one of: {', '.join(WEIGHTINGS)}."
-            )
         if type(self.buckets) is not int or not 2 <= self.buckets <= MOST_BUCKETS:
             raise UserError(
                 f"[features] buckets is {self.buckets!r}; it must be an integer from 2 to {MOST_BUCKETS:,}."

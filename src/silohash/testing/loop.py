@@ -72,6 +72,7 @@ def run_loop(
     They continue from ``state``, if given, and end before the round ``stop``. With ``wire``, tasks and results are sent
     through bytes. ``held_bytes`` is the memory for the updates of a round.
     """
+    # Checks compare bits, and the order of sums depends on the number of threads.
     torch.set_num_threads(1)
     worker = Worker(inputs, torch.device("cpu"))
     settings = RoundSettings(
