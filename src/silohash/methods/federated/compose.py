@@ -118,6 +118,10 @@ class CombiningParams(MethodParams):
     methods: tuple[MemberConfig, ...] = ()
     """The methods, each with its name, preset and parameters."""
 
+    def members(self) -> Sequence[MemberConfig]:
+        """Return the tables of the methods."""
+        return self.methods
+
 
 class ComposeParams(CombiningParams):
     """Parameters of a composition."""
