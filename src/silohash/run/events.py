@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -78,95 +77,6 @@ class RoundRecord:
     warnings: Sequence[str] = field(default_factory=tuple)
     validation_by: ValidationBy = "labels"
     privacy: PrivacyRecord | None = None
-
-
-@dataclass(frozen=True)
-class Receipt:
-    """What the record of a round needs of a silo's result.
-
-    Attributes:
-        silo: Number of the silo, from 0.
-        items: Number of training items.
-        loss: Mean loss of the local training; may be NaN.
-        terms: Mean of each term of the loss; may be NaN.
-        seconds: Duration of the local training.
-        warnings: Warnings about the training, as sentences.
-        uplink_bytes: Size of the update.
-        rejected: The reason why the update is not used; None if it is used.
-    """
-
-    silo: int
-    items: int
-    loss: float
-    terms: Mapping[str, float]
-    seconds: float
-    warnings: Sequence[str]
-    uplink_bytes: int
-    rejected: str | None
-
-
-def record_of(
-    number: int,
-    receipts: Sequence[Receipt],
-    *,
-    names: Sequence[str],
-    before: Sequence[str] = (),
-    after: Sequence[str] = (),
-) -> RoundRecord:
-    """Return the record of a round without validation, and without its time and received bytes.
-
-    Args:
-        number: Number of the round, from 0.
-        receipts: One receipt per silo that took part.
-        names: Names of all silos.
-        before: Warnings that precede those of the silos.
-        after: Warnings that follow those of the silos.
-    """
-    means = _term_means(receipts)
-    return RoundRecord(
-        round=number,
-        seconds=0.0,
-        loss=means.pop("loss", None),
-        terms=means,
-        validation=None,
-        best=True,
-        silos=[
-            SiloRecord(
-                silo=names[receipt.silo],
-                items=receipt.items,
-                loss=receipt.loss if math.isfinite(receipt.loss) else None,
-                seconds=receipt.seconds,
-                rejected=receipt.rejected,
-            )
-            for receipt in receipts
-        ],
-        uplink_bytes=sum(receipt.uplink_bytes for receipt in receipts),
-        downlink_bytes=0,
-        warnings=[
-            *before,
-            *(f"{names[receipt.silo]}: {warning}" for receipt in receipts for warning in receipt.warnings),
-            *after,
-        ],
-    )
-
-
-def _term_means(receipts: Sequence[Receipt]) -> dict[str, float]:
-    """Return the means over silos of the loss and of each term, weighted by items.
-
-    Values that are not finite, and those of rejected updates, are left out.
-    """
-    terms: dict[str, list[tuple[float, int]]] = {}
-    for receipt in (receipt for receipt in receipts if receipt.rejected is None):
-        for name, value in {**receipt.terms, "loss": receipt.loss}.items():
-            if math.isfinite(value):
-                terms.setdefault(name, []).append((value, receipt.items))
-    return {name: _mean(values) for name, values in terms.items()}
-
-
-def _mean(values: Sequence[tuple[float, int]]) -> float:
-    """Return the mean of (value, weight) pairs; NaN if the total weight is 0."""
-    total = sum(weight for _, weight in values)
-    return sum(value * weight for value, weight in values) / total if total else float("nan")
 
 
 @dataclass(frozen=True)

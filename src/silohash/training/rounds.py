@@ -20,7 +20,7 @@ from silohash.methods.federated.folding import Collection, Folded, Listed
 from silohash.methods.federated.refusal import LARGEST_COUNT
 from silohash.methods.message import Message
 from silohash.methods.stored import Spool
-from silohash.run.events import Observer, ProgressReporter, Receipt, RoundRecord, record_of
+from silohash.run.events import Observer, ProgressReporter, RoundRecord, SiloRecord
 from silohash.training.checkpoint import RunState
 from silohash.training.engines.attendance import Attendance
 from silohash.training.engines.port import WAIT_FOR_ALL, Engine, Limits, SiloResult
@@ -134,7 +134,8 @@ def _round(
         state, silos, spool, federated=federated, attendance=attendance, settings=settings,
         progressed=partial(progress.counted, number=number, silos=len(silos)),
     )  # fmt: skip
-    used = [receipt.silo for receipt in outcome.receipts if receipt.rejected is None]
+    receipts = outcome.receipts
+    used = [receipt.result.silo for receipt in receipts if receipt.rejected is None]
     server, privacy = settings.chain.released(outcome.state.server, state.server, silos, used)
     state = replace(outcome.state, server=server)
     scores = validation_scores(engine, federated, state, settings) if settings.validate else []
@@ -142,24 +143,47 @@ def _round(
     state = state.with_score(score, final=state.server.final)
     mislabeled = {} if federated.traits.personalized else mislabeled_silos(scores, settings.validation_by)
     remarks = [f"{silo}: {remark}" for found in (outcome.remarks, mislabeled) for silo, remark in found.items()]
-    record = record_of(
-        number,
-        outcome.receipts,
-        names=settings.silos,
-        before=settings.remarks if number == 0 else (),
-        after=remarks,
-    )
-    record = replace(
-        record,
+    means = term_means(receipts)
+    record = RoundRecord(
+        round=number,
         seconds=time.perf_counter() - started,
+        loss=means.pop("loss", None),
+        terms=means,
         validation=score,
-        validation_by=settings.validation_by,
         best=score is None or state.best_round == number,
-        uplink_bytes=record.uplink_bytes + outcome.uplink_bytes,
+        silos=[receipt.record(settings.silos) for receipt in receipts],
+        uplink_bytes=sum(receipt.uplink_bytes for receipt in receipts) + outcome.uplink_bytes,
         downlink_bytes=outcome.downlink_bytes,
+        warnings=[
+            *(settings.remarks if number == 0 else ()),
+            *(f"{settings.silos[r.result.silo]}: {warning}" for r in receipts for warning in r.result.warnings),
+            *remarks,
+        ],
+        validation_by=settings.validation_by,
         privacy=privacy,
     )
     return state, record
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What the record of a round needs of a silo's result.
+
+    Attributes:
+        result: The result without arrays.
+        uplink_bytes: Size of the update as it was sent.
+        rejected: The reason why the update is not used; None if it is used.
+    """
+
+    result: SiloResult
+    uplink_bytes: int
+    rejected: str | None
+
+    def record(self, names: Sequence[str]) -> SiloRecord:
+        """Return the silo's part in the round, given the names of all silos."""
+        items, loss = self.result.update.counts["items"], self.result.loss
+        finite = loss if math.isfinite(loss) else None
+        return SiloRecord(names[self.result.silo], items, finite, self.result.seconds, self.rejected)
 
 
 @dataclass(frozen=True)
@@ -223,7 +247,7 @@ def trained(
     sent, received_bytes = settings.chain.traffic()
     return Outcome(
         state=replace(state, round=state.round + 1, server=server, silos={**state.silos, **kept}),
-        receipts=sorted([*receipts, *_absences(attendance)], key=lambda receipt: receipt.silo),
+        receipts=sorted([*receipts, *_absences(attendance)], key=lambda receipt: receipt.result.silo),
         remarks=audit.remarks() | remarks,
         uplink_bytes=exchange.uplink_bytes + sent,
         downlink_bytes=exchange.downlink_bytes + tasks.downlink_bytes + received_bytes,
@@ -284,17 +308,34 @@ def received(
 
 
 def _receipt(result: SiloResult, rejected: str | None) -> Receipt:
-    """Return what the record of the round needs of a result."""
-    return Receipt(
-        silo=result.silo, items=result.update.counts["items"], loss=result.loss, terms=result.terms,
-        seconds=result.seconds, warnings=result.warnings, uplink_bytes=result.update.size_bytes(), rejected=rejected,
-    )  # fmt: skip
+    """Return a result without its arrays, which do not outlive the next result."""
+    update = result.update
+    without = Message(update.kind, update.sender, update.round, counts=update.counts)
+    return Receipt(replace(result, update=without, kept={}), update.size_bytes(), rejected)
 
 
 def _absences(attendance: Attendance) -> Iterator[Receipt]:
     """Yield a receipt without figures per silo that did not take part."""
     for silo, reason in attendance.absent.items():
-        yield Receipt(silo, items=0, loss=math.nan, terms={}, seconds=0.0, warnings=(), uplink_bytes=0, rejected=reason)
+        nothing = Message("absence", "server", -1, counts={"items": 0})
+        yield Receipt(SiloResult(silo, nothing, kept={}, loss=math.nan, terms={}, seconds=0.0), 0, reason)
+
+
+def term_means(receipts: Sequence[Receipt]) -> dict[str, float]:
+    """Return the means over silos of the loss and of each term, weighted by their numbers of items.
+
+    Values that are not finite, and those of rejected updates, are left out. A mean over silos without items is NaN.
+    """
+    terms: dict[str, list[tuple[float, int]]] = {}
+    for result in (receipt.result for receipt in receipts if receipt.rejected is None):
+        for name, value in {**result.terms, "loss": result.loss}.items():
+            if math.isfinite(value):
+                terms.setdefault(name, []).append((value, result.update.counts["items"]))
+    totals = {name: sum(weight for _, weight in values) for name, values in terms.items()}
+    return {
+        name: sum(value * weight for value, weight in values) / totals[name] if totals[name] else math.nan
+        for name, values in terms.items()
+    }
 
 
 def _rejections(receipts: Sequence[Receipt], number: int) -> int:

@@ -20,12 +20,11 @@ from silohash.features.vectors import pixel_statistics, vectors
 from silohash.methods.federated.base import FederationInfo
 from silohash.methods.local.base import SiloData
 from silohash.run.config.load import resolve
-from silohash.training.experiment import prepare_run
+from silohash.training.experiment import check_methods, prepare_run
 from silohash.training.prepared import (
     Prepared,
     fit_featurizers,
     input_scale,
-    prepare,
     remarks_on,
     tower_spec,
     training_silos,
@@ -281,10 +280,10 @@ def test_methods_that_need_what_is_not_there(tmp_path, monkeypatch) -> None:
     with pytest.raises(UserError, match='"dcmh" learns from labels, and archive "made-up" has none'):
         inputs(archive, tmp_path)
     one = made_up_archive(60, text=None)
-    silos, _, given = silos_of(one, tmp_path)
+    _, _, given = silos_of(one, tmp_path)
     monkeypatch.setattr(given.federated, "traits", replace(given.federated.traits, min_modalities=2))
     with pytest.raises(UserError, match='"fedavg" needs 2 modalities, and archive "made-up" has 1'):
-        prepare(one, silos, {"image": featurizer("image", one.image, {})}, given)
+        check_methods(one, 1, 0, given)
 
 
 def test_few_color_pictures_for_a_tower_from_scratch_are_remarked() -> None:

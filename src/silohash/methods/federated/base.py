@@ -350,6 +350,7 @@ class FederatedMethod:
         Its parameters share the memory of the model where possible. A method that changes the model afterwards copies
         them first.
         """
+        # in a composition another member may decide what is shared and the weights
         lead = context.lead or self
         shared = set(lead.shared_parameters(context.model))
         params = {name: array for name, array in shared_arrays(context.model).items() if name in shared}

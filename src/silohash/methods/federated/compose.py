@@ -118,6 +118,10 @@ class CombiningParams(MethodParams):
     methods: tuple[MemberConfig, ...] = ()
     """The methods, each with its name, preset and parameters."""
 
+    def members(self) -> Sequence[MemberConfig]:
+        """Return the tables of the methods."""
+        return self.methods
+
 
 class ComposeParams(CombiningParams):
     """Parameters of a composition."""
@@ -248,14 +252,21 @@ def combined_traits(members: Members, leaders: Mapping[str, str]) -> Traits:
         **{name: all(getattr(traits, name) for traits in every) for name in ALL_MEMBERS},
         **{name: getattr(members[leaders[hook]].traits, name) for name, hook in DECIDED.items() if hook in leaders},
         "min_modalities": max(traits.min_modalities for traits in every),
-        "uplink": "records" if any(traits.uplink == "records" for traits in every) else "sum",
+        "uplink": max((traits.uplink for traits in every), key=("sum", "records").index),
         "weights_known": "before training" if early else "with update",
-        "means": tuple(mean.under(label) for label, method in members.items() for mean in method.traits.means),
-        "unprotected": next(filter(None, (traits.unprotected for traits in every)), ""),
-        "encode_extras": tuple(f"{label}/{n}" for label, m in members.items() for n in m.traits.encode_extras),
-        "remarks": tuple(remark for traits in every for remark in traits.remarks),
     }
-    return Traits(**values)
+    return replace(_traits_of_messages(members), **values)
+
+
+def _traits_of_messages(members: Members) -> Traits:
+    """Return the traits about what the members send and receive under their labels."""
+    every = [method.traits for method in members.values()]
+    return Traits(
+        means=tuple(mean.under(label) for label, method in members.items() for mean in method.traits.means),
+        unprotected=next(filter(None, (traits.unprotected for traits in every)), ""),
+        encode_extras=tuple(f"{label}/{n}" for label, method in members.items() for n in method.traits.encode_extras),
+        remarks=tuple(remark for traits in every for remark in traits.remarks),
+    )
 
 
 def prefixed(parts: Mapping[str, Mapping[str, _Value]]) -> dict[str, _Value]:
@@ -421,6 +432,7 @@ class Compose(FederatedMethod):
 
         decider, leader = self.deciders.get("aggregate"), self._leader("aggregate")
         decided = after(str(decider), leader) if leader else super().aggregate(server, updates)
+        # the other members only add to the average, so they are given it in place of a second one
         averaged = Aggregation(average=lambda current, updates: decided.params)
         states = {
             label: decided if label == decider else after(label, method.averaging(averaged))

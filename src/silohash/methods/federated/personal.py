@@ -55,11 +55,9 @@ class Personal(FederatedMethod):
         self.traits = replace(self.traits, shares="body" if params.private == "hash" else "all")
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
-        """Install the averaged parameters and the silo's private ones.
-
-        With private parameters, the global model is copied now, so that it has those from before the training.
-        """
+        """Install the averaged parameters and the silo's private ones."""
         install(context.model, self._averaged(context))
+        # copied now, so that the global model has the private layers from before the training
         if self.params.private == "hash":
             context.global_model.eval()
         return [Phase(name="train", model=context.model, epochs=context.epochs)]

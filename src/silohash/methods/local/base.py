@@ -34,6 +34,10 @@ class MethodParams(BaseModel):
     without_effect: ClassVar[WithoutEffect] = {}
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
+    def members(self) -> Sequence[Any]:
+        """Return the tables of the methods that a method combines; none by default."""
+        return ()
+
 
 @dataclass(frozen=True)
 class SiloData:

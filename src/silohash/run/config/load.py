@@ -302,10 +302,7 @@ def _objections_to_solver(config: RunConfig, federated: FederatedMethod) -> Iter
 
 def _conflicts(config: RunConfig, federated: FederatedMethod) -> list[str]:
     """Return a sentence per method of the config under whose name an installed package adds another one."""
-    from silohash.methods.federated.compose import CombiningParams
-
-    params = federated.params
-    members = [member.name for member in params.methods] if isinstance(params, CombiningParams) else []
+    members = [member.name for member in federated.params.members()]
     found = [LOCAL_METHODS.conflict(config.local.name)]
     found += [FEDERATED_METHODS.conflict(name) for name in dict.fromkeys([config.federated.name, *members])]
     return [sentence for sentence in found if sentence]
@@ -407,8 +404,6 @@ def _table(value: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _parameters(registry: Registry, section: str, config: MethodTable) -> tuple[Any, MethodParams]:
     """Return the class of a method and its parameters, which are checked, as are those of the members of a composition."""
-    from silohash.methods.federated.compose import CombiningParams
-
     _check_name(registry, section, config)
     kind = registry.resolve(config.name)
     _check_card(registry, section, config.name)
@@ -421,9 +416,9 @@ def _parameters(registry: Registry, section: str, config: MethodTable) -> tuple[
     known = [*type(config).model_fields, *kind.Params.model_fields]
     try:
         params = kind.Params(**{**kind.presets[config.preset], **(config.model_extra or {})})
-        for number, member in enumerate(params.methods if isinstance(params, CombiningParams) else ()):
-            _parameters(registry, f"{section}.methods.{number}", member)
         refuse(objections_to_parameters(section, config.model_extra or {}, params, kind.presets[config.preset]))
+        for number, member in enumerate(params.members()):
+            _parameters(registry, f"{section}.methods.{number}", member)
         return kind, params
     except ValidationError as error:
         raise _wrong_value(error, kind.Params, prefix=section, known=known) from error

@@ -118,7 +118,7 @@ def test_without_an_update_that_a_rule_keeps_nothing_changes() -> None:
 
 
 def test_statistics_are_screened_without_parameters() -> None:
-    def protection(messages, rejected):
+    def protection(messages, rejected, means=()):
         return [*messages, UPDATE][: rejected + 1], {"a": "limited"}
 
     screening = Chain((Screening(method(aggregation=replace(Aggregation(), protection=protection))),))

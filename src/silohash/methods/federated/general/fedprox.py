@@ -72,6 +72,7 @@ def proximal_terms(method: FederatedMethod, context: SiloContext, outputs: Outpu
     """
     if not weight:
         return {}
+    # a private layer has no common value to stay near
     shared = set((context.lead or method).shared_parameters(context.model))
     fixed = dict(context.global_model.named_parameters())
     scored = outputs.pair_score is not None

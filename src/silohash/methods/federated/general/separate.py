@@ -126,7 +126,8 @@ class Separate(FederatedMethod):
                 kind="broadcast", sender="server", round=context.round,
                 params=context.kept(MODEL) or context.initial, extras=kept or alone.payload.extras,
             )  # fmt: skip
-            alone.whole = None  # the global model is the silo's own, which the message of the whole round does not hold
+            # the global model is the silo's own, which the message of the whole round does not hold
+            alone.whole = None
         return alone
 
     def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:

@@ -207,6 +207,7 @@ class FedCMR(FederatedMethod):
         improved = params_of(context.model)
         install(context.model, context.kept("end"))
         update = super().update(context)
+        # the update shares the memory of the model, into which the improved parameters are put back
         update = replace(update, params={name: array.copy() for name, array in update.params.items()})
         install(context.model, improved)
         return update

@@ -240,7 +240,8 @@ class FedHAP(FederatedMethod):
         self.adapter = Judging(params)
         used = params.triplet_weight > 0 or params.adversarial_weight > 0
         traits = with_release(self.traits, params, used=used)
-        if params.weighting == "uniform":  # every silo that holds a class counts once
+        # under equal weights every silo that holds a class counts once, so no count above 1 is possible
+        if params.weighting == "uniform":
             codes, judges = traits.means
             traits = replace(traits, equal_weights=True, means=(replace(codes, most=1.0), judges))
         self.traits = traits
