@@ -46,8 +46,7 @@ from silohash.methods.local.matching.attention import (
 )
 from silohash.methods.local.matching.base import Matching, MatchingParams, check_divisor, towers_of
 from silohash.models.matching_net import MatchingNet
-from silohash.models.node_encoders import RegionEncoder, WordEncoder
-from silohash.models.nodes import Nodes, window_edges
+from silohash.models.nodes import Nodes, RegionEncoder, WordEncoder, window_edges
 from silohash.models.specs import ModelSpec
 
 CARD = MethodCard(

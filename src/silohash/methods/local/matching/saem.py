@@ -37,8 +37,7 @@ from silohash.methods.local.matching.base import (
     towers_of,
 )
 from silohash.models.matching_net import MatchingNet
-from silohash.models.node_encoders import RegionEncoder
-from silohash.models.nodes import Nodes, split_words
+from silohash.models.nodes import Nodes, RegionEncoder, split_words
 from silohash.models.specs import ModelSpec, TowerSpec
 
 CONVOLUTIONS = (1, 2, 3)

@@ -27,8 +27,7 @@ from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
 from silohash.methods.local.base import SiloState
 from silohash.methods.local.matching.base import Matching, MatchingParams, VectorNet, one_node, towers_of
 from silohash.models.matching_net import MatchingNet
-from silohash.models.node_encoders import RegionEncoder
-from silohash.models.nodes import Nodes, split_words
+from silohash.models.nodes import Nodes, RegionEncoder, split_words
 from silohash.models.specs import ModelSpec, TowerSpec
 
 CARD = MethodCard(
