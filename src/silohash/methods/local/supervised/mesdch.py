@@ -28,10 +28,18 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, tower_steps, unadapted
+from silohash.methods.local.base import (
+    LocalMethod,
+    MethodParams,
+    SiloData,
+    SiloState,
+    store_all,
+    tower_steps,
+    unadapted,
+)
 from silohash.methods.local.label_networks import MultiScale
 from silohash.methods.local.losses import cosines, quantization, similarity
-from silohash.methods.local.stored_outputs import draw_anchors, joint_codes, store_all, store_batch, stored_modalities
+from silohash.methods.local.stored_outputs import draw_anchors, joint_codes, store_batch, stored_modalities
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet

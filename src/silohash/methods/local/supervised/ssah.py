@@ -36,17 +36,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, SiloData, SiloState, tower_steps, unadapted
+from silohash.methods.local.base import LocalMethod, SiloData, SiloState, store_all, tower_steps, unadapted
 from silohash.methods.local.label_networks import LabelNet, LocalResponse, MultiScale
 from silohash.methods.local.losses import label_error, pair_likelihood, pair_weights, quantization, similarity
-from silohash.methods.local.stored_outputs import (
-    StoredPairsParams,
-    draw_anchors,
-    joint_codes,
-    labels_and_share,
-    store_all,
-    store_batch,
-)
+from silohash.methods.local.stored_outputs import draw_anchors, joint_codes, labels_and_share, store_batch
+from silohash.methods.local.supervised.dcmh import StoredPairsParams
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import HashNet
