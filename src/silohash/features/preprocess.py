@@ -7,7 +7,7 @@ the device.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -75,10 +75,6 @@ class PicturePreparation:
         mean, deviation = np.array(self.mean), np.array(self.deviation)
         factor, offset = self.rescale / deviation, -mean / deviation
         return np.float32(factor).reshape(3, 1, 1), np.float32(offset).reshape(3, 1, 1)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the preparation as a JSON value."""
-        return asdict(self)
 
     def _size(self, picture: Image.Image) -> tuple[int, int]:
         if len(self.resize) == 2:

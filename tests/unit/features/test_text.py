@@ -153,7 +153,6 @@ def test_tfidf_needs_its_fit():
     [
         ({"buckets": 1}, "buckets is 1"),
         ({"buckets": 3.5}, "buckets is 3.5"),
-        ({"weighting": "bm25"}, "'bm25' is unknown"),
         ({"vocabulary": ("a", "a")}, "twice"),
         ({"vocabulary": ()}, "empty"),
     ],

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from silohash.models import matching_net
 from silohash.models.matching_net import MatchingNet, nodes_of, scores_of
-from silohash.models.node_encoders import RegionEncoder, WordEncoder
-from silohash.models.nodes import Nodes
+from silohash.models.nodes import Nodes, RegionEncoder, WordEncoder
 from silohash.testing.inputs import node_data, node_spec
 
 BITS = 24

@@ -16,8 +16,7 @@ from silohash.data.regions import Regions
 from silohash.features.base import Value
 from silohash.features.vectors import vectors
 from silohash.models.matching_net import MatchingNet, nodes_of, scores_of
-from silohash.models.node_encoders import word_tables
-from silohash.models.nodes import Nodes
+from silohash.models.nodes import Nodes, word_tables
 from silohash.run.model.encoder import Encoder
 from silohash.run.model.node_files import REMOVED, NodeFiles, NodeWriter, nodes_folder
 from silohash.run.model.torch_towers import TorchTowers

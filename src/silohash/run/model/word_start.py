@@ -14,7 +14,7 @@ from silohash.base.forms import reading
 from silohash.base.types import Rows, UserError
 from silohash.features.base import Featurizer
 from silohash.features.nodes.word_ids import WordSequences
-from silohash.models.node_encoders import word_tables
+from silohash.models.nodes import word_tables
 
 GIVE_ANOTHER = "Set features.text.vectors to a UTF-8 text file with one word and its numbers per line."
 

@@ -10,7 +10,7 @@ import pytest
 from silohash.base.files import read_arrays
 from silohash.base.types import UserError
 from silohash.methods.local.matching.sgm import SGM, SGMParams
-from silohash.models.node_encoders import word_tables
+from silohash.models.nodes import word_tables
 from silohash.run.config.load import load_resolved
 from silohash.run.folder import Run
 from silohash.run.model.word_start import read_word_vectors, start_from_word_vectors

@@ -46,8 +46,7 @@ from silohash.methods.local.matching.attention import (
 )
 from silohash.methods.local.matching.base import Matching, MatchingParams, check_divisor, towers_of
 from silohash.models.matching_net import MatchingNet
-from silohash.models.node_encoders import RegionEncoder, WordEncoder
-from silohash.models.nodes import Nodes, window_edges
+from silohash.models.nodes import Nodes, RegionEncoder, WordEncoder, window_edges
 from silohash.models.specs import ModelSpec
 
 CARD = MethodCard(
@@ -132,6 +131,7 @@ def region_edges(distance: Tensor, angle: Tensor, mask: Tensor, kernels: Tensor)
     """
     near, turned, near_width, turned_width = kernels[:, None, :, None, None]
     apart = (angle.unsqueeze(1) - turned).abs()
+    # Angles of -pi and pi are the same direction.
     apart = torch.minimum(apart, (2 * math.pi - apart).abs())
     squares = ((distance.unsqueeze(1) - near) / near_width).square() + (apart / turned_width).square()
     weights = torch.exp(-0.5 * squares) * mask[:, None, None, :]

@@ -28,8 +28,7 @@ from silohash.methods.local.matching.attention import Direction
 from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
 from silohash.methods.local.matching.scan import SCANNet, SCANParams
 from silohash.models.matching_net import MatchingNet
-from silohash.models.node_encoders import WordEncoder, xavier_linear
-from silohash.models.nodes import Nodes, split_regions
+from silohash.models.nodes import Nodes, WordEncoder, split_regions, xavier_linear
 from silohash.models.specs import ModelSpec, TowerSpec
 
 SIDE = 16

@@ -28,8 +28,7 @@ from silohash.base.types import MethodCard
 from silohash.methods.local.matching.attention import scan_scores
 from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
 from silohash.models.matching_net import MatchingNet
-from silohash.models.node_encoders import RegionEncoder, WordEncoder
-from silohash.models.nodes import Nodes
+from silohash.models.nodes import Nodes, RegionEncoder, WordEncoder
 from silohash.models.specs import ModelSpec
 
 CARD = MethodCard(

@@ -29,8 +29,7 @@ from silohash.features.nodes.regions import BOX
 from silohash.methods.local.matching.attention import affinities, chunked, fragments, mean_over
 from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
 from silohash.models.matching_net import MatchingNet
-from silohash.models.node_encoders import WordEncoder
-from silohash.models.nodes import Nodes, split_regions
+from silohash.models.nodes import Nodes, WordEncoder, split_regions
 from silohash.models.specs import ModelSpec, TowerSpec
 
 RELATIONS = "relations"

@@ -38,8 +38,7 @@ from silohash.methods.local.matching.base import (
     towers_of,
 )
 from silohash.models.matching_net import MatchingNet
-from silohash.models.node_encoders import RegionEncoder, WordEncoder, xavier_linear
-from silohash.models.nodes import Nodes
+from silohash.models.nodes import Nodes, RegionEncoder, WordEncoder, xavier_linear
 from silohash.models.specs import ModelSpec
 
 CARD = MethodCard(

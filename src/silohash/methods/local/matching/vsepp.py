@@ -22,8 +22,7 @@ from torch import Tensor, nn
 from silohash.base.types import MethodCard
 from silohash.methods.local.matching.base import Matching, MatchingParams, VectorNet, one_node, pooled, towers_of
 from silohash.models.matching_net import MatchingNet
-from silohash.models.node_encoders import RegionEncoder, WordEncoder
-from silohash.models.nodes import Nodes
+from silohash.models.nodes import Nodes, RegionEncoder, WordEncoder
 from silohash.models.specs import ModelSpec
 
 CARD = MethodCard(
