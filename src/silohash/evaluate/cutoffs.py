@@ -41,7 +41,8 @@ def hits(counts: Histogram, cutoff: int) -> TieValues:
 def success(counts: Histogram, cutoff: int) -> TieValues:
     """Return the probability that a relevant item is among the first ``cutoff``; at best and at worst, 0 or 1."""
     found, best, worst = hits(counts, cutoff)
-    if counts.relevant_in_all.max(initial=0) <= 1:  # the expected number of hits is their probability
+    # The expected number of hits is then their probability.
+    if counts.relevant_in_all.max(initial=0) <= 1:
         return TieValues(found, best, worst)
     none_found = np.ones(len(counts.counts))
     groups = counts.groups(cutoff)
@@ -112,6 +113,7 @@ def _expected_per_retrieved(counts: Histogram, cut: Cut, earlier: np.longdouble)
     h = _possible_hits(cut)
     odds = np.log((relevant - h[:-1]) * (within - h[:-1]) / ((h[:-1] + 1) * (items - relevant - within + h[:-1] + 1.0)))
     logarithm = np.concatenate([[0.0], np.cumsum(odds)])
+    # The probabilities are ratios of binomials that overflow, so only their logarithms are added up.
     weight = np.exp(logarithm - logarithm.max())
     span = counts.harmonic[before + within] - counts.harmonic[before]
     slope = (h - 1) / np.longdouble(max(within - 1, 1)) * (within > 1)

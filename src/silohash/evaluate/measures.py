@@ -305,7 +305,8 @@ def evaluate_all(
     values = {measure: _tie_values(measure, counts) for measure in single}
     if in_order := [measure for measure in single if measure.ties == "index"]:
         by_index = _by_index(in_order, gains_by_distance(query_words, database, relevance, bits), relevance)
-        for measure in filter(lambda m: m.kind.is_rank, in_order):  # a ranking ends before the items that it leaves out
+        # A ranking ends before the items that it leaves out, whose places are zeros at its end.
+        for measure in filter(lambda m: m.kind.is_rank, in_order):
             by_index[measure] = np.minimum(by_index[measure], counts.items.sum(1) + 1)
         values |= {m: TieValues(by_index[m], values[m].best, values[m].worst) for m in in_order}
     return {measure: _per_query(measure, counts, [values[part] for part in parts[measure]]) for measure in measures}

@@ -79,6 +79,7 @@ def paired_bootstrap(first: npt.ArrayLike, second: npt.ArrayLike, seed: int, *, 
     difference = one - other
     found = abs(difference.mean())
     means = _resampled(difference - difference.mean(), seed, "paired bootstrap", resamples, np.mean)
+    # A resample that equals the observation must count, although its mean can be rounded differently.
     slack = 1e-12 * max(1.0, found)
     return float((1 + np.count_nonzero(np.abs(means) >= found - slack)) / (1 + resamples))
 
@@ -96,7 +97,8 @@ def seed_interval(values: npt.ArrayLike, *, level: float = 0.95) -> tuple[float,
     of_runs = np.asarray(values, np.float64)
     if len(of_runs) < 2:
         return float("nan"), float("nan")
-    if (of_runs == of_runs[0]).all():  # rounding of their mean is not a spread
+    # The mean of equal values can differ from them by rounding, which is not a spread.
+    if (of_runs == of_runs[0]).all():
         return float(of_runs[0]), float(of_runs[0])
     half = student_quantile(level, len(of_runs) - 1) * float(of_runs.std(ddof=1)) / math.sqrt(len(of_runs))
     return float(of_runs.mean()) - half, float(of_runs.mean()) + half

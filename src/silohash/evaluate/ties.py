@@ -228,6 +228,7 @@ def _count(
         else:
             _put(counts[rows, :, level], part[:, :256], part[:, 257])
             counts[rows, 0, level] -= part[:, 256]
+    # The codes of zeros that fill up the last block were counted at the distance of the query's set bits.
     filled_up = planes.shape[0] * kernels.BLOCK_ITEMS - len(database)
     counts[np.arange(len(queries)), set_bits.sum(1, dtype=np.int64), 0] -= filled_up
     return counts

@@ -196,7 +196,8 @@ class Codes:
         """
         try:
             words, ids = self.words[rows], self.ids[rows]
-        except Exception as error:  # many types: rows can be an object of any library
+        except Exception as error:
+            # Rows can be an object of any library, so the error can have any type.
             raise UserError(f"There are {len(self)} codes, and these rows cannot be taken ({error}).") from error
         return replace(self, words=words, ids=ids)
 

@@ -214,7 +214,8 @@ def _opened(store: Store, config: IndexConfig) -> tuple[ServerIndex, Copy]:
     if copy.version is not None:
         try:
             return connect(config, copy.collection, store.manifest.bits), copy
-        except UserError:  # the server was replaced by an empty one, or does not answer, which the next line finds out
+        except UserError:
+            # The server was replaced by an empty one, or does not answer, which the last line finds out.
             copy = copy.model_copy(update={"version": None})
     return connect(config, copy.collection, store.manifest.bits, create=True), copy
 

@@ -153,6 +153,7 @@ class Database:
     def change(self) -> Iterator[Head]:
         """Run a write transaction, which is applied as a whole or not at all. Yield the head before the change."""
         with self.explained():
+            # The lock is taken before the head is read, so that no other program can change the head in between.
             self.connection.execute("BEGIN IMMEDIATE")
             try:
                 before = self.head = self._read_head()
@@ -191,7 +192,8 @@ class Database:
         It takes microseconds, whereas `current_head` reads and parses the head. A change that leaves all items as they were,
         such as releasing disk space, gives another value, too.
         """
-        try:  # each search asks, so the context manager `explained` is entered only if it is needed
+        # Each search asks, so the context manager `explained` is entered only if it is needed.
+        try:
             with self._lock:
                 self._reconnect_if_changed()
                 [version] = self.connection.execute("PRAGMA data_version").fetchone()

@@ -189,7 +189,8 @@ class MilvusIndex(ServerIndex):
         """Return the (key, distance) pairs that one request finds for each query."""
         settings: dict[str, Any] = {} if self.exact else {"nprobe": PROBES}
         if radius_bits is not None:
-            settings["radius"] = radius_bits + 1  # Milvus excludes the radius itself
+            # Milvus leaves out the items at the radius itself.
+            settings["radius"] = radius_bits + 1
         answer = self._client.search(
             self._name,
             data=queries,
@@ -200,7 +201,9 @@ class MilvusIndex(ServerIndex):
             timeout=seconds_left(SEARCH_SECONDS),
         )
         return [
-            [(int(hit["id"] if "id" in hit else hit["key"]), int(hit["distance"])) for hit in hits] for hits in answer
+            # pymilvus returns the key under the name of its field if the server states that name, and otherwise as "id".
+            [(int(hit["id"] if "id" in hit else hit["key"]), int(hit["distance"])) for hit in hits]
+            for hits in answer
         ]
 
     def _count(self) -> int:

@@ -63,7 +63,8 @@ def move_indexes(folder: Path, config: IndexConfig, notify: Notify = lambda text
     """
     config.check_installed()
     if not config.in_memory:
-        config.url()  # without it, copies would be listed that cannot be made
+        # Without the URL, copies would be listed that cannot be made.
+        config.url()
     with locked_run(folder):
         moved = []
         for silo, modality, path in _index_files(folder / INDEX):
@@ -75,6 +76,7 @@ def move_indexes(folder: Path, config: IndexConfig, notify: Notify = lambda text
             notify(f"{silo}, {modality}: {count:,} items, digest {digest[:12]}")
         if not moved:
             raise UserError(f"There is no index in {folder / INDEX}. Build it: silohash index {folder}")
+        # Searches follow this file, so it changes after the last copy was made.
         write_index_config(folder, _with_absolute_file(config))
         remove_unused(folder, notify)
     return moved

@@ -181,7 +181,8 @@ class PgvectorIndex(ServerIndex):
                 return _opened(self._url, seconds)
             try:
                 _limit(connection, seconds)
-            except psycopg.Error:  # the server may have been restarted, in which case no other connection works either
+            except psycopg.Error:
+                # The server may have been restarted, in which case no other connection works either.
                 connection.close()
                 self._close_idle()
             else:
@@ -282,7 +283,8 @@ def _freed_after(connection: psycopg.Connection[Any], seconds: float | None) -> 
         yield
         return
     late = threading.Event()
-    with socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM) as line:  # a copy, closed here only
+    # The copy stays valid until it is closed here, whatever the other thread does with the connection.
+    with socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM) as line:
 
         def free() -> None:
             """End the connection, so that whoever waits for its data gets an error."""

@@ -41,7 +41,8 @@ def make_preview(picture: Image.Image) -> bytes:
     """
     small = picture.copy()
     small.thumbnail((PREVIEW_PIXELS, PREVIEW_PIXELS))
-    small.info.clear()  # Pillow would write the comment of a JPEG file again
+    # Pillow would write the comment of a JPEG file again, which can tell more than the picture.
+    small.info.clear()
     if small.mode != "L":
         return _jpeg(small.convert("RGB"))
     lossless = _png(small)

@@ -247,6 +247,7 @@ def explaining_server_errors(service: str, url: str, *kinds: type[Exception]) ->
     try:
         yield
     except kinds as error:
+        # The text of the cause may contain the URL with its password, so it does not become part of the traceback.
         reason = " ".join(without_secrets(str(error), url).split())[:300].rstrip(".")
         raise UserError(
             f"The {service} server of the index could not be used ({reason}). Check that it runs, and the URL that it has."

@@ -294,7 +294,8 @@ class Store:
         else:
             with self._database.reading():
                 rows = self._rows.read(keys)
-        payloads = json.loads(f"[{','.join(text or '{}' for _, text in rows)}]")  # faster than one after the other
+        # Parsing all payloads at once is faster than one after the other.
+        payloads = json.loads(f"[{','.join(text or '{}' for _, text in rows)}]")
         return [(name, payload) for (name, _), payload in zip(rows, payloads, strict=True)]
 
     def digests(self) -> tuple[Keys, Digests]:

@@ -260,7 +260,8 @@ class Evaluator:
         if evaluation not in (OF_PERSONAL_MODELS if self.personal else OF_GLOBAL_MODEL):
             return
         if evaluation == "XS" and self.personal and self.scores is not None:
-            return  # scores of different models cannot be compared
+            # Scores of different models cannot be compared.
+            return
         if evaluation in SAME_QUERIES:
             yield from self._parts_per_model(rule, evaluation, task)
         else:

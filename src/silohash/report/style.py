@@ -129,6 +129,7 @@ def page_svg(figure: Figure, title: str, salt: Sequence[str], *, css_class: str 
         css_class: Class of the element.
     """
     stream, title = io.BytesIO(), visible(title)
+    # Without a salt, matplotlib draws random ids, so that equal figures would not give equal bytes.
     matplotlib.rcParams["svg.hashsalt"] = digest_bytes("\0".join([title, *salt]).encode())
     figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     root = ElementTree.fromstring(stream.getvalue())  # noqa: S314  matplotlib's own output

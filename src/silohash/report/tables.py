@@ -249,11 +249,14 @@ def write_results(path: Path, rows: Sequence[ResultRow]) -> None:
     Raises:
         UserError: If the disk is full or the folder is not writable.
     """
+    write_text(path, csv_table([COLUMNS, *([csv_cell(value) for value in astuple(row)] for row in rows)]))
+
+
+def csv_table(lines: Iterable[Sequence[object]]) -> str:
+    """Return lines of values as CSV, with a line feed after each on every system."""
     stream = io.StringIO(newline="")
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    writer.writerows([csv_cell(value) for value in astuple(row)] for row in rows)
-    write_text(path, stream.getvalue())
+    csv.writer(stream, lineterminator="\n").writerows(lines)
+    return stream.getvalue()
 
 
 def read_results(path: Path) -> list[ResultRow]:

@@ -173,6 +173,7 @@ def run_jobs(
                 display.started(job, job.rounds_done())
                 running[pool.submit(job)] = chain, job, time.monotonic()
             done, _ = wait(running, POLL_SECONDS, FIRST_COMPLETED)
+            # `wait` returns a set, but jobs that ended together are reported in the order of their start.
             for future in sorted(done, key=list(running).index):
                 chain, job, started = running.pop(future)
                 outcomes.append(Outcome(job, *future.result(), time.monotonic() - started))

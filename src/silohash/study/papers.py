@@ -18,7 +18,7 @@ from silohash.base.visible import markdown as markdown_of
 from silohash.data.benchmarks.dataset import AUTO, benchmark, folder_of
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
-from silohash.report.tables import markdown_table, number, span
+from silohash.report.tables import csv_table, markdown_table, number, span
 from silohash.study.config import StudyConfig, load_study
 from silohash.study.pivot import Cell, field_values, figure_cell, runs_by_choices, runs_with
 from silohash.study.results import StudyResults
@@ -191,6 +191,7 @@ def read_published(path: Path) -> list[dict[str, str]]:
     """
     with reading(path, remedy=REINSTALL, missing=REINSTALL):
         lines = list(csv.DictReader(io.StringIO(path.read_bytes().decode("utf-8"), newline=""), strict=True))
+        # A figure that is not a number is found here, where the message names the file.
         _ = [float(line[PUBLISHED]) for line in lines]
         return lines
 
@@ -248,14 +249,12 @@ def _markdown(table: PaperTable, fields: Sequence[str], pairs: Sequence[_Pair]) 
 
 
 def _csv(fields: Sequence[str], pairs: Sequence[_Pair]) -> str:
-    stream = io.StringIO(newline="")
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow([*fields, PUBLISHED, "ours", "low", "high", "seeds"])
+    lines: list[list[object]] = [[*fields, PUBLISHED, "ours", "low", "high", "seeds"]]
     for pair in pairs:
         figures = (pair.ours.mean, pair.ours.low, pair.ours.high)
         values = ["" if math.isnan(value) else value for value in figures]
-        writer.writerow([*map(csv_cell, pair.names), pair.published, *values, len(pair.ours.values)])
-    return stream.getvalue()
+        lines.append([*map(csv_cell, pair.names), pair.published, *values, len(pair.ours.values)])
+    return csv_table(lines)
 
 
 def _figures(published: float, cell: Cell) -> list[str]:

@@ -190,7 +190,7 @@ def _load(config: StudyConfig, choices: Choices, recipe: Path | None, values: Ma
     try:
         return load_config({} if recipe is None else recipe, texts)
     except UserError as error:
-        override, reason = getattr(error, "override", ""), getattr(error, "reason", str(error))
+        override, reason = (error.override, error.reason) if isinstance(error, OverrideError) else ("", str(error))
         message = f'"{override}": {reason}' if override else reason
         blamed = [
             _place(axis, choice)

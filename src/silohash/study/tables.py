@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 import unicodedata
@@ -18,7 +16,7 @@ from silohash.base.files import note_written, write_text
 from silohash.base.visible import csv_cell, visible
 from silohash.base.visible import markdown as markdown_of
 from silohash.evaluate.significance import seed_interval
-from silohash.report.tables import COLUMNS, markdown_table
+from silohash.report.tables import COLUMNS, csv_table, markdown_table
 from silohash.run.events import RoundRecord
 from silohash.study.annotations import SIGNIFICANT, annotated
 from silohash.study.config import RESULT_FIELDS
@@ -251,10 +249,7 @@ def _cell_line(cell: Cell) -> list[object]:
 
 
 def _csv(columns: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
-    stream = io.StringIO(newline="")
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerows([_csv_value(value) for value in line] for line in (columns, *lines))
-    return stream.getvalue()
+    return csv_table([_csv_value(value) for value in line] for line in (columns, *lines))
 
 
 def _csv_value(value: object) -> object:

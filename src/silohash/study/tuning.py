@@ -8,8 +8,6 @@ that a search that was interrupted ends as if it had not been.
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import shutil
 from collections.abc import Mapping, Sequence
@@ -23,6 +21,7 @@ import tomlkit
 from silohash.base.files import digest_json, explaining_disk_errors, write_text
 from silohash.base.seeds import derive
 from silohash.base.types import Notify, UserError
+from silohash.report.tables import csv_table
 from silohash.run.config.load import resolve
 from silohash.run.config.sections import RunConfig
 from silohash.run.folder import Run
@@ -150,6 +149,7 @@ class Tuning:
     def _study(self, search: Search, number: int = 0) -> optuna.Study:
         """Return a search in the database, with the random choices of a trial."""
         module = _optuna()
+        # The sampler draws with NumPy's legacy generator, whose seed has 32 bits.
         seed = derive(self.tune.seed, f"tune/{search.name}", round=number) % (1 << 32)
         at_random = max(2, self.tune.trials // RANDOM_SHARE)
         study: optuna.Study = module.create_study(
@@ -211,6 +211,7 @@ class Tuning:
             lines += [self._line(search, trial) for trial in trials]
             scored = [trial for trial in trials if trial.value is not None]
             if scored:
+                # Of equal scores the earliest counts, so that further trials do not change the choice by themselves.
                 best = max(scored, key=lambda trial: (trial.value or 0.0, -trial.number))
                 found[search.name] = {
                     "trial": best.number, "trials": len(trials), "validation": best.value, "set": dict(best.params)
@@ -218,9 +219,7 @@ class Tuning:
                 self._notify_of_ends(search, best.params)
             elif trials and all(trial.state.is_finished() for trial in trials):
                 self.notify(f"{search.name}: every trial failed; their logs are in {self.out / FOLDER / search.name}")
-        stream = io.StringIO(newline="")
-        csv.writer(stream, lineterminator="\n").writerows(lines)
-        write_text(self.out / TABLE, stream.getvalue())
+        write_text(self.out / TABLE, csv_table(lines))
         write_text(self.out / BEST, tomlkit.dumps(found))
         return {name: search["set"] for name, search in found.items()}
 
@@ -284,6 +283,7 @@ def best_validation(folder: Path, config: RunConfig) -> float | None:
 
 def _resumed(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> optuna.Trial:
     """Return a trial that was started earlier, with its values."""
+    # optuna 5 has no public way to continue a trial that was started by another process.
     known: optuna.Trial = _optuna().trial.Trial(study, trial._trial_id)
     return known
 

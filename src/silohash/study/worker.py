@@ -51,6 +51,7 @@ def attempt(folder: Path, config: Mapping[str, Any], *, figures: bool) -> int:
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOG).open("ab") as log:
+        # The descriptors themselves are replaced, because compiled libraries write to them directly.
         sys.stdout.flush()
         for stream in (sys.stdout, sys.stderr):
             os.dup2(log.fileno(), stream.fileno())
