@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from silohash.run.config.backbones import BACKBONES
 from silohash.run.config.load import load_config
+from silohash.run.config.template import BACKBONES
 from tests.backbones import clip
 from tests.runs import Said, silohash
 

@@ -203,7 +203,7 @@ def write_data_examples(page: str, root: Path) -> tuple[list[set[str]], list[str
     """Adds the page's data set and partition to a tree. Returns the files that each touches, and the sources of both."""
     places = re.findall(r"Save it as `(src/silohash/data/[\w/]+\.py)` and add a line to\s+`([\w/.]+)`", page)
     lines = re.findall(r'`("[\w-]+":\s+"silohash\.data\.[\w.]+:\w+")`', page)
-    tests = re.findall(r"`(tests/unit/data/[\w/]+\.py)`:\n", page)
+    tests = [f"{folder}{name}" for name, folder in re.findall(r"`(test_\w+\.py)` in `(tests/unit/data/\w+/)`:\n", page)]
     sources = BLOCK.findall(page)
     assert (len(places), len(lines), len(tests), len(sources)) == (2, 2, 2, 4)
     touched = []

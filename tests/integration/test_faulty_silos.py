@@ -141,7 +141,7 @@ def trained(
     inputs = inputs if even else unequal(inputs)
     believed = relabeled(inputs, faulty, fault.labels) if fault.labels else inputs
     worker, listener, federated = Worker(believed, torch.device("cpu")), Records(), inputs.resolved.federated
-    settings = RoundSettings(rounds=ROUNDS, silos=[name for name, _, _ in inputs.silos])
+    settings = RoundSettings(rounds=ROUNDS, silos=[name for name, _, _ in inputs.silos], chain=worker.chain)
     state = run_rounds(
         first_state(inputs, worker), federated=federated, settings=settings, observers=[listener],
         engine=Faulty(worker, faulty, fault.change) if fault.change else InProcess(worker),

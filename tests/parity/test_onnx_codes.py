@@ -24,11 +24,9 @@ from silohash.methods.local import LOCAL_METHODS
 from silohash.methods.local.base import ClosedForm
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.run.config.load import load_resolved
-from silohash.run.model.onnx_graph import TOLERANCE
-from silohash.run.model.onnx_saving import onnx_files
-from silohash.run.model.onnx_towers import OnnxTowers
-from silohash.run.model.trained import TrainedModel, onnx_file
-from silohash.run.model.weights import GLOBAL, Weights
+from silohash.run.model.encoder import OnnxTowers
+from silohash.run.model.onnx_graph import TOLERANCE, onnx_files
+from silohash.run.model.trained import GLOBAL, TrainedModel, Weights, onnx_file
 
 CLASSES, WIDTH, ITEMS = 5, 12, 300
 GENERATOR = np.random.default_rng(0)

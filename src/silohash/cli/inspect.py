@@ -242,7 +242,7 @@ def doctor(
 def _check_kit(kit: Path, *, as_json: bool) -> None:
     """Print what is found in a training kit, and exit with 1 if it cannot be used."""
     require("cryptography", "Checking a kit")
-    from silohash.training.sites.kit_check import check_kit
+    from silohash.training.sites.kits import check_kit
 
     found = check_kit(kit)
     if as_json:

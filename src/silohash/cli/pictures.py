@@ -44,17 +44,14 @@ def graphics_of(environment: Mapping[str, str]) -> Graphics | None:
     term, program = environment.get("TERM", ""), environment.get("TERM_PROGRAM", "").lower()
     if "TMUX" in environment or term.startswith(("screen", "tmux", "dumb")):
         return None
-    if term in {"xterm-kitty", "xterm-ghostty"} or program in _KITTY_PROGRAMS or _is_new_konsole(environment):
+    version = environment.get("KONSOLE_VERSION", "")
+    # Konsole 22.04 is the first version with the kitty protocol.
+    new_konsole = version.isdecimal() and int(version) >= 220400
+    if term in {"xterm-kitty", "xterm-ghostty"} or program in _KITTY_PROGRAMS or new_konsole:
         return "kitty"
     if program in _ITERM_PROGRAMS or environment.get("LC_TERMINAL") == "iTerm2":
         return "iterm2"
     return None
-
-
-def _is_new_konsole(environment: Mapping[str, str]) -> bool:
-    """Return whether the terminal is Konsole 22.04 or newer, the first version with the kitty protocol."""
-    version = environment.get("KONSOLE_VERSION", "")
-    return version.isdecimal() and int(version) >= 220400
 
 
 def sequence(picture: Image.Image, graphics: Graphics) -> str:

@@ -377,7 +377,7 @@ def _require_training() -> None:
 
 def _run_kit(kit: Path) -> None:
     _require_training()
-    from silohash.training.sites.kit_check import certificates
+    from silohash.training.sites.kits import certificates
     from silohash.training.sites.members import run_member
 
     for finding in certificates(kit):

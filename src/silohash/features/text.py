@@ -55,7 +55,8 @@ class BagOfWords:
         rule: The rule that splits a text into words.
         min_texts: Number of texts over all silos below which a column is left out.
         summed: The added sums of the silos: ``texts (1,)`` and ``document_frequency (V,)``, int64 and thus exact. With
-            hashed buckets also ``word_digests (n,)`` uint64, the sorted digests of all words of the texts.
+            hashed buckets also ``word_digests (n,)`` uint64, the sorted digests of all words of the texts, unless
+            `exchange.privacy` keeps them in the silos.
     """
 
     buckets: int = 2048
@@ -184,10 +185,11 @@ class BagOfWords:
     def knows(self, word: str) -> bool:
         """Return whether a training text held a word, and whether enough texts did for its column to be kept.
 
-        A featurizer with hashed buckets that is not fitted takes each word for known.
+        A featurizer with hashed buckets takes each word for known if it is not fitted, or fitted without digests of words.
         """
         if self._column_of is None:
-            held = self.summed is None or digest_of(word) in self._digests
+            # Under differential privacy, silos do not share the digests of their words: then each word counts as known.
+            held = "word_digests" not in (self.summed or {}) or digest_of(word) in self._digests
             return held and bool(self._kept[bucket_of(word, self.buckets)])
         column = self._column_of.get(word)
         if column is None or self.summed is None:
@@ -232,7 +234,7 @@ class BagOfWords:
         least = about.get("min_texts", 1)
         unfitted = cls(about["buckets"], about["kind"], words, about["log_tf"], rule, least)
         shapes: dict[str, tuple[int, ...] | None] = {"texts": (1,), "document_frequency": unfitted.shape}
-        shapes |= {"word_digests": None} if words is None else {}
+        shapes |= {"word_digests": None} if "word_digests" in arrays else {}
         return replace(unfitted, summed=stored_sums(arrays, shapes))
 
     def _importance(self) -> npt.NDArray[np.float64]:

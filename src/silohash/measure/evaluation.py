@@ -68,7 +68,7 @@ from silohash.run.codes import DatabaseCodes, RunCodes
 from silohash.run.config.load import check_section
 from silohash.run.config.sections import EvaluateConfig
 from silohash.run.folder import Run
-from silohash.run.model.weights import GLOBAL
+from silohash.run.model.trained import GLOBAL
 
 if TYPE_CHECKING:
     from silohash.run.model.scores import ArchiveScores, EnsembleScores

@@ -24,10 +24,10 @@ from silohash.report.content import MethodRun
 from silohash.report.gather import facts, method_run, warnings
 from silohash.report.page import EVALUATION_WORDS
 from silohash.report.tables import choices, markdown
+from silohash.run.events import epsilon_words
 from silohash.run.folder import Run
 from silohash.run.model.export import plain_settings
-from silohash.run.model.weights import GLOBAL
-from silohash.run.privacy_record import epsilon_words
+from silohash.run.model.trained import GLOBAL
 
 MEGABYTE = 1e6
 WORDS: Mapping[Modality, str] = {"image": "pictures", "text": "texts"}

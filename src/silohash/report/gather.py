@@ -20,9 +20,8 @@ from silohash.report.plots import LabelTable, RadiusCurve, RoundCurve
 from silohash.report.tables import choices, read_results
 from silohash.run.config.load import cards_of
 from silohash.run.config.sections import FederatedConfig, LocalConfig
-from silohash.run.events import RUN_AGAIN
+from silohash.run.events import RUN_AGAIN, epsilon_words
 from silohash.run.folder import Run
-from silohash.run.privacy_record import epsilon_words
 from silohash.search.silos import POLICIES
 
 DRIFT = "total variation"

@@ -32,20 +32,55 @@ MOST_NAMED = 5
 """Maximum number of runs that an error names."""
 
 
+class _Inside:
+    """A file or folder of a run, as an attribute of the run."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, run: Run, owner: type[Run]) -> Path:
+        return run.folder / self.name
+
+
 @dataclass(frozen=True)
 class Run:
     """One run. The config, archive, partition and model are read once, when they are first needed.
 
     Attributes:
-        folder: The folder with ``config.toml``, ``environment.json``, ``partition.json``, ``archive.safetensors`` (the
-            digests of the archive), ``rounds.jsonl``, ``results.csv``, ``per_query.safetensors``, ``curves.json``,
-            ``examples.json``, ``memory.json``, ``checkpoint/``, ``model/``, ``index/<silo>/``, ``onnx/`` and
-            ``report.html``, each from the moment that it is written.
+        folder: The folder with ``environment.json``, ``partition.json`` and the files below, each from the moment that it
+            is written.
         given: The resolved config; None to read it from the folder.
     """
 
     folder: Path
     given: ResolvedConfig | None = field(default=None, compare=False, repr=False)
+
+    config_path = _Inside("config.toml")
+    """The config with all values, including defaults."""
+    fingerprint_path = _Inside(FINGERPRINT)
+    """The digests of the archive that the run was trained on. The copies that members of a federation get lack them."""
+    checkpoint = _Inside("checkpoint")
+    """The folder with the state from which an interrupted run resumes."""
+    model_folder = _Inside("model")
+    """The folder of the trained model."""
+    index_folder = _Inside("index")
+    """The folder of the indexes, which holds one folder per silo."""
+    onnx_folder = _Inside("onnx")
+    """The folder of the towers as ONNX files."""
+    rounds_path = _Inside("rounds.jsonl")
+    """The records of the rounds, one line per round."""
+    results_path = _Inside("results.csv")
+    """The measured figures, one row per evaluation, task and measure."""
+    per_query_path = _Inside("per_query.safetensors")
+    """The measures per query."""
+    curves_path = _Inside("curves.json")
+    """Precision and recall by Hamming radius, one curve per task."""
+    memory_path = _Inside("memory.json")
+    """The peak memory of the process that trained and measured the run, if a study ran it on Linux."""
+    examples_path = _Inside("examples.json")
+    """Example searches, with thumbnails of their items."""
+    report_path = _Inside("report.html")
+    """The report, an HTML page."""
 
     @classmethod
     def open(cls, folder: Path) -> Run:
@@ -97,74 +132,9 @@ class Run:
         write_text(self.config_path, self.config.to_toml())
 
     @property
-    def config_path(self) -> Path:
-        """The config with all values, including defaults."""
-        return self.folder / "config.toml"
-
-    @property
-    def fingerprint_path(self) -> Path:
-        """The digests of the archive that the run was trained on. The copies that members of a federation get lack them."""
-        return self.folder / FINGERPRINT
-
-    @property
-    def checkpoint(self) -> Path:
-        """The folder with the state from which an interrupted run resumes."""
-        return self.folder / "checkpoint"
-
-    @property
-    def model_folder(self) -> Path:
-        """The folder of the trained model."""
-        return self.folder / "model"
-
-    @property
-    def index_folder(self) -> Path:
-        """The folder of the indexes, which holds one folder per silo."""
-        return self.folder / "index"
-
-    @property
-    def onnx_folder(self) -> Path:
-        """The folder of the towers as ONNX files."""
-        return self.folder / "onnx"
-
-    @property
     def card_path(self) -> Path:
         """The model card."""
         return self.model_folder / "card.md"
-
-    @property
-    def rounds_path(self) -> Path:
-        """The records of the rounds, one line per round."""
-        return self.folder / "rounds.jsonl"
-
-    @property
-    def results_path(self) -> Path:
-        """The measured figures, one row per evaluation, task and measure."""
-        return self.folder / "results.csv"
-
-    @property
-    def per_query_path(self) -> Path:
-        """The measures per query."""
-        return self.folder / "per_query.safetensors"
-
-    @property
-    def curves_path(self) -> Path:
-        """Precision and recall by Hamming radius, one curve per task."""
-        return self.folder / "curves.json"
-
-    @property
-    def memory_path(self) -> Path:
-        """The peak memory of the process that trained and measured the run, if a study ran it on Linux."""
-        return self.folder / "memory.json"
-
-    @property
-    def examples_path(self) -> Path:
-        """Example searches, with thumbnails of their items."""
-        return self.folder / "examples.json"
-
-    @property
-    def report_path(self) -> Path:
-        """The report, an HTML page."""
-        return self.folder / "report.html"
 
     @property
     def name(self) -> str:

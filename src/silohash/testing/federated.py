@@ -131,7 +131,7 @@ def _resumes(local: str, name: str) -> None:
         checkpoint = Path(folder) / "checkpoint"
         save_checkpoint(checkpoint, run_loop(prepared_inputs(local, name, SIZES), stop=1), "digest")
         resumed = run_loop(prepared_inputs(local, name, SIZES), state=load_checkpoint(checkpoint, "digest"))
-    _require_same_state(whole, resumed, "after resuming: keep all state in named arrays")
+    _require_same_state(whole, resumed, "after resuming. Keep all state in named arrays")
 
 
 def _trains_without(local: str, name: str, case: str) -> None:

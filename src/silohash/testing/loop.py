@@ -13,11 +13,7 @@ from silohash.training.engines.in_process import InProcess
 from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.engines.wire import decode_result, decode_task, encode_result, encode_task
 from silohash.training.prepared import Prepared
-from silohash.training.privacy.budget import Budget
-from silohash.training.privacy.training import with_server_key
 from silohash.training.rounds import HELD_BYTES, RoundSettings, run_rounds
-from silohash.training.updates.compressed import codec_of
-from silohash.training.updates.sealed_server import SealedMethod
 from silohash.training.worker import Worker
 
 
@@ -58,7 +54,7 @@ def first_state(inputs: Prepared, worker: Worker) -> RunState:
     """Return the state before the first round."""
     with seeds.torch_globally(inputs.config.seed, "server"):
         server = inputs.resolved.federated.init_server(worker.model, inputs.info())
-    return RunState(round=0, server=with_server_key(server, inputs.config))
+    return RunState(round=0, server=worker.chain.start(server))
 
 
 def run_loop(
@@ -76,17 +72,16 @@ def run_loop(
     They continue from ``state``, if given, and end before the round ``stop``. With ``wire``, tasks and results are sent
     through bytes. ``held_bytes`` is the memory for the updates of a round.
     """
+    # Checks compare bits, and the order of sums depends on the number of threads.
     torch.set_num_threads(1)
     worker = Worker(inputs, torch.device("cpu"))
     settings = RoundSettings(
         rounds=stop or inputs.config.federated.rounds, silos=[name for name, _, _ in inputs.silos], fraction=fraction,
         validate=validate, seed=inputs.config.seed, remarks=inputs.resolved.remarks, buffers=buffers_of(worker.model),
-        held_bytes=held_bytes, codec=codec_of(inputs.config.exchange.compression),
-        budget=Budget.of(inputs.resolved, [train for _, train, _ in inputs.silos]),
+        held_bytes=held_bytes, chain=worker.chain,
     )  # fmt: skip
-    federated = inputs.resolved.federated
     engine = InProcess(Wire(worker) if wire else worker)
     return run_rounds(
         state or first_state(inputs, worker), engine=engine, settings=settings, observers=observers,
-        federated=SealedMethod(federated, engine, len(inputs.silos)) if inputs.key else federated,
+        federated=inputs.resolved.federated,
     )  # fmt: skip

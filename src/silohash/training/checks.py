@@ -1,4 +1,4 @@
-"""What is checked before a training: that the data has what the methods need, and that settings have an effect on it.
+"""Settings that have no effect on the data of a training, and methods that need labels which the data lacks.
 
 Settings without an effect, or with an unintended one, are classes that no silo releases, towers of too few silos, and
 weight decay that acts on absent words.
@@ -11,10 +11,12 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from silohash.base.registry import Registry
-from silohash.base.types import MODALITIES, Arrays, Modality, UserError
-from silohash.data.archive import Archive
+from silohash.base.types import Arrays, Modality, Rows, UserError
+from silohash.data.archive import Archive, Column
+from silohash.features.base import SETS, Featurizer
+from silohash.features.given import GivenFeatures
+from silohash.features.text import BagOfWords
 from silohash.methods.federated import FEDERATED_METHODS
-from silohash.methods.federated.statistics import ENCRYPTION, check_revealing_sums
 from silohash.methods.local import LOCAL_METHODS
 from silohash.methods.traits import Release
 from silohash.run.config.ineffective import EQUAL_SILOS, FEWEST_SILOS, cap_is_too_low
@@ -99,34 +101,7 @@ def decay_of_absent_words(optimizer: str, weight_decay: float) -> Iterator[str]:
         )
 
 
-def check_methods(archive: Archive, modalities: int, validation: int, resolved: ResolvedConfig) -> None:
-    """Check that the archive and the silos have what the methods require.
-
-    Args:
-        archive: The archive.
-        modalities: Number of modalities that the model encodes.
-        validation: Number of validation items of all silos.
-        resolved: The config with its methods.
-
-    Raises:
-        UserError: If labels, modalities or validation queries are missing, or the user does not allow what silos send.
-    """
-    config, federated = resolved.config, resolved.federated
-    labeled = archive.labels is not None and bool(archive.labels.any())
-    if resolved.needs_labels and not labeled:
-        raise UserError(_needs_labels(archive, resolved))
-    if modalities < federated.traits.min_modalities:
-        raise UserError(
-            f'"{config.federated.name}" needs {federated.traits.min_modalities} modalities, and archive '
-            f'"{archive.card.name}" has {modalities}. Choose another federated method.'
-        )
-    _check_item_bits(resolved, modalities)
-    _check_exchange(resolved)
-    _check_validation(archive, modalities, resolved)
-    _check_scores(judged=validation > 0 and (labeled or resolved.validation_by == "pairs"), resolved=resolved)
-
-
-def _needs_labels(archive: Archive, resolved: ResolvedConfig) -> str:
+def needs_labels(archive: Archive, resolved: ResolvedConfig) -> str:
     """Return the message that the methods learn from labels, which the archive lacks, with those that do not."""
     config = resolved.config
     families = {
@@ -150,68 +125,38 @@ def without_labels(registry: Registry) -> list[str]:
     return sorted(name for name in registry.table if not registry.card(name).supervised)
 
 
-def _check_item_bits(resolved: ResolvedConfig, modalities: int) -> None:
-    """Check that bits of items, if the local method has any, leave bits for the classes and are trained and deployed."""
-    bits, item_bits = resolved.config.local.bits, resolved.local.traits.item_bits
-    if not item_bits:
+def no_statistics(featurizer: Featurizer, column: Column, rows: Rows) -> Arrays:  # noqa: ARG001  as `Featurizer.statistics`
+    """Return the sums that a silo shares under differential privacy, on which featurizers are fitted: those of no items.
+
+    Words are then weighed equally, and unknown words cannot be told from others.
+
+    Args:
+        featurizer: The unfitted featurizer.
+        column: The items.
+        rows: ``(n,)``, the silo's training items that have the modality.
+
+    Raises:
+        UserError: If the featurizer needs sums.
+    """
+    _check_needs_none(featurizer)
+    sums = featurizer.statistics(column, np.zeros(0, np.int64))
+    return {name: array for name, array in sums.items() if name not in SETS}
+
+
+def _check_needs_none(featurizer: Featurizer) -> None:
+    """Check that vectors can be computed without sums over the items of silos."""
+    given = getattr(featurizer, "given", featurizer)
+    if isinstance(given, GivenFeatures) and not given.standardize:
         return
-    if item_bits >= bits:
-        raise UserError(
-            f"local.item_bits = {item_bits} does not leave any bits for the classes, because codes have {bits} bits. "
-            f"Set local.item_bits to at most {bits - 1}."
-        )
-    if modalities < len(MODALITIES):
-        raise UserError(
-            f"Nothing trains the bits of local.item_bits = {item_bits}, because the archive has one modality. Set "
-            "local.item_bits = 0."
-        )
-    if resolved.federated.traits.class_codes:
-        raise UserError(
-            f'"{resolved.config.federated.name}" replaces the bits of local.item_bits = {item_bits}, because its codes '
-            "tell only classes apart. Set local.item_bits = 0, or choose another federated method."
-        )
-
-
-def _check_exchange(resolved: ResolvedConfig) -> None:
-    """Check that the user allows what silos send, for every member of a composition."""
-    settings, federated = resolved.config.federated, resolved.federated
-    given = {
-        "federated.robust": settings.robust is not None,
-        "federated.weight_cap": settings.weight_cap < 1,
-        "federated.server": settings.server is not None,
-        ENCRYPTION: resolved.config.exchange.encryption is not None,
-    }
-    for label, member in federated.parts(settings.name).items():
-        if member.traits.reveals:
-            allowed = member.traits.reveals_allowed
-            check_revealing_sums(label, member.traits.reveals, allowed=allowed, rules=[k for k in given if given[k]])
-
-
-def _check_validation(archive: Archive, modalities: int, resolved: ResolvedConfig) -> None:
-    """Check that the archive has what the config wants to choose the round by."""
-    settings = resolved.config.evaluate
-    if not settings.validation:
+    if isinstance(featurizer, BagOfWords) and featurizer.min_texts == 1:
         return
-    if settings.validation_by == "labels" and archive.labels is None:
-        raise UserError(
-            f'evaluate.validation_by = "labels" chooses the round by labels, and archive "{archive.card.name}" has none. '
-            'Set it to "pairs", or set evaluate.validation = 0 to take the last round.'
-        )
-    if settings.validation_by == "pairs" and modalities < len(MODALITIES):
-        raise UserError(
-            'evaluate.validation_by = "pairs" chooses the round by pairs of a picture and a text, and the archive '
-            f'"{archive.card.name}" has one modality. Set evaluate.validation = 0 to take the last round.'
-        )
-
-
-def _check_scores(*, judged: bool, resolved: ResolvedConfig) -> None:
-    """Check that validation queries with known answers exist if a method weights silos by their scores."""
-    config, federated = resolved.config, resolved.federated
-    members = federated.parts(config.federated.name)
-    scoring = [label for label, member in members.items() if member.traits.needs_scores]
-    if scoring and not judged:
-        raise UserError(
-            f'"{scoring[0]}" weights silos by their scores on validation queries, and no silo has any with known answers '
-            f"(evaluate.validation is {config.evaluate.validation:g}). Set evaluate.validation = 0.1, or the method's "
-            'weighting = "examples".'
-        )
+    remedy = (
+        f"Set features.{featurizer.modality}.standardize = false, and equal_lengths = true."
+        if isinstance(given, GivenFeatures)
+        else "Take feature vectors, with standardize = false and equal_lengths = true, or texts as "
+        '"tfidf", "count" or "binary" with min_texts = 1.'
+    )
+    raise UserError(
+        f'features.{featurizer.modality} kind "{featurizer.kind}" is fitted to exact sums over the items of silos, which '
+        f"exchange.privacy does not let a silo send. {remedy}"
+    )

@@ -14,7 +14,6 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
 
 from silohash import __version__
 from silohash.base import seeds
@@ -31,6 +30,7 @@ from silohash.features.nodes.regions import RegionFeatures
 from silohash.features.nodes.word_ids import WordSequences
 from silohash.features.truncation import truncation_remark
 from silohash.measure.measurable import check_settings, remark_on_measures, unmeasured
+from silohash.methods.federated.statistics import ENCRYPTION, check_revealing_sums
 from silohash.methods.local import LOCAL_METHODS
 from silohash.models.parameters import buffers_of
 from silohash.run.config.ineffective import objections_to_silos
@@ -40,23 +40,20 @@ from silohash.run.config.sections import RunConfig
 from silohash.run.events import JsonLines, Observer, ProgressReporter
 from silohash.run.folder import Run, archive_of
 from silohash.run.model.network_saving import save_networks
-from silohash.run.model.onnx_saving import COMPARED_ITEMS, onnx_files
-from silohash.run.model.trained import TrainedModel
-from silohash.run.model.weights import deployed_weights
+from silohash.run.model.onnx_graph import COMPARED_ITEMS, onnx_files
+from silohash.run.model.trained import TrainedModel, deployed_weights
 from silohash.run.model.word_start import start_from_word_vectors
 from silohash.training.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
+from silohash.training.checks import needs_labels
 from silohash.training.engines.in_process import InProcess
 from silohash.training.engines.port import WAIT_FOR_ALL, Engine, Limits, SiloResult, SiloTask
 from silohash.training.engines.worker_processes import WorkerProcesses
 from silohash.training.prepared import Prepared, fit_featurizers, prepare, remarks_on, training_silos
-from silohash.training.privacy.budget import Budget
-from silohash.training.privacy.training import check_private_model, with_server_key
+from silohash.training.privacy.training import check_private_model
 from silohash.training.rounds import RoundSettings, run_rounds
-from silohash.training.updates.compressed import codec_of
 from silohash.training.updates.encryption import SiloKey
 from silohash.training.updates.received import received_updates
-from silohash.training.updates.sealed_server import SealedMethod, broadcast_of
-from silohash.training.updates.sealed_silo import opened_state, run_digest
+from silohash.training.updates.sealed import broadcast_of, opened_state, run_digest
 from silohash.training.worker import Worker, set_threads
 
 RECORDED_PACKAGES = ("torch", "numpy", "numba", "pillow", "safetensors", "pydantic")
@@ -154,6 +151,7 @@ def prepare_run(
         refuse(objections_to_private_silos(resolved.config, len(silos)))
     unfitted = unfitted_featurizers(archive, resolved)
     fitted = fit_featurizers(archive, silos, unfitted, private=resolved.config.exchange.privacy is not None)
+    check_methods(archive, len(fitted), sum(len(silo.validation) for silo in silos), resolved)
     return prepare(archive, silos, fitted, resolved), fitted
 
 
@@ -206,15 +204,109 @@ def check_tokens(featurizers: Mapping[Modality, Featurizer], resolved: ResolvedC
             )
 
 
-def round_settings(prepared: Prepared, model: nn.Module, folder: Path | None = None) -> RoundSettings:
+def check_methods(archive: Archive, modalities: int, validation: int, resolved: ResolvedConfig) -> None:
+    """Check that the archive and the silos have what the methods require.
+
+    Args:
+        archive: The archive.
+        modalities: Number of modalities that the model encodes.
+        validation: Number of validation items of all silos.
+        resolved: The config with its methods.
+
+    Raises:
+        UserError: If labels, modalities or validation queries are missing, or the user does not allow what silos send.
+    """
+    config, federated = resolved.config, resolved.federated
+    labeled = archive.labels is not None and bool(archive.labels.any())
+    if resolved.needs_labels and not labeled:
+        raise UserError(needs_labels(archive, resolved))
+    if modalities < federated.traits.min_modalities:
+        raise UserError(
+            f'"{config.federated.name}" needs {federated.traits.min_modalities} modalities, and archive '
+            f'"{archive.card.name}" has {modalities}. Choose another federated method.'
+        )
+    _check_item_bits(resolved, modalities)
+    _check_exchange(resolved)
+    _check_validation(archive, modalities, resolved)
+    _check_scores(judged=validation > 0 and (labeled or resolved.validation_by == "pairs"), resolved=resolved)
+
+
+def _check_item_bits(resolved: ResolvedConfig, modalities: int) -> None:
+    """Check that bits of items, if the local method has any, leave bits for the classes and are trained and deployed."""
+    bits, item_bits = resolved.config.local.bits, resolved.local.traits.item_bits
+    if not item_bits:
+        return
+    if item_bits >= bits:
+        raise UserError(
+            f"local.item_bits = {item_bits} does not leave any bits for the classes, because codes have {bits} bits. "
+            f"Set local.item_bits to at most {bits - 1}."
+        )
+    if modalities < len(MODALITIES):
+        raise UserError(
+            f"Nothing trains the bits of local.item_bits = {item_bits}, because the archive has one modality. Set "
+            "local.item_bits = 0."
+        )
+    if resolved.federated.traits.class_codes:
+        raise UserError(
+            f'"{resolved.config.federated.name}" replaces the bits of local.item_bits = {item_bits}, because its codes '
+            "tell only classes apart. Set local.item_bits = 0, or choose another federated method."
+        )
+
+
+def _check_exchange(resolved: ResolvedConfig) -> None:
+    """Check that the user allows what silos send, for every member of a composition."""
+    settings, federated = resolved.config.federated, resolved.federated
+    given = {
+        "federated.robust": settings.robust is not None,
+        "federated.weight_cap": settings.weight_cap < 1,
+        "federated.server": settings.server is not None,
+        ENCRYPTION: resolved.config.exchange.encryption is not None,
+    }
+    for label, member in federated.parts(settings.name).items():
+        if member.traits.reveals:
+            allowed = member.traits.reveals_allowed
+            check_revealing_sums(label, member.traits.reveals, allowed=allowed, rules=[k for k in given if given[k]])
+
+
+def _check_validation(archive: Archive, modalities: int, resolved: ResolvedConfig) -> None:
+    """Check that the archive has what the config wants to choose the round by."""
+    settings = resolved.config.evaluate
+    if not settings.validation:
+        return
+    if settings.validation_by == "labels" and archive.labels is None:
+        raise UserError(
+            f'evaluate.validation_by = "labels" chooses the round by labels, and archive "{archive.card.name}" has none. '
+            'Set it to "pairs", or set evaluate.validation = 0 to take the last round.'
+        )
+    if settings.validation_by == "pairs" and modalities < len(MODALITIES):
+        raise UserError(
+            'evaluate.validation_by = "pairs" chooses the round by pairs of a picture and a text, and the archive '
+            f'"{archive.card.name}" has one modality. Set evaluate.validation = 0 to take the last round.'
+        )
+
+
+def _check_scores(*, judged: bool, resolved: ResolvedConfig) -> None:
+    """Check that validation queries with known answers exist if a method weights silos by their scores."""
+    config, federated = resolved.config, resolved.federated
+    members = federated.parts(config.federated.name)
+    scoring = [label for label, member in members.items() if member.traits.needs_scores]
+    if scoring and not judged:
+        raise UserError(
+            f'"{scoring[0]}" weights silos by their scores on validation queries, and no silo has any with known answers '
+            f"(evaluate.validation is {config.evaluate.validation:g}). Set evaluate.validation = 0.1, or the method's "
+            'weighting = "examples".'
+        )
+
+
+def round_settings(worker: Worker, folder: Path, limits: Limits) -> RoundSettings:
     """Return the settings of a run's rounds.
 
     Args:
-        prepared: The inputs.
-        model: The model that the silos train.
-        folder: Folder for temporary files; by default that of the system.
+        worker: Holds the model and the inputs of this process.
+        folder: Folder for temporary files.
+        limits: How long to wait for silos.
     """
-    config = prepared.config
+    prepared, config = worker.prepared, worker.config
     return RoundSettings(
         rounds=config.federated.rounds,
         silos=[name for name, _, _ in prepared.silos],
@@ -223,13 +315,11 @@ def round_settings(prepared: Prepared, model: nn.Module, folder: Path | None = N
         validation_by=prepared.resolved.validation_by,
         seed=config.seed,
         remarks=prepared.resolved.remarks,
-        buffers=buffers_of(model),
+        buffers=buffers_of(worker.model),
         folder=folder,
-        codec=codec_of(config.exchange.compression),
+        limits=limits,
+        chain=worker.chain,
         keep=received_updates(config, folder) if config.exchange.keep_updates else None,
-        budget=Budget.of(prepared.resolved, [train for _, train, _ in prepared.silos])
-        if config.exchange.privacy
-        else None,
     )
 
 
@@ -272,20 +362,17 @@ def train_model(
     prepared = worker.prepared
     resolved, config = prepared.resolved, prepared.config
     recipients = [JsonLines(run.rounds_path), *observers]
-    settings = replace(round_settings(prepared, worker.model, run.folder), limits=limits)
+    settings = round_settings(worker, run.folder, limits)
     if getattr(featurizers.get("text"), "vectors", None) is not None and not has_checkpoint(run.checkpoint):
         start_from_word_vectors(worker.model, featurizers.get("text"))
     state = first_state(run, prepared, worker)
-    federated = resolved.federated
-    if config.exchange.encryption is not None:
-        federated = SealedMethod(federated, engine, len(prepared.silos), limits)
     for observer in recipients:
         observer.start(name=config.federated.name, total_rounds=settings.rounds, first_round=state.round)
     progress = ProgressReporter(recipients)
     worker.epoch_done = progress.epoch_done
     try:
         state = run_rounds(
-            state, federated=federated, engine=engine, settings=settings, observers=recipients,
+            state, federated=resolved.federated, engine=engine, settings=settings, observers=recipients,
             progress=progress,
             save=lambda state: save_checkpoint(run.checkpoint, state, config.digest()),
         )  # fmt: skip
@@ -337,7 +424,7 @@ def first_state(run: Run, prepared: Prepared, worker: Worker) -> RunState:
         return load_checkpoint(run.checkpoint, config.digest())
     with seeds.torch_globally(config.seed, "server"):
         server = prepared.resolved.federated.init_server(worker.model, prepared.info())
-    return RunState(round=0, server=with_server_key(server, config) if config.exchange.privacy else server)
+    return RunState(round=0, server=worker.chain.start(server))
 
 
 def deploy(

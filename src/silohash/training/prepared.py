@@ -48,13 +48,16 @@ from silohash.run.config.load import ResolvedConfig, load_resolved
 from silohash.run.config.sections import ModelConfig, RunConfig
 from silohash.training.checks import (
     SiloSizes,
-    check_methods,
     decay_of_absent_words,
+    no_statistics,
     towers_of_few_silos,
     unreleased_classes,
 )
+from silohash.training.updates.chain import Chain, Link, Screening
+from silohash.training.updates.compression import Compression
 from silohash.training.updates.encryption import KEY, SiloKey
-from silohash.training.updates.feature_sums import no_statistics
+from silohash.training.updates.noise import Noise
+from silohash.training.updates.sealed import Encryption, run_digest
 
 PUBLISHED = "published.safetensors"
 FEW_PHOTOGRAPHS = 5_000
@@ -215,6 +218,21 @@ class Prepared:
         """The config of the run."""
         return self.resolved.config
 
+    def chain(self) -> Chain:
+        """Return what happens to updates on their way: the one place where its links are made."""
+        exchange, federated = self.config.exchange, self.resolved.federated
+        links: list[Link] = []
+        # Noise is first, because it alone changes how a silo trains: no link may stand between it and the training.
+        if exchange.privacy is not None:
+            links.append(Noise(self.resolved, exchange.privacy, [train for _, train, _ in self.silos]))
+        links.append(Screening(federated))
+        if exchange.compression is not None:
+            links.append(Compression.of(exchange.compression, federated))
+        if exchange.encryption is not None:
+            names = tuple(name for name, _, _ in self.silos)
+            links.append(Encryption(self.key, federated, run_digest(self.config), names))
+        return Chain(tuple(links))
+
     def info(self) -> FederationInfo:
         """Return what the server knows before the first round."""
         several = int(self.arrays["label_items"][1]) if "label_items" in self.arrays else 0
@@ -335,7 +353,6 @@ def prepare(
         UserError: If the archive lacks labels or modalities that the methods require, or no silo holds back the
             validation queries that they require.
     """
-    check_methods(archive, len(featurizers), sum(len(silo.validation) for silo in silos), resolved)
     parts = [parts_of(archive, silo, featurizers) for silo in silos]
     arrays = input_arrays(archive, featurizers, list(chain.from_iterable(parts)))
     arrays.update(pixel_statistics(featurizers))

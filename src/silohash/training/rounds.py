@@ -15,23 +15,18 @@ from silohash.base import seeds
 from silohash.base.types import Arrays, UserError, ValidationBy
 from silohash.methods.federated.audit import UpdateAudit, mislabeled_silos
 from silohash.methods.federated.averaging import Aggregation
-from silohash.methods.federated.base import FederatedMethod, ServerState
+from silohash.methods.federated.base import FederatedMethod
 from silohash.methods.federated.folding import Collection, Folded, Listed
-from silohash.methods.federated.refusal import LARGEST_COUNT, refusal
+from silohash.methods.federated.refusal import LARGEST_COUNT
 from silohash.methods.message import Message
 from silohash.methods.stored import Spool
 from silohash.run.events import Observer, ProgressReporter, Receipt, RoundRecord, record_of
-from silohash.run.privacy_record import PrivacyRecord
 from silohash.training.checkpoint import RunState
 from silohash.training.engines.attendance import Attendance
 from silohash.training.engines.port import WAIT_FOR_ALL, Engine, Limits, SiloResult
-from silohash.training.privacy.budget import KEY, Budget
-from silohash.training.statistics_exchange import StatisticsExchange, announced
-from silohash.training.tasks import Tasks
-from silohash.training.updates.compression import Codec, DamagedUpdateError, restored
+from silohash.training.statistics_exchange import StatisticsExchange, Tasks, announced
+from silohash.training.updates.chain import DIRECT, Chain, next_server
 from silohash.training.updates.received import ReceivedUpdates
-from silohash.training.updates.sealed_server import EncryptedTotals, SealedMethod, traffic, unreadable
-from silohash.training.updates.server_step import next_server
 
 HELD_BYTES = 1 << 27
 """Memory for the updates of a round. If they exceed it, they are added up as they arrive, or written to a temporary file."""
@@ -56,8 +51,7 @@ class RoundSettings:
         held_bytes: Memory for the updates of a round. It does not change the results.
         folder: Folder for temporary files; by default that of the system.
         limits: How long to wait for the silos.
-        codec: How silos compress their parameters; None if they do not.
-        budget: Counts epsilon; None without differential privacy.
+        chain: What happens to updates on their way. It is that of the workers.
         keep: Keeps the updates of the last round; None to keep none.
     """
 
@@ -72,8 +66,7 @@ class RoundSettings:
     held_bytes: int = HELD_BYTES
     folder: Path | None = None
     limits: Limits = WAIT_FOR_ALL
-    codec: Codec | None = None
-    budget: Budget | None = None
+    chain: Chain = DIRECT
     keep: ReceivedUpdates | None = None
 
 
@@ -106,6 +99,7 @@ def run_rounds(
         UserError: If all updates of a round were rejected, or too few silos took part.
     """
     progress = progress or ProgressReporter()
+    federated = settings.chain.method(federated, engine, settings.limits)
     with Spool(settings.held_bytes, settings.folder) as spool:
         for number in range(state.round, settings.rounds):
             spool.clear()
@@ -135,12 +129,14 @@ def _round(
     """Carry out a round, and return the state after it and its record."""
     started = time.perf_counter()
     attendance = Attendance(engine, settings.limits)
-    silos = attendance.invited(participants(settings, number, state.server.private.get(KEY)))
+    silos = attendance.invited(participants(settings, number, settings.chain.secret(state.server)))
     outcome = trained(
         state, silos, spool, federated=federated, attendance=attendance, settings=settings,
         progressed=partial(progress.counted, number=number, silos=len(silos)),
     )  # fmt: skip
-    state, privacy = _accounted(outcome, state.server, silos, settings.budget)
+    used = [receipt.silo for receipt in outcome.receipts if receipt.rejected is None]
+    server, privacy = settings.chain.released(outcome.state.server, state.server, silos, used)
+    state = replace(outcome.state, server=server)
     scores = validation_scores(engine, federated, state, settings) if settings.validate else []
     score = mean_score(scores)
     state = state.with_score(score, final=state.server.final)
@@ -185,18 +181,6 @@ class Outcome:
     downlink_bytes: int
 
 
-def _accounted(
-    outcome: Outcome, before: ServerState, asked: Sequence[int], budget: Budget | None
-) -> tuple[RunState, PrivacyRecord | None]:
-    """Return the state after a round with what it has released, and the record of that."""
-    state = outcome.state
-    if budget is None:
-        return state, None
-    used = [receipt.silo for receipt in outcome.receipts if receipt.rejected is None]
-    counts, privacy = budget.spent(before.private, asked=asked, used=used)
-    return replace(state, server=replace(state.server, private={**state.server.private, **counts})), privacy
-
-
 def trained(
     state: RunState,
     silos: Sequence[int],
@@ -222,10 +206,10 @@ def trained(
         UserError: If all updates were rejected.
     """
     tasks = Tasks("train", silos, state, federated)
-    updates = collection_of(tasks, spool, settings.held_bytes)
+    updates = settings.chain.collection() or collection_of(tasks, spool, settings.held_bytes)
     if isinstance(updates, Folded) and federated.traits.weights_known == "before training":
         updates.expect(announced(attendance, tasks.to_weigh()))
-    exchange = StatisticsExchange(tasks, attendance, spool, updates)
+    exchange = StatisticsExchange(tasks, attendance, spool, updates, settings.chain)
     audit = UpdateAudit(federated.origin(state.server), len(silos))
     results = exchange.completed(progressed(attendance.results(tasks)))
     if settings.keep is not None:
@@ -233,8 +217,10 @@ def trained(
     receipts, kept = received(results, tasks, audit, updates, settings)
     rejections = _rejections(receipts, state.round)
     server = replace(state.server, extras={**state.server.extras, **exchange.extras})
-    server, remarks = next_server(server, updates.updates(), federated, rejected=rejections, buffers=settings.buffers)
-    sent, received_bytes = traffic(federated)
+    used, remarks = settings.chain.screened(federated.origin(server), updates.updates(), rejections)
+    if used:
+        server = next_server(server, used, federated, settings.buffers)
+    sent, received_bytes = settings.chain.traffic()
     return Outcome(
         state=replace(state, round=state.round + 1, server=server, silos={**state.silos, **kept}),
         receipts=sorted([*receipts, *_absences(attendance)], key=lambda receipt: receipt.silo),
@@ -247,23 +233,20 @@ def trained(
 def collection_of(tasks: Tasks, spool: Spool, held_bytes: int) -> Collection:
     """Return the collection for the updates of a round.
 
-    Encrypted updates are added up as they arrive. So are others if all of them do not fit into memory, provided that the
-    server needs only sums and every silo can announce its weights before it sends its update. Otherwise those that do not
-    fit are written to disk.
+    They are added up as they arrive if all of them do not fit into memory, provided that the server needs only sums and
+    every silo can announce its weights before it sends its update. Otherwise those that do not fit are written to disk.
 
     Args:
         tasks: The tasks of the round.
         spool: Stores updates.
         held_bytes: Memory for the updates.
     """
-    if isinstance(tasks.federated, SealedMethod):
-        return EncryptedTotals()
     federated, current = tasks.federated, tasks.state.server.params
-    size = sum(array.nbytes for array in current.values()) * len(tasks.silos)
-    sums_only = federated.traits.uplink == "sum" and federated.aggregation == Aggregation()
-    if size <= held_bytes or not sums_only or federated.traits.weights_known == "with update":
+    if sum(array.nbytes for array in current.values()) * len(tasks.silos) <= held_bytes:
         return Listed(spool)
-    return Folded(current)
+    if federated.traits.weights_known == "with update" or federated.traits.uplink != "sum":
+        return Listed(spool)
+    return Folded(current) if federated.aggregation == Aggregation() else Listed(spool)
 
 
 def received(
@@ -276,7 +259,7 @@ def received(
         tasks: The tasks of the round.
         audit: Receives the updates that are not rejected.
         updates: Receives the updates that are not rejected.
-        settings: How silos compress their parameters, and whether their updates are kept.
+        settings: The chain that the updates pass, and whether they are kept.
 
     Returns:
         One receipt per silo, with the size of the update as it was sent, and what the silos keep whose updates are not
@@ -285,7 +268,11 @@ def received(
     receipts: list[Receipt] = []
     kept: dict[int, Arrays] = {}
     for result in results:
-        update, reason = _inspected(result, tasks, settings.codec)
+        # Whose update it is follows from the connection, whatever the message says.
+        update, reason = settings.chain.arrived(
+            replace(result.update, silo=result.silo), result.kept, tasks.state.server, tasks.federated,
+            partial(tasks.reference, result.silo),
+        )  # fmt: skip
         receipts.append(_receipt(result, reason))
         if reason is None:
             kept[result.silo] = dict(result.kept)
@@ -294,20 +281,6 @@ def received(
                 settings.keep.add(result.silo, update)
             updates.add(update)
     return receipts, kept
-
-
-def _inspected(result: SiloResult, tasks: Tasks, codec: Codec | None) -> tuple[Message, str | None]:
-    """Return a silo's update without compression, and why it is rejected, or None if it can be used.
-
-    The update has the number of the silo that sent it.
-    """
-    update = replace(result.update, silo=result.silo)
-    try:
-        update = restored(update, tasks.reference(result.silo) if update.compressed else {}, codec)
-    except DamagedUpdateError as error:
-        return update, str(error)
-    refused = refusal(update, result.kept, tasks.state.server, tasks.federated)
-    return update, refused or unreadable(update, tasks.federated)
 
 
 def _receipt(result: SiloResult, rejected: str | None) -> Receipt:
@@ -325,11 +298,7 @@ def _absences(attendance: Attendance) -> Iterator[Receipt]:
 
 
 def _rejections(receipts: Sequence[Receipt], number: int) -> int:
-    """Return the number of rejected updates.
-
-    Raises:
-        UserError: If all updates were rejected, or there are none.
-    """
+    """Return the number of rejected updates."""
     if not receipts:
         raise UserError(f"Round {number + 1}: no silo answered. Start the silos, then resume the run.")
     rejections = sum(receipt.rejected is not None for receipt in receipts)

@@ -31,10 +31,12 @@ from silohash.run.config.sections import RunConfig, TrainConfig
 from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.privacy.budget import sampling
 from silohash.training.privacy.training import PrivateRound, PrivateSteps
-from silohash.training.updates.compression import RESIDUAL
 
 EpochDone: TypeAlias = Callable[[int, int], None]
 """A callback that receives the number of finished epochs of a silo's round, and that of all its epochs."""
+
+Gradients: TypeAlias = PrivateRound
+"""What the gradients of a silo's round are computed with, in place of batches."""
 
 TRAINED = "trained"
 """Prefix of the arrays that a silo stores only while it waits for the merged statistics."""
@@ -64,7 +66,7 @@ def train_silo(
     config: RunConfig,
     epoch_done: EpochDone = lambda epoch, epochs: None,
     optimizers: OptimizerPool | None = None,
-    private: PrivateRound | None = None,
+    gradients: Gradients | None = None,
 ) -> SiloResult:
     """Train one silo for one round.
 
@@ -74,7 +76,7 @@ def train_silo(
         config: The config of the run.
         epoch_done: Called after each epoch with the number of finished epochs and that of all epochs of the silo's round.
         optimizers: Optimizers to use again. By default, new ones are made.
-        private: The noise of the round; None without differential privacy.
+        gradients: Noisy gradients of random samples; by default those of batches.
 
     Returns:
         The update for the server and the figures of the round.
@@ -88,8 +90,8 @@ def train_silo(
             if phase.begin is not None:
                 phase.begin()
             counted = partial(_count_epoch, epoch_done, finished, epochs)
-            if private is not None and private.by_record:
-                _run_private_epochs(phase, context, federated, config, counted, private)
+            if gradients is not None:
+                _run_private_epochs(phase, context, federated, config, counted, gradients)
             else:
                 means = _run_phase(phase, context, federated, config, counted, optimizers or OptimizerPool())
             finished += phase.epochs
@@ -405,10 +407,9 @@ def _moving(model: nn.Module, step: Step) -> dict[str, nn.Parameter]:
 def silo_state(kept: ReadArrays, device: torch.device) -> SiloState:
     """Return the state of a silo, given the arrays that it stored.
 
-    Those of its training, and what a compression left out of its last update, are not part of it.
+    Those of its training are not part of it.
     """
-    names = [name for name in lasting(kept) if not name.startswith(f"{RESIDUAL}/")]
-    return SiloState(kept={name: torch.from_numpy(np.array(kept[name])).to(device) for name in names})
+    return SiloState(kept={name: torch.from_numpy(np.array(a)).to(device) for name, a in lasting(kept).items()})
 
 
 def lasting(stored: ReadArrays) -> Arrays:

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from silohash.base.types import Arrays
-from silohash.methods.federated.averaging import unprotected
+from silohash.methods.federated.base import FederatedMethod
 from silohash.methods.federated.folding import Collection, Folded
-from silohash.methods.federated.refusal import refusal
 from silohash.methods.message import Message
 from silohash.methods.stored import Spool
+from silohash.training.checkpoint import RunState
 from silohash.training.engines.attendance import Attendance
-from silohash.training.engines.port import Absence, Answer, SiloResult, SiloTask
+from silohash.training.engines.port import Absence, Answer, SiloResult, SiloTask, TaskKind
 from silohash.training.silo import lasting
-from silohash.training.tasks import Tasks
-from silohash.training.updates.sealed_server import merged_statistics, unreadable
+from silohash.training.updates.chain import DIRECT, Chain
+from silohash.training.updates.compression import reference
 
 
 def announced(attendance: Attendance, tasks: Iterable[SiloTask]) -> Iterator[Mapping[str, float]]:
@@ -33,6 +33,7 @@ class StatisticsExchange:
         attendance: Sends tasks to the silos.
         spool: Stores what the silos keep while they wait for the merged statistics.
         updates: The collection for the final updates.
+        chain: What happens to the statistics on their way.
         extras: The merged statistics; empty if there was no exchange.
         uplink_bytes: Number of bytes that the silos sent for the exchange.
         downlink_bytes: Number of bytes that the server sent for the exchange.
@@ -43,6 +44,7 @@ class StatisticsExchange:
     attendance: Attendance
     spool: Spool
     updates: Collection
+    chain: Chain = DIRECT
     extras: Arrays = field(default_factory=dict)
     uplink_bytes: int = 0
     downlink_bytes: int = 0
@@ -93,21 +95,13 @@ class StatisticsExchange:
 
     def _refusal(self, result: SiloResult) -> str | None:
         """Return why a silo's statistics are rejected. Its trained model is checked when it arrives in the update."""
-        federated = self.tasks.federated
-        refused = refusal(result.update, lasting(result.kept), self.tasks.state.server, federated)
-        return refused or unreadable(result.update, federated)
+        kept, server = lasting(result.kept), self.tasks.state.server
+        return self.chain.arrived(result.update, kept, server, self.tasks.federated)[1]
 
     def _merge(self, messages: Sequence[Message], given: int) -> None:
-        """Sum the statistics, as the robust rule changes them, and merge them.
-
-        Args:
-            messages: Statistics that were not rejected.
-            given: Number of silos that sent statistics.
-        """
-        federated = self.tasks.federated
-        if federated.aggregation.protection is not unprotected:
-            messages, _ = federated.aggregation.protection(messages, given - len(messages))
-        self.extras = merged_statistics(federated, self.tasks.state.server, messages)
+        """Sum the statistics, as the robust rule changes them, and merge them."""
+        messages, _ = self.chain.screened(None, messages, given - len(messages))
+        self.extras = self.chain.merged(self.tasks.state.server, messages, self.tasks.federated)
         self.downlink_bytes = sum(array.nbytes for array in self.extras.values()) * len(messages)
 
     def _finish(self, result: SiloResult) -> SiloTask:
@@ -120,3 +114,37 @@ class StatisticsExchange:
         """Return the task to announce a silo's weights, without the trained model, which they do not depend on."""
         task = self._finish(result)
         return replace(task, kind="weigh", kept=lasting(task.kept))
+
+
+@dataclass
+class Tasks:
+    """The tasks of a round, which are made one after the other, and the bytes that silos receive with them."""
+
+    kind: TaskKind
+    silos: Sequence[int]
+    state: RunState
+    federated: FederatedMethod
+    downlink_bytes: int = 0
+    _reference: dict[int, Arrays] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[SiloTask]:
+        """Yield one task per silo, holding the next round's message and the state the silo kept."""
+        for silo in self.silos:
+            broadcast = self.federated.broadcast(self.state.server, silo, round=self.state.round)
+            kept, best = (silos.get(silo, {}) for silos in (self.state.silos, self.state.best_silos))
+            yield SiloTask(self.kind, silo, broadcast, kept=kept, best=best)
+            self.downlink_bytes += broadcast.size_bytes()
+
+    def reference(self, silo: int) -> Arrays:
+        """Return the parameters from which a silo's update is measured."""
+        key = 0 if self.federated.traits.uniform_broadcast else silo
+        if key not in self._reference:
+            sent = self.federated.broadcast(self.state.server, silo, round=self.state.round)
+            self._reference = {key: reference(self.federated, sent)}
+        return self._reference[key]
+
+    def to_weigh(self) -> Iterator[SiloTask]:
+        """Yield one task per silo to announce its weights."""
+        empty = Message(kind="broadcast", sender="server", round=self.state.round)
+        for silo in self.silos:
+            yield SiloTask("weigh", silo, empty)

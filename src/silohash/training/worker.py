@@ -31,11 +31,10 @@ from silohash.evaluate.ties import average_precision, histogram
 from silohash.features.device import choose_device
 from silohash.index.codes import pack
 from silohash.methods.federated.base import SiloContext
-from silohash.methods.federated.private_updates import public_weights
 from silohash.methods.local.base import SiloData, outputs_of
 from silohash.methods.message import Message
 from silohash.models.backbones import install_published
-from silohash.models.parameters import OptimizerPool, buffers_of, params_of
+from silohash.models.parameters import OptimizerPool, params_of
 from silohash.models.towers import Adapted
 from silohash.run.config.sections import TrainConfig
 from silohash.run.model.scores import match_score
@@ -43,11 +42,7 @@ from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.engines.processes import available_threads, serve
 from silohash.training.engines.wire import decode_task, encode_result
 from silohash.training.prepared import Prepared
-from silohash.training.privacy.budget import KEY
-from silohash.training.privacy.training import PrivateRound
-from silohash.training.silo import EpochDone, finish_silo, make_context, train_silo
-from silohash.training.updates.compressed import Compression
-from silohash.training.updates.sealed_silo import SealedSilo, run_digest
+from silohash.training.silo import EpochDone, Gradients, finish_silo, make_context, train_silo
 
 
 class Worker:
@@ -71,66 +66,41 @@ class Worker:
             self.model = self.local.build(prepared.spec, self.config.local.bits).to(device)
         if prepared.published:
             install_published(self.model, prepared.published)
-        compression = self.config.exchange.compression
-        self.compression = None if compression is None else Compression.of(compression, self.federated)
-        if self.compression is not None:
-            self.compression.prepare(self.model)
         self.initial = params_of(self.model)
-        self.sealing = sealing_of(prepared, self.model) if self.config.exchange.encryption else None
+        self.chain = prepared.chain()
+        self.chain.prepare(self.model)
         self.data: dict[int, tuple[SiloData, SiloData]] = {}
         self.optimizers = OptimizerPool()
 
     def do(self, task: SiloTask) -> SiloResult:
-        """Carry out a task, and encrypt what the silo sends if the config says so."""
-        return self._do(task) if self.sealing is None else self.sealing.do(task, self._do)
+        """Carry out a task, and return what leaves the silo.
 
-    def received(self, task: SiloTask) -> SiloTask:
-        """Return a task with the broadcast in a form that the silo can read."""
-        return task if self.sealing is None else self.sealing.received(task)
-
-    def _do(self, task: SiloTask) -> SiloResult:
-        """Carry out a task.
-
-        Return a silo's weights, train it, finish its round, score the model that it deploys, or return that model. The
-        result is valid until the next task.
+        The task is to return the silo's weights, to train it, to finish its round, to score the model that it deploys, or
+        to return that model. The result is valid until the next task.
         """
+        return self.chain.do(task, self._do)
+
+    def _do(self, task: SiloTask, gradients: Gradients | None = None) -> SiloResult:
+        """Carry out a task as the federated method knows it, with other gradients than those of batches if given."""
         if task.silo not in self.data:
             self.data[task.silo] = self.prepared.silo(task.silo, self.device)
         train, validation = self.data[task.silo]
-        private = None
-        if self.config.exchange.privacy is not None and task.kind == "train":
-            private = PrivateRound.of(task, self.config, len(self.prepared.silos))
-        if KEY in task.kept:
-            task = replace(task, kept={name: task.kept[name] for name in task.kept if name != KEY})
-        context = make_context(
-            task,
-            self.config,
-            model=self.model,
-            local=self.local,
-            data=train,
-            initial=self.initial,
-        )
+        context = make_context(task, self.config, model=self.model, local=self.local, data=train, initial=self.initial)
         # A reference would keep the models of the context until the next garbage collection.
         seen = weakref.proxy(context)
         context.validation_score = lambda: self._score(seen, validation)[0]
         if task.kind == "weigh":
             return _result(context, self._weights(context))
         if task.kind == "train":
-            result = train_silo(context, self.federated, self.config, self.epoch_done, self.optimizers, private)
-            hidden = private.protected(result, task.broadcast.params, self.federated) if private else result
-            return self._sent(hidden, task)
+            return train_silo(context, self.federated, self.config, self.epoch_done, self.optimizers, gradients)
         if task.kind == "finish":
-            return self._sent(finish_silo(context, task.kept, self.federated, self.config), task)
+            return finish_silo(context, task.kept, self.federated, self.config)
         with seeds.torch_globally(self.config.seed, "deploy", silo=task.silo, round=task.broadcast.round):
             self.federated.personalize(context)
         if task.kind == "validate":
             return self._validate(context, validation)
         model = Message(kind="model", sender=train.name, round=context.round, params=params_of(self.model))
         return _result(context, model)
-
-    def _sent(self, result: SiloResult, task: SiloTask) -> SiloResult:
-        """Return a result as the silo sends it."""
-        return result if self.compression is None else self.compression.applied(result, task.kept, task.broadcast)
 
     @cached_property
     def _shared(self) -> list[str]:
@@ -139,12 +109,10 @@ class Worker:
 
     def _weights(self, context: SiloContext) -> Message:
         """Return the weights that the silo will have in the round."""
-        exact = Message(
+        return Message(
             kind="weights", sender=context.data.name, round=context.round,
             weights=self.federated.weights(context, self._shared),
         )  # fmt: skip
-        privacy = self.config.exchange.privacy
-        return exact if privacy is None else replace(exact, weights=public_weights(exact, unit=privacy.unit))
 
     def _validate(self, context: SiloContext, validation: SiloData) -> SiloResult:
         score, chance = self._score(context, validation)
@@ -173,14 +141,6 @@ class Worker:
             with_labels=self.local.traits.label_sides,
             ignore=self.prepared.ignored_labels,
         )
-
-
-def sealing_of(prepared: Prepared, model: torch.nn.Module) -> SealedSilo:
-    """Return what encrypts the updates of silos. Without a key, it refuses all tasks."""
-    return SealedSilo(
-        key=prepared.key, federated=prepared.resolved.federated, run=run_digest(prepared.config),
-        names=tuple(name for name, _, _ in prepared.silos), buffers=buffers_of(model),
-    )  # fmt: skip
 
 
 def _result(context: SiloContext, message: Message) -> SiloResult:

@@ -25,7 +25,7 @@ from silohash.models.backbones import network_settings
 from silohash.models.cnnf import CNNF, TRAINED, load_cnnf, local_response, read_weights, weights_file
 from silohash.models.parameters import params_of
 from silohash.run.folder import Run
-from silohash.run.model.weights import GLOBAL
+from silohash.run.model.trained import GLOBAL
 from tests import runs
 
 SMALL: dict[str, Any] = {"maps": (3, 5), "width": 6}

@@ -17,11 +17,13 @@ from silohash.run import events
 from silohash.run.events import (
     ConsoleProgress,
     JsonLines,
+    PrivacyRecord,
     ProgressReporter,
     RoundProgress,
     RoundRecord,
     SiloRecord,
     TensorBoard,
+    epsilon_words,
     read_rounds,
 )
 
@@ -234,3 +236,10 @@ def test_a_damaged_line_is_counted_from_one(tmp_path: Path) -> None:
     path.write_text("{}\n" + path.read_text())
     with pytest.raises(UserError, match=r"rounds\.jsonl, line 1 is damaged"):
         read_rounds(path)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "words"), [(2.314, "epsilon 2.31 (delta 1e-05)"), (None, "epsilon infinite (delta 1e-05)")]
+)
+def test_epsilon_in_words(epsilon: float | None, words: str) -> None:
+    assert epsilon_words(PrivacyRecord("record", epsilon, None, 1e-5)) == words

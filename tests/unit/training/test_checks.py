@@ -11,11 +11,14 @@ import pytest
 
 from silohash.base.types import UserError
 from silohash.data.partitions.base import partition
+from silohash.features import featurizer
+from silohash.features.base import add_statistics
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
 from silohash.run.config.load import load_resolved, resolve
 from silohash.run.config.sections import LocalConfig
-from silohash.training.checks import check_methods, decay_of_absent_words, training_rows, without_labels
+from silohash.training.checks import decay_of_absent_words, no_statistics, training_rows, without_labels
+from silohash.training.experiment import check_methods
 from silohash.training.prepared import _remarks_on_silos, training_silos
 from tests.archives import made_up_archive
 from tests.runs import tiny_config
@@ -207,3 +210,40 @@ def test_scores_on_pairs_need_no_labels(tmp_path) -> None:
     check_methods(archive, 2, 5, given)
     with pytest.raises(UserError, match="no silo has any with known answers"):
         check_methods(archive, 2, 0, given)
+
+
+TEXTS = np.array(["a red parrot", "a green parrot", "harbour at night"])
+VECTORS = np.arange(12, dtype=np.float32).reshape(3, 4)
+EVERY_ROW = np.arange(3)
+
+
+@pytest.mark.parametrize("kind", ["tfidf", "count", "binary"])
+def test_words_are_weighed_without_the_silos_texts(kind: str) -> None:
+    made = featurizer("text", TEXTS, {"kind": kind, "buckets": 64})
+    sums = no_statistics(made, TEXTS, EVERY_ROW)
+    assert not any(array.any() for array in sums.values())
+    assert "word_digests" not in sums
+    fitted = made.fitted(add_statistics([sums, sums]))
+    rows = fitted.transform(TEXTS, EVERY_ROW)
+    assert rows.any(axis=1).all()
+    if kind == "tfidf":
+        assert np.allclose(np.linalg.norm(rows, axis=1), 1.0)
+    assert fitted.encode_one("a purple zebra").any()
+
+
+def test_vectors_are_left_as_they_are() -> None:
+    made = featurizer("image", VECTORS, {"kind": "given", "standardize": False})
+    fitted = made.fitted(add_statistics([no_statistics(made, VECTORS, EVERY_ROW)]))
+    assert np.array_equal(fitted.transform(VECTORS, EVERY_ROW), VECTORS)
+
+
+@pytest.mark.parametrize(
+    ("modality", "column", "options", "remedy"),
+    [
+        ("image", VECTORS, {}, r"Set features\.image\.standardize = false, and equal_lengths = true\."),
+        ("text", TEXTS, {"min_texts": 2}, "with min_texts = 1"),
+    ],
+)
+def test_features_that_need_sums_are_refused(modality, column, options, remedy) -> None:
+    with pytest.raises(UserError, match=remedy):
+        no_statistics(featurizer(modality, column, options), column, EVERY_ROW)

@@ -84,7 +84,7 @@ REFUSALS = [
 
 def spoiled(inputs, silos: set[int], spoil, *observers, rounds: int = 1):
     worker = Worker(inputs, torch.device("cpu"))
-    settings = RoundSettings(rounds=rounds, silos=[name for name, _, _ in inputs.silos])
+    settings = RoundSettings(rounds=rounds, silos=[name for name, _, _ in inputs.silos], chain=worker.chain)
     return run_rounds(
         first_state(inputs, worker), federated=inputs.resolved.federated,
         engine=InProcess(Spoiling(worker, silos, spoil)), settings=settings, observers=observers,
@@ -382,7 +382,12 @@ def test_memory_does_not_grow_with_the_number_of_silos(federated: dict, weighed:
     worker = Worker(inputs, torch.device("cpu"))
     engine = Counting(worker)
     settings = RoundSettings(
-        rounds=2, silos=[name for name, _, _ in inputs.silos], validate=False, buffers=frozenset(), held_bytes=0
+        rounds=2,
+        silos=[name for name, _, _ in inputs.silos],
+        validate=False,
+        buffers=frozenset(),
+        held_bytes=0,
+        chain=worker.chain,
     )
     state = run_rounds(
         first_state(inputs, worker), federated=inputs.resolved.federated, engine=engine, settings=settings

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import ijson
 import numpy as np
@@ -154,12 +154,12 @@ def read_karpathy(
     entries = [_parse_entry(path, element) for element in elements(path, "images")]
     if not entries:
         raise UserError(f'{path} does not list any "images". Restore the file.')
-    ids = [str(entry.picture) for entry in entries]
-    items = reading.spread_captions(ids, [entry.captions for entry in entries], captions)
-    files = [(entry.folder, entry.name) for entry in entries]
+    pictures, files, parts, captions_of = zip(*entries, strict=True)
+    ids = list(map(str, pictures))
+    items = reading.spread_captions(ids, captions_of, captions)
     image, picture_notes = _find_pictures(root, [files[row] for row in items.rows])
-    part = np.array([entry.part for entry in entries], np.str_)[items.rows]
-    table, names = _read_categories(root, [entry.picture for entry in entries]) if labels else (None, ())
+    part = np.array(parts, np.str_)[items.rows]
+    table, names = _read_categories(root, pictures) if labels else (None, ())
     text, text_notes = reading.text_column(items.texts)
     trained = ("train", "restval") if restval else ("train",)
     return Contents(
@@ -215,31 +215,18 @@ def _naming(path: Path, what: str) -> Iterator[None]:
         raise UserError(f"{path}: {what} lacks {error}. Restore the file.") from error
 
 
-class _Entry(NamedTuple):
-    """A picture of Karpathy's list."""
-
-    picture: int
-    folder: str
-    name: str
-    part: str
-    captions: list[str]
-
-
-def _parse_entry(path: Path, element: Any) -> _Entry:  # noqa: ANN401  any JSON value
+def _parse_entry(path: Path, element: Any) -> tuple[int, tuple[str, str], str, list[str]]:  # noqa: ANN401  any JSON value
+    """Return the number, the folder and file, the part and the captions of a picture of Karpathy's list."""
     with _naming(path, "a picture"):
-        entry = _Entry(
-            picture=int(element["cocoid"]),
-            folder=str(element["filepath"]),
-            name=str(element["filename"]),
-            part=str(element["split"]),
-            captions=[" ".join(str(sentence["raw"]).split()) for sentence in element["sentences"]],
-        )
-    if entry.part not in KARPATHY_PARTS:
+        picture, part = int(element["cocoid"]), str(element["split"])
+        file = str(element["filepath"]), str(element["filename"])
+        captions = [" ".join(str(sentence["raw"]).split()) for sentence in element["sentences"]]
+    if part not in KARPATHY_PARTS:
         raise UserError(
-            f'{path}: the picture {entry.picture} is in "{entry.part}", which is not one of '
-            f"{', '.join(KARPATHY_PARTS)}. Restore the file."
+            f'{path}: the picture {picture} is in "{part}", which is not one of {", ".join(KARPATHY_PARTS)}. '
+            "Restore the file."
         )
-    return entry
+    return picture, file, part, captions
 
 
 def _read_categories(root: Path, ids: Sequence[int]) -> tuple[npt.NDArray[np.uint8], tuple[str, ...]]:

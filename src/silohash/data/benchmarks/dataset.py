@@ -28,6 +28,11 @@ from silohash.data.protocols.rule import SplitProtocol
 VARIABLE = "SILOHASH_DATA"
 CHECKSUMS = "checksums.json"
 AUTO = "auto"
+OPTIONS = ("root", "layout", "protocol", "seed")
+"""Options of every data set; each layout's reader has more."""
+
+Option: TypeAlias = "str | int | float | bool | None"
+"""The type of an option's value."""
 
 
 def folder_of(key: str, root: str = "") -> Path:
@@ -66,13 +71,6 @@ def compare_checksums(folder: Path, found: Mapping[str, str]) -> dict[str, str]:
         name: "not noted" if name not in noted else "as noted" if noted[name] == digest else "differs"
         for name, digest in found.items()
     }
-
-
-OPTIONS = ("root", "layout", "protocol", "seed")
-"""Options of every data set; each layout's reader has more."""
-
-Option: TypeAlias = "str | int | float | bool | None"
-"""The type of an option's value."""
 
 
 @dataclass(frozen=True)
@@ -114,18 +112,15 @@ class Dataset:
         Raises:
             UserError: If there is no such layout, or its files are missing.
         """
-        if name == AUTO:
-            for layout in self.layouts:
-                if not layout.missing(folder):
-                    return layout
-            raise UserError(missing_files(self.key, folder, self.layouts))
-        known = {layout.name: layout for layout in self.layouts}
-        if name not in known:
+        wanted = [layout for layout in self.layouts if name in {layout.name, AUTO}]
+        if not wanted:
+            known = [layout.name for layout in self.layouts]
             near = suggestion(name, [*known, AUTO])
             raise UserError(f'{self.key} has no layout "{name}"{near}; it has: {", ".join(known)}, or {AUTO}.')
-        if known[name].missing(folder):
-            raise UserError(missing_files(self.key, folder, [known[name]]))
-        return known[name]
+        for layout in wanted:
+            if not layout.missing(folder):
+                return layout
+        raise UserError(missing_files(self.key, folder, wanted))
 
     def read(self, *, root: str = "", layout: str = AUTO, choice: Choice | None = None, **reader: Option) -> Contents:
         """Read the files, before a protocol chooses among their items.
@@ -258,14 +253,7 @@ class Inspection:
     archive: Archive
 
 
-def inspect(
-    dataset: Dataset,
-    *,
-    root: str = "",
-    layout: str = AUTO,
-    protocol: str = "",
-    reader: Mapping[str, Option] | None = None,
-) -> Inspection:
+def inspect(dataset: Dataset, *, root: str = "", layout: str = AUTO, protocol: str = "") -> Inspection:
     """Read a data set's files and try every protocol on them.
 
     If ``protocol`` is empty, the usual one is chosen or, if that does not match, the first that does. The other arguments
@@ -275,7 +263,7 @@ def inspect(
         UserError: If files are missing or damaged, do not belong together, or do not match the requested protocol.
     """
     choice = dataset.protocol(protocol)
-    contents = dataset.read(root=root, layout=layout, choice=choice, **(reader or {}))
+    contents = dataset.read(root=root, layout=layout, choice=choice)
     mismatches = {name: _mismatch(dataset, name, contents) for name in dataset.protocols}
     if not protocol and mismatches[choice.name] is not None:
         choice = dataset.protocol(next((name for name, reason in mismatches.items() if reason is None), DEFAULT))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,16 +23,10 @@ LEVELS = ("fine", "coarse", "both")
 SHDCH = "Zhan et al., Supervised Hierarchical Deep Hashing, 2020 (github.com/SDU-MIMA/SHDCH)"
 
 
-class Hierarchy(NamedTuple):
-    """The numbers of coarse and fine classes, whose columns follow each other in ``label.mat``."""
-
-    coarse: int
-    fine: int
-
-
 def read_shdch(
     items: int,
-    classes: Hierarchy,
+    coarse: int,
+    fine: int,
     usual_queries: int,
     root: Path,
     *,
@@ -44,7 +37,8 @@ def read_shdch(
 ) -> Contents:
     """Read ``image.mat``, ``tag.mat`` and ``label.mat`` as SHDCH distributes them; the first rows are queries.
 
-    ``items`` and ``usual_queries`` are the published numbers.
+    ``items`` and ``usual_queries`` are the published numbers. The columns of the ``coarse`` classes come first in
+    ``label.mat``, then those of the ``fine`` ones.
     """
     reading.check_option("labels", labels, LEVELS)
     files = ArrayFiles(
@@ -54,10 +48,10 @@ def read_shdch(
         items=(items,),
     )
     contents = read_pictures(files, root, swap=swap, shuffled=shuffled)
-    every = _check_columns(contents, classes)
-    columns, hierarchy_notes = _hierarchy(every, classes.coarse)
-    names = checks.numbered("coarse", classes.coarse) + checks.numbered("fine", classes.fine)
-    kept = {"fine": slice(classes.coarse, None), "coarse": slice(classes.coarse), "both": slice(None)}[labels]
+    every = _check_columns(contents, coarse, fine)
+    columns, hierarchy_notes = _hierarchy(every, coarse)
+    names = checks.numbered("coarse", coarse) + checks.numbered("fine", fine)
+    kept = {"fine": slice(coarse, None), "coarse": slice(coarse), "both": slice(None)}[labels]
     first = usual_queries if queries is None else queries
     states = 0 < first < len(contents)
     none_stated = f"none stated, because {len(contents):,} items are not more than the {first:,} first rows for queries"
@@ -71,14 +65,14 @@ def read_shdch(
     )
 
 
-def _check_columns(contents: Contents, classes: Hierarchy) -> npt.NDArray[np.uint8]:
+def _check_columns(contents: Contents, coarse: int, fine: int) -> npt.NDArray[np.uint8]:
     """Return the labels if they have one column per coarse and fine class."""
     labels = contents.labels
-    if labels is None or labels.shape[1] != classes.coarse + classes.fine:
+    if labels is None or labels.shape[1] != coarse + fine:
         found = 0 if labels is None else labels.shape[1]
         raise UserError(
-            f"label.mat: Label has {found} columns, but {classes.coarse} coarse and {classes.fine} fine classes are "
-            f"{classes.coarse + classes.fine} columns. Check that it is the label.mat of this data set."
+            f"label.mat: Label has {found} columns, but {coarse} coarse and {fine} fine classes are "
+            f"{coarse + fine} columns. Check that it is the label.mat of this data set."
         )
     return labels
 
@@ -103,18 +97,18 @@ def _hierarchy(labels: npt.NDArray[np.uint8], coarse: int) -> tuple[dict[str, np
     return (columns if single.all() else {}), notes
 
 
-def _layout(items: int, classes: Hierarchy, queries: int) -> Layout:
+def _layout(items: int, coarse: int, fine: int, queries: int) -> Layout:
     return Layout(
         name="shdch",
         summary="SHDCH: image.mat, tag.mat and label.mat; the first rows are queries",
         needs=(
             Need("**/image.mat", "Image: the pictures, 224 x 224"),
             Need("**/tag.mat", "Tag: words of the description"),
-            Need("**/label.mat", f"Label: {classes.coarse} coarse and {classes.fine} fine classes"),
+            Need("**/label.mat", f"Label: {coarse} coarse and {fine} fine classes"),
         ),
-        read=partial(read_shdch, items, classes, queries),
+        read=partial(read_shdch, items, coarse, fine, queries),
         options={
-            "labels": f"fine ({classes.fine} classes), coarse ({classes.coarse}) or both",
+            "labels": f"fine ({fine} classes), coarse ({coarse}) or both",
             "queries": "number of first rows that are queries",
             **PICTURE_OPTIONS,
         },
@@ -140,7 +134,7 @@ FASHIONVC = Dataset(
     summary="Open FashionVC from files that the user provides: 19,862 products with 27 fine labels in 8 coarse ones.",
     source="Song et al., NeuroStylist, ACM Multimedia 2017, as distributed by SHDCH (github.com/SDU-MIMA/SHDCH)",
     license=sources.RESEARCH_ONLY,
-    layouts=(_layout(19_862, Hierarchy(8, 27), 3_000),),
+    layouts=(_layout(19_862, 8, 27, 3_000),),
     published=(_fashionvc(sources.FEDCAFE, round_by="not stated"), _fashionvc(_SHDCH)),
     default_protocol="fedcafe",
 )
@@ -152,7 +146,7 @@ SSENSE = Dataset(
     source="Sun et al., Supervised Hierarchical Cross-Modal Hashing, SIGIR 2019, as distributed by SHDCH "
     "(github.com/SDU-MIMA/SHDCH)",
     license=sources.RESEARCH_ONLY,
-    layouts=(_layout(15_696, Hierarchy(4, 28), 2_000),),
+    layouts=(_layout(15_696, 4, 28, 2_000),),
     published=(
         _ssense(sources.FEDCAFE, round_by="not stated"),
         _ssense(_SHDCH),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,8 @@ from silohash.base.types import Modality, Rows, UserError
 from silohash.data.archive import Features, Pictures, Texts, as_texts, is_features
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.rule import SplitProtocol
+
+Labels: TypeAlias = npt.NDArray[np.uint8]
 
 BLOCK_ROWS = 4096
 
@@ -44,7 +46,7 @@ class Contents:
     ids: npt.NDArray[np.str_]
     image: Pictures | Features | None
     text: Texts | Features | None
-    labels: npt.NDArray[np.uint8] | None
+    labels: Labels | None
     label_names: tuple[str, ...]
     stated: Mapping[str, Rows] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
@@ -88,17 +90,9 @@ class Population:
     """
 
     rows: Rows
-    labels: npt.NDArray[np.uint8] | None
+    labels: Labels | None
     label_names: tuple[str, ...]
     text: Texts | Features | None
-    notes: Mapping[str, str]
-
-
-class _Labels(NamedTuple):
-    """The kept labels of every row of the files, and a note on those that were dropped."""
-
-    values: npt.NDArray[np.uint8] | None
-    names: tuple[str, ...]
     notes: Mapping[str, str]
 
 
@@ -120,10 +114,10 @@ def population_of(contents: Contents, protocol: SplitProtocol, *, scaled: bool) 
     columns = np.full(len(contents.label_names), fill_value=True)
     if protocol.population == "frequent labels" and not filtered:
         kept, columns = _frequent_labels(contents, protocol, least)
-    labels = _choose_labels(contents, protocol, columns, scaled=scaled)
-    text, notes = contents.text, {**labels.notes}
+    labels, label_names, notes = _choose_labels(contents, protocol, columns, scaled=scaled)
+    text = contents.text
     if protocol.population in NEEDS_LABELS and not filtered:
-        kept &= _require_labels(contents, protocol, labels.values).any(axis=1)
+        kept &= _require_labels(contents, protocol, labels).any(axis=1)
     if protocol.population in NEEDS_TAGS and not filtered:
         text, counts, tag_notes = _frequent_tags(
             contents, protocol, least if protocol.population == "frequent tags" else 1
@@ -133,16 +127,14 @@ def population_of(contents: Contents, protocol: SplitProtocol, *, scaled: bool) 
     rows = np.flatnonzero(kept)
     return Population(
         rows=rows,
-        labels=None if labels.values is None else labels.values[rows],
-        label_names=labels.names,
+        labels=None if labels is None else labels[rows],
+        label_names=label_names,
         text=None if text is None else text[rows],
         notes=notes,
     )
 
 
-def _require_labels(
-    contents: Contents, protocol: SplitProtocol, labels: npt.NDArray[np.uint8] | None
-) -> npt.NDArray[np.uint8]:
+def _require_labels(contents: Contents, protocol: SplitProtocol, labels: Labels | None) -> Labels:
     if labels is None:
         raise UserError(
             f'Protocol "{protocol.name}" of {protocol.dataset} includes {protocol.rules()["population"]}, but the files '
@@ -163,10 +155,10 @@ def _frequent_labels(
 
 def _choose_labels(
     contents: Contents, protocol: SplitProtocol, allowed: npt.NDArray[np.bool_], *, scaled: bool
-) -> _Labels:
-    """Keep as many of the allowed label columns as the protocol has, by its rule."""
+) -> tuple[Labels | None, tuple[str, ...], dict[str, str]]:
+    """Return the labels of every row of the files that the protocol's rule keeps, their names, and a note on the others."""
     if contents.labels is None:
-        return _Labels(None, (), {})
+        return None, (), {}
     names = contents.label_names
     wanted = protocol.classes or int(allowed.sum())
     columns = _columns_by_rule(contents.labels, names, protocol, np.flatnonzero(allowed))
@@ -180,11 +172,11 @@ def _choose_labels(
         )
     dropped = len(names) - len(columns)
     notes = {"labels left out": f"{dropped} of {len(names)}"} if dropped else {}
-    return _Labels(np.ascontiguousarray(contents.labels[:, columns]), tuple(names[c] for c in columns), notes)
+    return np.ascontiguousarray(contents.labels[:, columns]), tuple(names[c] for c in columns), notes
 
 
 def _columns_by_rule(
-    labels: npt.NDArray[np.uint8], names: tuple[str, ...], protocol: SplitProtocol, columns: Rows
+    labels: Labels, names: tuple[str, ...], protocol: SplitProtocol, columns: Rows
 ) -> npt.NDArray[np.int64]:
     wanted = protocol.classes or len(columns)
     if protocol.labels == "without _r1":

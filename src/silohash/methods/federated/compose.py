@@ -126,11 +126,6 @@ class ComposeParams(CombiningParams):
     """Members in the order in which they adapt outputs, each with its name, preset and parameters. At least one."""
 
 
-def members_of(params: MethodParams) -> Sequence[MemberConfig]:
-    """Return the methods that the parameters of a method name; empty for one that does not combine any."""
-    return params.methods if isinstance(params, CombiningParams) else ()
-
-
 def label_members(methods: Iterable[MemberConfig]) -> dict[str, MemberConfig]:
     """Return the members by label: the method's name, with a number for each repetition (``moon``, ``moon-2``)."""
     members: dict[str, MemberConfig] = {}

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import torch
 from pydantic import BaseModel, ConfigDict
@@ -142,23 +142,27 @@ class LocalMethod(ABC):
         presets: Preset -> the parameters that it sets. All methods have ``recommended`` and ``paper``, and ``authors_code``
             if the authors' code differs from the paper in a way that matters.
         traits: What shared code must know about the method. The constructor replaces traits that depend on parameters.
+        relaxation: Function that turns outputs into relaxed codes: ``tanh``, or ``identity`` if the loss takes outputs.
+        by_tower: Whether each tower is trained in a step of its own, on a loss of its own.
         params: Parameters of this instance.
     """
 
     Params: ClassVar[type[MethodParams]]
     presets: ClassVar[Presets] = {"recommended": {}, "paper": {}}
     traits: Traits = Traits()
+    relaxation: ClassVar[Literal["identity", "tanh"]] = "tanh"
+    by_tower: ClassVar[bool] = False
 
     def __init__(self, params: Any) -> None:  # noqa: ANN401  the class's own Params
         self.params = params
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
-        """Build the network; by default towers that end in a tanh."""
-        return HashNet(spec, bits, relaxation="tanh")
+        """Build the network; by default towers."""
+        return HashNet(spec, bits, relaxation=self.relaxation)
 
     def steps(self, model: nn.Module) -> Sequence[Step]:
-        """Return the optimizer steps for each batch, in order; by default one step for all parameters."""
-        return [joint_step(model)]
+        """Return the optimizer steps for each batch, in order; by default one for all parameters, or one per tower."""
+        return tower_steps(model) if self.by_tower else [joint_step(model)]
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:  # noqa: B027  a default
         """Initialize the working tensors at the start of a phase, from the current model. By default there are none."""
@@ -257,6 +261,7 @@ def signs(values: Tensor) -> Tensor:
         >>> signs(torch.tensor([-0.5, 0.0, 2.0]))
         tensor([-1.,  1.,  1.])
     """
+    # torch.sign gives 0 for 0, which is not a bit.
     return torch.where(values >= 0, 1.0, -1.0).to(values.dtype)
 
 
@@ -264,6 +269,7 @@ def joint_step(model: nn.Module) -> Step:
     """Return the optimizer step that trains all parameters of a `HashNet` on one loss."""
     assert isinstance(model, HashNet)  # noqa: S101  built by the method
     towers = tuple(f"{modality}." for modality in model.modalities)
+    # Networks beside the towers have no common prefix, so their parameters are named one by one.
     others = tuple(name for name, _ in model.named_parameters() if not name.startswith(towers))
     return Step(name="joint", parameters=towers + others, modalities=model.modalities)
 

@@ -74,6 +74,7 @@ def _greedy_codes(classes: int, bits: int, *, exclusive: bool, generator: np.ran
     codes = np.zeros((classes, bits), np.int8)
     for number in range(classes):
         candidates = generator.choice(np.asarray([-1, 1], np.int8), (CANDIDATES, bits))
+        # Inner products of int8 wrap around from 128 bits on.
         products = candidates.astype(np.int64) @ codes[:number].T
         closest = (products if exclusive else np.abs(products)).max(axis=1, initial=-bits)
         codes[number] = candidates[closest.argmin()]
@@ -225,6 +226,7 @@ def separated_words(words: ClassCodes, distance: int, *, most: int) -> ClassCode
     limit = words.shape[1] - 2 * distance
     chosen = np.zeros((0, words.shape[1]), np.float32)
     for start in range(0, len(words), BLOCK):
+        # numpy multiplies floats with BLAS, but integers in a slow loop. Small whole numbers are exact either way.
         block = words[start : start + BLOCK].astype(np.float32)
         block = block[(block @ chosen.T).max(axis=1, initial=-np.inf) <= limit]
         apart = block @ block.T <= limit

@@ -48,6 +48,7 @@ def cosines(values: Tensor, others: Tensor) -> Tensor:
 def mean_similarity(labels: Tensor, *, graded: bool, most: int = 2048) -> Tensor:
     """Return the mean similarity over pairs of at most about ``most`` evenly spaced items, clipped to [0.05, 0.95]."""
     sample = labels[:: max(1, len(labels) // most)]
+    # Silos whose pairs are all similar, or all dissimilar, would divide by 0 in `pair_weights`.
     return similarity(sample, sample, graded=graded).mean().clamp(0.05, 0.95)
 
 

@@ -76,6 +76,7 @@ def partner_outputs(state: SiloState, modality: Modality, rows: Tensor) -> Tenso
         return state.buffers[modality][rows]
     has = state.buffers[f"has_{other}"][rows]
     values = state.buffers[other][rows]
+    # If all items have the other modality, `where` would only copy.
     return values if bool(has.all()) else torch.where(has.unsqueeze(1), values, state.buffers[modality][rows])
 
 

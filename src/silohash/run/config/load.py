@@ -302,9 +302,10 @@ def _objections_to_solver(config: RunConfig, federated: FederatedMethod) -> Iter
 
 def _conflicts(config: RunConfig, federated: FederatedMethod) -> list[str]:
     """Return a sentence per method of the config under whose name an installed package adds another one."""
-    from silohash.methods.federated.compose import members_of
+    from silohash.methods.federated.compose import CombiningParams
 
-    members = (member.name for member in members_of(federated.params))
+    params = federated.params
+    members = [member.name for member in params.methods] if isinstance(params, CombiningParams) else []
     found = [LOCAL_METHODS.conflict(config.local.name)]
     found += [FEDERATED_METHODS.conflict(name) for name in dict.fromkeys([config.federated.name, *members])]
     return [sentence for sentence in found if sentence]
@@ -406,7 +407,7 @@ def _table(value: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _parameters(registry: Registry, section: str, config: MethodTable) -> tuple[Any, MethodParams]:
     """Return the class of a method and its parameters, which are checked, as are those of the members of a composition."""
-    from silohash.methods.federated.compose import members_of
+    from silohash.methods.federated.compose import CombiningParams
 
     _check_name(registry, section, config)
     kind = registry.resolve(config.name)
@@ -420,7 +421,7 @@ def _parameters(registry: Registry, section: str, config: MethodTable) -> tuple[
     known = [*type(config).model_fields, *kind.Params.model_fields]
     try:
         params = kind.Params(**{**kind.presets[config.preset], **(config.model_extra or {})})
-        for number, member in enumerate(members_of(params)):
+        for number, member in enumerate(params.methods if isinstance(params, CombiningParams) else ()):
             _parameters(registry, f"{section}.methods.{number}", member)
         refuse(objections_to_parameters(section, config.model_extra or {}, params, kind.presets[config.preset]))
         return kind, params

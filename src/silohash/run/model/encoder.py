@@ -1,13 +1,13 @@
 """From items to codes: featurizer, towers, signs.
 
 An `Encoder` does not depend on the program that runs the towers. `silohash.run.model.torch_towers` runs them with torch and
-`silohash.run.model.onnx_towers` runs them with onnxruntime. Both include the federated method's adaptation of the outputs.
+`silohash.run.model.encoder` runs them with onnxruntime. Both include the federated method's adaptation of the outputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from silohash.base.types import Modality, Rows, Side, UserError
 from silohash.data.archive import Archive
 from silohash.features.base import Featurizer, Value
+from silohash.features.onnx_session import open_session, run_session
 from silohash.features.vectors import vectors
 from silohash.index.codes import Codes, pack
 
@@ -175,3 +176,30 @@ def _blank(modality: Modality) -> Value:
     from PIL import Image
 
     return Image.new("L", (32, 32), "white")
+
+
+class OnnxTowers:
+    """The towers of one model with the federated method's adaptation, run by onnxruntime.
+
+    Args:
+        content: Function that returns the content of a modality's file. It is called when the modality is first encoded.
+    """
+
+    def __init__(self, content: Callable[[Modality], bytes]) -> None:
+        self._content = content
+        self._sessions: dict[Modality, Any] = {}
+
+    def outputs(
+        self, values: npt.NDArray[np.generic], modality: Modality, labels: Labels | None = None
+    ) -> npt.NDArray[np.float32]:
+        """Return the real-valued outputs whose signs are the codes, ``(n, bits)`` float32, for ``(n, *shape)``.
+
+        Labels must be None, because models that use them have no ONNX files.
+
+        Raises:
+            UserError: If the file of the tower cannot be read.
+        """
+        assert labels is None  # noqa: S101  see `Encoder.check_without_labels`
+        if modality not in self._sessions:
+            self._sessions[modality] = open_session(self._content(modality))
+        return run_session(self._sessions[modality], values)

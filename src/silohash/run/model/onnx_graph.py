@@ -15,7 +15,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from silohash import __version__
+from silohash.base.optional import missing_package
 from silohash.base.types import Arrays, Modality, Outputs, UserError
 from silohash.features.onnx_session import INPUT, OUTPUT, open_session, run_session
 from silohash.run.model.encoder import Towers
 from silohash.run.model.torch_towers import TorchTowers
+from silohash.run.model.trained import SavedTowers, TrainedModel, onnx_file
 
 TOLERANCE = 1e-5
 """Largest accepted difference between two outputs, as a share of the largest output, or absolute if no output exceeds 1."""
@@ -229,3 +232,65 @@ def difference(modality: Modality, parity: Parity) -> str:
         f"{parity.largest_output:.3g} differ by up to {parity.largest_difference:.2g} ({parity.tolerance:.0e} is allowed), "
         f"and {parity.items - parity.ties - parity.equal_codes:,} codes differ."
     )
+
+
+COMPARED_ITEMS = 256
+"""Number of items on which a file is compared with torch."""
+
+
+def onnx_files(trained: TrainedModel, samples: Mapping[Modality, npt.NDArray[np.generic]]) -> SavedTowers:
+    """Return the towers that silos encode with as ONNX files, after checking that they give the same codes as torch.
+
+    Args:
+        trained: The model.
+        samples: Vectors of some items of each modality, ``(n, *shape)``, at least one. The files are compared with torch
+            on the first `COMPARED_ITEMS` of them.
+
+    Returns:
+        The files. If a package is missing, or a file does not agree with torch, there are none, and the result says why.
+    """
+    if trained.spec.scores_pairs:
+        return SavedTowers(reason="Models that score pairs run with torch only.")
+    contents: dict[str, bytes] = {}
+    record: dict[str, dict[Modality, dict[str, float]]] = {}
+    traced: dict[Modality, bytes] = {}
+    try:
+        for number, name in enumerate(trained.weights):
+            if name not in trained.deployed:
+                continue
+            record[name] = {}
+            for modality in trained.featurizers:
+                content, parity = _tower(trained, name, modality, samples[modality][:COMPARED_ITEMS], traced)
+                contents[onnx_file(modality, number)] = content
+                record[name][modality] = asdict(parity)
+    except UserError as error:
+        return SavedTowers(reason=str(error))
+    except ImportError as error:
+        if missing_package(error) is None:
+            raise
+        return SavedTowers(reason=f"The package {missing_package(error)} is not installed.")
+    return SavedTowers(contents, record)
+
+
+def _tower(
+    trained: TrainedModel,
+    name: str,
+    modality: Modality,
+    given: npt.NDArray[np.generic],
+    traced: dict[Modality, bytes],
+) -> tuple[bytes, Parity]:
+    """Return one tower as a file, and its agreement with torch."""
+    encoder = trained.encoder(name)
+    encoder.check_without_labels("There are none,")
+    assert isinstance(encoder.towers, TorchTowers)  # noqa: S101  a trained model is run by torch
+    about = {"silohash": __version__, "model_digest": encoder.digest, "modality": modality, "bits": str(encoder.bits)}
+    content = None
+    if modality in traced:
+        content = with_parameters(traced[modality], trained.weights[name].params, about)
+    if content is None:
+        content = onnx_bytes(ExportedOutputs(encoder.towers, modality).eval(), given, about)
+        traced.setdefault(modality, content)
+    parity = compare(encoder.towers, modality, content, given)
+    if sentence := difference(modality, parity):
+        raise UserError(sentence)
+    return content, parity

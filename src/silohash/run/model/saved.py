@@ -21,17 +21,17 @@ from silohash.base.types import MODALITIES, Modality, UserError
 from silohash.features.base import Featurizer
 from silohash.index.codes import BITS_HIGHEST, BITS_LOWEST
 from silohash.models.specs import ModelSpec, TowerSpec
-from silohash.run.model.encoder import Encoder
-from silohash.run.model.onnx_towers import OnnxTowers
+from silohash.run.model.encoder import Encoder, OnnxTowers
 from silohash.run.model.trained import (
     FORMAT_VERSION,
+    GLOBAL,
     MODEL_RECORD,
     TrainedModel,
+    Weights,
     features_file,
     onnx_file,
     weights_file,
 )
-from silohash.run.model.weights import GLOBAL, Weights
 
 if TYPE_CHECKING:
     from silohash.run.config.load import ResolvedConfig

@@ -12,13 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from silohash import __version__, features
-from silohash.base.files import digest_arrays, digest_file, digest_json, folder_beside, write_bytes, write_json
+from silohash.base.files import (
+    digest_arrays,
+    digest_file,
+    digest_json,
+    folder_beside,
+    read_arrays,
+    write_arrays,
+    write_bytes,
+    write_json,
+)
 from silohash.base.forms import MALFORMED, detail
-from silohash.base.types import Modality, UserError
+from silohash.base.types import Arrays, Modality, UserError
 from silohash.features.base import Featurizer
 from silohash.models.specs import ModelSpec
 from silohash.run.model.encoder import Encoder
-from silohash.run.model.weights import GLOBAL, Weights
 
 if TYPE_CHECKING:
     import torch
@@ -27,8 +35,58 @@ if TYPE_CHECKING:
     from silohash.run.config.load import ResolvedConfig
     from silohash.run.config.sections import RunConfig
 
+if TYPE_CHECKING:
+    from silohash.methods.federated.base import FederatedMethod, ServerState
+
+
 FORMAT_VERSION = 1
 MODEL_RECORD = "model.json"
+
+
+GLOBAL = "global"
+"""The name of the weights that all silos train together."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The parameters that a party deploys, and the extras that encoding needs."""
+
+    params: Arrays
+    extras: Arrays
+
+    def digest(self, about: str) -> str:
+        """Return a digest of the parameters, the extras and ``about``, the digest of towers and featurizers."""
+        return digest_json([digest_arrays(self._named()), about])
+
+    def write(self, path: Path) -> None:
+        """Write the weights to a safetensors file."""
+        write_arrays(path, self._named())
+
+    @staticmethod
+    def read(path: Path) -> Weights:
+        """Read the weights that `write` wrote.
+
+        Raises:
+            UserError: If the file is missing or damaged.
+        """
+        arrays, _ = read_arrays(path)
+        return Weights(params=_section(arrays, "params"), extras=_section(arrays, "extras"))
+
+    def _named(self) -> Arrays:
+        return {f"params/{n}": a for n, a in self.params.items()} | {f"extras/{n}": a for n, a in self.extras.items()}
+
+
+def _section(arrays: Arrays, name: str) -> Arrays:
+    return {key.removeprefix(f"{name}/"): array for key, array in arrays.items() if key.startswith(f"{name}/")}
+
+
+def deployed_weights(
+    federated: FederatedMethod, server: ServerState, personal: Mapping[str, Arrays]
+) -> dict[str, Weights]:
+    """Return the weights that a run ends with: the global ones, and those of each silo's personal model."""
+    extras = {name: server.extras[name] for name in federated.traits.encode_extras if name in server.extras}
+    weights = {GLOBAL: Weights(params=server.params, extras=extras)}
+    return weights | {silo: Weights(params=params, extras=extras) for silo, params in personal.items()}
 
 
 def features_file(modality: Modality) -> str:
@@ -131,11 +189,7 @@ class TrainedModel:
         return network
 
     def _network(self, name: str) -> nn.Module:
-        """Return the towers without their parameters, after comparing the names, shapes and types of the parameters.
-
-        Raises:
-            UserError: If the weights are those of other towers.
-        """
+        """Return the towers without their parameters, after comparing the names, shapes and types of the parameters."""
         from silohash.models.parameters import check_fit
 
         try:

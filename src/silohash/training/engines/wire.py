@@ -42,7 +42,7 @@ def encode_task(task: SiloTask) -> bytes:
 def encode_distant_task(task: SiloTask) -> bytes:
     """Encode a task for a silo with a disk of its own, which learns what it must not remove.
 
-    Its arrays are references (`silohash.training.sites.kept`), and therefore small.
+    Its arrays are references (`silohash.training.sites.trainer`), and therefore small.
     """
     best = {f"{BEST}{name}": array for name, array in task.best.items()}
     return encode_task(replace(task, kept={**task.kept, **best}))

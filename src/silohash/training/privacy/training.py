@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from silohash.base import seeds
 from silohash.base.files import digest_arrays, read_arrays, write_arrays
 from silohash.base.optional import require
 from silohash.base.types import Modality, Outputs, PairBatch, ReadArrays, Step, UserError
-from silohash.methods.federated.base import FederatedMethod, ServerState, SiloContext
+from silohash.methods.federated.base import FederatedMethod, SiloContext
 from silohash.methods.federated.private_updates import noise_share, private_change, private_statistics, public_weights
 from silohash.models.parameters import buffers_of, fixed_buffers
 from silohash.models.specs import ModelSpec
@@ -28,7 +29,6 @@ from silohash.run.config.load import ResolvedConfig
 from silohash.run.config.sections import PrivacyConfig, RunConfig
 from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.privacy.budget import KEY, sampling
-from silohash.training.privacy.record_gradients import RecordGradients
 
 
 def new_key(seed: int | None, *, silo: int = -1) -> np.ndarray:
@@ -86,17 +86,15 @@ class PrivateRound:
     drawn: int
 
     @classmethod
-    def of(cls, task: SiloTask, config: RunConfig, silos: int) -> PrivateRound | None:
-        """Return the noise for a task, or None without differential privacy.
+    def of(cls, task: SiloTask, config: RunConfig, settings: PrivacyConfig, silos: int) -> PrivateRound:
+        """Return the noise for a task.
 
         Args:
             task: The task to train for a round, with what the silo keeps.
             config: The config of the run.
+            settings: Its table ``[exchange.privacy]``.
             silos: Number of silos of the run.
         """
-        settings = config.exchange.privacy
-        if settings is None:
-            return None
         key = task.kept.get(KEY)
         if key is None or settings.repeatable:
             key = new_key(config.seed if settings.repeatable else None, silo=task.silo)
@@ -251,12 +249,97 @@ def check_private_model(resolved: ResolvedConfig, spec: ModelSpec) -> None:
         RecordGradients(model)
 
 
-def with_server_key(server: ServerState, config: RunConfig) -> ServerState:
-    """Return the server's state before the first round, with the secret by which it draws the silos of each round.
+@dataclass
+class Passes:
+    """The inputs ``(B, D)`` and outputs ``(B, O)`` of linear layers during one forward pass of a batch.
 
-    It has none without differential privacy, or if the run must be repeatable.
+    Attributes:
+        layers: The layers, one entry per use.
+        inputs: The input of each use, without gradients.
+        outputs: The output of each use, which belongs to the graph of the loss.
     """
-    settings = config.exchange.privacy
-    if settings is None or settings.repeatable:
-        return server
-    return replace(server, private={**server.private, KEY: new_key(None)})
+
+    layers: list[nn.Linear] = field(default_factory=list)
+    inputs: list[Tensor] = field(default_factory=list)
+    outputs: list[Tensor] = field(default_factory=list)
+
+    def clipped_sum(self, loss: Tensor, limit: float) -> dict[Tensor, Tensor]:
+        """Return the sum over the records of their gradients, each scaled to a norm of at most ``limit``.
+
+        Args:
+            loss: Scalar, the sum over the records of losses, each of which depends on the outputs for one record only.
+            limit: Limit on the norm of a record's gradient with respect to all parameters together.
+
+        Returns:
+            The clipped sum per parameter of the layers that the loss depends on.
+        """
+        deltas = torch.autograd.grad(loss, self.outputs, allow_unused=True)
+        used = [(layer, given, delta) for layer, given, delta in zip(self.layers, self.inputs, deltas, strict=True)
+                if delta is not None]  # fmt: skip
+        squares = sum(
+            (given.square().sum(1) + (layer.bias is not None)) * delta.square().sum(1) for layer, given, delta in used
+        )
+        if not isinstance(squares, Tensor):
+            return {}
+        norms = squares.sqrt()
+        factors = torch.where(norms > limit, limit / norms, torch.ones_like(norms))
+        factors = torch.where(norms.isfinite(), factors, torch.zeros_like(norms))
+        found: dict[Tensor, Tensor] = {}
+        for layer, given, delta in used:
+            scaled = torch.where(factors.unsqueeze(1) > 0, delta * factors.unsqueeze(1), torch.zeros_like(delta))
+            found[layer.weight] = scaled.T @ torch.nan_to_num(given)
+            if layer.bias is not None:
+                found[layer.bias] = scaled.sum(0)
+        return found
+
+
+class RecordGradients:
+    """Watch the forward passes of a network whose trained parameters all belong to linear layers.
+
+    Args:
+        model: The network.
+
+    Raises:
+        UserError: If other layers have trained parameters, because their gradients per record are not computed here.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
+        covered = {id(p) for layer in self.layers for p in layer.parameters()}
+        others = [name for name, p in model.named_parameters() if p.requires_grad and id(p) not in covered]
+        if others:
+            raise UserError(
+                f'exchange.privacy.unit = "record" trains linear layers only, and {others[0]} belongs to another one. Take '
+                "feature vectors of a published network in place of pictures or word pieces, and a local method without "
+                'parameters of its own such as csq, or set the unit to "silo".'
+            )
+
+    @contextmanager
+    def watched(self) -> Iterator[Passes]:
+        """Record the inputs and outputs of the layers within a ``with`` block, which runs the model once on a batch.
+
+        Raises:
+            UserError: At the end of the block, if a layer was used more than once, or with an input that does not have
+                two axes.
+        """
+        passes = Passes()
+
+        def keep(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+            """Keep one use of a layer."""
+            assert isinstance(layer, nn.Linear)  # noqa: S101  hooked below
+            if output.requires_grad:
+                passes.layers.append(layer)
+                passes.inputs.append(inputs[0].detach())
+                passes.outputs.append(output)
+
+        handles = [layer.register_forward_hook(keep) for layer in self.layers]
+        try:
+            yield passes
+        finally:
+            for handle in handles:
+                handle.remove()
+        if len(set(map(id, passes.layers))) != len(passes.layers) or any(given.ndim != 2 for given in passes.inputs):
+            raise UserError(
+                'exchange.privacy.unit = "record" needs a network that uses each linear layer once per item. Choose another '
+                'local method, such as csq, or set the unit to "silo".'
+            )

@@ -29,9 +29,9 @@ from silohash.models.specs import ModelSpec
 from silohash.run.config.ineffective import objections_to_silos
 from silohash.run.config.load import ResolvedConfig, refuse
 from silohash.run.config.privacy import objections_to_private_silos
-from silohash.training.experiment import check_tokens, unfitted_featurizers
+from silohash.training.checks import no_statistics
+from silohash.training.experiment import check_methods, check_tokens, unfitted_featurizers
 from silohash.training.prepared import Prepared, prepare, tower_spec, training_silos
-from silohash.training.updates.feature_sums import no_statistics
 
 LABEL_SUMS = ("label_counts", "label_items")
 
@@ -133,12 +133,7 @@ def unusable(description: Message) -> str | None:
 
 
 def _miscounted(found: Arrays, labels: int) -> str | None:
-    """Return why the sums of a silo's labels cannot be used, or None if they can, or if there are none.
-
-    Args:
-        found: The sums of the silo.
-        labels: Number of its labels.
-    """
+    """Return why the sums of a silo's labels cannot be used, or None if they can, or if there are none."""
     wanted = dict(zip(LABEL_SUMS, ((labels,), (2,)), strict=True))
     for name, array in found.items():
         if array.shape != wanted.get(name) or array.dtype.kind != "i" or (array < 0).any():
@@ -258,7 +253,9 @@ class Plan:
         """
         own = self._with_labels(archive)
         parts = rows_of_site(own, number, [name for name, _, _ in self.sizes], resolved.config.seed)
-        prepared = prepare(own, training_silos(own, parts, resolved), self.featurizers, resolved)
+        silos = training_silos(own, parts, resolved)
+        check_methods(own, len(self.featurizers), len(silos[number].validation), resolved)
+        prepared = prepare(own, silos, self.featurizers, resolved)
         merged = {name: array for name, array in self.sums.items() if name in prepared.arrays}
         return replace(prepared, arrays={**prepared.arrays, **merged})
 

@@ -17,18 +17,18 @@ from typing import Any
 
 import numpy as np
 
-from silohash.base.files import digest_arrays, write_bytes
-from silohash.base.types import Arrays, Modality, Notify, UserError
+from silohash.base.files import digest_arrays, read_arrays, write_arrays, write_bytes
+from silohash.base.types import Arrays, Modality, Notify, ReadArrays, UserError
 from silohash.data.partitions.base import Partition, SiloRows
 from silohash.features.base import Featurizer
 from silohash.features.device import choose_device
 from silohash.features.network import NETWORK_FILES
 from silohash.methods.federated.base import ServerState
+from silohash.methods.federated.refusal import infinite_array
 from silohash.methods.message import Message
 from silohash.run.config.load import ResolvedConfig, load_resolved
 from silohash.run.folder import Run, archive_of
-from silohash.run.model.trained import TrainedModel
-from silohash.run.model.weights import deployed_weights
+from silohash.run.model.trained import TrainedModel, deployed_weights
 from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.engines.processes import serve
 from silohash.training.engines.wire import decode_task, encode_result
@@ -36,7 +36,6 @@ from silohash.training.experiment import environment, save_model
 from silohash.training.prepared import Prepared
 from silohash.training.privacy.budget import KEY
 from silohash.training.privacy.training import stored_key
-from silohash.training.sites.kept import KeptArrays
 from silohash.training.sites.plan import PLAN, Plan, check_separable, described, read_message
 from silohash.training.sites.settings import SiteSettings, check_run_name, read_site_settings
 from silohash.training.updates.encryption import SiloKey
@@ -91,7 +90,7 @@ class Site:
             kept.remove_all_but(task.kept, task.best)
         result = self.workers[run].do(replace(task, kept={**kept.load(task.kept), **self.secrets}))
         if task.kind == "deploy":
-            self._store_model(run, self.workers[run].received(task), result.update)
+            self._store_model(run, self.workers[run].chain.received(task), result.update)
             return _plain(task, Message(kind="deployed", sender=self.settings.silo, round=task.broadcast.round))
         stored = kept.store(result.kept, round=task.broadcast.round, finishing=task.kind == "finish")
         return replace(result, kept=stored)
@@ -266,3 +265,74 @@ def _prepare() -> Callable[[bytes], bytes]:
 
 if __name__ == "__main__":
     main()
+
+
+REFERENCE = "stored"
+"""Name of the array that refers to a file: ``(2,)`` int64, the round and the number of the task within the round."""
+
+
+class KeptArrays:
+    """The arrays that a silo keeps, one file per task that keeps any.
+
+    Args:
+        folder: The folder of the files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def load(self, reference: ReadArrays) -> Arrays:
+        """Return the arrays that a reference stands for. An empty reference stands for no arrays.
+
+        Raises:
+            UserError: If the file is missing or damaged, or the reference is not one of `store`.
+        """
+        if not reference:
+            return {}
+        return read_arrays(self._path(*self._place(reference)))[0]
+
+    def store(self, arrays: ReadArrays, *, round: int, finishing: bool) -> Arrays:  # noqa: A002  the field's word
+        """Write arrays, and return the reference to them. Nobody but the owner of the file may read it.
+
+        Args:
+            arrays: The arrays. If there are none, nothing is written, and the reference is empty.
+            round: The round that ends with them.
+            finishing: Whether they replace those of the same round, in which the silo waited for merged statistics.
+
+        Raises:
+            UserError: If they are not finite, because no later round could use them, or the disk is full.
+        """
+        if not arrays:
+            return {}
+        reason = infinite_array("its stored ", arrays)
+        if reason is not None:
+            raise UserError(
+                f"{reason[0].upper()}{reason[1:]}. Lower train.learning_rate, or set train.clip_norm = 1.0."
+            )
+        place = (round, int(finishing))
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_arrays(self._path(*place), {name: arrays[name] for name in arrays}, private=True)
+        return {REFERENCE: np.array(place, np.int64)}
+
+    def remove_all_but(self, *references: ReadArrays) -> None:
+        """Remove all files but those that references stand for.
+
+        When a round begins, the server has saved the state that it begins with. A run can only continue from that state
+        and from the best one, so no other file is needed.
+        """
+        spared = {self._path(*self._place(reference)).name for reference in references if reference}
+        for path in self.folder.glob("*.safetensors"):
+            if path.name not in spared:
+                path.unlink(missing_ok=True)
+
+    def _place(self, reference: ReadArrays) -> tuple[int, int]:
+        place = reference.get(REFERENCE)
+        if place is None or place.shape != (2,) or place.dtype != np.int64 or (place < 0).any():
+            raise UserError(
+                "The server sent a reference to stored arrays that this silo did not make. Install the same version of "
+                "silohash everywhere, and train a new run."
+            )
+        return int(place[0]), int(place[1])
+
+    def _path(self, round: int, task: int) -> Path:  # noqa: A002  the field's word
+        return self.folder / f"{round:08d}-{task}.safetensors"

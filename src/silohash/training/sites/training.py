@@ -19,8 +19,7 @@ from silohash.methods.message import Message
 from silohash.run.config.load import ResolvedConfig
 from silohash.run.events import Observer
 from silohash.run.folder import ENVIRONMENT, Run
-from silohash.run.model.trained import TrainedModel
-from silohash.run.model.weights import deployed_weights
+from silohash.run.model.trained import TrainedModel, deployed_weights
 from silohash.training.checkpoint import RunState, has_checkpoint, load_checkpoint
 from silohash.training.engines.attendance import Attendance
 from silohash.training.engines.port import WAIT_FOR_ALL, Engine, Limits, SiloTask
@@ -28,7 +27,7 @@ from silohash.training.experiment import deploy_tasks, environment, train_model
 from silohash.training.prepared import Prepared
 from silohash.training.privacy.training import check_private_model
 from silohash.training.sites.plan import PLAN, Plan, check_separable, read_message, unusable
-from silohash.training.updates.sealed_server import SEALED
+from silohash.training.updates.sealed import SEALED
 from silohash.training.worker import Worker, set_threads
 
 RUNS = "runs"

@@ -13,28 +13,34 @@ Speech DNNs", Interspeech 2014 (error feedback); Stich, Cordonnier and Jaggi, "S
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from torch import nn
+from typing_extensions import override
 
-from silohash.base.types import Arrays, ReadArrays
+from silohash.base.types import Arrays, ReadArrays, UserError
+from silohash.methods.federated.base import FederatedMethod, ServerState
 from silohash.methods.message import Message
+from silohash.models.towers import hash_layers
+from silohash.run.config.sections import CompressionConfig
+from silohash.training.engines.port import SiloResult, SiloTask
+from silohash.training.updates.chain import CarryOut, DamagedUpdateError, Link
 
 RESIDUAL = "residual"
 """Prefix of the arrays that a silo keeps because the compression left them out."""
+
+TRAINED_ALONE = ("backbone", "hash")
+"""Parts of a tower of which the hash layers can be trained alone."""
 
 LARGEST_STEP = 127
 """Largest number of steps of the quantization to 8 bits."""
 
 Parts: TypeAlias = Mapping[str, np.ndarray]
 """What is sent of one parameter, by name."""
-
-
-class DamagedUpdateError(ValueError):
-    """A compressed update cannot be restored. The message follows the name of the silo."""
 
 
 class Codec(Protocol):
@@ -139,6 +145,12 @@ class TopK:
         return found.reshape(reference.shape)
 
 
+def codec_of(compression: CompressionConfig) -> Codec | None:
+    """Return the way of compressing parameters; None if silos send those that they send as they are."""
+    codecs: dict[str, Codec] = {"half": Half(), "int8": Int8(), "top_k": TopK(compression.share)}
+    return codecs.get(compression.kind)
+
+
 def largest(sizes: np.ndarray, count: int) -> npt.NDArray[np.bool_]:
     """Return a mask of the largest values, ``(n,)``. Of equal values the first ones are taken.
 
@@ -191,21 +203,17 @@ def compressed(update: Message, reference: ReadArrays, residual: ReadArrays, cod
 
 
 @np.errstate(invalid="ignore", over="ignore")
-def restored(update: Message, reference: ReadArrays, codec: Codec | None) -> Message:
+def restored(update: Message, reference: ReadArrays, codec: Codec) -> Message:
     """Return an update as the server uses it, with parameters that are not compressed.
 
     Args:
         update: The message of a silo.
         reference: As for `compressed`, for this silo.
-        codec: The way of compressing; None if silos send parameters as they are.
+        codec: The way of compressing.
 
     Raises:
         DamagedUpdateError: If a parameter does not fit the reference.
     """
-    if not update.compressed:
-        return update
-    if codec is None:
-        raise DamagedUpdateError("its parameters are compressed, and those of this run are not")
     found: dict[str, Arrays] = {}
     for name, array in update.compressed.items():
         parameter, _, part = name.rpartition("/")
@@ -227,14 +235,82 @@ def _rows(array: np.ndarray) -> np.ndarray:
 
 
 def _part(parts: Parts, name: str, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> np.ndarray:
-    """Return a part of a compressed parameter.
-
-    Raises:
-        DamagedUpdateError: If it is missing, or has another type or shape.
-    """
+    """Return a part of a compressed parameter."""
     if name not in parts:
         raise DamagedUpdateError(f"no {name}")
     array = parts[name]
     if array.dtype != dtype or array.shape != shape:
         raise DamagedUpdateError(f"{name} of type {array.dtype} and shape {array.shape}")
     return array
+
+
+def reference(federated: FederatedMethod, received: Message) -> Arrays:
+    """Return the parameters from which a silo's update is measured, given the message that the silo received."""
+    return federated.origin(ServerState(params=dict(received.params), extras=dict(received.extras)))
+
+
+@dataclass(frozen=True)
+class Compression(Link):
+    """The compression of a run.
+
+    Attributes:
+        codec: The way of compressing; None if silos send those that they send as they are.
+        hash_layers_only: Whether only the hash layers are trained and sent.
+        federated: The federated method.
+    """
+
+    codec: Codec | None
+    hash_layers_only: bool
+    federated: FederatedMethod
+
+    @classmethod
+    def of(cls, compression: CompressionConfig, federated: FederatedMethod) -> Compression:
+        """Return the compression of a config."""
+        return cls(codec_of(compression), compression.kind == "hash_layers", federated)
+
+    @override
+    def prepare(self, model: nn.Module) -> None:
+        """Freeze the layers that silos do not send, so that they keep their initial values.
+
+        Raises:
+            UserError: If the model has layers that are neither hash layers nor in front of them.
+        """
+        if not self.hash_layers_only:
+            return
+        others = [name for name in model.state_dict() if name.split(".")[1:2] not in ([part] for part in TRAINED_ALONE)]
+        if others or not hash_layers(model.state_dict()):
+            raise UserError(
+                f'exchange.compression: "hash_layers" would leave {others[0] if others else "all layers"} untrained. Use '
+                'the kind "int8", "half" or "top_k", or another local method.'
+            )
+        sent = set(hash_layers(model.state_dict()))
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad = parameter.requires_grad and name in sent
+
+    @override
+    def do(self, task: SiloTask, carry_out: CarryOut) -> SiloResult:
+        """Compress the parameters of an update, and keep what is left out for the next one."""
+        start = f"{RESIDUAL}/"
+        own = [name for name in task.kept if name.startswith(start)]
+        method = task
+        if own:
+            method = replace(task, kept={name: task.kept[name] for name in task.kept if name not in own})
+        result = carry_out(method)
+        if task.kind not in ("train", "finish"):
+            return result
+        update = result.update
+        if self.hash_layers_only:
+            sent = hash_layers(update.params)
+            return replace(result, update=replace(update, params={name: update.params[name] for name in sent}))
+        if self.codec is None:
+            return result
+        residual: Arrays = {name.removeprefix(start): task.kept[name] for name in own}
+        if update.kind == "update":  # statistics are not compressed
+            update, residual = compressed(update, reference(self.federated, task.broadcast), residual, self.codec)
+        kept = {**result.kept, **{start + name: array for name, array in residual.items()}}
+        return replace(result, update=update, kept=kept)
+
+    @override
+    def restored(self, update: Message, reference: Callable[[], ReadArrays]) -> Message:
+        """Restore the parameters of an update."""
+        return update if self.codec is None or not update.compressed else restored(update, reference(), self.codec)

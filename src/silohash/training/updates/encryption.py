@@ -32,7 +32,7 @@ import numpy.typing as npt
 from silohash.base.files import read_arrays, write_arrays
 from silohash.base.optional import require
 from silohash.base.types import Arrays, ReadArrays, UserError
-from silohash.training.updates.compression import DamagedUpdateError
+from silohash.training.updates.chain import DamagedUpdateError
 
 DEGREE = 8192
 """Degree of the polynomials of both sets of parameters."""

@@ -35,7 +35,7 @@ from silohash.models.towers import hash_layers
 from silohash.run.config.load import load_config, load_resolved
 from silohash.run.events import RoundRecord
 from silohash.run.indexing import index_run
-from silohash.run.model.weights import Weights
+from silohash.run.model.trained import Weights
 from silohash.search.silos import ask_run
 from silohash.training.checkpoint import RunState
 from silohash.training.worker import Worker

@@ -126,7 +126,7 @@ def test_a_round_with_too_few_silos_changes_nothing_and_the_record_says_why() ->
     given = prepared((8,) * 9, federated={"rounds": 2, "robust": {"rule": "multi_krum"}}, validation=2)
     worker, listener = Worker(given, torch.device("cpu")), Records()
     start = first_state(given, worker)
-    settings = RoundSettings(rounds=2, silos=[name for name, _, _ in given.silos], fraction=0.6)
+    settings = RoundSettings(rounds=2, silos=[name for name, _, _ in given.silos], fraction=0.6, chain=worker.chain)
     state = run_rounds(
         start, federated=given.resolved.federated, engine=InProcess(worker), settings=settings, observers=[listener]
     )
@@ -189,7 +189,7 @@ def score(faulty: int, **federated: object) -> tuple[float, Records]:
     torch.set_num_threads(1)
     given = prepared((24,) * 10, federated={"rounds": 4, **federated}, train={"learning_rate": 0.01}, single=True)
     worker, listener = Worker(given, torch.device("cpu")), Records()
-    settings = RoundSettings(rounds=4, silos=[name for name, _, _ in given.silos])
+    settings = RoundSettings(rounds=4, silos=[name for name, _, _ in given.silos], chain=worker.chain)
     state = run_rounds(
         first_state(given, worker), federated=given.resolved.federated, engine=Faulty(worker, faulty),
         settings=settings, observers=[listener],

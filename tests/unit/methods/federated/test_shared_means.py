@@ -216,7 +216,7 @@ def trained(name: str, faulty: int, change: Change, rule: str | None, **given: A
         federated={"name": name, "rounds": 2, "min_count": 1, **robust, **given},
     )  # fmt: skip
     worker, listener = Worker(inputs, torch.device("cpu")), Records()
-    settings = RoundSettings(rounds=2, silos=[silo for silo, _, _ in inputs.silos], validate=False)
+    settings = RoundSettings(rounds=2, silos=[silo for silo, _, _ in inputs.silos], validate=False, chain=worker.chain)
     state = run_rounds(
         first_state(inputs, worker), federated=inputs.resolved.federated, engine=Lying(worker, faulty, change),
         settings=settings, observers=[listener],
@@ -289,7 +289,7 @@ def test_lengths_of_updates_cannot_be_claimed_under_a_rule() -> None:
 def nova(faulty: int, change: Change) -> tuple[RunState, Records]:
     inputs = prepared((20,) * SILOS, validation=0, federated={"name": "fednova", "robust": {"rule": "median"}})
     worker, listener = Worker(inputs, torch.device("cpu")), Records()
-    settings = RoundSettings(rounds=1, silos=[silo for silo, _, _ in inputs.silos], validate=False)
+    settings = RoundSettings(rounds=1, silos=[silo for silo, _, _ in inputs.silos], validate=False, chain=worker.chain)
     state = run_rounds(
         first_state(inputs, worker), federated=inputs.resolved.federated, engine=Lying(worker, faulty, change),
         settings=settings, observers=[listener],

@@ -10,8 +10,9 @@ import pytest
 from silohash.base.types import MODALITIES, Modality, Side, UserError
 from silohash.index.codes import unpack
 from silohash.run.folder import Run
-from silohash.run.model.weights import Weights
-from tests.linear import BITS, archive, encoder_of, expected
+from silohash.run.model.encoder import OnnxTowers
+from silohash.run.model.trained import Weights
+from tests.linear import BITS, archive, encoder_of, expected, linear_onnx
 from tests.runs import train, write_archive
 
 
@@ -135,3 +136,20 @@ def test_warming_up_runs_the_tower_with_one_item(modality: Modality) -> None:
     assert encoder.towers.model.model.sizes == [1]
     with pytest.raises(UserError, match="trained without image data"):
         encoder_of(modalities=["text"]).warm_up("image")
+
+
+def test_a_file_is_read_when_its_modality_is_first_encoded() -> None:
+    content = linear_onnx()
+    read: list[str] = []
+
+    def file(modality: str) -> bytes:
+        """Return the same network for every modality."""
+        read.append(modality)
+        return content
+
+    towers = OnnxTowers(file)
+    assert read == []
+    values = np.ones((2, 3), np.float32)
+    for modality in ("text", "text", "image"):
+        np.testing.assert_allclose(towers.outputs(values, modality), expected(values), rtol=1e-5, atol=1e-6)  # type: ignore[arg-type]
+    assert read == ["text", "image"]

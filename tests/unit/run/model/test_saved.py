@@ -15,10 +15,10 @@ import pytest
 from silohash.base.files import digest_file, read_arrays, write_arrays, write_json
 from silohash.base.types import MODALITIES, UserError
 from silohash.run.folder import Run
-from silohash.run.model.onnx_towers import OnnxTowers
+from silohash.run.model.encoder import OnnxTowers
 from silohash.run.model.saved import SavedModel
 from silohash.run.model.torch_towers import TorchTowers
-from silohash.run.model.weights import Weights
+from silohash.run.model.trained import Weights
 from tests.runs import BITS, train, write_archive
 
 

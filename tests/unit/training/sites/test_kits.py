@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import socket
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from silohash.base.types import UserError
 from silohash.training.sites import kits as module
 from silohash.training.sites.kits import LOCAL, SITE_FILE, new_silo_key, write_site
 from silohash.training.sites.settings import read_site_settings
 from silohash.training.updates.encryption import KEY
+from tests.ports import free_port
+from tests.runs import write_archive
+
+pytest.importorskip("nvflare")
+from silohash.training.engines.flare.kits import write_kits
+from silohash.training.sites.kits import LEADER, SERVER, Training, check_kit
 
 
 def test_what_a_silo_sets_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,3 +29,67 @@ def test_what_a_silo_sets_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert not (tmp_path / LOCAL / KEY).exists()
     monkeypatch.setattr(module, "installed", lambda package: False)
     assert new_silo_key() is None
+
+
+@pytest.fixture(scope="module")
+def listening():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def kits(tmp_path_factory: pytest.TempPathFactory, listening: socket.socket) -> Path:
+    folder = tmp_path_factory.mktemp("checked")
+    training = Training(port=listening.getsockname()[1], valid_days=90)
+    write_kits(folder / "kits", ["north"], training)
+    archive = write_archive(folder / "data", count=30)
+    (folder / "kits/north/local" / SITE_FILE).write_text(f'silo = "north"\n[data]\npath = "{archive}"\n')
+    return folder / "kits"
+
+
+def bad(kit: Path, **options: object) -> dict[str, str]:
+    return {finding.subject: finding.text for finding in check_kit(kit, **options) if not finding.good}
+
+
+def test_good_kits(kits: Path) -> None:
+    found = {finding.subject: finding.text for finding in check_kit(kits / "north")}
+    assert set(found) == {"client.crt", "rootCA.pem", "server", "data"}
+    assert found["data"] == "25 training items"
+    assert found["server"].startswith("127.0.0.1:")
+    assert [bad(kits / name) for name in ("north", SERVER, LEADER)] == [{}, {}, {}]
+
+
+def test_labels_that_look_similar_are_named(kits: Path) -> None:
+    site = kits / "north" / "local" / SITE_FILE
+    folder = kits / "similar"
+    folder.mkdir()
+    (folder / "metadata.csv").write_text("text,labels\na,Sea\nb,sea\nc,sea\n")
+    site.write_text(f'silo = "north"\n[data]\npath = "{folder}"\n')
+    found = {finding.subject: finding.text for finding in check_kit(kits / "north")}
+    assert found["data"].startswith("2 training items; ")
+    assert 'look similar but are different: "Sea" and "sea"' in found["data"]
+
+
+def test_certificates_and_the_clock(kits: Path) -> None:
+    soon = datetime.now(UTC) + timedelta(days=70)
+    assert "Make new kits" in bad(kits / SERVER, now=soon)["rootCA.pem"]
+    early = datetime.now(UTC) - timedelta(days=2)
+    assert "the clock of this machine is before that" in bad(kits / SERVER, now=early)["server.crt"]
+
+
+def test_server_that_is_not_there(tmp_path: Path) -> None:
+    port = free_port()
+    write_kits(tmp_path / "kits", ["north"], Training(port=port))
+    found = bad(tmp_path / "kits" / "north")
+    assert set(found) == {"server", "data"}
+    assert f"127.0.0.1:{port} cannot be reached" in found["server"]
+    assert set(bad(tmp_path / "kits" / LEADER)) == {"server"}
+
+
+def test_folder_that_is_not_a_kit(tmp_path: Path) -> None:
+    (tmp_path / "startup").mkdir()
+    (tmp_path / "startup" / "other.json").write_text('{"host": "127.0.0.1", "port": 8002}')
+    with pytest.raises(
+        UserError, match="is not the kit of a member that NVIDIA FLARE connects, which is the only engine"
+    ):
+        check_kit(tmp_path)

@@ -194,6 +194,7 @@ def scales(sums: ReadArrays, *, standardize: bool) -> Arrays:
         count = max(float(sums[f"{modality}/count"]), 1.0)
         mean, square = sums[f"{modality}/sum"] / count, sums[f"{modality}/squares"] / count
         variance = square - mean**2
+        # The difference of two nearly equal numbers is not exactly 0 where all values are equal.
         varies = variance > ROUNDING * square
         deviation = np.sqrt(np.where(varies, variance, 1.0)) if standardize else np.ones_like(variance)
         found |= {f"{modality}/mean": mean, f"{modality}/factor": np.where(varies, 1.0 / deviation, 0.0)}

@@ -134,6 +134,7 @@ def code_similarities(codes: Tensor) -> list[Tensor]:
     rows, columns = torch.cat([codes, quarter + 1.0, one], dim=1), torch.cat([-codes / 2.0, one, quarter], dim=1)
     blocks = []
     for start in range(0, len(codes), BLOCK_ROWS):
+        # 1 + d is at least 1, but rounding can make it smaller for nearly equal codes.
         block = (rows[start : start + BLOCK_ROWS] @ columns[start:].T).clamp_(min=1.0).reciprocal_()
         block[:, : len(block)].fill_diagonal_(0.0)
         blocks.append(block)
@@ -313,6 +314,7 @@ class SePH(ClosedForm):
         assert values is not None  # noqa: S101  some items have the modality
         vectors = values.flatten(1).double().cpu()
         anchors = vectors[torch.randperm(len(vectors))[: self.params.anchors]]
+        # The kernel divides by the width, which is 0 if all vectors are equal.
         width = (2.0 * vectors.var(0, correction=0).sum()).clamp(min=FLOOR) if len(vectors) > 1 else torch.ones(())
         width = width.double()
         weights = fit_bits(

@@ -22,7 +22,6 @@ The objective is `central_similarity` + lambda * `gaps`. The hash centers are th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import torch
@@ -31,7 +30,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms, UserError
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, signs, tower_steps
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, signs
 from silohash.methods.local.class_codes import hash_centers, random_code
 from silohash.methods.local.losses import mean_where
 from silohash.methods.traits import Traits
@@ -107,6 +106,7 @@ def gaps(codes: Tensor, kind: Literal["squared", "log-cosh"]) -> Tensor:
     Source: Yuan et al., authors' code, for ``squared``.
     """
     distance = 1.0 - codes.abs()
+    # ln cosh x = x + softplus(-2 x) - ln 2, without the large powers of cosh.
     return distance.square() if kind == "squared" else distance + F.softplus(-2.0 * distance) - math.log(2.0)
 
 
@@ -121,10 +121,7 @@ class CSQ(LocalMethod):
         "authors_code": {"quantization_weight": 0.05},
     }
     traits = Traits(needs_labels=True, record_terms=True)
-
-    def steps(self, model: nn.Module) -> Sequence[Step]:
-        """Return one step per tower."""
-        return tower_steps(model)
+    by_tower = True
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store the hash centers, and the code that decides ties.

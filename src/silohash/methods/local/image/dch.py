@@ -21,7 +21,6 @@ The objective is `cauchy_loss`, weighted by `weights`, + lambda * `cauchy_quanti
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import torch
@@ -30,7 +29,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, tower_steps
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState
 from silohash.methods.local.losses import (
     cosines,
     different_items,
@@ -167,10 +166,7 @@ class DCH(LocalMethod):
         },
     }
     traits = Traits(needs_labels=True)
-
-    def steps(self, model: nn.Module) -> Sequence[Step]:
-        """Return one step per tower."""
-        return tower_steps(model)
+    by_tower = True
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store the share of similar pairs."""

@@ -19,18 +19,14 @@ The paper's objective is `pair_likelihood` + eta * `quantization`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 from pydantic import Field
-from torch import nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import SiloState, signs, tower_steps
+from silohash.methods.local.base import SiloState, signs
 from silohash.methods.local.losses import quantization
 from silohash.methods.local.stored_outputs import StoredPairs, StoredPairsParams
-from silohash.models.specs import ModelSpec
-from silohash.models.towers import HashNet
 
 CARD = MethodCard(
     key="dpsh",
@@ -84,14 +80,8 @@ class DPSH(StoredPairs):
         },
     }
     remedy = "Raise the learning rate, or use the preset recommended."
-
-    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
-        """Build towers without an activation after the hash layer."""
-        return HashNet(spec, bits)
-
-    def steps(self, model: nn.Module) -> Sequence[Step]:
-        """Return one step per tower."""
-        return tower_steps(model)
+    relaxation = "identity"
+    by_tower = True
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the likelihood and quantization terms of one network. Source: the objective."""

@@ -20,7 +20,6 @@ The objective is `pair_likelihood` with the weights of `pair_weights`, and the c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
@@ -28,7 +27,7 @@ from pydantic import Field
 from torch import nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, tower_steps
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState
 from silohash.methods.local.losses import (
     different_items,
     mean_similarity,
@@ -38,8 +37,6 @@ from silohash.methods.local.losses import (
     similarity,
 )
 from silohash.methods.traits import Traits
-from silohash.models.specs import ModelSpec
-from silohash.models.towers import HashNet
 
 CARD = MethodCard(
     key="hashnet",
@@ -95,14 +92,8 @@ class HashNetMethod(LocalMethod):
     params: HashNetParams
     presets: ClassVar = {"recommended": {}, "paper": {"stage_epochs": 5}}
     traits = Traits(needs_labels=True)
-
-    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
-        """Build towers without an activation after the hash layer. The loss applies the tanh."""
-        return HashNet(spec, bits)
-
-    def steps(self, model: nn.Module) -> Sequence[Step]:
-        """Return one step per tower."""
-        return tower_steps(model)
+    relaxation = "identity"
+    by_tower = True
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store the share of similar pairs, and the number of finished epochs."""
@@ -125,6 +116,7 @@ class HashNetMethod(LocalMethod):
         similar = similarity(labels, labels, graded=False)
         likelihood = pair_likelihood(codes, codes, similar, scale=params.scale / codes.shape[1])
         if params.class_balance:
+            # The weight of the paper, all pairs over those of the same kind, is twice that of `pair_weights`.
             likelihood = likelihood * 2.0 * pair_weights(similar, float(state.buffers["share"]))
         return {"likelihood": (1.0, mean_where(likelihood, different_items(codes)))}
 

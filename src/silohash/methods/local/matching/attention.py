@@ -84,6 +84,7 @@ def fragments(values: Tensor, mask: Tensor, blocks: int = 1) -> Fragments:
     """
     values = values * mask.unsqueeze(-1)
     split = in_blocks(values, blocks).transpose(1, 2)
+    # The square is limited, not the root, whose slope at 0 is infinite.
     lengths = split.square().sum(-1).clamp(min=SHORTEST**2).sqrt().transpose(1, 2)
     return Fragments(values, mask, lengths, (split @ split.mT).transpose(1, 2).contiguous())
 

@@ -174,6 +174,7 @@ def masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
         logits: ``(..., N)``.
         mask: Boolean, which broadcasts to the logits. Where nothing is there, the weights are equal.
     """
+    # With minus infinity, the softmax of an item without nodes would be NaN.
     return logits.masked_fill(~mask, torch.finfo(logits.dtype).min).softmax(-1)
 
 
@@ -227,6 +228,7 @@ def distilled(scores: Tensor, images: Tensor, texts: Tensor) -> Tensor:
         images: ``(B, K)``, outputs whose signs are the codes of the images.
         texts: ``(B, K)``, the same of the texts.
     """
+    # Scores that are all equal have no deviation to divide by.
     wanted = SHARPNESS * (scores - scores.mean()) / scores.std().clamp(min=LEAST_DEVIATION)
     found = relaxed(images) @ relaxed(texts).T
     found = SHARPNESS * (found - found.mean()) / found.std().clamp(min=LEAST_DEVIATION)

@@ -131,6 +131,7 @@ def region_edges(distance: Tensor, angle: Tensor, mask: Tensor, kernels: Tensor)
     """
     near, turned, near_width, turned_width = kernels[:, None, :, None, None]
     apart = (angle.unsqueeze(1) - turned).abs()
+    # Angles of -pi and pi are the same direction.
     apart = torch.minimum(apart, (2 * math.pi - apart).abs())
     squares = ((distance.unsqueeze(1) - near) / near_width).square() + (apart / turned_width).square()
     weights = torch.exp(-0.5 * squares) * mask[:, None, None, :]

@@ -151,6 +151,7 @@ def mixed_after_projection(
     there = mask | ~mask.any(1, keepdim=True)
     split = projections.view(*mask.shape, 3, attention.num_heads, -1)
     queries, keys, contents = split.permute(2, 0, 3, 1, 4)
+    # Unlike a module, scaled_dot_product_attention drops in evaluation mode as well.
     dropout = attention.dropout if layer.training else 0.0
     found = F.scaled_dot_product_attention(queries, keys, contents, there[:, None, None], dropout)
     values = layer.norm1(values + layer.dropout1(attention.out_proj(found.transpose(1, 2).flatten(2))))
@@ -228,7 +229,8 @@ def angular_loss(anchors: Tensor, partners: Tensor, angle: float) -> Tensor:
     wrong = 4 * square * (anchors + partners) @ partners.T
     exponents = wrong - 2 * (1 + square) * (anchors * partners).sum(1, keepdim=True)
     itself = torch.eye(len(anchors), dtype=torch.bool, device=anchors.device)
-    exponents = torch.where(itself, 0.0, exponents)  # exp(0) is the 1 in the logarithm
+    # exp(0) is the 1 in the logarithm.
+    exponents = torch.where(itself, 0.0, exponents)
     return exponents.logsumexp(1).mean()
 
 

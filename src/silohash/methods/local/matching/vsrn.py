@@ -89,6 +89,7 @@ def last_states(gru: nn.GRU, values: Tensor, mask: Tensor) -> Tensor:
         values: ``(B, N, D)``. Padding follows the vectors of an item.
         mask: ``(B, N)`` bool, False for padding. An item without vectors is read as one.
     """
+    # pack_padded_sequence refuses lengths of 0, and lengths that are not on the CPU.
     lengths = mask.sum(1).clamp(min=1).cpu()
     state: Tensor = gru(pack_padded_sequence(values, lengths, batch_first=True, enforce_sorted=False))[1][0]
     return state

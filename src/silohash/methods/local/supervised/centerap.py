@@ -273,6 +273,7 @@ class CenterAP(LocalMethod):
             "balance": (len(codes) * params.balance_weight, mean_over(codes, lambda c: c.mean(0).square().mean())),
         }  # fmt: skip
         both = batch.has_image & batch.has_text
+        # A single pair has no wrong partner.
         if params.pair_weight and len(codes) > 1 and both.sum() > 1:
             start = bits if params.item_bits else 0
             image, text = (outputs.code[m][both, start:] for m in MODALITIES)

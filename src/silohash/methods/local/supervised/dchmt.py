@@ -135,7 +135,8 @@ def pushes(squared: Tensor, similar: Tensor, largest: float) -> Tensor:
 
     Source: Tu et al., the similarity loss, second term.
     """
-    distances = squared.clamp(min=1e-12).sqrt()  # the slope of the root is infinite at 0
+    # The slope of the root is infinite at 0.
+    distances = squared.clamp(min=1e-12).sqrt()
     return (1.0 - similar) * F.relu(largest - distances).square()
 
 

@@ -22,7 +22,6 @@ Equation (2), which is equation (1) with one code for both modalities, is `pair_
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -30,12 +29,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import SiloData, SiloState, tower_steps
+from silohash.methods.local.base import SiloData, SiloState
 from silohash.methods.local.losses import balance, pair_contrast, quantization
 from silohash.methods.local.stored_outputs import StoredPairs, StoredPairsParams, joint_codes, partner_outputs
 from silohash.methods.traits import EpochRules
-from silohash.models.specs import ModelSpec
-from silohash.models.towers import HashNet
 
 CARD = MethodCard(
     key="dcmh",
@@ -112,25 +109,20 @@ class DCMH(StoredPairs):
         },
     }
     remedy = "Lower balance_weight, raise the learning rate, or use the preset recommended."
+    relaxation = "identity"
+    by_tower = True
 
     def __init__(self, params: DCMHParams) -> None:
         self.params = params
         rules = EpochRules(fresh_optimizers=params.fresh_optimizers, independent_batches=params.independent_batches)
         self.traits = replace(self.traits, epochs=rules)
 
-    def build(self, spec: ModelSpec, bits: int) -> nn.Module:
-        """Build towers without an activation after the hash layer."""
-        return HashNet(spec, bits)
-
-    def steps(self, model: nn.Module) -> Sequence[Step]:
-        """Return the image step, then the text step."""
-        return tower_steps(model)
-
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the likelihood, quantization and balance terms of one network. Source: equation (2)."""
         (modality,) = step.modalities
         codes, rows = outputs.code[modality], batch.row
         present = batch.has(modality)
+        # Selecting rows copies them, so it is left out where every item has the modality.
         if not bool(present.all()):
             codes, rows = codes[present], rows[present]
         if not len(rows):

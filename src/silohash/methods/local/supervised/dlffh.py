@@ -160,6 +160,7 @@ class FusionNet(HashNet):
                 extra[f"{modality}/{LABELS}"] = tower.get_submodule("branch")(fused).float()
             if hasattr(tower, "auxiliary"):
                 head = tower.get_submodule("auxiliary")
+                # The first half of the fused features is the item's own feature, from which labels are predicted.
                 extra[f"{modality}/{AUXILIARY}"] = head(fused[:, : fused.shape[1] // 2]).float()
         return replace(outputs, extra={**outputs.extra, **extra})
 

@@ -225,6 +225,7 @@ class DSCMR(LocalMethod):
         network = unadapted(model)
         assert isinstance(network, CommonNet)  # noqa: S101  built above
         for modality, deviations in outputs_of(model, data, part="logit").items():
+            # Outputs are deviations from the old mean, so that their mean is the difference of the new one.
             network.mean(modality).add_(deviations.sum(0) / max(data.count(modality), 1))
 
 

@@ -141,6 +141,7 @@ class MESDCHNet(HashNet):
 
     def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
         """Return the outputs of the towers; without modalities (``()``), only the codes of the label network."""
+        # `HashNet.forward` takes an empty sequence for all towers.
         if modalities != () or batch.labels is None:
             return super().forward(batch, modalities)
         return Outputs({}, {}, {}, extra={LABELS: self.label_codes(batch.labels)})

@@ -35,15 +35,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import Arrays, MethodCard, Outputs, PairBatch, ReadArrays, Step, Terms
-from silohash.methods.local.base import (
-    LocalMethod,
-    MethodParams,
-    SiloData,
-    SiloState,
-    outputs_of,
-    tower_steps,
-    unadapted,
-)
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, outputs_of, unadapted
 from silohash.methods.local.class_codes import class_codes
 from silohash.methods.local.losses import quantization
 from silohash.methods.local.stored_outputs import joint_codes, store_all, store_batch
@@ -243,7 +235,9 @@ class HierarchyNet(HashNet):
     def __init__(self, spec: ModelSpec, bits: int) -> None:
         super().__init__(spec, bits, relaxation="tanh")
         for name, classes in ((COARSE, spec.coarse_classes), (FINE, spec.classes)):
+            # The seed of the weights is the same in all silos, so they start with the same class codes.
             seed = int(torch.randint(2**31, ()))
+            # More classes than orthogonal rows need opposite codes, which class_codes has for exclusive labels only.
             codes = class_codes(classes, bits, exclusive=classes > bits, seed=seed)
             self.register_buffer(name, torch.tensor(codes))
 
@@ -267,6 +261,7 @@ class SHDCH(LocalMethod):
         },
     }  # fmt: skip
     traits = Traits(needs_labels=True)
+    by_tower = True
 
     def __init__(self, params: SHDCHParams) -> None:
         self.params = params
@@ -275,10 +270,6 @@ class SHDCH(LocalMethod):
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers that end in a tanh, with class codes that are far apart."""
         return HierarchyNet(spec, bits)
-
-    def steps(self, model: nn.Module) -> Sequence[Step]:
-        """Return the image step, then the text step."""
-        return tower_steps(model)
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store both networks' outputs of all items, the labels of both levels and the class codes."""

@@ -204,6 +204,7 @@ class SSAHNet(HashNet):
         Without modalities (``()``), only the label network is run. With one of two, it is not run, and the discriminator
         judges the features with their gradients.
         """
+        # `HashNet.forward` takes an empty sequence for all towers.
         outputs = Outputs({}, {}, {}) if modalities == () else super().forward(batch, modalities)
         if batch.labels is None:
             return outputs

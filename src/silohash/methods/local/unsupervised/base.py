@@ -93,6 +93,7 @@ def weighted_mean(parts: Sequence[Part]) -> Similarity:
     weights = torch.stack([part.weight * part.defined for part in parts if part.defined is not None]).sum(0)
     values = torch.stack([part.weight * part.values for part in parts]).sum(0)
     known = (weights > 0).to(values.dtype)
+    # Pairs without a common modality have the weight 0, and 0 / 0 would be NaN.
     return Similarity(values / torch.where(weights > 0, weights, 1.0), known)
 
 
@@ -236,6 +237,7 @@ class SiloCache:
         key = tuple(map(id, parts))
         if key in self._made:
             references, value = self._made[key]
+            # The id of a tensor that is gone can be that of a new one.
             if all(reference() is part for reference, part in zip(references, parts, strict=True)):
                 return value
             del self._made[key]

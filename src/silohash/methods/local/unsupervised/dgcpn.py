@@ -159,6 +159,7 @@ def neighbor_weights(similarity: Tensor, own: Tensor, count: int) -> Tensor:
     """
     values, places = similarity.masked_fill_(own, float("-inf")).topk(count, dim=1, sorted=False)
     values = values.clamp_(min=0.0)
+    # An item whose neighbors have no positive similarity keeps weights of 0 instead of NaN.
     values /= values.sum(1, keepdim=True).clamp(min=torch.finfo(values.dtype).tiny)
     return torch.zeros_like(similarity).scatter_(1, places, values)
 

@@ -161,6 +161,7 @@ def distribution_of(values: Tensor) -> Distribution:
     if not len(values):
         values = values.new_zeros(1)
     low, high = float(values.min()), float(values.max())
+    # torch.histc widens equal bounds by 1 on both sides, which would move the mode.
     counts = torch.histc(values, BINS, low, high) if high > low else values.new_ones(1)
     mode = low + (float(counts.argmax()) + 0.5) * (high - low) / len(counts)
     gaps = values - mode

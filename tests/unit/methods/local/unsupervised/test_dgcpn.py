@@ -273,13 +273,13 @@ def test_terms_of_both_steps() -> None:
     binary = {name: value for name, (_, value) in chosen.terms(half, outputs, batch, state).items()}
     image = losses(codes["image"], signs(codes["text"]), similarity, counted, 1.5)
     text = losses(signs(codes["image"]), codes["text"], similarity, counted, 1.5)
-    for name in ("coexistence", "similarity", "consistency"):
+    for number, name in enumerate(("coexistence", "similarity", "consistency")):
         value = binary[f"binary_{name}"]
-        assert value.item() == pytest.approx((getattr(image, name) + getattr(text, name)).item())
+        assert value.item() == pytest.approx((image[number] + text[number]).item())
         # Each tower is trained by the loss in which the codes of the other one are binary.
         for modality, loss in (("image", image), ("text", text)):
             (found,) = torch.autograd.grad(value, codes[modality], retain_graph=True)
-            (wanted,) = torch.autograd.grad(getattr(loss, name), codes[modality], retain_graph=True)
+            (wanted,) = torch.autograd.grad(loss[number], codes[modality], retain_graph=True)
             assert torch.allclose(found, wanted)
 
 
