@@ -82,8 +82,9 @@ def test_both_methods_pass_the_contract_tests_of_the_page() -> None:
 
 @pytest.mark.whole_run
 def test_both_methods_fit_into_the_tree_where_the_page_puts_them(tmp_path: Path) -> None:
-    """A file, a line in the table of names and a test file each: the layout and the contract then hold in a copy."""
+    """The files that CONTRIBUTING names are enough for the layout and for the contract."""
     text, root = PAGE.read_text(encoding="utf-8"), PAGE.parents[2]
+    contributing = (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
     for folder in ("src", "tests"):
         shutil.copytree(root / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(root / "pyproject.toml", tmp_path)
@@ -97,6 +98,16 @@ def test_both_methods_fit_into_the_tree_where_the_page_puts_them(tmp_path: Path)
         table.write_text(table.read_text(encoding="utf-8").replace("table={", f"table={{{line},", 1), encoding="utf-8")
         mirrored = Path(file.replace("src/silohash", "tests/unit"))
         (tmp_path / mirrored).with_name(f"test_{mirrored.name}").touch()
+        kind = family.removeprefix("methods/")
+        told = re.search(
+            rf"Adding a {kind} method touches 3 files:(.*?)takes (\d)\s+concepts:(.*?)\n\n", contributing, re.DOTALL
+        )
+        row = re.search(rf"^\| {kind} \| (.*) \|$", text, re.MULTILINE)
+        assert told is not None
+        assert row is not None
+        assert re.findall(r"`([\w/.-]+/[\w.-]+)`", told[1]) == [f"src/silohash/{family}/__init__.py"]
+        concepts = re.findall(r"`(\w+)`", row[1])
+        assert (int(told[2]), re.findall(r"`(\w+)`", told[3])) == (len(concepts), concepts)
     checks = ["tests/contract/test_local_methods.py", "tests/contract/test_federated_methods.py"]
     chosen = "learns and (contrast or near) or every_module or upwards or detour or promises"
     done = subprocess.run(
