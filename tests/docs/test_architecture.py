@@ -108,8 +108,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, list[str]]:
 def test_from_the_config_to_the_first_gradient(trained: tuple[Run, list[str]]) -> None:
     _, files = trained
     assert files == listed("From the config to the first gradient")
-    assert len(files) <= 22
-    assert returns(files) <= 6
+    assert len(files) <= 20
+    assert returns(files) <= 5
 
 
 def test_from_a_picture_to_its_code(trained: tuple[Run, list[str]]) -> None:

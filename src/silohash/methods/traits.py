@@ -91,10 +91,10 @@ class Traits:
         uplink: Federated. ``sum`` if the server needs only sums over silos, ``records`` if it needs each silo's message.
         averages: Federated. Whether silos continue training from the average of their parameters. If not, robust rules and
             server-side optimizers have no effect and are rejected.
-        equal_weights: Federated. Whether all silos with items of a parameter group have the same weight.
         weights_known: Federated. When a silo can announce its weights: before it trains, once the statistics are merged, or
             with its update. Unless it is with the update, updates of many silos can be added up as they arrive.
-        weighting: Federated. Parameter that changes nothing but the weights of silos; empty if there is none.
+        weighting: Federated. Parameter that changes nothing but the weights of silos; empty if there is none. If it is
+            ``uniform``, all silos with items of a parameter group have the same weight.
         proximal_weight: Federated. Weight of a proximal term.
         normalizes: Federated. Whether updates are divided by the length of their training, which takes only the method's own
             proximal term into account.
@@ -144,7 +144,6 @@ class Traits:
     uniform_broadcast: bool = True
     uplink: Literal["sum", "records"] = "sum"
     averages: bool = True
-    equal_weights: bool = False
     weights_known: WeightsKnown = "before training"
     weighting: str = ""
     proximal_weight: float = 0.0

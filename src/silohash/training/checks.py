@@ -15,6 +15,7 @@ from silohash.base.types import Arrays, Modality, Rows, UserError
 from silohash.data.archive import Archive, Column
 from silohash.features.base import SETS, Featurizer
 from silohash.features.given import GivenFeatures
+from silohash.features.network import NetworkFeatures
 from silohash.features.text import BagOfWords
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
@@ -145,7 +146,7 @@ def no_statistics(featurizer: Featurizer, column: Column, rows: Rows) -> Arrays:
 
 def _check_needs_none(featurizer: Featurizer) -> None:
     """Check that vectors can be computed without sums over the items of silos."""
-    given = getattr(featurizer, "given", featurizer)
+    given = featurizer.given if isinstance(featurizer, NetworkFeatures) else featurizer
     if isinstance(given, GivenFeatures) and not given.standardize:
         return
     if isinstance(featurizer, BagOfWords) and featurizer.min_texts == 1:

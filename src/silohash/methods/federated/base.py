@@ -332,8 +332,8 @@ class FederatedMethod:
     def weight(self, context: SiloContext, group: str) -> float:
         """Silo: return its weight for a parameter group: its number of items with the group's modality or class.
 
-        Under the trait ``equal_weights`` it is 1 if there are any. A method that overrides this states in the trait
-        ``weights_known`` when a silo knows its weights.
+        It is 1 if there are any and the parameter that the trait ``weighting`` names is ``uniform``. A method that overrides
+        this states in the trait ``weights_known`` when a silo knows its weights.
         """
         items = float(len(context.data))
         for modality in MODALITIES:
@@ -342,7 +342,8 @@ class FederatedMethod:
         for number, count in enumerate(context.data.class_counts().tolist()):
             if group == class_group(number):
                 items = float(count)
-        return float(items > 0) if self.traits.equal_weights else items
+        name = self.traits.weighting
+        return float(items > 0) if name and getattr(self.params, name) == "uniform" else items
 
     def update(self, context: SiloContext) -> Message:
         """Silo: return the message to the server.

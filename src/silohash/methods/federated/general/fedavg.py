@@ -16,11 +16,10 @@ Algorithm 1 is the training loop with the default hooks; its last line is `weigh
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar, Literal
 
 from silohash.base.types import MethodCard
-from silohash.methods.federated.base import NO_RUN, FederatedMethod, RunFacts
+from silohash.methods.federated.base import FederatedMethod
 from silohash.methods.local.base import MethodParams
 from silohash.methods.traits import Traits
 
@@ -54,7 +53,3 @@ class FedAvg(FederatedMethod):
         closed_form="silos", trains_scores=True, private_units=("record", "silo"), weighting="weighting",
         adds={"weight": {"weighting": "examples"}},
     )  # fmt: skip
-
-    def __init__(self, params: FedAvgParams, run: RunFacts = NO_RUN) -> None:
-        super().__init__(params, run)
-        self.traits = replace(self.traits, equal_weights=params.weighting == "uniform")

@@ -243,7 +243,7 @@ class FedHAP(FederatedMethod):
         # under equal weights every silo that holds a class counts once, so no count above 1 is possible
         if params.weighting == "uniform":
             codes, judges = traits.means
-            traits = replace(traits, equal_weights=True, means=(replace(codes, most=1.0), judges))
+            traits = replace(traits, means=(replace(codes, most=1.0), judges))
         self.traits = traits
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:

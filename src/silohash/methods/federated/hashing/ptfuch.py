@@ -251,8 +251,7 @@ class PTFUCH(FederatedMethod):
 
     def __init__(self, params: PTFUCHParams, run: RunFacts = NO_RUN) -> None:
         super().__init__(params, run)
-        release = Release(params.min_count)
-        self.traits = replace(self.traits, equal_weights=params.weighting == "uniform", release=release)
+        self.traits = replace(self.traits, release=Release(params.min_count))
 
     @property
     def _aligns(self) -> bool:

@@ -203,7 +203,7 @@ class DCHMT(LocalMethod):
         """Return the mean loss of the pairs of an item's modality and another's."""
         assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         rows, columns = batch.has(one), batch.has(other)
-        # Each pair selects its codes anew: a shared selection adds gradients in another order, which changes figures.
+        # Each pair has a selection of its own: a shared one would add gradients in another order and change figures.
         codes, others = outputs.code[one][rows], outputs.code[other][columns]
         graded = self.params.similarity == "graded"
         similar = similarity(batch.labels[rows], batch.labels[columns], graded=graded)

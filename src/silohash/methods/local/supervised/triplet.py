@@ -124,7 +124,7 @@ class Triplet(LocalMethod):
     def _pair(self, outputs: Outputs, batch: PairBatch, anchor: Modality, other: Modality) -> Tensor:
         assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         ours, theirs = batch.has(anchor), batch.has(other)
-        # Each pair selects its codes anew: a shared selection adds gradients in another order, which changes figures.
+        # Each pair has a selection of its own: a shared one would add gradients in another order and change figures.
         distances = pairwise_distances(outputs.code[anchor][ours], outputs.code[other][theirs], self.params.distance)
         similar = batch.labels[ours] @ batch.labels[theirs].T > 0
         positive = similar & different_items(similar) if anchor == other else similar

@@ -269,7 +269,7 @@ class AnnealedMethod(LocalMethod, ABC):
 
     @abstractmethod
     def losses(self, pair: CodePair, batch: PairBatch, buffers: Mapping[str, Tensor]) -> Terms:
-        """Return the terms of the loss, given relaxed codes in (-1, 1) of items that each have a modality."""
+        """Return the terms of the loss, given relaxed codes in (-1, 1) of items with at least one modality."""
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers without an activation after the hash layer. The loss applies the tanh.
