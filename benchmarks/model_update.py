@@ -39,7 +39,7 @@ from tests.nats import Federation  # isort: skip
 from silohash.api.runs import open_run
 from silohash.run.folder import Run
 from silohash.search.wire import WireBus
-from silohash.service.adoption import Adoption, open_backend
+from silohash.service.adoption import AdoptingBackend
 from silohash.service.backend import Backend, SearchRequest
 from silohash.service.event_loop import run_loop
 from silohash.service.hub import HubBackend
@@ -147,7 +147,7 @@ async def change(federation: Federation, runs: Sequence[Path], process: int) -> 
     begin = time.perf_counter()
     for old, new in pairwise(runs):
         config = hub.model_copy(update={"run": old, "next_run": new})
-        backend = open_backend(config, make := partial(HubBackend, silos=[SILO], bus=WireBus(bus), deadline_seconds=10))
+        backend = AdoptingBackend(config, partial(HubBackend, silos=[SILO], bus=WireBus(bus), deadline_seconds=10))
         before, after = ({Run.open(run).model.digest("global")} for run in (old, new))
         ask = asker(backend)
         if not one:
@@ -157,7 +157,7 @@ async def change(federation: Federation, runs: Sequence[Path], process: int) -> 
         file.write_text(
             f'next_run = "{new}"\nkeep_old_hours = {KEEP_OLD_SECONDS / 3600}\n{text.replace(str(runs[0]), str(old))}'
         )
-        looking = asyncio.create_task(Adoption(backend, config, make).keep_looking())
+        looking = asyncio.create_task(backend.keep_looking())
 
         async def changed(ask: Ask = ask, old: Path = old, models: set[str] = before | after) -> None:
             """Let the silo change, and ask until it has removed the index of the old model."""

@@ -48,7 +48,7 @@ PACKAGES = {
     ),
     "httpx2": Row(TOOL),
     "hypothesis": Row(f"{TOOL}; stores failing examples in .hypothesis"),
-    "ijson": Row(NOTHING, "training"),
+    "ijson": Row(NOTHING, "commands"),
     "ir-measures": Row(TOOL),
     "jinja2": Row(NOTHING, "training"),
     "markupsafe": Row(NOTHING, "training"),

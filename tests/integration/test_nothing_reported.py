@@ -38,7 +38,7 @@ import numpy as np
 from silohash.data.formats.matlab import open_mat
 from tests.unit.data.formats.matlab_files import photographs, write_mat
 pictures = photographs(5, height=8, width=6).transpose(1, 2, 3, 0)
-print(write_mat("v7.3", Path("secret-name.mat"), {"IAll": pictures}).pictures("IAll").digest())
+print(write_mat("v7.3", Path("secret-name.mat"), {"IAll": pictures}).variable("IAll").pictures().digest())
 """
 EXPORTS = """
 import numpy as np, torch
@@ -141,6 +141,7 @@ def test_commands_on_a_finished_run(watched: Recorder, run: Path) -> None:
             ("encode", run, "shapes", "--modality", "image", "--out", "codes.npz"),
             ("evaluate", run),
             ("report", run),
+            ("data", "list"),
             ("data", "check", "shapes"),
             ("data", "check", "table"),
             ("doctor",),

@@ -79,7 +79,7 @@ FAITHFUL = [
 def inputs(name: str, preset: str, count: int = 2) -> Prepared:
     params = {"min_count": 1} if "min_count" in KINDS[name].Params.model_fields else {}
     return prepared(
-        (sum(SIZES),) if KINDS[name].pooled else SIZES, train={"learning_rate": 0.01},
+        (sum(SIZES),) if KINDS[name].traits.pooled else SIZES, train={"learning_rate": 0.01},
         federated={"name": name, "preset": preset, "rounds": count, "local_epochs": 1, **params},
     )  # fmt: skip
 

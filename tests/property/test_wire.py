@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from silohash.base.types import UserError
 from silohash.index.codes import pack
 from silohash.search.hits import Hits, Query
-from silohash.search.released import Code, Item, SiloStatus
+from silohash.search.released import Code, Item, NotFound, SiloStatus
 from silohash.search.requests import CodeRequest, ItemRequest, StatusRequest
 from silohash.search.wire import WireError, decode_request, encode_answer, encode_refusal, encode_request
 from tests.silos import decode_code, decode_hits, decode_item, decode_status
@@ -79,7 +79,7 @@ def read_answer(content):
         lambda: decode_code(content, CodeRequest("a"), "north"),
         lambda: decode_status(content, "north"),
     ):
-        with suppress(WireError):
+        with suppress(WireError, NotFound):
             yield read()
 
 

@@ -30,7 +30,6 @@ from typing import (
 )
 
 from pydantic import Field, TypeAdapter, ValidationError
-from pydantic_core import to_json
 from typing_extensions import TypedDict
 
 from silohash.base.forms import detail, fault
@@ -203,6 +202,10 @@ def _without_none(hint: Any) -> Any:  # noqa: ANN401  types have no common type
     return kinds[0] if len(kinds) < len(get_args(hint)) else hint
 
 
+_ANY: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
+"""Writes any document as JSON."""
+
+
 @cache
 def _adapter(kinds: tuple[type, ...]) -> TypeAdapter[Any]:
     """Return what reads the messages of some classes."""
@@ -221,7 +224,7 @@ def _encoded(value: object, name: str, **first: str) -> bytes:
     # The time is added when the bytes are sent, and again when they are repeated.
     document.pop("seconds_left", None)
     try:
-        return to_json(document)
+        return _ANY.dump_json(document)
     except ValueError as error:
         raise WireError(f"{name} holds text that cannot be written as UTF-8.") from error
 

@@ -61,7 +61,9 @@ def test_what_comes_from_a_users_files_is_private_whatever_the_umask(
         vectors = NetworkVectors(private_cache("vectors") / "key", 2)
         vectors.add([digest_bytes(b"")], np.zeros((1, 2), np.float32))
         vectors.flush()
-        write_mat("v5", tmp_path / "a.mat", {"IAll": photographs(2, height=8, width=6)}).pictures("IAll").digest()
+        write_mat("v5", tmp_path / "a.mat", {"IAll": photographs(2, height=8, width=6)}).variable(
+            "IAll"
+        ).pictures().digest()
     finally:
         os.umask(before)
     assert {path.name for path in cache.iterdir()} == {"files", "matfiles", "pictures", "pixels", "vectors"}

@@ -273,10 +273,6 @@ def test_an_additional_archive_without_splits_is_indexed_as_a_whole(run: Run, tm
     assert stored(run, "more", "text")[0] == more.ids.tolist()
     write_native(tmp_path / "native", more)
     assert index_run(run, read_native(tmp_path / "native"), name="native") == {"native": 30}
-    manifest = json.loads((tmp_path / "native" / "manifest.json").read_text(encoding="utf-8"))
-    del manifest["automatic_splits"]
-    (tmp_path / "native" / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    assert read_native(tmp_path / "native").automatic_splits
 
 
 def test_queries_of_an_additional_archive_are_held_out(run: Run, tmp_path: Path) -> None:

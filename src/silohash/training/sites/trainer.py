@@ -238,35 +238,6 @@ def _plain(task: SiloTask, message: Message) -> SiloResult:
     return SiloResult(silo=task.silo, update=message, kept={}, loss=float("nan"), terms={}, seconds=0.0)
 
 
-def main() -> None:
-    """Carry out the tasks on standard input until it is closed."""
-    serve(_prepare)
-
-
-def _prepare() -> Callable[[bytes], bytes]:
-    """Read the file of the silo, and return the function that carries out a task."""
-    site = Site(read_site_settings(Path(sys.argv[1])))
-
-    def answer(request: bytes) -> bytes:
-        """Return the result of a task, or a message that describes why it failed."""
-        try:
-            message = Message.decode(request)
-            return encode_result(site.do(message.notes.get("run", ""), decode_task(message)))
-        except Exception as error:
-            notes = {"failure": str(error)}
-            if not isinstance(error, UserError):
-                # The traceback can name files and items of the silo. It stays in the silo's log.
-                traceback.print_exc()
-                notes = {"failure": "The silo's trainer failed. Its log has the reason."}
-        return Message(kind="failure", sender=site.settings.silo, round=-1, notes=notes).encode()
-
-    return answer
-
-
-if __name__ == "__main__":
-    main()
-
-
 REFERENCE = "stored"
 """Name of the array that refers to a file: ``(2,)`` int64, the round and the number of the task within the round."""
 
@@ -336,3 +307,32 @@ class KeptArrays:
 
     def _path(self, round: int, task: int) -> Path:  # noqa: A002  the field's word
         return self.folder / f"{round:08d}-{task}.safetensors"
+
+
+def main() -> None:
+    """Carry out the tasks on standard input until it is closed."""
+    serve(_prepare)
+
+
+def _prepare() -> Callable[[bytes], bytes]:
+    """Read the file of the silo, and return the function that carries out a task."""
+    site = Site(read_site_settings(Path(sys.argv[1])))
+
+    def answer(request: bytes) -> bytes:
+        """Return the result of a task, or a message that describes why it failed."""
+        try:
+            message = Message.decode(request)
+            return encode_result(site.do(message.notes.get("run", ""), decode_task(message)))
+        except Exception as error:
+            notes = {"failure": str(error)}
+            if not isinstance(error, UserError):
+                # The traceback can name files and items of the silo. It stays in the silo's log.
+                traceback.print_exc()
+                notes = {"failure": "The silo's trainer failed. Its log has the reason."}
+        return Message(kind="failure", sender=site.settings.silo, round=-1, notes=notes).encode()
+
+    return answer
+
+
+if __name__ == "__main__":
+    main()

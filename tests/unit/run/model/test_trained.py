@@ -14,6 +14,7 @@ import torch
 from silohash.base.files import digest_file, read_arrays
 from silohash.base.types import MODALITIES, Modality, UserError
 from silohash.methods.federated.base import ServerState
+from silohash.methods.traits import Traits
 from silohash.run.folder import Run
 from silohash.run.model.saved import SavedModel
 from silohash.run.model.trained import GLOBAL, SavedTowers, TrainedModel, Weights, deployed_weights
@@ -135,7 +136,7 @@ def test_files_keep_parameters_and_extras_apart(tmp_path: Path) -> None:
 
 
 def test_a_run_ends_with_global_and_personal_weights_and_only_the_extras_of_encoding() -> None:
-    method = SimpleNamespace(encode_extras=("memory", "absent"))
+    method = SimpleNamespace(traits=Traits(encode_extras=("memory", "absent")))
     server = ServerState({"w": np.zeros(1)}, {"memory": np.ones(2), "other": np.ones(2)})
     found = deployed_weights(method, server, {"silo-1": {"w": np.ones(1)}})  # type: ignore[arg-type]
     assert list(found) == [GLOBAL, "silo-1"]
