@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import gc
 import hashlib
 import os
-import re
 import shutil
 from collections import Counter
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,13 +24,6 @@ MEMORY = Path("/dev/shm")  # noqa: S108  each run makes a folder of its own
 LEAST_FREE_BYTES = 4 << 30
 QUICK = (REPOSITORY / "src", REPOSITORY / "tests" / "unit")
 """Folders of quick tests, except those that are marked as whole runs."""
-WHOLE_RUN = re.compile(
-    r"subprocess\.(run|Popen)\(|export_onnx\("
-    r"|\brun_loop\(|experiment\.(train|resume)\(|(?<![.\w])train\(|runs\.train\("
-    r"|\brun_(here|study|jobs)\(|\btuned\(|silohash\(\s*\"(train|demo|study|tune)\""
-    r"|\bimage_precision\(|\bmeasured\(\"label|\bfigures\(outputs_of\("
-)
-"""Calls that train whole runs or models, conduct studies of many runs, or start other programs."""
 
 
 def _cache_folder() -> Path:
@@ -69,28 +59,9 @@ def _shared_data() -> Path:
     return Path(os.environ.get("SILOHASH_DATA", REPOSITORY.parent / "shared" / "data"))
 
 
-@cache
-def _training_functions(path: Path) -> frozenset[str]:
-    """Return the names of a test file's functions and fixtures that train whole runs or start other programs."""
-    source = path.read_text(encoding="utf-8")
-    if not WHOLE_RUN.search(source):
-        return frozenset()
-    lines = source.splitlines()
-    functions = [node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)]
-    texts = {node.name: "\n".join(lines[node.lineno - 1 : node.end_lineno]) for node in functions}
-    return frozenset(name for name, text in texts.items() if WHOLE_RUN.search(text))
-
-
-def _trains_a_whole_run(item: pytest.Item) -> bool:
-    if item.path.suffix != ".py" or not item.path.name.startswith("test_"):
-        return False
-    involved = {getattr(item, "originalname", item.name), *getattr(item, "fixturenames", ())}
-    return not involved.isdisjoint(_training_functions(item.path))
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that train whole runs, skip those of the real data where it is missing, and order the files.
+    """Mark and skip the tests of the real data where it is missing, and order the files.
 
     Files that take long come first, and of the quick ones, those with most tests. So the files that run last are short, and
     all processes end at about the same time.
@@ -98,8 +69,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     missing = not (_shared_data() / "README.md").is_file()
     skip = pytest.mark.skip(reason=f"the real data sets are not at {_shared_data()}; set SILOHASH_DATA")
     for item in items:
-        if _trains_a_whole_run(item):
-            item.add_marker("whole_run")
         if "shared_data" in getattr(item, "fixturenames", ()):
             item.add_marker("shared_data")
         if missing and item.get_closest_marker("shared_data"):

@@ -113,6 +113,7 @@ def filled(make: Make, bits: int) -> tuple[Index, Oracle]:
     return index, oracle
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(
     ("make", "bits"),
     [
@@ -161,6 +162,7 @@ def check_row(
     assert ties <= sum(distance == expected[depth - 1][0] for distance, _ in expected[depth:]) or near < depth
 
 
+@pytest.mark.whole_run
 def test_an_empty_index_and_no_queries(make: Make) -> None:
     index = make(64)
     query = pack(np.ones((2, 64)))
@@ -175,6 +177,7 @@ def test_an_empty_index_and_no_queries(make: Make) -> None:
     assert index.search(query[:1], 2).keys.tolist() == [[7, -1]]
 
 
+@pytest.mark.whole_run
 def test_mistakes_are_refused(make: Make) -> None:
     index = make(64)
     index.add(np.arange(2), pack(-np.ones((2, 64))))

@@ -8,6 +8,8 @@ from silohash.index.codes import pack
 from tests import servers
 from tests.contract.test_index_backends import check_row, clustered, filled
 
+pytestmark = pytest.mark.whole_run
+
 milvus = pytest.importorskip("silohash.index.milvus", exc_type=ImportError)
 
 

@@ -51,6 +51,8 @@ from tests.runs import silohash, tiny
 from tests.silos import ask_run
 from tests.walks import Walk, folder_of, returns
 
+pytestmark = pytest.mark.whole_run
+
 PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "architecture.md"
 FROM_THE_CONFIG = (
     *(ResolvedConfig, BaseModel, ModelSpec, TowerSpec, Partition, Prepared, Run, Worker, InProcess),

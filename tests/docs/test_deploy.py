@@ -75,9 +75,9 @@ def test_nine_steps() -> None:
     assert list(STEPS) == list("123456789")
 
 
+@pytest.mark.whole_run
 @needs_nats
 @pytest.mark.slow
-@pytest.mark.whole_run
 @pytest.mark.timeout(1500)
 def test_steps_lead_to_a_search_over_both_hospitals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

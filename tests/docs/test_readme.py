@@ -200,6 +200,7 @@ def small() -> Any:
     return click_command(application)
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(
     ("words", "count"),
     [

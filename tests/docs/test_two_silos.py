@@ -97,8 +97,8 @@ def whole_page(address: str, logs: Path, body: bytes | None = None) -> str:
     return page
 
 
-@needs_nats
 @pytest.mark.whole_run
+@needs_nats
 @pytest.mark.shared_data
 def test_tutorial_is_followed_to_its_page(shared_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not (shared_data / "flickr8k-1k").is_dir():

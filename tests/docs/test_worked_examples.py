@@ -188,6 +188,7 @@ def test_cards_are_read() -> None:
     assert not {"worked_examples.contrast", "worked_examples.near"} & set(sys.modules)
 
 
+@pytest.mark.whole_run
 @pytest.mark.usefixtures("methods")
 def test_local_method_learns() -> None:
     done = train(config(name="fedavg"), rounds=6)
@@ -195,6 +196,7 @@ def test_local_method_learns() -> None:
     assert done[-1][0].loss < 0.5 * done[0][0].loss
 
 
+@pytest.mark.whole_run
 @pytest.mark.usefixtures("methods")
 def test_federated_method_stays_nearer_the_stronger_its_term_and_is_fedavg_without() -> None:
     by_weight = {weight: train(config(name="near", proximal_weight=weight), rounds=1)[0] for weight in (0.0, 1.0, 10.0)}

@@ -67,6 +67,7 @@ def codes(run: Run) -> np.ndarray:
     return run.model.encoder().codes(run.archive, np.arange(COUNT), "image").words
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("freeze", [False, True])
 def test_towers_trained_on_from_a_published_model(archive, tmp_path, freeze):
     folder = backbones.clip(tmp_path / "clip")
@@ -106,6 +107,7 @@ def test_workers_start_from_the_published_weights_without_the_folder(archive, tm
     np.testing.assert_array_equal(found, embedded)
 
 
+@pytest.mark.whole_run
 def test_a_second_run_encodes_nothing_again(archive, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("SILOHASH_CACHE", str(tmp_path / "cache"))
     folder = backbones.clip(tmp_path / "clip")
@@ -125,6 +127,7 @@ def test_a_second_run_encodes_nothing_again(archive, tmp_path, capsys, monkeypat
         Run(first.folder).model.encoder().encode("two red parrots", "text")
 
 
+@pytest.mark.whole_run
 def test_tokens_of_clip_from_training_to_a_search(archive, tmp_path, capsys):
     clip = {"kind": "huggingface", "model": str(backbones.clip(tmp_path / "clip")), "pooling": "tokens"}
     settings = {**sections(tmp_path), "features": {"image": clip, "text": {**clip, "length": 8}}, "model": {}}
@@ -150,6 +153,7 @@ def test_tokens_of_clip_from_training_to_a_search(archive, tmp_path, capsys):
         np.testing.assert_array_equal(stored, again)
 
 
+@pytest.mark.whole_run
 def test_tokens_need_a_tower_for_them(archive, tmp_path):
     folder = backbones.clip(tmp_path / "clip")
     with pytest.raises(UserError, match="requires a text tower that is fine-tuned from a published network"):

@@ -350,6 +350,7 @@ def refused_index(run: Run, *arguments: object) -> Said:
     return said
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("name", HIDDEN_AND_INVALID)
 def test_names_that_a_search_would_not_find_are_refused(run: Run, more: Path, name: str) -> None:
     said = refused_index(run, more, "--name", name)
@@ -357,6 +358,7 @@ def test_names_that_a_search_would_not_find_are_refused(run: Run, more: Path, na
     assert "Give the archive another name with --name." in said.err
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("name", ["silo-1", "silo-2", "SILO-1"])
 def test_names_of_silos_are_refused(run: Run, more: Path, name: str) -> None:
     assert "which is also the name of a silo of the run" in refused_index(run, more, "--name", name).err
@@ -364,6 +366,7 @@ def test_names_of_silos_are_refused(run: Run, more: Path, name: str) -> None:
     assert "which is also the name of a silo of the run" in refused_index(run, more.parent / name).err
 
 
+@pytest.mark.whole_run
 def test_a_hidden_archive_is_refused_until_it_has_a_name(run: Run, more: Path) -> None:
     hidden = more.rename(more.parent / ".pictures")
     assert "An index cannot have the name '.pictures'" in refused_index(run, hidden).err
@@ -373,6 +376,7 @@ def test_a_hidden_archive_is_refused_until_it_has_a_name(run: Run, more: Path) -
     assert sum(hit["silo"] == "pictures" for hit in found) == 12
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("second", ["pictures", "Pictures"])
 def test_a_second_archive_of_the_same_name_replaces_nothing(run: Run, more: Path, tmp_path: Path, second: str) -> None:
     assert silohash("index", run.folder, more).code == 0
@@ -385,6 +389,7 @@ def test_a_second_archive_of_the_same_name_replaces_nothing(run: Run, more: Path
     assert silohash("index", run.folder, moved, "--json").document()["items"] == {"pictures": 12}
 
 
+@pytest.mark.whole_run
 def test_an_archive_without_splits_is_indexed_as_a_whole(run: Run, more: Path) -> None:
     said = silohash("index", run.folder, more, "--json")
     assert said.document()["items"] == {"pictures": 12}
@@ -392,12 +397,14 @@ def test_an_archive_without_splits_is_indexed_as_a_whole(run: Run, more: Path) -
     assert silohash("index", run.folder, more, "--all", "--json").document()["items"] == {"pictures": 12}
 
 
+@pytest.mark.whole_run
 def test_an_archive_that_would_be_found_twice_is_named(run: Run) -> None:
     said = silohash("index", run.folder, run.config.data.path)
     assert said.code == 0
     assert f"The run was trained on {run.config.data.path}, so items that its silos hold are found twice." in said.err
 
 
+@pytest.mark.whole_run
 def test_queries_are_held_out_in_words(run: Run, tmp_path: Path) -> None:
     said = silohash("index", run.folder)
     assert "8 query items of archive are held out of the indexes" in said.err
@@ -407,6 +414,7 @@ def test_queries_are_held_out_in_words(run: Run, tmp_path: Path) -> None:
     assert "2 query items of more are held out of the indexes" in silohash("index", run.folder, more).err
 
 
+@pytest.mark.whole_run
 def test_an_archive_of_queries_alone_is_refused(run: Run, more: Path) -> None:
     with (more / "metadata.csv").open(encoding="utf-8", newline="") as stream:
         rows = [{**row, "split": "query"} for row in csv.DictReader(stream)]
@@ -415,6 +423,7 @@ def test_an_archive_of_queries_alone_is_refused(run: Run, more: Path) -> None:
     assert silohash("index", run.folder, more, "--all", "--json").document()["items"] == {"pictures": 12}
 
 
+@pytest.mark.whole_run
 def test_items_that_the_model_cannot_encode_are_named(run: Run, more: Path) -> None:
     before = np.load(more / "image.npy")
     (more / "image.npy").unlink()
@@ -434,6 +443,7 @@ def test_items_that_the_model_cannot_encode_are_named(run: Run, more: Path) -> N
     assert said.err.count("there is neither a picture nor a text; left out") == 4
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
@@ -449,6 +459,7 @@ def test_options_of_an_index_that_do_not_fit(run: Run, arguments: tuple[str, ...
     assert part in refused_index(run, *arguments).err
 
 
+@pytest.mark.whole_run
 def test_skipped_rows_and_links_of_a_further_archive_are_named(run: Run, more: Path, tmp_path: Path) -> None:
     (more / "image.npy").rename(tmp_path / "image.npy")
     (more / "image.npy").symlink_to(tmp_path / "image.npy")
@@ -464,6 +475,7 @@ def test_skipped_rows_and_links_of_a_further_archive_are_named(run: Run, more: P
 # Training
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(
     ("override", "part"),
     [
@@ -480,6 +492,7 @@ def test_settings_that_are_refused_before_the_training(tmp_path: Path, override:
     assert content(tmp_path) == before
 
 
+@pytest.mark.whole_run
 def test_links_are_for_folders(tmp_path: Path) -> None:
     config = tmp_path / "run.toml"
     config.write_text('[data]\nname = "glyphs"\nfollow_links = true\n', encoding="utf-8")
@@ -487,6 +500,7 @@ def test_links_are_for_folders(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.whole_run
 def test_an_archive_without_queries_is_trained_searched_and_reported(tmp_path: Path) -> None:
     archive = write_archive(tmp_path / "archive", count=48, text="words")
     with (archive / "metadata.csv").open(encoding="utf-8", newline="") as stream:

@@ -122,6 +122,7 @@ def own_folder(folder: Path, count: int = 24) -> tuple[Path, list[dict[str, str]
     return folder, rows
 
 
+@pytest.mark.whole_run
 def test_bad_rows_are_named_and_skipped(tmp_path: Path) -> None:
     folder, rows = own_folder(tmp_path / "mine")
     (folder / "5.png").write_bytes(b"no picture at all")
@@ -213,6 +214,7 @@ def test_silos_with_one_item_or_without_a_label(tmp_path: Path) -> None:
 # --- files that do not belong together ---
 
 
+@pytest.mark.whole_run
 def test_index_of_another_model(copy: Run, archive: Path, tmp_path: Path) -> None:
     other = train(archive, tmp_path / "other", federated={"rounds": 2})
     shutil.rmtree(copy.model_folder)
@@ -250,6 +252,7 @@ def small_disk(tmp_path: Path):
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
+@pytest.mark.whole_run
 def test_full_disk(small_disk: Path, archive: Path, tmp_path: Path) -> None:
     filler = small_disk / "filler"
     filler.write_bytes(b"x" * 200_000)
@@ -264,6 +267,7 @@ def test_full_disk(small_disk: Path, archive: Path, tmp_path: Path) -> None:
     assert not (small_disk / "run" / "model").exists()
 
 
+@pytest.mark.whole_run
 def test_disk_that_is_full_at_the_first_write(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -278,6 +282,7 @@ def test_disk_that_is_full_at_the_first_write(archive: Path, tmp_path: Path, mon
     assert silohash("train", config, "--out", tmp_path / "out").code == 0
 
 
+@pytest.mark.whole_run
 def test_folder_that_may_not_be_written(archive: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path / "run.toml", archive, **QUICK)
     (tmp_path / "file").write_text("")

@@ -12,6 +12,8 @@ import tomlkit
 from silohash.evaluate.measures import PAIR_MEASURES
 from tests.runs import silohash, write_archive, write_config
 
+pytestmark = pytest.mark.whole_run
+
 
 def said(*arguments: object) -> str:
     """Return the output of a command that must succeed."""

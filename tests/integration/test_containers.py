@@ -76,6 +76,7 @@ def test_the_folders_are_those_of_a_new_federation(compose: dict[str, Any]) -> N
     assert files[services["nats"]["secrets"][0]["source"]].endswith(CERTIFICATE_KEY), "the key is a secret"
 
 
+@pytest.mark.whole_run
 def test_the_health_check_of_a_silo_sees_a_connection(compose: dict[str, Any]) -> None:
     _, python, *arguments = compose["services"]["silo"]["healthcheck"]["test"]
     assert python == "python"

@@ -36,6 +36,7 @@ def federated(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return Run.open(folder)
 
 
+@pytest.mark.whole_run
 @pytest.mark.slow
 def test_answers_of_the_demo(federated: Run) -> None:
     queries = demo.demo_queries(federated.archive)
@@ -45,6 +46,7 @@ def test_answers_of_the_demo(federated: Run) -> None:
         assert_words(ask_run(federated, value, modality, k=demo.HITS), asked, demo.HITS)
 
 
+@pytest.mark.whole_run
 @pytest.mark.slow
 def test_answers_of_the_command_that_the_demo_suggests(federated: Run) -> None:
     assert_words(open_run(federated.folder).search(demo.NEXT_QUERY), demo.NEXT_QUERY, 10)
@@ -56,6 +58,7 @@ def test_the_first_tutorial_asks_a_question() -> None:
     assert 'silohash search runs/first "zebra"' in page
 
 
+@pytest.mark.whole_run
 @pytest.mark.slow
 def test_answers_of_the_first_tutorial(tmp_path: Path) -> None:
     page = FIRST_RUN.read_text(encoding="utf-8")

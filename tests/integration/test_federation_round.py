@@ -17,6 +17,8 @@ pytest.importorskip("nvflare")
 
 from tests.federation import Federation
 
+pytestmark = pytest.mark.whole_run
+
 
 @pytest.mark.whole_run
 @pytest.mark.timeout(900)

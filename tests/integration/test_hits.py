@@ -23,6 +23,8 @@ from silohash.report.tables import read_results
 from tests.pictures import COLORS, small_config
 from tests.runs import Said, silohash, write_metadata
 
+pytestmark = pytest.mark.whole_run
+
 CONFIG = small_config("photos", rounds=6, local_epochs=5)
 
 

@@ -108,6 +108,7 @@ def test_the_search_page_scores_pictures(folder: Path) -> None:
     assert alike.order == "distance"
 
 
+@pytest.mark.whole_run
 def test_parses_of_the_texts_are_the_edges_of_the_sparse_graph(folder: Path) -> None:
     local = {"name": "gsmn", "graph": "sparse", "blocks": 4, "bits": 32}
     once = {"rounds": 1, "local_epochs": 1}
@@ -159,6 +160,7 @@ def test_the_first_stage_is_measured(folder: Path) -> None:
     assert every.value == 1
 
 
+@pytest.mark.whole_run
 def test_codes_cannot_be_compared_with_scores_that_do_not_exist(folder: Path) -> None:
     config = folder / "hashing.toml"
     config.write_text(
@@ -175,6 +177,7 @@ def test_codes_cannot_be_compared_with_scores_that_do_not_exist(folder: Path) ->
     assert 'local.name = "dgcpn" has only codes' in said.err
 
 
+@pytest.mark.whole_run
 def test_scores_are_measured_by_labels(tmp_path: Path, shared_data: Path) -> None:
     data = {"name": "nlvr-graphs", "options": {"image": "scene", "labels": "true"}}
     config = matching_config(data=data, federated={"rounds": 1}, evaluate={"measures": ["mAP@all"]})
@@ -218,6 +221,7 @@ def test_silos_can_keep_models_of_their_own(folder: Path) -> None:
     assert {row.evaluation for row in read_results(run.results_path)} == {"PL", "PG"}
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(
     ("sections", "message"),
     [

@@ -89,6 +89,7 @@ def refused(said: Said, *parts: str) -> None:
         assert part in sentence, sentence
 
 
+@pytest.mark.whole_run
 def test_while_a_run_is_trained_no_other_command_writes_to_it(archive: Path, tmp_path: Path) -> None:
     config = write_config(tmp_path / "run.toml", archive, federated={"rounds": 5000, "local_epochs": 1})
     out = tmp_path / "run"
@@ -104,6 +105,7 @@ def test_while_a_run_is_trained_no_other_command_writes_to_it(archive: Path, tmp
     assert not (out / "results.csv").exists()
 
 
+@pytest.mark.whole_run
 def test_a_run_is_searched_while_another_process_writes_to_it(copy: Run) -> None:
     hold = (
         "import sys, pathlib; from silohash.base.locks import locked_run\nwith locked_run(pathlib.Path(sys.argv[1])):"
@@ -119,6 +121,7 @@ def test_a_run_is_searched_while_another_process_writes_to_it(copy: Run) -> None
         process.kill()
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(
     ("name", "killed", "then"),
     [
@@ -143,6 +146,7 @@ def test_what_a_killed_command_left_is_removed_by_the_next(
     assert silohash("search", copy.folder, "parrot").code == 0
 
 
+@pytest.mark.whole_run
 def test_a_killed_training_is_started_again_in_the_same_folder(archive: Path, tmp_path: Path) -> None:
     """The config is written last, so that without it there is no run yet."""
     config = write_config(tmp_path / "run.toml", archive, **QUICK)
@@ -155,6 +159,7 @@ def test_a_killed_training_is_started_again_in_the_same_folder(archive: Path, tm
     assert unfinished(out) == []
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("name", ["report.html", "config.toml", "results.csv", "notes.txt"])
 def test_a_folder_of_the_user_is_not_written_to(archive: Path, tmp_path: Path, name: str) -> None:
     config = write_config(tmp_path / "run.toml", archive, **QUICK)
@@ -172,6 +177,7 @@ def test_a_folder_of_the_user_is_not_written_to(archive: Path, tmp_path: Path, n
     assert not (out / "seed-0").exists()
 
 
+@pytest.mark.whole_run
 def test_a_file_of_the_user_is_not_replaced(trained: Run, tmp_path: Path) -> None:
     for name, command in (("a.html", "report"), ("a.csv", "encode"), ("a.npz", "encode")):
         path = tmp_path / name
@@ -186,6 +192,7 @@ def test_a_file_of_the_user_is_not_replaced(trained: Run, tmp_path: Path) -> Non
     assert silohash("report", trained.folder).code == 0
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("wrong", [("--set", "local.bits=7"), ("--set", "partition.silos=1000")])
 def test_a_refused_config_leaves_no_folder(archive: Path, tmp_path: Path, wrong: tuple[str, str]) -> None:
     config = write_config(tmp_path / "run.toml", archive, **QUICK)
@@ -197,6 +204,7 @@ def test_a_refused_config_leaves_no_folder(archive: Path, tmp_path: Path, wrong:
     assert list(out.iterdir()) == []
 
 
+@pytest.mark.whole_run
 def test_a_changed_archive_is_refused_by_all_that_use_it(tmp_path: Path) -> None:
     import csv
 
@@ -221,6 +229,7 @@ def test_a_changed_archive_is_refused_by_all_that_use_it(tmp_path: Path) -> None
     assert silohash("evaluate", run.folder).code == 0
 
 
+@pytest.mark.whole_run
 def test_a_moved_archive_is_the_same_run(tmp_path: Path) -> None:
     import shutil
 

@@ -17,6 +17,8 @@ from silohash.report.tables import read_results
 from tests.pictures import COLORS, small_config
 from tests.runs import silohash, write_metadata
 
+pytestmark = pytest.mark.whole_run
+
 SHAPES = ("circle", "square")
 
 

@@ -12,6 +12,8 @@ from silohash.run.folder import Run
 from tests.read_only import python_on_read_only
 from tests.runs import silohash, train, write_archive, write_config
 
+pytestmark = pytest.mark.whole_run
+
 SILOS = ("silo-1", "silo-2", "silo-3")
 
 

@@ -10,6 +10,8 @@ import pytest
 from silohash.run.folder import Run
 from tests.runs import silohash, train, write_archive
 
+pytestmark = pytest.mark.whole_run
+
 
 @pytest.fixture(scope="module", params=["local", "fedproto"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Run:

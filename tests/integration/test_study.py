@@ -70,6 +70,7 @@ def changed_times(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
+@pytest.mark.whole_run
 def test_every_run_is_an_ordinary_one(archive: Path, whole: Path) -> None:
     results = collect(study_of(tiny_study(archive)), whole)
     assert results.missing == ()
@@ -87,12 +88,14 @@ def test_every_run_is_an_ordinary_one(archive: Path, whole: Path) -> None:
     assert names[:: len(results.runs[0].rows)] == [found.folder.name for found in results.runs]
 
 
+@pytest.mark.whole_run
 def test_finished_runs_are_left_alone(archive: Path, whole: Path) -> None:
     before = changed_times(whole / "runs")
     assert run_here(study_of(tiny_study(archive)), whole, make_pool=None).code == 0
     assert changed_times(whole / "runs") == before
 
 
+@pytest.mark.whole_run
 def test_stopped_in_a_round_and_gone_on_with(archive: Path, whole: Path, tmp_path: Path) -> None:
     class Stopping(InThisProcess):
         started = 0
@@ -124,6 +127,7 @@ def test_stopped_in_a_round_and_gone_on_with(archive: Path, whole: Path, tmp_pat
     assert changed_times(results.runs[0].folder) == finished
 
 
+@pytest.mark.whole_run
 def test_one_failing_run_stops_no_other(archive: Path, whole: Path, tmp_path: Path) -> None:
     value = copy.deepcopy(tiny_study(archive))
     value["axis"][0]["choice"].insert(1, {"name": "Lost", "set": {"data": {"path": str(tmp_path / "nowhere")}}})
@@ -141,6 +145,7 @@ def test_one_failing_run_stops_no_other(archive: Path, whole: Path, tmp_path: Pa
     assert len(done.results.missing) == 10
 
 
+@pytest.mark.whole_run
 def test_changed_study_is_refused_until_it_is_put_back_or_begun_anew(
     archive: Path, whole: Path, tmp_path: Path
 ) -> None:
@@ -161,6 +166,7 @@ def test_changed_study_is_refused_until_it_is_put_back_or_begun_anew(
     assert (out / "runs" / "Local-16-seed0.aside-1" / "results.csv").exists()
 
 
+@pytest.mark.whole_run
 def test_broken_folder_is_done_again(archive: Path, whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "study"
     shutil.copytree(whole, out)
@@ -172,6 +178,7 @@ def test_broken_folder_is_done_again(archive: Path, whole: Path, tmp_path: Path)
     assert figures_of(out) == figures_of(whole)
 
 
+@pytest.mark.whole_run
 def test_two_studies_cannot_share_a_folder(archive: Path, tmp_path: Path) -> None:
     with (
         held_by_another_thread(tmp_path / "study"),
@@ -180,6 +187,7 @@ def test_two_studies_cannot_share_a_folder(archive: Path, tmp_path: Path) -> Non
         run_here(study_of(tiny_study(archive)), tmp_path / "study")
 
 
+@pytest.mark.whole_run
 def test_tuned_parameters_are_used(archive: Path, tmp_path: Path) -> None:
     pytest.importorskip("optuna")
     tune = {
@@ -205,6 +213,7 @@ def test_tuned_parameters_are_used(archive: Path, tmp_path: Path) -> None:
     assert rows_of(again) == rows_of(done)
 
 
+@pytest.mark.whole_run
 def test_command_goes_on_and_writes_the_tables(archive: Path, whole: Path, tmp_path: Path) -> None:
     out = tmp_path / "study"
     shutil.copytree(whole, out)
@@ -221,6 +230,7 @@ def test_command_goes_on_and_writes_the_tables(archive: Path, whole: Path, tmp_p
     assert {path.name: path.read_bytes() for path in (out / "tables").iterdir()} == tables
 
 
+@pytest.mark.whole_run
 def test_command_says_what_is_wrong(archive: Path, tmp_path: Path) -> None:
     file = write_study(tmp_path / "study.toml", archive)
     said = silohash("study", file, "--out", tmp_path / "out", "--only", "methd=Local")
@@ -274,6 +284,7 @@ def wait_until_free(out: Path) -> None:
             pass
 
 
+@pytest.mark.whole_run
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
@@ -304,6 +315,7 @@ def tables_of(config: Any, out: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (out / "tables").iterdir() if path.stem != "costs"}
 
 
+@pytest.mark.whole_run
 @pytest.mark.slow
 def test_sweep_draws_over_its_values(archive: Path, tmp_path: Path) -> None:
     from tests.runs import tiny

@@ -9,6 +9,8 @@ import pytest
 
 from tests.runs import train, write_archive
 
+pytestmark = pytest.mark.whole_run
+
 LACKING = {"missing_image": 0.25, "missing_text": 0.25, "unpaired": 0.25}
 
 

@@ -21,6 +21,8 @@ from silohash.run.indexing import index_run
 from silohash.run.model.export import export_onnx
 from tests import runs
 
+pytestmark = pytest.mark.whole_run
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -10,6 +10,8 @@ from silohash.methods.local import LOCAL_METHODS
 from silohash.training.checks import without_labels
 from tests.runs import same_files, train, write_archive
 
+pytestmark = pytest.mark.whole_run
+
 WITH_CODES = [name for name in without_labels(LOCAL_METHODS) if not LOCAL_METHODS.resolve(name).traits.scores_pairs]
 
 

@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.whole_run
+
 RUN = """
 import sys
 sys.modules["matplotlib"] = sys.modules["fontTools"] = None

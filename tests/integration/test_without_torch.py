@@ -22,6 +22,8 @@ from tests.pictures import COLORS
 from tests.plain_install import plain_install
 from tests.runs import silohash, tiny_config, write_metadata
 
+pytestmark = pytest.mark.whole_run
+
 SLOW_TO_IMPORT = ("torch", "numba", "scipy", "pyarrow", "matplotlib", "sklearn", "silohash.run.config.load")
 """Modules that a search must not import, because it would spend most of its time on them."""
 

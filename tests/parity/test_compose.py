@@ -104,6 +104,7 @@ def test_members_that_only_add_may_stand_in_any_order() -> None:
     assert first.server.extras.keys() == second.server.extras.keys()
 
 
+@pytest.mark.whole_run
 def test_a_server_that_sees_only_sums_ends_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     methods = [
         {"name": "fedproc", "min_count": 1},

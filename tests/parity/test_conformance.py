@@ -104,6 +104,7 @@ def moves_by(term: torch.Tensor, context: Any) -> list[float]:
     return [0.0 if move is None else float(move.abs().max()) for move in found]
 
 
+@pytest.mark.whole_run
 def test_fedbignns_with_equal_scores_is_federated_averaging(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("silohash.training.worker.validation_score", lambda *given, **options: (0.5, 0.1))
     plain, scored = (
@@ -283,6 +284,7 @@ WITH_STEPS = {"fedridge": slice(None, -1), "fedcca": slice(-1, None)}
 """The rounds with gradient steps, of methods that do not take any in the other rounds."""
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(("name", "preset"), RECOMMENDED + FAITHFUL, ids=map("-".join, RECOMMENDED + FAITHFUL))
 @pytest.mark.parametrize("case", ["a class", "some labels"])
 def test_bears_labels_that_lack(name: str, preset: str, case: str) -> None:
@@ -301,6 +303,7 @@ def test_bears_labels_that_lack(name: str, preset: str, case: str) -> None:
                 assert state.server.extras[key][0].any()
 
 
+@pytest.mark.whole_run
 def test_fedhap_keeps_the_first_prototype_of_a_class_that_nobody_has() -> None:
     given = lacking(inputs("fedhap", "paper"), "a class")
     first = run_loop(given, stop=1).server.extras["prototypes"]
@@ -310,6 +313,7 @@ def test_fedhap_keeps_the_first_prototype_of_a_class_that_nobody_has() -> None:
     assert not np.array_equal(first, start)
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if not kind.traits.pooled])
 def test_bears_a_silo_that_is_away_for_three_rounds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rounds, "participants", lambda settings, number, key: [1, 2] if 0 < number < 4 else [0, 1, 2])

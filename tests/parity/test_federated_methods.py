@@ -108,6 +108,7 @@ def blended(updates: list[Message]) -> Message:
     return replace(updates[0], sender="all", params=params, weights=weights, sums=sums, records={})
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("variant", SUMMED)
 def test_a_server_that_sees_only_sums_ends_alike(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, params = variant.partition(",")[0], SUMMED[variant]

@@ -17,6 +17,8 @@ from silohash.search.silos import open_nodes
 from tests.runs import train, write_archive
 from tests.silos import ask, ask_run
 
+pytestmark = pytest.mark.whole_run
+
 SECRET = b"hub"
 
 

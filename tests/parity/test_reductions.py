@@ -9,6 +9,8 @@ import pytest
 from silohash.measure.evaluation import evaluate_run
 from tests.runs import prepared, run_loop, same_arrays, train, write_archive
 
+pytestmark = pytest.mark.whole_run
+
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:

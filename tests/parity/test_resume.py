@@ -19,6 +19,8 @@ from silohash.run.folder import Run
 from silohash.training import experiment
 from tests.runs import Records, same_files, tiny_config, train, write_archive, write_config
 
+pytestmark = pytest.mark.whole_run
+
 ROUNDS = 4
 
 

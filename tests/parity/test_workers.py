@@ -10,6 +10,8 @@ from silohash.base.files import digest_file
 from silohash.measure.evaluation import evaluate_run
 from tests.runs import same_files, train, write_archive
 
+pytestmark = pytest.mark.whole_run
+
 
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:

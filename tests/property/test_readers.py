@@ -240,6 +240,7 @@ def as_toml(value: object) -> bytes:
         return b""
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(("name", "how"), [(name, how) for name, (_, ways) in READERS.items() for how in ways])
 @FUZZ
 @given(data=st.data())
@@ -272,6 +273,7 @@ def restore(path: Path, content: bytes) -> None:
         path.with_name(path.name + ending).unlink(missing_ok=True)
 
 
+@pytest.mark.whole_run
 def test_intact_files_are_read(scratch: Scratch) -> None:
     for name, (read, _) in READERS.items():
         assert (scratch.folder / name).is_file(), name

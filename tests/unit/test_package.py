@@ -32,6 +32,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     return zipfile.ZipFile(path)
 
 
+@pytest.mark.whole_run
 def test_wheel_holds_every_file_of_the_source(wheel: zipfile.ZipFile) -> None:
     source = REPOSITORY / "src"
     files = [p for p in source.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
@@ -44,6 +45,7 @@ def test_wheel_holds_every_file_of_the_source(wheel: zipfile.ZipFile) -> None:
     assert any(name.startswith("silohash/") and name.endswith(".html") for name in held), "the report's template"
 
 
+@pytest.mark.whole_run
 def test_wheel_states_license_version_and_command(wheel: zipfile.ZipFile) -> None:
     names = {name.partition(".dist-info/")[2]: name for name in wheel.namelist() if ".dist-info/" in name}
     assert wheel.read(names["licenses/LICENSE"]) == (REPOSITORY / "LICENSE").read_bytes()
@@ -75,6 +77,7 @@ def imported(path: Path) -> set[str]:
     return {name.partition(".")[0] for name in names} - {*sys.stdlib_module_names, "silohash"}
 
 
+@pytest.mark.whole_run
 def test_what_the_source_imports_is_declared(wheel: zipfile.ZipFile) -> None:
     about = Parser().parsestr(wheel.read(next(n for n in wheel.namelist() if n.endswith("/METADATA"))).decode())
     distributions = packages_distributions()
@@ -156,12 +159,14 @@ def test_type_checkers_see_what_is_imported() -> None:
     assert set(seen) == PUBLIC - {"__version__"}
 
 
+@pytest.mark.whole_run
 def test_importing_the_package_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert HEAVY & set(done.stdout.split()) == set()
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(("before", "after"), [(None, "1"), ("", "1"), ("0", "0"), ("false", "false"), ("1", "1")])
 def test_importing_the_package_switches_reports_off_unless_the_user_decided(before: str | None, after: str) -> None:
     names = ("ORT_DISABLE_TELEMETRY", "HF_HUB_DISABLE_TELEMETRY")

@@ -32,6 +32,7 @@ def run(trained: Path, tmp_path: Path) -> TrainedRun:
     return open_run(shutil.copytree(trained, tmp_path / "run"))
 
 
+@pytest.mark.whole_run
 def test_a_run_is_trained_from_a_mapping_or_a_file(tmp_path: Path) -> None:
     archive = write_archive(tmp_path / "archive", text="words")
     found = train(tiny(archive), tmp_path / "run", overrides=["federated.rounds=1", "seed=3"])
@@ -46,6 +47,7 @@ def test_a_run_is_trained_from_a_mapping_or_a_file(tmp_path: Path) -> None:
         train(tiny(archive), tmp_path / "run")
 
 
+@pytest.mark.whole_run
 def test_what_a_run_knows_of_itself(run: TrainedRun) -> None:
     assert run.silos == ("silo-1", "silo-2", "silo-3")
     assert len(run.archive) == 120
@@ -58,6 +60,7 @@ def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
         open_run(tmp_path)
 
 
+@pytest.mark.whole_run
 def test_codes_of_the_archive_of_the_run_and_of_another(run: TrainedRun, tmp_path: Path) -> None:
     codes = run.encode(modality="text")
     assert (len(codes), codes.bits, codes.modality) == (120, 16, "text")
@@ -72,6 +75,7 @@ def test_codes_of_the_archive_of_the_run_and_of_another(run: TrainedRun, tmp_pat
         run.encode(modality="text", model="silo-9")
 
 
+@pytest.mark.whole_run
 def test_a_search_equals_one_over_the_silos(run: TrainedRun) -> None:
     with pytest.raises(UserError, match="There is no index"):
         run.search("parrot")
@@ -94,6 +98,7 @@ def test_a_search_equals_one_over_the_silos(run: TrainedRun) -> None:
     assert len(by_vector) == 1
 
 
+@pytest.mark.whole_run
 def test_only_items_with_the_label_are_found(run: TrainedRun) -> None:
     run.index()
     hits = run.search("parrot", label="parrot", k=200)
@@ -104,6 +109,7 @@ def test_only_items_with_the_label_are_found(run: TrainedRun) -> None:
     assert all("parrot" in hit.labels for hit in hits)
 
 
+@pytest.mark.whole_run
 def test_both_backends_give_the_same_hits(run: TrainedRun) -> None:
     pytest.importorskip("faiss")
     run.index()
@@ -112,6 +118,7 @@ def test_both_backends_give_the_same_hits(run: TrainedRun) -> None:
         run.search("parrot", engine="annoy")
 
 
+@pytest.mark.whole_run
 def test_removed_items_are_no_longer_found(run: TrainedRun) -> None:
     run.index()
     first = run.search("parrot", k=2)
@@ -129,6 +136,7 @@ def test_removed_items_are_no_longer_found(run: TrainedRun) -> None:
     assert run.search("parrot", k=2) == first
 
 
+@pytest.mark.whole_run
 def test_indexes_store_what_policies_release(run: TrainedRun) -> None:
     policies = run.folder / "policies"
     policies.mkdir()
@@ -145,6 +153,7 @@ def test_indexes_store_what_policies_release(run: TrainedRun) -> None:
         run.index()
 
 
+@pytest.mark.whole_run
 def test_further_items_become_one_more_silo(run: TrainedRun, tmp_path: Path) -> None:
     more = write_archive(tmp_path / "more", text="words", seed=3)
     run.index()
@@ -161,6 +170,7 @@ def test_further_items_become_one_more_silo(run: TrainedRun, tmp_path: Path) -> 
     assert {hit.found_by for hit in hits if hit.silo == "more"} == {("text",)}
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -178,6 +188,7 @@ def test_values_of_another_type_are_explained(run: TrainedRun, options: dict[str
         run.search(**{"text": "parrot", **options})
 
 
+@pytest.mark.whole_run
 def test_figures_of_the_run(run: TrainedRun) -> None:
     rows = run.evaluate(["P@5"], tasks=["t2i"], evaluations=["GG"])
     assert [(row.measure, row.task, row.evaluation) for row in rows] == [("P@5", "t2i", "GG")]

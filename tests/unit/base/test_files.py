@@ -326,6 +326,7 @@ def test_missing_file_is_no_folder_that_may_not_be_written(tmp_path: Path) -> No
             missing.read_text()
 
 
+@pytest.mark.whole_run
 def test_really_full_disk(tmp_path: Path) -> None:
     """A disk of 64 KiB in a mount namespace of its own, where the system permits one."""
     work = (
@@ -589,6 +590,7 @@ def test_leftovers_in_a_folder_that_cannot_be_read_are_ignored(tmp_path: Path) -
     assert names(tmp_path) == []
 
 
+@pytest.mark.whole_run
 def test_writing_removes_the_leftovers_of_a_killed_process(tmp_path: Path) -> None:
     """A process is killed while it writes a file and a folder, at the moment just before they are put in place."""
     work = (

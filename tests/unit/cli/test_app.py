@@ -305,6 +305,7 @@ def test_a_message_that_cannot_be_written_keeps_the_exit_code() -> None:
         assert subprocess.run(command, stdout=subprocess.PIPE, stderr=full, timeout=300).returncode == 2
 
 
+@pytest.mark.whole_run
 def test_errors_of_the_system_name_the_file(tmp_path: Path) -> None:
     said = silohash("train", tmp_path / ("x" * 300), "--out", tmp_path / "out")
     assert (said.code, said.out) == (2, "")
@@ -336,6 +337,7 @@ def test_another_missing_module_is_a_defect(monkeypatch: pytest.MonkeyPatch) -> 
         main()
 
 
+@pytest.mark.whole_run
 def test_a_console_that_is_neither_utf8_nor_ascii(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "big5"}
     command = [sys.executable, "-m", "silohash.cli"]

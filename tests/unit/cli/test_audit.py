@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from silohash.service.audit import AuditLog, verify_log
 from tests import runs
 from tests.runs import silohash
@@ -23,6 +25,7 @@ def test_a_log_is_verified(tmp_path: Path) -> None:
     assert "line 3 does not follow the line before it" in failed.err
 
 
+@pytest.mark.whole_run
 def test_audit_compares_runs_and_names_what_was_not_kept(tmp_path: Path) -> None:
     archive = runs.write_archive(tmp_path / "archive", count=150)
     plain = runs.train(archive, tmp_path / "plain")

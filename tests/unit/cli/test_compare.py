@@ -27,6 +27,7 @@ def runs(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     return found
 
 
+@pytest.mark.whole_run
 def test_runs_are_compared(runs: list[Path]) -> None:
     said = silohash("compare", *runs)
     assert said.code == 0, said
@@ -40,6 +41,7 @@ def test_runs_are_compared(runs: list[Path]) -> None:
         assert difference["difference"] == pytest.approx(difference["first_mean"] - difference["second_mean"])
 
 
+@pytest.mark.whole_run
 def test_a_run_is_not_compared_with_itself_alone(runs: list[Path]) -> None:
     said = silohash("compare", runs[0])
     assert said.code == 2

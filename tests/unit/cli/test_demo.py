@@ -44,6 +44,7 @@ def test_recipe_that_is_missing_is_an_error() -> None:
         demo.recipe("none.toml")
 
 
+@pytest.mark.whole_run
 def test_a_taken_port_is_noticed_before_anything_is_trained(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

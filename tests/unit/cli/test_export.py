@@ -46,6 +46,7 @@ def towers(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, str, str | None]
     return calls
 
 
+@pytest.mark.whole_run
 def test_export_prints_one_line_per_tower(run: Run, towers: list[tuple[Path, str, str | None]]) -> None:
     done = runs.silohash("export", run.folder, "--onnx")
     assert done.code == 0, done.err
@@ -58,6 +59,7 @@ def test_export_prints_one_line_per_tower(run: Run, towers: list[tuple[Path, str
     assert towers == [(folder, run.name, None)]
 
 
+@pytest.mark.whole_run
 def test_export_as_json(run: Run, towers: list[tuple[Path, str, str | None]], tmp_path: Path) -> None:
     done = runs.silohash("export", run.folder, "--onnx", "--out", tmp_path / "here", "--model", "silo-1", "--json")
     assert done.code == 0, done.err
@@ -69,6 +71,7 @@ def test_export_as_json(run: Run, towers: list[tuple[Path, str, str | None]], tm
     assert towers == [(tmp_path / "here", run.name, "silo-1")]
 
 
+@pytest.mark.whole_run
 def test_export_without_a_format(run: Run, towers: list[tuple[Path, str, str | None]]) -> None:
     refused = runs.silohash("export", run.folder)
     assert (refused.code, refused.out, towers) == (2, "", [])
@@ -92,6 +95,7 @@ def test_sentence_of_a_tower_with_different_codes() -> None:
     )
 
 
+@pytest.mark.whole_run
 def test_encode_counts_the_items_without_the_modality(run: Run, tmp_path: Path) -> None:
     archive = new_items(tmp_path / "new", ["parrot", "", "tram", "", "violin"])
     done = runs.silohash("encode", run.folder, archive, "--modality", "text", "--out", tmp_path / "codes.npz")
@@ -104,6 +108,7 @@ def test_encode_counts_the_items_without_the_modality(run: Run, tmp_path: Path) 
     assert " ".join(every.out.split()) == f"{tmp_path / 'images.npz'}: 5 codes of {runs.BITS} bits"
 
 
+@pytest.mark.whole_run
 def test_encode_as_json(run: Run, tmp_path: Path) -> None:
     archive = new_items(tmp_path / "new", ["parrot", "", "tram"])
     out = tmp_path / "codes.csv"
@@ -121,6 +126,7 @@ def test_encode_as_json(run: Run, tmp_path: Path) -> None:
     assert out.read_text(encoding="utf-8").splitlines()[0] == "id,code"
 
 
+@pytest.mark.whole_run
 def test_encode_reports_the_items_that_it_skips(run: Run, tmp_path: Path) -> None:
     archive = new_items(tmp_path / "new", ["parrot", "tram"])
     vectors = np.load(archive / "image.npy")

@@ -95,6 +95,7 @@ def test_broken_plug_ins_are_listed_as_such(tmp_path: Path, monkeypatch: pytest.
     assert silohash("list").code == 0
 
 
+@pytest.mark.whole_run
 def test_plug_ins_under_the_name_of_a_built_in_method_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,11 +62,13 @@ def found(run: Path, *arguments: object) -> list[str]:
     return [hit["id"] for hit in said.document()["hits"]]
 
 
+@pytest.mark.whole_run
 def test_pages_continue_one_another(run: Path) -> None:
     assert found(run, "-k", 4) + found(run, "-k", 3, "--offset", 4) == found(run, "-k", 7)
     assert found(run, "--offset", 30) == []
 
 
+@pytest.mark.whole_run
 def test_hits_can_be_limited_to_a_label_and_a_radius(run: Path) -> None:
     said = silohash("search", run, "red square", "--label", "green", "-k", 50, "--json")
     assert all("green" in hit["labels"] for hit in said.document()["hits"])
@@ -76,12 +78,14 @@ def test_hits_can_be_limited_to_a_label_and_a_radius(run: Path) -> None:
     assert {hit["distance_bits"] for hit in said.document()["hits"]} == {nearest}
 
 
+@pytest.mark.whole_run
 def test_backends_give_the_same_hits(run: Path) -> None:
     pytest.importorskip("faiss")
     assert found(run, "--engine", "faiss") == found(run)
     assert 'no index backend "annoy"' in silohash("search", run, "red", "--engine", "annoy").err
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("find", ["item", "image", "text"])
 def test_previews_are_printed_on_request(run: Path, find: str) -> None:
     without = silohash("search", run, "red square", "--find", find, "--json").document()["hits"]
@@ -92,6 +96,7 @@ def test_previews_are_printed_on_request(run: Path, find: str) -> None:
     assert len(hits) == 10
 
 
+@pytest.mark.whole_run
 def test_items_are_removed_by_commas_repetition_and_file(run: Path, tmp_path: Path) -> None:
     listed = tmp_path / "ids.txt"
     listed.write_text("i3\n\n i4 \n", encoding="utf-8")
@@ -105,6 +110,7 @@ def test_items_are_removed_by_commas_repetition_and_file(run: Path, tmp_path: Pa
     assert not {"i1", "i2", "i3", "i4"} & set(left)
 
 
+@pytest.mark.whole_run
 def test_removal_reports_where_items_were(run: Path) -> None:
     holder = silohash("search", run, "red square", "-k", 1, "--json").document()["hits"][0]
     said = silohash("index", run, "--remove", f"{holder['id']},nobody")
@@ -113,6 +119,7 @@ def test_removal_reports_where_items_were(run: Path) -> None:
     assert "adds removed items again" in said.err
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -131,6 +138,7 @@ def test_removals_that_are_refused(run: Path, arguments: tuple[str, ...], says: 
     assert says in said.err
 
 
+@pytest.mark.whole_run
 def test_a_policy_limits_what_is_printed(run: Path) -> None:
     (run / "policies").mkdir()
     for silo in ("silo-1", "silo-2"):
@@ -162,6 +170,7 @@ def test_lines_of_hits_with_and_without_pictures(monkeypatch: pytest.MonkeyPatch
     assert shown == [(name, "kitty") for name in "abc"]
 
 
+@pytest.mark.whole_run
 def test_moving_needs_a_known_backend_and_an_indexed_run(run: Path) -> None:
     for options, message in (
         (

@@ -78,6 +78,7 @@ def test_sweep_without_values_is_refused(text: str, tmp_path: Path) -> None:
     assert f'--over "{text}" is not of the form section.key=value,value, for example local.bits=16,32.' in said.err
 
 
+@pytest.mark.whole_run
 def test_sweep_is_a_study_over_its_keys(calls: list[dict[str, Any]], tmp_path: Path) -> None:
     recipe = write_config(tmp_path / "run.toml", tmp_path / "a")
     said = silohash(
@@ -95,6 +96,7 @@ def test_sweep_is_a_study_over_its_keys(calls: list[dict[str, Any]], tmp_path: P
     assert (call["out"], call["smoke"], call["fresh"], call["only"]) == (tmp_path / "out", True, False, [])
 
 
+@pytest.mark.whole_run
 def test_study_passes_its_options_on(calls: list[dict[str, Any]], tmp_path: Path) -> None:
     value = tiny_study(tmp_path / "archive", tune={"trials": 5, "of": ["method"], "parameters": {"train.batch": {
         "values": [4, 8]}}})  # fmt: skip
@@ -113,6 +115,7 @@ def test_study_passes_its_options_on(calls: list[dict[str, Any]], tmp_path: Path
     assert call["seconds"] == pytest.approx(5400.0, abs=60)
 
 
+@pytest.mark.whole_run
 def test_time_limit(calls: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(study_of(tiny_study(tmp_path / "archive")).to_toml(), encoding="utf-8")
@@ -125,6 +128,7 @@ def test_time_limit(calls: list[dict[str, Any]], tmp_path: Path, monkeypatch: py
     assert (said.code, "The time limit of --hours was reached. The same command continues." in said.err) == (0, True)
 
 
+@pytest.mark.whole_run
 def test_several_studies_share_the_time_and_a_folder(calls: list[dict[str, Any]], tmp_path: Path) -> None:
     files = [tmp_path / "one.toml", tmp_path / "two.toml"]
     for file in files:
@@ -138,6 +142,7 @@ def test_several_studies_share_the_time_and_a_folder(calls: list[dict[str, Any]]
     assert said.out == "".join(f"Figures: {tmp_path / 'out' / name / 'results.csv'}\n" for name in ("one", "two"))
 
 
+@pytest.mark.whole_run
 def test_studies_are_read_before_the_first_one_runs(calls: list[dict[str, Any]], tmp_path: Path) -> None:
     file = tmp_path / "one.toml"
     file.write_text(study_of(tiny_study(tmp_path / "archive")).to_toml(), encoding="utf-8")
@@ -152,6 +157,7 @@ def test_studies_are_read_before_the_first_one_runs(calls: list[dict[str, Any]],
     assert f'Two of the studies would share the folder "{tmp_path / "out" / "one"}".' in said.err
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(("codes", "code"), [((0, 0), 0), ((0, 2), 2), ((2, 1), 1)])
 def test_exit_status_of_several_studies(
     codes: tuple[int, ...], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -170,6 +176,7 @@ def test_exit_status_of_several_studies(
     assert silohash("study", *files, "--out", tmp_path / "out").code == code
 
 
+@pytest.mark.whole_run
 def test_document_of_a_study(calls: list[dict[str, Any]], tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text(study_of(tiny_study(tmp_path / "archive")).to_toml(), encoding="utf-8")

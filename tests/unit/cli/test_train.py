@@ -158,6 +158,7 @@ def test_a_folder_without_a_run_cannot_be_resumed(tmp_path: Path) -> None:
     assert str(tmp_path) in said.err
 
 
+@pytest.mark.whole_run
 def test_training_on_a_federation_passes_the_limits_and_names_the_folder(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +190,7 @@ def test_a_run_on_a_federation_can_be_started_again_with_the_same_config(
     assert "already holds a run" in done.err
 
 
+@pytest.mark.whole_run
 def test_seeds_are_not_possible_on_a_federation(config: Path, tmp_path: Path) -> None:
     done = silohash("train", config, "--on", tmp_path / "leader", "--seeds", "0,1")
     assert done.code == 2

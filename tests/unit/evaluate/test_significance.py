@@ -91,6 +91,7 @@ def test_students_quantile_cuts_equal_tails_of_the_density():
     assert float(((density[1:] + density[:-1]) / 2 * np.diff(x)).sum()) == pytest.approx(0.8, abs=1e-8)
 
 
+@pytest.mark.whole_run
 def test_scipy_is_imported_for_means_over_seeds_alone():
     code = (
         "import sys; from silohash.evaluate.significance import bootstrap_interval; "

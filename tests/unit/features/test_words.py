@@ -39,6 +39,7 @@ def test_one_letter_is_kept_for_its_own_sake():
     assert WordRule(single_letters=True).words("latin small letter a") == ["latin", "small", "letter", "a"]
 
 
+@pytest.mark.whole_run
 def test_buckets_are_the_same_in_every_process():
     code = "from silohash.features.words import bucket_of; print([bucket_of(w, 1000) for w in ('parrot', 'été')])"
     command = [sys.executable, "-c", code]

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.whole_run
+
 pytest.importorskip("numba")
 
 PROGRAM = """

@@ -106,6 +106,7 @@ def test_a_full_disk_leaves_the_old_state(path):
     assert len(everything(path)[1]) == 50
 
 
+@pytest.mark.whole_run
 def test_a_killed_writer_leaves_the_old_state(path):
     filled(path)
     program = f"""

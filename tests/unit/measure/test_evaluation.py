@@ -19,6 +19,8 @@ from silohash.measure.evaluation import Evaluator, evaluate_run
 from silohash.run.folder import Run
 from tests.runs import BITS, train, write_archive
 
+pytestmark = pytest.mark.whole_run
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory):

@@ -26,6 +26,7 @@ def run(request: pytest.FixtureRequest, archive: Path, tmp_path_factory: pytest.
     return train(archive, tmp_path_factory.mktemp("run") / request.param, federated=federated)
 
 
+@pytest.mark.whole_run
 def test_means_of_the_values_are_the_figures(run: Run) -> None:
     figures = evaluate_run(run, measures=["mAP@all", "P@5"], evaluations=["GG", "GL", "PL", "PG", "XS"])
     rows = [row for row in figures.rows if row.evaluation in {"GG", "PG", "XS"}]
@@ -38,6 +39,7 @@ def test_means_of_the_values_are_the_figures(run: Run) -> None:
         assert np.nanmean(values) == pytest.approx(row.value, abs=1e-12)
 
 
+@pytest.mark.whole_run
 def test_queries_that_do_not_count_are_not_numbers_in_their_places(run: Run) -> None:
     whole = evaluate_run(run, measures=["mAP@all"], evaluations=["XS"], tasks=["i2t"])
     fewer = evaluate_run(run, measures=["mAP@all"], evaluations=["XS"], tasks=["i2t"], ignore_labels=["parrot"])
@@ -50,6 +52,7 @@ def test_queries_that_do_not_count_are_not_numbers_in_their_places(run: Run) -> 
     assert whole.queries == fewer.queries
 
 
+@pytest.mark.whole_run
 def test_file_holds_every_bit(run: Run, tmp_path: Path) -> None:
     figures = evaluate_run(run)
     write_per_query(tmp_path / "per_query.safetensors", figures)
@@ -59,6 +62,7 @@ def test_file_holds_every_bit(run: Run, tmp_path: Path) -> None:
     assert all(np.array_equal(values, figures.per_query[key], equal_nan=True) for key, values in read.items())
 
 
+@pytest.mark.whole_run
 def test_other_queries_have_another_digest(run: Run, archive: Path, tmp_path: Path) -> None:
     fewer = train(write_archive(tmp_path / "other", count=60), tmp_path / "run", federated={"rounds": 1})
     assert evaluate_run(fewer).queries != evaluate_run(run).queries

@@ -428,6 +428,7 @@ def train(tmp_path: Path, weights: Path, **options: Any) -> Run:
     )  # fmt: skip
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("freeze", [False, True])
 def test_training_goes_on_from_the_users_weights(tmp_path: Path, weights: Path, *, freeze: bool) -> None:
     run = train(tmp_path, weights, freeze=freeze)
@@ -447,6 +448,7 @@ def test_training_goes_on_from_the_users_weights(tmp_path: Path, weights: Path, 
     assert len(codes) == 4
 
 
+@pytest.mark.whole_run
 def test_the_network_sees_pixels_as_they_are(tmp_path: Path, weights: Path) -> None:
     run = train(tmp_path, weights)
     encoder = run.model.trained.encoder()

@@ -40,6 +40,7 @@ def text(run: Run) -> str:
     return (run.model_folder / "card.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.whole_run
 def test_the_card_has_the_runs_own_figures(run: Run, text: str) -> None:
     good = section(text, "Figures")
     for row in read_results(run.results_path):
@@ -51,6 +52,7 @@ def test_the_card_has_the_runs_own_figures(run: Run, text: str) -> None:
     assert f"round {run.model.round + 1} of 2" in good
 
 
+@pytest.mark.whole_run
 def test_the_card_tells_data_methods_and_origin(run: Run, text: str) -> None:
     trained_on = section(text, "Trained on")
     assert run.archive.card.license in trained_on
@@ -66,6 +68,7 @@ def test_the_card_tells_data_methods_and_origin(run: Run, text: str) -> None:
     assert str(run.folder.parent) not in text
 
 
+@pytest.mark.whole_run
 def test_the_card_tells_what_left_the_silos(run: Run, text: str) -> None:
     left = section(text, "What left the silos")
     assert "- fedavg: parameters, number of items" in left
@@ -76,6 +79,7 @@ def test_the_card_tells_what_left_the_silos(run: Run, text: str) -> None:
     assert "no noise was added" in left
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(
     ("privacy", "hidden"),
     [
@@ -100,6 +104,7 @@ def test_the_card_tells_what_privacy_hides(tmp_path: Path, privacy: dict[str, ob
     assert f"per {privacy['unit']}, epsilon {last.epsilon:.2f}" in section(written, "Trained on")
 
 
+@pytest.mark.whole_run
 def test_the_card_tells_limits(run: Run, text: str) -> None:
     lacking = [silo.name for silo in run.partition.silos if not silo.has_text]
     assert lacking
@@ -110,6 +115,7 @@ def test_the_card_tells_limits(run: Run, text: str) -> None:
     assert "A query does not need a label." in text
 
 
+@pytest.mark.whole_run
 def test_warnings_and_rejected_updates_are_limits(run: Run, tmp_path: Path) -> None:
     for path in run.folder.iterdir():
         if path.name != "rounds.jsonl":
@@ -127,6 +133,7 @@ def test_warnings_and_rejected_updates_are_limits(run: Run, tmp_path: Path) -> N
     assert "not finite" in limits
 
 
+@pytest.mark.whole_run
 def test_silos_with_models_of_their_own_are_told(tmp_path: Path) -> None:
     archive = runs.write_archive(tmp_path / "archive", text=None)
     run = runs.train(archive, tmp_path / "run", federated={"name": "local", "rounds": 1}, evaluate={"tasks": ["i2i"]})
@@ -142,6 +149,7 @@ def test_silos_with_models_of_their_own_are_told(tmp_path: Path) -> None:
         assert run.model.encoder(silo.name).digest in section(text, "Origin")
 
 
+@pytest.mark.whole_run
 def test_a_composition_tells_what_its_members_send_and_keep(tmp_path: Path) -> None:
     methods = [{"name": "fedproc", "min_count": 1}, {"name": "moon"}, {"name": "moon", "temperature": 0.2}]
     archive = runs.write_archive(tmp_path / "archive")
@@ -154,6 +162,7 @@ def test_a_composition_tells_what_its_members_send_and_keep(tmp_path: Path) -> N
         assert all(line in left for line in card.keeps)
 
 
+@pytest.mark.whole_run
 def test_training_by_the_command_leaves_a_card_and_evaluating_renews_it(tmp_path: Path) -> None:
     archive = runs.write_archive(tmp_path / "archive")
     config = runs.write_config(tmp_path / "run.toml", archive, federated={"rounds": 1})
@@ -166,6 +175,7 @@ def test_training_by_the_command_leaves_a_card_and_evaluating_renews_it(tmp_path
     assert card.read_text(encoding="utf-8") == before
 
 
+@pytest.mark.whole_run
 def test_commands_fit_what_the_model_takes(text: str) -> None:
     used = section(text, "Usage")
     assert "silohash search run --vector FILE.npy --vector-of image" in used
@@ -196,6 +206,7 @@ def test_a_network_is_told_without_the_folder_of_its_weights() -> None:
     assert words == 'kind "cnnf" (width 4096, weights imagenet-vgg-f.mat, lrn matconvnet)'
 
 
+@pytest.mark.whole_run
 def test_a_run_without_figures_has_no_card(tmp_path: Path) -> None:
     run = runs.train(runs.write_archive(tmp_path / "archive"), tmp_path / "run", federated={"rounds": 1})
     with pytest.raises(UserError):

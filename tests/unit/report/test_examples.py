@@ -55,6 +55,7 @@ def evaluator(run: Run) -> Evaluator:
     return Evaluator(run, run.config.evaluate)
 
 
+@pytest.mark.whole_run
 def test_results_equal_those_of_a_search_across_silos(trained: Run) -> None:
     found = evaluator(trained)
     for task in ("t2i", "i2t", "t2item", "i2item"):
@@ -73,6 +74,7 @@ def test_results_equal_those_of_a_search_across_silos(trained: Run) -> None:
             assert mine.ties_at_cut == hits.ties_at_cut
 
 
+@pytest.mark.whole_run
 def test_searches_are_drawn_with_the_seed_and_not_by_their_results(trained: Run) -> None:
     examples = draw_examples(evaluator(trained))
     assert examples == draw_examples(evaluator(trained))
@@ -90,6 +92,7 @@ def test_searches_are_drawn_with_the_seed_and_not_by_their_results(trained: Run)
     assert len({search.query.item_id for search in examples.searches[:3]}) == 3
 
 
+@pytest.mark.whole_run
 def test_ignored_labels_make_nothing_relevant(archive: Path, tmp_path: Path) -> None:
     run = runs.train(archive, tmp_path / "run", federated={"rounds": 1}, evaluate={"ignore_labels": ["parrot", "tram"]})
     judged = [
@@ -100,6 +103,7 @@ def test_ignored_labels_make_nothing_relevant(archive: Path, tmp_path: Path) -> 
     assert all(relevant == bool(shared - {"parrot", "tram"}) for shared, relevant in judged)
 
 
+@pytest.mark.whole_run
 def test_without_labels_queries_search_each_other(archive: Path, tmp_path: Path, trained: Run) -> None:
     run = Run(trained.folder)
     bare = replace(trained.archive, labels=None, label_names=())
@@ -118,18 +122,21 @@ def test_without_labels_queries_search_each_other(archive: Path, tmp_path: Path,
     assert read_examples(path) == examples
 
 
+@pytest.mark.whole_run
 def test_model_of_one_modality_searches_within_it(tmp_path: Path) -> None:
     archive = runs.write_archive(tmp_path / "archive", text=None)
     run = runs.train(archive, tmp_path / "run", federated={"rounds": 1}, evaluate={"tasks": ["i2i"]})
     assert [search.task for search in draw_examples(evaluator(run)).searches] == ["i2i"] * 3
 
 
+@pytest.mark.whole_run
 def test_searches_for_items_are_shown_in_place_of_others(archive: Path, tmp_path: Path) -> None:
     tasks = ["i2t", "t2i", "i2item", "t2item"]
     run = runs.train(archive, tmp_path / "run", federated={"rounds": 1}, evaluate={"tasks": tasks})
     assert [search.task for search in draw_examples(evaluator(run)).searches] == ["t2item"] * 3 + ["i2item"] * 3
 
 
+@pytest.mark.whole_run
 def test_searches_by_unified_codes_are_shown_if_there_are_no_others(archive: Path, tmp_path: Path) -> None:
     run = runs.train(archive, tmp_path / "run", federated={"rounds": 1}, evaluate={"tasks": ["t2unified", "t2i"]})
     searched = Evaluator(run, run.config.evaluate)

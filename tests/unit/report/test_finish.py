@@ -12,6 +12,8 @@ from silohash.report.tables import read_results
 from silohash.run.folder import Run
 from tests import runs
 
+pytestmark = pytest.mark.whole_run
+
 FILES = ("results_path", "curves_path", "per_query_path", "examples_path", "card_path", "report_path")
 
 

@@ -23,6 +23,8 @@ from silohash.report.gather import (
 from silohash.run.folder import Run
 from tests import runs
 
+pytestmark = pytest.mark.whole_run
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:

@@ -15,6 +15,8 @@ from silohash.run.added_archive import MOST_CHARACTERS, NOTE, check_added, doubl
 from silohash.run.folder import Run
 from tests.runs import train, write_archive
 
+pytestmark = pytest.mark.whole_run
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Run:

@@ -17,6 +17,8 @@ from silohash.run.folder import Run
 from silohash.run.model.encoder import Encoder
 from tests.runs import train, write_archive
 
+pytestmark = pytest.mark.whole_run
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:

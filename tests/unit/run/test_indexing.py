@@ -99,6 +99,7 @@ def gray(preview: bytes) -> object:
     return Image.open(io.BytesIO(preview)).getpixel((0, 0))
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("block", [1, 4, 50_000])
 def test_an_index_holds_its_silos_database(run: Run, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(indexing, "BLOCK_ROWS", block)
@@ -124,6 +125,7 @@ def test_an_index_holds_its_silos_database(run: Run, block: int, monkeypatch: py
     assert lines[-1] == held_out_sentence(run)
 
 
+@pytest.mark.whole_run
 def test_numbers_of_items_are_grouped(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     many = np.arange(12_345)
@@ -135,6 +137,7 @@ def test_numbers_of_items_are_grouped(run: Run, monkeypatch: pytest.MonkeyPatch)
     assert lines[0] == "north: 12,345 items"
 
 
+@pytest.mark.whole_run
 def test_earlier_indexes_are_replaced(run: Run) -> None:
     first, second, _ = (silo.name for silo in run.partition.silos)
     index_run(run)
@@ -148,6 +151,7 @@ def test_earlier_indexes_are_replaced(run: Run) -> None:
     assert other.is_dir()
 
 
+@pytest.mark.whole_run
 def test_each_silo_stores_the_fields_that_it_lists(run: Run) -> None:
     names = [silo.name for silo in run.partition.silos]
     fields: Mapping[str, Collection[str]] = {names[0]: (), names[1]: ("labels", "preview")}
@@ -164,6 +168,7 @@ def test_each_silo_stores_the_fields_that_it_lists(run: Run) -> None:
     }
 
 
+@pytest.mark.whole_run
 def test_items_that_lack_a_modality_are_left_out_of_its_index(run: Run) -> None:
     first = run.partition.silos[0]
     rows = first.split(run.archive, "database")
@@ -185,6 +190,7 @@ def test_items_that_lack_a_modality_are_left_out_of_its_index(run: Run) -> None:
     assert list(previews) == [name for name, row in zip(ids, rows, strict=False) if row % 5]
 
 
+@pytest.mark.whole_run
 def test_texts_without_a_known_word_get_no_code(run: Run) -> None:
     """One item has a picture and one does not. Neither gets a code for a text that nobody can search for."""
     first, second, _ = run.partition.silos
@@ -207,6 +213,7 @@ def test_texts_without_a_known_word_get_no_code(run: Run) -> None:
     assert stored(run, first.name, "image")[0] == [ids[0], *ids[2:]]
 
 
+@pytest.mark.whole_run
 def test_names_of_picture_files_are_stored_with_their_folder(run: Run, tmp_path: Path) -> None:
     folder = Path(run.config.data.path) / "pictures"
     names = [f"{row}.png" if row % 7 else "" for row in range(COUNT)]
@@ -222,6 +229,7 @@ def test_names_of_picture_files_are_stored_with_their_folder(run: Run, tmp_path:
     assert PictureSource.read(run.index_folder / third.name) is not None
 
 
+@pytest.mark.whole_run
 def test_an_archive_is_indexed_as_an_additional_silo(run: Run, tmp_path: Path) -> None:
     more = read_folder(write_archive(tmp_path / "more", count=30, text="words", seed=5))
     assert index_run(run, more) == {"more": 25}
@@ -232,6 +240,7 @@ def test_an_archive_is_indexed_as_an_additional_silo(run: Run, tmp_path: Path) -
     assert words == run.model.encoder().codes(more, rows, "text").words.tolist()
 
 
+@pytest.mark.whole_run
 def test_an_archive_must_not_have_the_name_of_a_silo(run: Run, tmp_path: Path) -> None:
     for silo in (run.partition.silos[0], run.partition.silos[-1]):
         same = read_folder(write_archive(tmp_path / silo.name, count=30, text="words"))
@@ -241,6 +250,7 @@ def test_an_archive_must_not_have_the_name_of_a_silo(run: Run, tmp_path: Path) -
     assert index_run(run, same, name="other") == {"other": 25}
 
 
+@pytest.mark.whole_run
 def test_queries_are_held_out_unless_all_items_are_indexed(run: Run) -> None:
     lines: list[str] = []
     assert sum(index_run(run, notify=lines.append).values()) == 40
@@ -264,6 +274,7 @@ def without_splits(folder: Path, count: int) -> Path:
     return folder
 
 
+@pytest.mark.whole_run
 def test_an_additional_archive_without_splits_is_indexed_as_a_whole(run: Run, tmp_path: Path) -> None:
     more = read_folder(without_splits(tmp_path / "more", 30))
     assert len(more.split("query")) == 3
@@ -275,6 +286,7 @@ def test_an_additional_archive_without_splits_is_indexed_as_a_whole(run: Run, tm
     assert index_run(run, read_native(tmp_path / "native"), name="native") == {"native": 30}
 
 
+@pytest.mark.whole_run
 def test_queries_of_an_additional_archive_are_held_out(run: Run, tmp_path: Path) -> None:
     more = read_folder(write_archive(tmp_path / "more", count=30, text="words", seed=5))
     lines: list[str] = []
@@ -290,6 +302,7 @@ def test_queries_of_an_additional_archive_are_held_out(run: Run, tmp_path: Path)
     assert held_out_sentence(run, in_database) == ""
 
 
+@pytest.mark.whole_run
 def test_an_archive_of_queries_alone_is_refused(run: Run, tmp_path: Path) -> None:
     more = read_folder(write_archive(tmp_path / "more", count=12, text="words", seed=5))
     queries = replace(more, splits={"query": np.arange(12), "database": np.zeros(0, np.int64)})
@@ -299,6 +312,7 @@ def test_an_archive_of_queries_alone_is_refused(run: Run, tmp_path: Path) -> Non
     assert index_run(run, queries, all_items=True) == {"more": 12}
 
 
+@pytest.mark.whole_run
 def test_an_archive_that_the_model_cannot_encode_is_refused(run: Run, tmp_path: Path) -> None:
     more = read_folder(write_archive(tmp_path / "more", count=12, text="words", seed=5))
     neither = replace(more, has_image=np.zeros(12, bool), has_text=np.zeros(12, bool))
@@ -307,6 +321,7 @@ def test_an_archive_that_the_model_cannot_encode_is_refused(run: Run, tmp_path: 
     assert not run.index_folder.exists()
 
 
+@pytest.mark.whole_run
 def test_personal_models_encode_their_silos_items(personal: Run, tmp_path: Path) -> None:
     run = elsewhere(personal, tmp_path)
     index_run(run)
@@ -319,6 +334,7 @@ def test_personal_models_encode_their_silos_items(personal: Run, tmp_path: Path)
     assert len(digests) == 3
 
 
+@pytest.mark.whole_run
 def test_the_model_of_an_additional_archive(personal: Run, trained: Run, tmp_path: Path) -> None:
     run = elsewhere(personal, tmp_path / "run")
     more = read_folder(write_archive(tmp_path / "more", count=12, text="words", seed=5))
@@ -337,6 +353,7 @@ def test_the_model_of_an_additional_archive(personal: Run, trained: Run, tmp_pat
             index_run(each, name=name)
 
 
+@pytest.mark.whole_run
 def test_a_silo_without_items_gets_an_empty_folder(run: Run) -> None:
     first, *rest = run.partition.silos
     parts = replace(run.partition, silos=(SiloRows(first.name, first.rows[:0]), *rest))
@@ -384,6 +401,7 @@ def test_a_character_comes_before_its_text() -> None:
     assert json.loads(payload_of(toy(character=characters), 0))["caption"] == "A  LATIN A"
 
 
+@pytest.mark.whole_run
 def test_indexed_silos_are_listed_and_named_in_their_files(run: Run, tmp_path: Path) -> None:
     more = read_folder(write_archive(tmp_path / "more", count=30, text="words", image=None, seed=5))
     index_run(run, more)

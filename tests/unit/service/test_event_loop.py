@@ -9,6 +9,8 @@ import pytest
 from silohash.service import event_loop as module
 from silohash.service.event_loop import run_loop
 
+pytestmark = pytest.mark.whole_run
+
 uvloop = pytest.importorskip("uvloop")
 
 

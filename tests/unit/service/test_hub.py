@@ -385,6 +385,7 @@ def asked(matching: Run) -> Iterator[Callable[..., Asked]]:
 TEXT = "A dog and a cat."
 
 
+@pytest.mark.whole_run
 def test_silos_that_accept_words_score_their_items(matching: Run, asked: Callable[..., Asked]) -> None:
     silos = asked(True, True, True)
     local = LocalBackend.open(matching.folder)
@@ -400,6 +401,7 @@ def test_silos_that_accept_words_score_their_items(matching: Run, asked: Callabl
     assert asyncio.run(silos.hub.similar(first.silo, first.id, SearchOptions(k=2))).order == "distance"
 
 
+@pytest.mark.whole_run
 def test_the_end_of_a_long_query_is_named(matching: Run, asked: Callable[..., Asked]) -> None:
     local = LocalBackend.open(matching.folder)
     text = "a dog and a cat " * 20 + "zebra"
@@ -413,6 +415,7 @@ def test_the_end_of_a_long_query_is_named(matching: Run, asked: Callable[..., As
     local.close()
 
 
+@pytest.mark.whole_run
 def test_regions_of_a_picture_find_texts_that_silos_score(matching: Run, asked: Callable[..., Asked]) -> None:
     silos, local = asked(True, True, True), LocalBackend.open(matching.folder)
     shape = matching.model.featurizers["image"].shape
@@ -431,6 +434,7 @@ def test_regions_of_a_picture_find_texts_that_silos_score(matching: Run, asked: 
     assert (found.ids, found.silos, found.found_by) == (expected.ids, expected.silos, expected.found_by)
 
 
+@pytest.mark.whole_run
 def test_words_leave_the_hub_only_for_silos_whose_policies_accept_them(asked: Callable[..., Asked]) -> None:
     silos = asked(True, False, True)
     found = search(silos.hub, text=TEXT, k=9)
@@ -446,6 +450,7 @@ def test_words_leave_the_hub_only_for_silos_whose_policies_accept_them(asked: Ca
     assert of_scored == list(zip(scored.silos, scored.ids, strict=True))[: len(of_scored)]
 
 
+@pytest.mark.whole_run
 def test_the_words_of_a_query_are_encoded_beside_the_event_loop(
     asked: Callable[..., Asked], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -462,6 +467,7 @@ def test_the_words_of_a_query_are_encoded_beside_the_event_loop(
     assert set(threads) == {"encode"}
 
 
+@pytest.mark.whole_run
 def test_without_a_silo_that_accepts_words_codes_are_compared(asked: Callable[..., Asked]) -> None:
     silos = asked(False, False, False)
     found = search(silos.hub, text=TEXT, k=40)
@@ -473,6 +479,7 @@ def test_without_a_silo_that_accepts_words_codes_are_compared(asked: Callable[..
         assert "content" not in request
 
 
+@pytest.mark.whole_run
 def test_a_silo_whose_summary_came_too_late_scores_in_the_next_search(asked: Callable[..., Asked]) -> None:
     silos = asked(True, True, True)
     answers = silos.bus.responders["silo-2"]
@@ -486,6 +493,7 @@ def test_a_silo_whose_summary_came_too_late_scores_in_the_next_search(asked: Cal
     assert search(silos.hub, text=TEXT).order == "score"
 
 
+@pytest.mark.whole_run
 def test_a_silo_that_has_changed_its_mind_says_so(asked: Callable[..., Asked]) -> None:
     silos = asked(True, True, True)
     search(silos.hub, text=TEXT)
@@ -498,6 +506,7 @@ def test_a_silo_that_has_changed_its_mind_says_so(asked: Callable[..., Asked]) -
     assert ["content" in request for request in silos.searches("silo-1")] == [True, True, False]
 
 
+@pytest.mark.whole_run
 def test_words_that_were_changed_on_the_way_are_refused_by_name(asked: Callable[..., Asked]) -> None:
     silos = asked(True, True, True)
 

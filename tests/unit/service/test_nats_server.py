@@ -71,6 +71,7 @@ def test_names_become_single_parts_of_subjects():
     assert token("a-B_9") == "a-B_9"
 
 
+@pytest.mark.whole_run
 @needs_nats
 def test_the_server_accepts_the_config(tmp_path):
     federation = Federation(tmp_path, "north", 'it\'s "quoted"', mutual=True)

@@ -42,6 +42,7 @@ def run(tmp_path_factory):
     return folder / "run"
 
 
+@pytest.mark.whole_run
 def test_a_silo_opens_its_own_index_with_its_policy(run, tmp_path):
     federation = Federation(tmp_path, "silo-1", run=run)
     [node] = open_models(federation.silo("silo-1")).nodes
@@ -54,6 +55,7 @@ def test_a_silo_opens_its_own_index_with_its_policy(run, tmp_path):
     node.close()
 
 
+@pytest.mark.whole_run
 def test_a_silo_that_is_not_indexed_or_has_no_run_is_explained(run, tmp_path):
     federation = Federation(tmp_path, "north", run=run)
     with pytest.raises(UserError, match=r"There is no index of the silo north in .*silohash index"):
@@ -63,6 +65,7 @@ def test_a_silo_that_is_not_indexed_or_has_no_run_is_explained(run, tmp_path):
         open_models(nowhere)
 
 
+@pytest.mark.whole_run
 def test_both_indexes_are_opened_until_the_old_one_is_removed(run, tmp_path):
     config = Federation(tmp_path, "silo-1", run=run).silo("silo-1")
     shutil.copytree(run, tmp_path / "second", ignore=shutil.ignore_patterns("index"))
@@ -83,6 +86,7 @@ def test_both_indexes_are_opened_until_the_old_one_is_removed(run, tmp_path):
     assert opened(config.model_copy(update={"run": tmp_path / "first"})) == (1, True, True)
 
 
+@pytest.mark.whole_run
 def test_a_silo_with_an_items_folder_need_not_be_indexed(run, tmp_path):
     config = Federation(tmp_path, "new", run=run).silo("new")
     with pytest.raises(UserError, match="There is no index of the silo new"):
@@ -114,6 +118,7 @@ def test_answers_and_refusals_are_logged_without_the_query(tmp_path, caplog):
     assert "does not have the expected form" in unread[2]["reason"]
 
 
+@pytest.mark.whole_run
 @needs_nats
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_process_cleanly(run, tmp_path, stop):

@@ -28,6 +28,7 @@ def test_exit_status(codes: tuple[int, ...], expected: int) -> None:
     assert outcome(*codes).code == expected
 
 
+@pytest.mark.whole_run
 def test_only_the_wanted_runs_are_done_and_failures_are_returned(tmp_path: Path) -> None:
     config = study_of(tiny_study(tmp_path / "archive"))
     pool = pretending(lambda job: None if "32" in job.name else 0.5)
@@ -44,6 +45,7 @@ def test_only_the_wanted_runs_are_done_and_failures_are_returned(tmp_path: Path)
     assert (tmp_path / "out" / "results.csv").exists()
 
 
+@pytest.mark.whole_run
 def test_study_that_reaches_its_time_limit_starts_nothing_more(tmp_path: Path) -> None:
     config = study_of(tiny_study(tmp_path / "archive"))
     pool = pretending(lambda job: 0.5)
@@ -54,6 +56,7 @@ def test_study_that_reaches_its_time_limit_starts_nothing_more(tmp_path: Path) -
     assert (later.stopped, len(pool.done)) == (False, 8)
 
 
+@pytest.mark.whole_run
 def test_runs_wait_until_the_search_is_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("optuna")
     tune = {"trials": 3, "of": ["method"], "parameters": {"train.learning_rate": {"low": 1e-4, "high": 1e-2}}}
@@ -69,6 +72,7 @@ def test_runs_wait_until_the_search_is_complete(tmp_path: Path, monkeypatch: pyt
     assert len(pool.done) == 2 * 3 + 8
 
 
+@pytest.mark.whole_run
 def test_equal_runs_are_refused_unless_cut_short(tmp_path: Path) -> None:
     value = tiny_study(tmp_path / "archive")
     value["axis"] = [{"name": "method", "choice": [{"name": "one"}, {"name": "two"}]}]
@@ -81,6 +85,7 @@ def test_equal_runs_are_refused_unless_cut_short(tmp_path: Path) -> None:
     assert len(pool.done) == 4
 
 
+@pytest.mark.whole_run
 def test_two_studies_cannot_share_a_folder(tmp_path: Path) -> None:
     pool = pretending(lambda job: 0.5)
     with (

@@ -44,6 +44,7 @@ def look(job: Job, *, fresh: bool = False) -> tuple[bool, list[str]]:
     return bool(unfinished([job], said.append, fresh=fresh)), said
 
 
+@pytest.mark.whole_run
 def test_finished_run_is_left_alone(job: Job) -> None:
     before = {path: path.read_bytes() for path in job.folder.rglob("*") if path.is_file() and path.name != ".lock"}
     assert state_of(job) == "finished"
@@ -51,6 +52,7 @@ def test_finished_run_is_left_alone(job: Job) -> None:
     assert {path: path.read_bytes() for path in before} == before
 
 
+@pytest.mark.whole_run
 def test_nothing_there_is_new(job: Job, tmp_path: Path) -> None:
     other = Job("other", tmp_path / "other", job.config)
     assert state_of(other) == "new"
@@ -58,6 +60,7 @@ def test_nothing_there_is_new(job: Job, tmp_path: Path) -> None:
     assert not other.folder.exists()
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("name", ["results.csv", "per_query.safetensors", "report.html"])
 @pytest.mark.parametrize("cut", [False, True])
 def test_missing_figures_are_made_from_what_was_trained(job: Job, name: str, cut: bool) -> None:
@@ -71,6 +74,7 @@ def test_missing_figures_are_made_from_what_was_trained(job: Job, name: str, cut
     assert (job.folder / "checkpoint").exists()
 
 
+@pytest.mark.whole_run
 def test_trial_is_finished_when_it_is_trained(job: Job) -> None:
     trial = Job("trial", job.folder, job.config, figures=False)
     for name in ("results.csv", "per_query.safetensors", "report.html"):
@@ -80,6 +84,7 @@ def test_trial_is_finished_when_it_is_trained(job: Job) -> None:
     assert state_of(trial) == "started"
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(
     "name", ["config.toml", "partition.json", "rounds.jsonl", "checkpoint/state.json", "checkpoint/server.safetensors"]
 )
@@ -99,17 +104,20 @@ def test_damaged_run_is_set_aside_with_a_word(job: Job, name: str) -> None:
     assert (job.folder.parent / "run.aside-1" / name).exists()
 
 
+@pytest.mark.whole_run
 def test_a_trained_run_does_not_need_its_checkpoint(job: Job) -> None:
     (job.folder / "checkpoint" / "server.safetensors").unlink()
     assert look(job) == (False, [])
 
 
+@pytest.mark.whole_run
 def test_checkpoint_without_a_config_is_not_gone_on_with(job: Job) -> None:
     (job.folder / "config.toml").unlink()
     _, said = look(job)
     assert "it has checkpoint but no config.toml" in said[0]
 
 
+@pytest.mark.whole_run
 def test_changed_settings_are_refused_and_named(job: Job, archive: Path) -> None:
     changed = {"federated": {"rounds": 5, "local_epochs": 1}, "local": {"bits": 32, "name": "dcmh"}}
     other = Job("the run", job.folder, load_config(tiny(archive, **changed)))
@@ -122,6 +130,7 @@ def test_changed_settings_are_refused_and_named(job: Job, archive: Path) -> None
     assert job.folder.exists()
 
 
+@pytest.mark.whole_run
 def test_nothing_is_moved_when_one_run_is_refused(job: Job, archive: Path, tmp_path: Path) -> None:
     shutil.copytree(job.folder, tmp_path / "broken")
     (tmp_path / "broken" / "partition.json").unlink()
@@ -132,6 +141,7 @@ def test_nothing_is_moved_when_one_run_is_refused(job: Job, archive: Path, tmp_p
     assert (tmp_path / "broken" / "config.toml").exists()
 
 
+@pytest.mark.whole_run
 def test_changed_run_is_begun_anew_when_asked(job: Job, archive: Path) -> None:
     other = Job("the run", job.folder, load_config(tiny(archive, federated={"rounds": 5})))
     todo, said = look(other, fresh=True)
@@ -141,6 +151,7 @@ def test_changed_run_is_begun_anew_when_asked(job: Job, archive: Path) -> None:
     assert (job.folder.parent / "run.aside-1" / "results.csv").exists()
 
 
+@pytest.mark.whole_run
 def test_machine_settings_are_no_change(job: Job, archive: Path) -> None:
     sections = {**SECTIONS, "train": {"threads": 7, "workers": 3}}
     assert look(Job("the run", job.folder, load_config(tiny(archive, **sections)))) == (False, [])

@@ -78,6 +78,7 @@ def jobs(tmp_path: Path) -> Callable[..., list[Job]]:
     return lambda *names: [Job(name, tmp_path / name, config) for name in names]
 
 
+@pytest.mark.whole_run
 def test_as_many_at_a_time_as_asked_for(jobs: Any, pools: type[SlowPool]) -> None:
     display = Recorder()
     outcomes = run_jobs(map(single, jobs("a", "b", "c", "d", "e last")), 2, display, pools)
@@ -90,6 +91,7 @@ def test_as_many_at_a_time_as_asked_for(jobs: Any, pools: type[SlowPool]) -> Non
     assert display.most <= 2
 
 
+@pytest.mark.whole_run
 def test_duration_is_from_the_start_of_a_job_to_its_end(
     jobs: Any, pools: type[SlowPool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +102,7 @@ def test_duration_is_from_the_start_of_a_job_to_its_end(
     assert Outcome(outcomes[0].job, 0).seconds == 0.0
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(("until", "count"), [(0.0, 0), (10.0, 1), (11.0, 2), (31.0, 3), (1e9, 3), (float("inf"), 3)])
 def test_jobs_are_stopped_at_a_time(
     jobs: Any, pools: type[SlowPool], monkeypatch: pytest.MonkeyPatch, until: float, count: int
@@ -117,11 +120,13 @@ def test_jobs_are_stopped_at_a_time(
     assert pools.made[0].closed
 
 
+@pytest.mark.whole_run
 def test_failures_stop_nothing(jobs: Any, pools: type[SlowPool]) -> None:
     outcomes = run_jobs(map(single, jobs("a fails", "b", "c fails")), 1, Recorder(), pools)
     assert [(outcome.job.name, outcome.code) for outcome in outcomes] == [("a fails", 2), ("b", 0), ("c fails", 2)]
 
 
+@pytest.mark.whole_run
 def test_chain_gets_the_outcome_of_each_job(jobs: Any, pools: type[SlowPool]) -> None:
     seen = []
 
@@ -138,11 +143,13 @@ def test_chain_gets_the_outcome_of_each_job(jobs: Any, pools: type[SlowPool]) ->
     assert [outcome.job.name for outcome in outcomes] == ["first fails", "beside", "second last"]
 
 
+@pytest.mark.whole_run
 def test_nothing_to_do_starts_no_pool(pools: type[SlowPool]) -> None:
     assert run_jobs([], 2, Recorder(), pools) == []
     assert pools.made == []
 
 
+@pytest.mark.whole_run
 def test_interruption_closes_the_pool(jobs: Any, pools: type[SlowPool]) -> None:
     display = Recorder()
     with pytest.raises(KeyboardInterrupt):
@@ -151,6 +158,7 @@ def test_interruption_closes_the_pool(jobs: Any, pools: type[SlowPool]) -> None:
     assert "never" not in [name for _, name in display.events]
 
 
+@pytest.mark.whole_run
 def test_finished_rounds_are_counted_from_the_file(jobs: Any, pools: type[SlowPool]) -> None:
     (job,) = jobs("a")
     assert job.rounds_done() == 0

@@ -50,6 +50,7 @@ def trials_of(out: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
+@pytest.mark.whole_run
 def test_each_choice_gets_the_same_trials_and_its_best_is_kept(tmp_path: Path) -> None:
     config = study(tmp_path)
     workers = pretending(near)
@@ -87,6 +88,7 @@ def test_ends_of_ranges(parameter: dict[str, Any], at_end: list[Any], within: li
     assert not any(is_at_end(made, value) for value in within)
 
 
+@pytest.mark.whole_run
 def test_best_value_at_an_end_of_its_range_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     near_end = {**RATE, "low": 2.9e-3}
     tuned(study(tmp_path, parameters={"train.learning_rate": near_end}), tmp_path / "one", pretending(near))
@@ -95,12 +97,14 @@ def test_best_value_at_an_end_of_its_range_is_reported(tmp_path: Path, capsys: p
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.whole_run
 def test_figure_is_the_best_of_the_rounds(tmp_path: Path) -> None:
     config = study(tmp_path, trials=1)
     tuned(config, tmp_path / "out", pretending(lambda job: 0.75))
     assert {float(row["validation"]) for row in trials_of(tmp_path / "out")} == {0.75}
 
 
+@pytest.mark.whole_run
 def test_search_does_not_depend_on_processes_and_stops(tmp_path: Path) -> None:
     config = study(tmp_path, trials=4)
     tuned(config, tmp_path / "whole", pretending(near))
@@ -123,6 +127,7 @@ def test_search_does_not_depend_on_processes_and_stops(tmp_path: Path) -> None:
         assert (tmp_path / name / path).read_bytes() == (tmp_path / "whole" / path).read_bytes()
 
 
+@pytest.mark.whole_run
 def test_first_trial_takes_what_the_config_says(tmp_path: Path) -> None:
     mu = {"low": 1e-3, "high": 1.0, "log": True}
     value = tiny_study(tmp_path / "archive", tune={**TUNE, "trials": 3, "parameters": {"train.learning_rate": RATE}})
@@ -143,6 +148,7 @@ def test_first_trial_takes_what_the_config_says(tmp_path: Path) -> None:
     assert first["train.batch"] in {"7", "9"}  # the config's own may not be chosen
 
 
+@pytest.mark.whole_run
 def test_more_trials_go_on_from_those_that_are_there(tmp_path: Path) -> None:
     tuned(study(tmp_path, trials=2), tmp_path / "out", pretending(near))
     first = trials_of(tmp_path / "out")
@@ -152,6 +158,7 @@ def test_more_trials_go_on_from_those_that_are_there(tmp_path: Path) -> None:
     assert [row for row in trials_of(tmp_path / "out") if int(row["trial"]) < 2] == first
 
 
+@pytest.mark.whole_run
 def test_scored_trials_keep_neither_checkpoint_nor_model(tmp_path: Path) -> None:
     def with_files(job: Job) -> float | None:
         for name in ("checkpoint", "model"):
@@ -164,6 +171,7 @@ def test_scored_trials_keep_neither_checkpoint_nor_model(tmp_path: Path) -> None
     assert kept == [f"{name}/trial-1/{part}/values" for name in ("FedAvg", "Local") for part in ("checkpoint", "model")]
 
 
+@pytest.mark.whole_run
 def test_failed_trial_counts_and_is_never_the_best(tmp_path: Path) -> None:
     def some(job: Job) -> float | None:
         return None if job.name in {"FedAvg, trial 0", "FedAvg, trial 2"} else near(job)
@@ -184,6 +192,7 @@ def test_search_that_was_stopped_has_not_failed(tmp_path: Path, capsys: pytest.C
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.whole_run
 def test_search_without_a_usable_trial_leaves_its_runs_out(tmp_path: Path) -> None:
     config = study(tmp_path, trials=2)
     workers = pretending(lambda job: None if "Local" in job.name else near(job))
@@ -197,6 +206,7 @@ def test_search_without_a_usable_trial_leaves_its_runs_out(tmp_path: Path) -> No
     assert all(name.startswith("FedAvg") for name in runs)
 
 
+@pytest.mark.whole_run
 def test_other_parameters_are_another_search(tmp_path: Path) -> None:
     tuned(study(tmp_path, trials=2), tmp_path / "out", pretending(near))
     other = study(tmp_path, trials=2, parameters={"train.learning_rate": {**RATE, "high": 0.5}})
@@ -208,6 +218,7 @@ def test_other_parameters_are_another_search(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "tuning" / "FedAvg.aside-1").exists()
 
 
+@pytest.mark.whole_run
 def test_kinds_of_parameters(tmp_path: Path) -> None:
     parameters = {
         "train.batch": {"low": 4, "high": 8},
@@ -253,6 +264,7 @@ def test_validation_is_needed(tmp_path: Path) -> None:
         searches(config, config.tune)
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(("key", "high"), [("train.learning_rat", 1.0), ("train.batch", 0.5)])
 def test_impossible_parameter_is_refused_before_any_trial(tmp_path: Path, key: str, high: float) -> None:
     config = study(tmp_path, parameters={key: {"low": 0.1, "high": high}})

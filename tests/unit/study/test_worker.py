@@ -123,6 +123,7 @@ def test_a_finished_run_keeps_its_model_and_figures_without_a_checkpoint(tmp_pat
     assert (run.model_folder / "model.json").stat().st_mtime_ns == model, "it is evaluated again, not trained again"
 
 
+@pytest.mark.whole_run
 def test_optimizers_are_loaded_before_the_training_and_draw_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +143,7 @@ def test_optimizers_are_loaded_before_the_training_and_draw_nothing(
     assert calls == ["load", "train"]
 
 
+@pytest.mark.whole_run
 def test_process_ends_with_its_input() -> None:
     command = [sys.executable, "-m", "silohash.study.worker"]
     done = subprocess.run(command, input=b"", capture_output=True, timeout=300)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from silohash.testing.check import same_arrays
 from silohash.testing.inputs import prepared_inputs
 from silohash.testing.loop import Records, run_loop
+
+pytestmark = pytest.mark.whole_run
 
 
 def test_rounds_are_run_recorded_stopped_and_continued() -> None:

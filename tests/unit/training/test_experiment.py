@@ -49,6 +49,7 @@ def test_tokens_need_a_local_method_that_takes_them(tmp_path: Path, local: str, 
         experiment.check_tokens({"image": vectors, "text": tokens}, resolved)
 
 
+@pytest.mark.whole_run
 def test_folder_of_a_run(run: Run, archive: Path) -> None:
     names = {path.name for path in run.folder.iterdir()} - {".lock"}
     assert names == {
@@ -73,6 +74,7 @@ def test_folder_of_a_run(run: Run, archive: Path) -> None:
     assert [found.folder for found in runs([run.folder])] == [run.folder]
 
 
+@pytest.mark.whole_run
 def test_silos_deploy_the_models_that_validation_chose(
     archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,6 +107,7 @@ class Follower(Records):
         self.shares.append((progress.round, round(progress.share, 3)))
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("workers", [1, 2])
 def test_progress_moves_within_a_round(archive: Path, tmp_path: Path, workers: int) -> None:
     follower = Follower()
@@ -115,6 +118,7 @@ def test_progress_moves_within_a_round(archive: Path, tmp_path: Path, workers: i
     assert follower.shares == [(number, share) for number in (0, 1) for share in (epochs if workers == 1 else ends)]
 
 
+@pytest.mark.whole_run
 def test_observers_hear_of_every_round_and_of_the_end(archive: Path, tmp_path: Path) -> None:
     listener, said = Records(), []
     config = tiny_config(archive, federated={"rounds": 2})
@@ -126,6 +130,7 @@ def test_observers_hear_of_every_round_and_of_the_end(archive: Path, tmp_path: P
     assert (again.first_round, again.records) == (2, [])
 
 
+@pytest.mark.whole_run
 def test_folder_that_holds_a_run_is_left_alone(run: Run, archive: Path) -> None:
     before = {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()}
     with pytest.raises(UserError, match=r"already holds a run\. Continue it with: silohash resume"):
@@ -133,6 +138,7 @@ def test_folder_that_holds_a_run_is_left_alone(run: Run, archive: Path) -> None:
     assert {path: path.read_bytes() for path in run.folder.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(
     ("sections", "part"),
     [
@@ -152,6 +158,7 @@ def test_what_must_be_put_right_first_leaves_no_run(archive: Path, tmp_path: Pat
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.whole_run
 def test_archive_that_has_changed_since(archive: Path, tmp_path: Path) -> None:
     own = write_archive(tmp_path / "archive", count=60)
     run = train(own, tmp_path / "run", federated={"rounds": 1})
@@ -165,6 +172,7 @@ def test_archive_that_has_changed_since(archive: Path, tmp_path: Path) -> None:
         experiment.resume(Run.open(run.folder))
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(("there", "task"), [("image", "i2i"), ("text", "t2t")])
 def test_one_modality_alone(tmp_path: Path, there: str, task: str) -> None:
     own = write_archive(tmp_path / "archive", count=60, **{"image": None, "text": None, there: "given"})
@@ -179,6 +187,7 @@ def test_one_modality_alone(tmp_path: Path, there: str, task: str) -> None:
     assert {path.name for path in run.index_folder.glob("*/*.sqlite")} == {f"{there}.sqlite"}
 
 
+@pytest.mark.whole_run
 def test_skipped_rows_are_said(tmp_path: Path) -> None:
     own = write_archive(tmp_path / "archive", count=60)
     values = np.load(own / "image.npy")
@@ -196,6 +205,7 @@ def test_skipped_rows_are_said(tmp_path: Path) -> None:
     assert len(said) == 1
 
 
+@pytest.mark.whole_run
 def test_an_archive_without_queries_is_trained_and_this_is_stated(tmp_path: Path) -> None:
     own = write_archive(tmp_path / "archive", count=48)
     table = (own / "metadata.csv").read_text(encoding="utf-8")
@@ -207,6 +217,7 @@ def test_an_archive_without_queries_is_trained_and_this_is_stated(tmp_path: Path
     assert run.model.round == 1
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("follow", [False, True])
 def test_links_out_of_the_archive_are_followed_by_the_config(tmp_path: Path, follow: bool) -> None:
     own = write_archive(tmp_path / "archive", count=48)
@@ -221,5 +232,6 @@ def test_links_out_of_the_archive_are_followed_by_the_config(tmp_path: Path, fol
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.whole_run
 def test_checkpoint_tells_the_round(run: Run) -> None:
     assert json.loads((run.checkpoint / "state.json").read_text())["round"] == 3

@@ -91,6 +91,7 @@ def spoiled(inputs, silos: set[int], spoil, *observers, rounds: int = 1):
     )  # fmt: skip
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(("spoil", "reason"), REFUSALS, ids=[spoil.__name__ for spoil, _ in REFUSALS])
 def test_a_silo_whose_update_cannot_be_used_is_named_and_left_out(spoil, reason: str) -> None:
     inputs, listener = prepared((30, 20, 10), federated={"rounds": 1}), Records()
@@ -169,6 +170,7 @@ def test_what_a_silo_says_about_itself_never_ends_a_run(method: str, params: dic
     assert all(np.isfinite(array).all() for array in state.server.params.values())
 
 
+@pytest.mark.whole_run
 def test_the_server_knows_a_silo_by_its_connection() -> None:
     inputs = prepared((12, 10, 8), federated={"name": "plfedcmh", "rounds": 1})
     state = spoiled(inputs, {2}, lambda result: replace(result, update=replace(result.update, silo=0, sender="silo-0")))
@@ -219,6 +221,7 @@ def test_halves_go_up() -> None:
     assert [round_half_up(value) for value in (0.5, 1.5, 2.5, 2.4)] == [1, 2, 3, 2]
 
 
+@pytest.mark.whole_run
 def test_silos_that_do_not_take_part_are_not_in_the_record_and_keep_what_they_had() -> None:
     inputs, listener = prepared((10, 10, 10, 10), federated={"name": "local", "rounds": 3}), Records()
     before = None
@@ -234,6 +237,7 @@ def test_silos_that_do_not_take_part_are_not_in_the_record_and_keep_what_they_ha
         before = state
 
 
+@pytest.mark.whole_run
 def test_record_of_a_round() -> None:
     inputs, listener = prepared((30, 20, 10), federated={"rounds": 2}), Records()
     state = run_loop(inputs, listener)
@@ -301,6 +305,7 @@ def test_an_impossible_score_of_a_silo_does_not_choose_the_round(score: float, q
     assert (state.best_round, state.best_score) == (1, pytest.approx(0.4))
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("final", [False, True])
 def test_a_final_state_is_deployed_whatever_its_score(monkeypatch: pytest.MonkeyPatch, final: bool) -> None:
     scores = iter([0.9, 0.2, 0.3])
@@ -313,6 +318,7 @@ def test_a_final_state_is_deployed_whatever_its_score(monkeypatch: pytest.Monkey
     assert [record.best for record in listener.records] == [True, final, final]
 
 
+@pytest.mark.whole_run
 def test_without_validation_the_last_round_is_taken() -> None:
     inputs, listener = prepared(validation=0), Records()
     state = run_loop(inputs, listener, validate=True)
@@ -335,6 +341,7 @@ def test_a_round_is_recorded_before_it_is_saved() -> None:
     assert order == [("record", 0), ("save", 0), ("record", 1), ("save", 1)]
 
 
+@pytest.mark.whole_run
 def test_a_round_of_a_thousand_silos() -> None:
     inputs, listener = prepared((2,) * 1_000, validation=0, federated={"rounds": 1, "local_epochs": 1}), Records()
     state = run_loop(inputs, listener, held_bytes=0, validate=False)
@@ -366,6 +373,7 @@ class Counting(InProcess):
             self.most = max(self.most, len(self.alive))
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(
     ("federated", "weighed"),
     [
@@ -414,6 +422,7 @@ def test_a_rejected_update_is_left_out_of_a_fold() -> None:
         np.testing.assert_allclose(array, after[1][name], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("sizes", [(0, 8, 12), (8, 0, 12)])
 def test_updates_are_added_up_after_the_statistics_even_if_a_silo_has_none(sizes: tuple[int, ...]) -> None:
     inputs = prepared(sizes, validation=0, federated={"rounds": 2, "name": "fedcafe", "memory": "class_mean"})

@@ -96,6 +96,7 @@ def test_tasks_carry_the_broadcast_and_what_the_silo_kept() -> None:
     ]
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("name", ["fedavg", "plfedcmh", "fednova"])
 def test_references_are_what_each_silo_received(name: str) -> None:
     inputs = prepared((10, 10), federated={"name": name, "rounds": 2})

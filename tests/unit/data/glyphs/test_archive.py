@@ -174,6 +174,7 @@ def test_another_pillow_or_unicode_gives_the_same_archive(one_face, monkeypatch,
     assert changes(read_fingerprint(tmp_path / "before"), again) == []
 
 
+@pytest.mark.whole_run
 def test_it_needs_neither_matplotlib_nor_fonttools():
     found = subprocess.run([sys.executable, "-c", WITHOUT_FONTS], capture_output=True, text=True, check=False)
     assert found.stdout == f"{DIGESTS[1]}\n", found.stderr

@@ -55,6 +55,7 @@ def hooks() -> list[str]:
     return [name for name, _ in itertools.groupby(name for name, _ in CALLS if not name.startswith("shared"))]
 
 
+@pytest.mark.whole_run
 def test_order_of_the_hooks() -> None:
     run_loop(inputs(rounds=1))
     training = ["auxiliary_step", "terms"]
@@ -71,6 +72,7 @@ def test_order_of_the_hooks() -> None:
     assert SEEN["sent_to"] == [0, 1, 2]
 
 
+@pytest.mark.whole_run
 def test_phases_see_their_rows_and_every_step_is_regularized() -> None:
     run_loop(inputs(rounds=1))
     silos = [silo for name, silo in CALLS if name == "auxiliary_step"]
@@ -83,6 +85,7 @@ def test_phases_see_their_rows_and_every_step_is_regularized() -> None:
     assert SEEN["steps"][0] == {"image": 5, "text": 5}
 
 
+@pytest.mark.whole_run
 def test_the_auxiliary_network_is_trained_and_terms_are_recorded() -> None:
     listener = Records()
     run_loop(inputs(rounds=1), listener)
@@ -99,6 +102,7 @@ def test_the_auxiliary_network_is_trained_and_terms_are_recorded() -> None:
     assert record.loss == pytest.approx(sum(weights[name] * value for name, value in record.terms.items()), rel=1e-4)
 
 
+@pytest.mark.whole_run
 def test_statistics_are_summed_merged_and_sent_back_before_the_updates() -> None:
     listener = Records()
     state = run_loop(inputs(rounds=1), listener)
@@ -113,6 +117,7 @@ def test_statistics_are_summed_merged_and_sent_back_before_the_updates() -> None
     assert SEEN["loss"] == [silo.loss for silo in listener.records[0].silos]
 
 
+@pytest.mark.whole_run
 def test_traffic_counts_both_exchanges() -> None:
     listener = Records()
     state = run_loop(inputs(rounds=1), listener)
@@ -124,6 +129,7 @@ def test_traffic_counts_both_exchanges() -> None:
     assert record.downlink_bytes == 3 * (everything + memory + 8 + memory)
 
 
+@pytest.mark.whole_run
 def test_a_silo_whose_statistics_are_not_finite_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.unit.methods.federated.everything import Everything
 
@@ -146,6 +152,7 @@ def test_a_silo_whose_statistics_are_not_finite_is_left_out(monkeypatch: pytest.
     assert set(state.silos) == {0, 2}
 
 
+@pytest.mark.whole_run
 def test_private_parameters_stay_in_the_silo() -> None:
     state = run_loop(inputs())
     for silo in range(3):
@@ -157,6 +164,7 @@ def test_private_parameters_stay_in_the_silo() -> None:
     assert not np.array_equal(first, second)
 
 
+@pytest.mark.whole_run
 def test_through_bytes_it_is_the_same() -> None:
     plain, wired = run_loop(inputs()), run_loop(inputs(), wire=True)
     assert same_arrays(plain.server.params, wired.server.params)
@@ -166,6 +174,7 @@ def test_through_bytes_it_is_the_same() -> None:
     assert plain.best_score == wired.best_score
 
 
+@pytest.mark.whole_run
 def test_resuming_from_a_checkpoint_is_the_same(tmp_path) -> None:
     whole = run_loop(inputs(rounds=4))
     half = run_loop(inputs(rounds=4), stop=2)
@@ -177,6 +186,7 @@ def test_resuming_from_a_checkpoint_is_the_same(tmp_path) -> None:
     assert (whole.best_round, whole.best_score) == (resumed.best_round, resumed.best_score)
 
 
+@pytest.mark.whole_run
 def test_only_shared_parameters_are_averaged() -> None:
     state = run_loop(inputs(rounds=1))
     start = first_state(inputs(), Worker(inputs(), torch.device("cpu"))).server.params
@@ -186,6 +196,7 @@ def test_only_shared_parameters_are_averaged() -> None:
     }
 
 
+@pytest.mark.whole_run
 def test_a_run_deploys_a_model_a_silo_with_its_extras(tmp_path) -> None:
     archive = write_archive(tmp_path / "archive")
     run = train(archive, tmp_path / "run", federated={**NAME, "rounds": 2})

@@ -72,6 +72,7 @@ def test_terms_of_all_members_appear_and_add_up() -> None:
     assert own | later == records[1].terms.keys()
 
 
+@pytest.mark.whole_run
 def test_two_halves_of_a_term_are_the_whole() -> None:
     halves, _ = ended(*[{"name": "fedprox", "proximal_weight": 0.5}] * 2)
     alone = run_loop(
@@ -303,6 +304,7 @@ def test_methods_of_a_config_through_toml_json_and_set(tmp_path: Path) -> None:
     assert other.value_of("federated.methods")[0]["proximal_weight"] == 0.5
 
 
+@pytest.mark.whole_run
 def test_the_memory_of_a_member_is_part_of_the_encoder(tmp_path: Path) -> None:
     methods = [{"name": "moon"}, CAFE, HAP]
     run = train(

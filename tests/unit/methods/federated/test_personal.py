@@ -40,6 +40,7 @@ def kept(state: RunState, silo: int, prefix: str = "model/") -> Arrays:
     return {n.removeprefix(prefix): a for n, a in state.silos[silo].items() if n.startswith(prefix)}
 
 
+@pytest.mark.whole_run
 def test_without_private_parameters_it_is_federated_averaging() -> None:
     plain = run_loop(prepared((20, 30), federated={"name": "fedavg", "rounds": 3})).server.params
     state, given = ended(deploy="averaged")
@@ -96,6 +97,7 @@ def test_a_first_round_begins_with_the_initial_parameters() -> None:
     assert same_arrays(params_of(context.model), {**initial, **context.payload.params})
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("private", ["none", "hash"])
 def test_feduch_adds_its_terms_in_a_composition(private: str) -> None:
     listener = Records()

@@ -224,6 +224,7 @@ def test_rules_are_chosen_by_name() -> None:
     assert len(robust_aggregation("clip", weight_cap=0.5).screens) == 1
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("name", ["fedavg", "fedcafe"])
 def test_the_cap_holds_for_weights_that_a_method_makes_itself(name: str) -> None:
     def ended(cap: float) -> dict[str, np.ndarray]:

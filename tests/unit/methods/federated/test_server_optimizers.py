@@ -36,6 +36,7 @@ def test_server_optimizers_step_by_the_averaged_move() -> None:
         np.testing.assert_allclose(found, [1 + move, 2 - move], rtol=1e-4)
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("optimizer", ["fedavgm", "fedadam", "fedyogi"])
 def test_server_optimizers_learn_by_their_default_rates(optimizer: str) -> None:
     given = prepared(federated={"rounds": 8, "server": {"optimizer": optimizer}}, train={"learning_rate": 0.01})
@@ -111,6 +112,7 @@ def test_buffers_take_the_plain_average(name: str) -> None:
     assert {n for n in state.private if "running_var" in n} == set()
 
 
+@pytest.mark.whole_run
 def test_buffers_of_a_training_take_the_plain_average(monkeypatch: pytest.MonkeyPatch) -> None:
     build = HashNet.__init__
 

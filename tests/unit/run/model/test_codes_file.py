@@ -15,6 +15,8 @@ from silohash.run.folder import Run
 from silohash.run.model import codes_file
 from tests import runs
 
+pytestmark = pytest.mark.whole_run
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:

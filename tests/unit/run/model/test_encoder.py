@@ -63,6 +63,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     return train(write_archive(folder / "archive", text="words"), folder / "run", federated={"rounds": 1})
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("modality", MODALITIES)
 def test_one_query_of_a_trained_model_is_coded_as_the_archive_is(run: Run, modality: Modality) -> None:
     encoder = run.model.encoder()
@@ -76,6 +77,7 @@ def test_one_query_of_a_trained_model_is_coded_as_the_archive_is(run: Run, modal
     assert none.words.shape == (0, codes.words.shape[1])
 
 
+@pytest.mark.whole_run
 def test_queries_of_the_wrong_kind(run: Run) -> None:
     encoder = run.model.encoder()
     with pytest.raises(UserError, match="16"):
@@ -86,6 +88,7 @@ def test_queries_of_the_wrong_kind(run: Run) -> None:
         encoder.encode(np.zeros(16, np.float32), "text")
 
 
+@pytest.mark.whole_run
 def test_a_trained_model_of_one_modality(run: Run) -> None:
     trained = run.model.trained
     spec = replace(trained.spec, towers={"text": trained.spec.towers["text"]})

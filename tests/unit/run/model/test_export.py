@@ -21,6 +21,8 @@ from silohash.run.model import export, onnx_graph
 from silohash.training import experiment
 from tests import runs
 
+pytestmark = pytest.mark.whole_run
+
 ort = pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")
 

@@ -31,6 +31,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
         return run
 
 
+@pytest.mark.whole_run
 def test_scores_equal_those_of_the_model(run: Run, tmp_path: Path) -> None:
     encoder, archive = run.model.encoder(), run.archive
     network = network_of(encoder)
@@ -56,6 +57,7 @@ def test_scores_equal_those_of_the_model(run: Run, tmp_path: Path) -> None:
     assert matcher.scores(query, "image", []) == []
 
 
+@pytest.mark.whole_run
 def test_nodes_that_were_not_written_are_named(run: Run, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"regions of its items are not stored\. Index the silo again"):
         matcher(run, tmp_path).most_shared("image")
@@ -67,6 +69,7 @@ def matcher(run: Run, folder: Path) -> Matcher:
     return found
 
 
+@pytest.mark.whole_run
 def test_the_content_of_a_query_gives_the_nodes_of_the_query(run: Run, tmp_path: Path) -> None:
     encoder, text = run.model.encoder(), run.archive.caption(7)
     words = encoder.featurizers["text"].encode_one(text)
@@ -80,6 +83,7 @@ def test_the_content_of_a_query_gives_the_nodes_of_the_query(run: Run, tmp_path:
     assert len(matcher(run, tmp_path).nodes(regions, "text")["values"]) == 1
 
 
+@pytest.mark.whole_run
 def test_content_that_does_not_fit_the_model_is_refused(run: Run, tmp_path: Path) -> None:
     featurizers = run.model.encoder().featurizers
     words = featurizers["text"].encode_one("A dog.")

@@ -220,6 +220,7 @@ def trained(run: Run) -> TrainedModel:
     return run.model.trained
 
 
+@pytest.mark.whole_run
 def test_one_file_per_modality_with_its_agreement(trained: TrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(onnx_graph, "COMPARED_ITEMS", 7)
     towers = onnx_files(trained, SAMPLES)
@@ -235,6 +236,7 @@ def test_one_file_per_modality_with_its_agreement(trained: TrainedModel, monkeyp
         assert (about["model_digest"], about["modality"], about["bits"]) == (trained.digest(), modality, str(BITS))
 
 
+@pytest.mark.whole_run
 def test_personal_models_get_files_of_their_own_and_are_traced_once(
     trained: TrainedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -255,6 +257,7 @@ def test_personal_models_get_files_of_their_own_and_are_traced_once(
         assert session.get_modelmeta().custom_metadata_map["model_digest"] == both.digest(name)
 
 
+@pytest.mark.whole_run
 def test_a_file_that_differs_is_not_kept(trained: TrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     class Wrong(onnx_graph.ExportedOutputs):
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
@@ -266,6 +269,7 @@ def test_a_file_that_differs_is_not_kept(trained: TrainedModel, monkeypatch: pyt
     assert "image tower as ONNX does not agree with torch on 20 items" in towers.reason
 
 
+@pytest.mark.whole_run
 def test_without_the_package_onnx_the_weights_are_kept_alone(
     run: Run, trained: TrainedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,6 +284,7 @@ def test_without_the_package_onnx_the_weights_are_kept_alone(
     assert again.model.encoder().digest == run.model.digest("global")
 
 
+@pytest.mark.whole_run
 def test_other_errors_are_not_hidden(trained: TrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> bytes:
         raise ImportError("cannot import name x", name="torch")
@@ -289,6 +294,7 @@ def test_other_errors_are_not_hidden(trained: TrainedModel, monkeypatch: pytest.
         onnx_files(trained, SAMPLES)
 
 
+@pytest.mark.whole_run
 def test_weights_that_silos_share_only_in_part_cannot_encode(tmp_path: Path) -> None:
     run = train(write_archive(tmp_path / "archive"), tmp_path / "run", federated={"name": "fedcmr", "rounds": 1})
     assert run.model.personalized

@@ -21,6 +21,8 @@ from silohash.run.model.torch_towers import TorchTowers
 from silohash.run.model.trained import Weights
 from tests.runs import BITS, train, write_archive
 
+pytestmark = pytest.mark.whole_run
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:

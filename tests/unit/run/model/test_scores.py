@@ -28,6 +28,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         return run
 
 
+@pytest.mark.whole_run
 def test_scores_are_those_of_the_model(run: Run) -> None:
     archive, network = run.archive, run.model.trained.network()
     assert isinstance(network, MatchingNet)

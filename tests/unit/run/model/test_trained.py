@@ -32,6 +32,7 @@ def trained(run: Run) -> TrainedModel:
     return run.model.trained
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("modality", MODALITIES)
 def test_round_trip_gives_the_same_codes_bit_for_bit(
     run: Run, trained: TrainedModel, tmp_path: Path, modality: Modality
@@ -49,6 +50,7 @@ def test_round_trip_gives_the_same_codes_bit_for_bit(
     assert read.round == trained.round
 
 
+@pytest.mark.whole_run
 def test_digest_changes_with_any_weight_and_with_what_comes_before_the_tower(run: Run, trained: TrainedModel) -> None:
     digests = {trained.digest()}
     weights = trained.weights["global"]
@@ -66,11 +68,13 @@ def test_digest_changes_with_any_weight_and_with_what_comes_before_the_tower(run
     assert trained.digest() == trained.encoder().digest == run.model.digest("global")
 
 
+@pytest.mark.whole_run
 def test_models_that_there_are_not(trained: TrainedModel) -> None:
     with pytest.raises(UserError, match=r'The run has no model "north"\. Its models are: global'):
         trained.encoder("north")
 
 
+@pytest.mark.whole_run
 def test_files_of_a_model(run: Run) -> None:
     names = sorted(path.name for path in run.model_folder.iterdir())
     assert names == [
@@ -83,6 +87,7 @@ def test_files_of_a_model(run: Run) -> None:
     assert digests == {name: digest_file(run.model_folder / name) for name in names if name != "model.json"}
 
 
+@pytest.mark.whole_run
 def test_towers_are_written_beside_the_weights_and_go_with_an_earlier_model(
     trained: TrainedModel, tmp_path: Path
 ) -> None:
@@ -96,6 +101,7 @@ def test_towers_are_written_beside_the_weights_and_go_with_an_earlier_model(
     assert (record["onnx"], record["without_onnx"]) == ({}, "The package onnx is not installed.")
 
 
+@pytest.mark.whole_run
 def test_weights_of_another_shape_are_not_installed(trained: TrainedModel) -> None:
     weights = trained.weights["global"]
     other = Weights({**weights.params, "image.hash.bias": np.zeros(5, np.float32)}, {})
@@ -103,6 +109,7 @@ def test_weights_of_another_shape_are_not_installed(trained: TrainedModel) -> No
         replace(trained, weights={"global": other}).encoder()
 
 
+@pytest.mark.whole_run
 def test_an_encoder_runs_on_the_device_that_is_asked_for(trained: TrainedModel) -> None:
     for device in (None, torch.device("cpu", 0)):
         towers = trained.encoder(device=device).towers

@@ -32,6 +32,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return experiment.train(load_resolved(config), tmp_path / "run")
 
 
+@pytest.mark.whole_run
 def test_known_words_start_from_their_vectors(run: Run, tmp_path: Path) -> None:
     (tmp_path / "glove.txt").unlink()
     [table] = word_tables(run.model.trained.network())
@@ -50,6 +51,7 @@ def test_every_table_of_words_is_filled() -> None:
     assert [table.embedding_dim for table in tables] == [4, 4]
 
 
+@pytest.mark.whole_run
 def test_without_a_file_nothing_changes(run: Run) -> None:
     network = run.model.trained.network()
     before = word_tables(network)[0].weight.clone()

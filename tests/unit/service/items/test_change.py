@@ -280,6 +280,7 @@ def test_an_archive_that_is_gone_is_named_and_may_be_elsewhere(
     indexer.close()
 
 
+@pytest.mark.whole_run
 def test_words_and_regions_are_stored_for_a_model_that_scores_pairs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,6 +142,7 @@ def test_validation_counts_the_silos_that_answer() -> None:
     assert [silo.rejected for silo in without.silos] == [None, None, None]
 
 
+@pytest.mark.whole_run
 def test_round_without_absences_is_that_of_the_loop() -> None:
     state, _, engine = trained()
     assert engine.cancelled == 0

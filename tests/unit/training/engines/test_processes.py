@@ -207,6 +207,7 @@ def test_second_interruption_kills_at_once(
         work.result(WAIT_SECONDS)
 
 
+@pytest.mark.whole_run
 def test_child_stops_when_its_parent_is_gone(tmp_path: Path) -> None:
     """The parent closes the pipe without a word, as it does when it is killed."""
     child = subprocess.Popen(
@@ -224,6 +225,7 @@ def test_child_stops_when_its_parent_is_gone(tmp_path: Path) -> None:
     assert (tmp_path / "stopped").exists()
 
 
+@pytest.mark.whole_run
 def test_idle_child_ends_well_when_its_input_does() -> None:
     done = subprocess.run([sys.executable, "-c", SERVER], input=b"", capture_output=True, timeout=WAIT_SECONDS)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

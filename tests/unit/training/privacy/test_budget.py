@@ -101,6 +101,7 @@ def test_drawing_silos_lowers_epsilon_only_where_silos_are_drawn() -> None:
     assert epsilons[0] == epsilons[1]
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("unit", ["record", "silo"])
 def test_every_round_has_its_epsilon_and_a_resumed_run_continues_with_it(unit: str) -> None:
     whole, parts, rest = Records(), Records(), Records()

@@ -149,6 +149,7 @@ def test_another_message_of_the_server_gets_other_noise() -> None:
     assert np.abs(differences).max() > 0.1
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("federated", ["fedavg", "moon", "feduch", "fedproc"])
 def test_methods_train_under_privacy_per_item(federated: str) -> None:
     extra = {"min_count": 1} if federated == "fedproc" else {}
@@ -162,6 +163,7 @@ def test_methods_train_under_privacy_per_item(federated: str) -> None:
     assert not any(silo.rejected for record in listener.records for silo in record.silos)
 
 
+@pytest.mark.whole_run
 def test_little_noise_trains_as_well_as_none() -> None:
     """The sum of clipped gradients without noise is the gradient that ordinary training takes, but for the samples."""
     settings = {"optimizer": "sgd", "momentum": 0.0, "weight_decay": 0.0, "learning_rate": 0.1, "batch": 1000}

@@ -229,6 +229,7 @@ def server_arrays(server: ServerState) -> dict[str, np.ndarray]:
     return {f"{section}/{name}": array for section, part in sections.items() for name, array in part.items()}
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("federated", METHODS, ids=[str(method["name"]) + str(len(method)) for method in METHODS])
 def test_with_all_values_the_result_is_that_without_compression(federated: dict[str, Any]) -> None:
     plain, whole = (run_loop(inputs(compression, federated)) for compression in (None, EVERYTHING))
@@ -237,6 +238,7 @@ def test_with_all_values_the_result_is_that_without_compression(federated: dict[
     assert all(same_arrays(plain.silos[silo], whole.silos[silo]) for silo in plain.silos)
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("federated", METHODS, ids=[str(method["name"]) + str(len(method)) for method in METHODS])
 @pytest.mark.parametrize("kind", ["half", "int8", "top_k"])
 def test_every_method_trains_and_sends_fewer_bytes(federated: dict[str, Any], kind: str) -> None:
@@ -251,6 +253,7 @@ def test_every_method_trains_and_sends_fewer_bytes(federated: dict[str, Any], ki
     assert (plain.records[last].uplink_bytes == short.records[last].uplink_bytes) == (last == 0)
 
 
+@pytest.mark.whole_run
 def test_half_and_int8_stay_near_the_run_without_compression() -> None:
     plain = run_loop(inputs(None, {"rounds": 4})).server.params
     start = first_state(inputs(None), Worker(inputs(None), torch.device("cpu"))).server.params
@@ -260,6 +263,7 @@ def test_half_and_int8_stay_near_the_run_without_compression() -> None:
         assert 0 < sum(np.abs(plain[name] - other[name]).sum() for name in plain) < share * moved
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("name", ["fedavg", "fedbignns"])  # the second waits for merged statistics
 def test_residuals_stay_with_silos_that_do_not_take_part_and_survive_an_interruption(name: str) -> None:
     given = inputs({"kind": "top_k", "share": 0.05}, {"name": name, "rounds": 5})
@@ -317,6 +321,7 @@ def test_an_update_that_cannot_be_restored_is_rejected_with_its_reason() -> None
     assert reasons[1].startswith("its compressed image.backbone.0.weight has half of type float16")
 
 
+@pytest.mark.whole_run
 def test_hash_layers_alone_are_trained_and_sent() -> None:
     given, records = inputs({"kind": "hash_layers"}), Records()
     start = first_state(given, Worker(given, torch.device("cpu"))).server.params

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from silohash.methods.message import Message
 from silohash.training.updates.received import FOLDER, ReceivedUpdates
@@ -28,6 +29,7 @@ def test_only_the_last_round_is_kept(tmp_path: Path) -> None:
     assert [(silo, message.params["image.w"][0]) for silo, message in kept.updates()] == [(2, 3.0), (10, 11.0)]
 
 
+@pytest.mark.whole_run
 def test_a_run_keeps_updates_only_if_asked_and_gives_the_same_model(tmp_path: Path) -> None:
     archive = runs.write_archive(tmp_path / "archive")
     plain = runs.train(archive, tmp_path / "plain")

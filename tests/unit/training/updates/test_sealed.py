@@ -209,6 +209,7 @@ def gap(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> float:
     )
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("federated", METHODS, ids=NAMES)
 def test_encrypted_sums_give_the_result_of_plain_ones(key: SiloKey, federated: dict[str, Any]) -> None:
     """One round is compared, because later ones amplify rounding errors as those of any other machine."""
@@ -229,6 +230,7 @@ def test_encrypted_sums_give_the_result_of_plain_ones(key: SiloKey, federated: d
     assert not [silo.rejected for silo in records.records[0].silos if silo.rejected]
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("federated", METHODS, ids=NAMES)
 def test_all_rounds_run_and_can_be_continued(key: SiloKey, federated: dict[str, Any]) -> None:
     given, records = inputs(key, federated), Records()
@@ -243,6 +245,7 @@ def test_all_rounds_run_and_can_be_continued(key: SiloKey, federated: dict[str, 
     }
 
 
+@pytest.mark.whole_run
 def test_bytes_count_what_is_sent_for_the_sum_too(key: SiloKey) -> None:
     plain, records = Records(), Records()
     run_loop(inputs(None, {"name": "fedavg"}), plain, stop=2)
@@ -299,6 +302,7 @@ def test_silos_do_not_send_what_the_server_could_read(key: SiloKey) -> None:
         keyless.do(SiloTask("validate", 0, replace(later, encrypted={SEALED: np.zeros(40, np.uint8)})))
 
 
+@pytest.mark.whole_run
 def test_states_of_another_round_run_or_key_are_refused(key: SiloKey) -> None:
     given = inputs(key, {"name": "fedavg"})
     state = run_loop(given, stop=1)
@@ -315,6 +319,7 @@ def test_states_of_another_round_run_or_key_are_refused(key: SiloKey) -> None:
     assert label_of(SEALED, 0, "abc") == "the state of round 1 of run abc"
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(("unit", "name"), [("record", "fedproc"), ("silo", "fedavg")])
 def test_noise_is_counted_as_without_encryption(key: SiloKey, unit: str, name: str) -> None:
     federated = {"name": name, "rounds": 3, **({"min_count": 1} if name == "fedproc" else {})}
@@ -337,6 +342,7 @@ def test_noise_is_counted_as_without_encryption(key: SiloKey, unit: str, name: s
     assert spent == sorted(spent)
 
 
+@pytest.mark.whole_run
 def test_the_secret_of_the_server_stays_there(key: SiloKey) -> None:
     exchange = {"privacy": {"unit": "silo"}, "encryption": "ckks"}
     given = replace(prepared(validation=0, evaluate={"validation": 0.0}, exchange=exchange), key=key)
@@ -350,6 +356,7 @@ def test_the_secret_of_the_server_stays_there(key: SiloKey) -> None:
     assert KEY not in opened(given, state.server, 1).private
 
 
+@pytest.mark.whole_run
 def test_a_silo_without_a_modality_and_one_that_releases_no_class(key: SiloKey) -> None:
     federated = {"name": "fedhap", "min_count": 20}
     plain = run_loop(inputs(None, federated, sizes=(30, 20, 0)), stop=1)

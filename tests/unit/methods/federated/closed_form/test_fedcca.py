@@ -131,6 +131,7 @@ def ended(sizes: tuple[int, ...], *, rounds: int, **federated: Any) -> tuple[Ser
     return run_loop(inputs, listener, validate=False).server, listener
 
 
+@pytest.mark.whole_run
 def test_the_start_does_not_depend_on_the_partition() -> None:
     inputs = prepared((30, 20, 10), validation=0, federated={**GIVEN, "rounds": 4})
     first = run_loop(inputs, stop=3, validate=False).server
@@ -242,6 +243,7 @@ def test_towers_that_cannot_hold_the_solution_are_refused() -> None:
         FedCCA(FedCCAParams()).init_server(DSCMR(DSCMRParams()).build(model_spec(), BITS), INFO)
 
 
+@pytest.mark.whole_run
 def test_what_the_sums_reveal_must_be_allowed(tmp_path: Path) -> None:
     archive = write_archive(tmp_path / "archive", count=60)
     with pytest.raises(UserError, match=r"fedcca: .* reveal its items .* Set reveal_items = true"):

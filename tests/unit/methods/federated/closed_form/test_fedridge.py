@@ -116,6 +116,7 @@ def ended(sizes: tuple[int, ...], *, rounds: int = 1, **federated: Any) -> tuple
     return run_loop(inputs, listener, validate=False).server, listener, inputs
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("penalty", [0.0, 0.3])
 def test_the_solution_does_not_depend_on_the_partition(penalty: float) -> None:
     first, _, inputs = ended((30, 20, 10), penalty=penalty)
@@ -145,6 +146,7 @@ def test_rounds_that_solve_send_sums_and_the_others_are_federated_averaging(solv
     assert method.begin_round(only) == []
 
 
+@pytest.mark.whole_run
 def test_the_last_round_replaces_the_hash_layers_of_the_trained_model() -> None:
     trained, _, inputs = ended((20, 20), rounds=3, solve="first", penalty=0.3)
     after, listener, _ = ended((20, 20), rounds=3, solve="last", penalty=0.3)
@@ -185,6 +187,7 @@ def test_the_last_solution_is_deployed_if_labels_are_exclusive() -> None:
             assert server.final == (final and number == rounds - 1), (single, solve, number)
 
 
+@pytest.mark.whole_run
 def test_the_codes_are_those_of_the_seed_of_the_run() -> None:
     method = FedRidge(FedRidgeParams())
     server = method.init_server(HashNet(model_spec(), BITS), replace(INFO, seed=5, total_rounds=4, exclusive=False))
@@ -322,6 +325,7 @@ def test_codes_that_are_not_a_linear_map_of_the_hidden_layer_are_refused(local: 
         FedRidge(FedRidgeParams()).init_server(model, FederationInfo(silos=2, classes=6, bits=BITS, total_rounds=1))
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("composed", [False, True])
 def test_what_the_sums_reveal_must_be_allowed(tmp_path: Path, composed: bool) -> None:
     def federated(**own: Any) -> dict[str, Any]:
@@ -335,6 +339,7 @@ def test_what_the_sums_reveal_must_be_allowed(tmp_path: Path, composed: bool) ->
     train(archive, tmp_path / "allowed", federated=federated(reveal_items=True))
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(
     ("key", "value"), [("robust", {"rule": "median"}), ("weight_cap", 0.5), ("server", {"optimizer": "fedavgm"})]
 )

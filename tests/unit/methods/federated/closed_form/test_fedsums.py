@@ -21,6 +21,7 @@ def inputs(rounds: int = ROUNDS, sizes: tuple[int, ...] = (20, 0, 15)) -> Prepar
     return prepared_inputs("scm", "fedsums", sizes, rounds=rounds)
 
 
+@pytest.mark.whole_run
 def test_silos_send_sums_and_receive_parameters_at_the_end() -> None:
     given, listener = inputs(), Records()
     method = given.resolved.federated
@@ -40,6 +41,7 @@ def test_silos_send_sums_and_receive_parameters_at_the_end() -> None:
     assert all(silo.rejected is None for record in listener.records for silo in record.silos)
 
 
+@pytest.mark.whole_run
 def test_further_rounds_change_nothing() -> None:
     exact, longer = (run_loop(inputs(rounds)).server for rounds in (ROUNDS, ROUNDS + 2))
     assert exact.params.keys() == longer.params.keys()
@@ -47,6 +49,7 @@ def test_further_rounds_change_nothing() -> None:
     assert longer.private["remaining"] == 0
 
 
+@pytest.mark.whole_run
 def test_the_model_is_initial_until_the_last_exchange() -> None:
     first, last = (run_loop(inputs(), stop=stop, validate=False).server.params for stop in (1, ROUNDS - 1))
     assert all(np.array_equal(array, last[name]) for name, array in first.items())
@@ -58,6 +61,7 @@ def test_what_the_user_must_allow() -> None:
     assert all(traits.reveals_allowed == allowed for allowed, traits in found.items())
 
 
+@pytest.mark.whole_run
 def test_a_run_refuses_and_trains(tmp_path) -> None:
     archive = write_archive(tmp_path / "archive", count=90)
     local = {"name": "scm", "variant": "orth", "bits": 16}

@@ -29,6 +29,7 @@ def results_of(inputs) -> tuple[dict[str, np.ndarray], list]:
     return server.params, [copy.deepcopy(worker.do(task)) for task in tasks]
 
 
+@pytest.mark.whole_run
 def test_fedavg_is_the_mean_by_size_with_loops() -> None:
     inputs = prepared((30, 20, 10), federated={"rounds": 1})
     _, results = results_of(inputs)
@@ -41,6 +42,7 @@ def test_fedavg_is_the_mean_by_size_with_loops() -> None:
         assert np.allclose(array, mean, atol=1e-6)
 
 
+@pytest.mark.whole_run
 def test_uniform_weighting() -> None:
     inputs = prepared((30, 20, 10), federated={"rounds": 1, "weighting": "uniform"})
     _, results = results_of(inputs)
@@ -50,6 +52,7 @@ def test_uniform_weighting() -> None:
         assert np.allclose(array, sum(r.update.params[name].astype(np.float64) for r in results) / 3, atol=1e-6)
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("weighting", ["examples", "uniform"])
 def test_silo_without_texts_weighs_nothing_in_the_text_tower(weighting: str) -> None:
     inputs = prepared((20, 20), validation=0, federated={"rounds": 1, "weighting": weighting})
@@ -64,6 +67,7 @@ def test_silo_without_texts_weighs_nothing_in_the_text_tower(weighting: str) -> 
     assert same_arrays(texts, {name: results[1].update.params[name] for name in texts})
 
 
+@pytest.mark.whole_run
 def test_without_any_texts_the_text_tower_does_not_change() -> None:
     inputs = prepared((20, 20), validation=0, federated={"rounds": 1})
     inputs.arrays["has_text"][:] = False

@@ -113,6 +113,7 @@ def test_refuses_steps_of_no_known_length(train: dict, weight: float, words: str
     assert load_resolved(tiny(tmp_path, federated=member, train=PLAIN | {"learning_rate": 0.1})).remarks == ()
 
 
+@pytest.mark.whole_run
 def test_a_run_says_once_what_adams_length_is(tmp_path) -> None:
     resolved = load_resolved(
         tiny(tmp_path, federated={"name": "compose", "methods": [{"name": "fednova"}]}, train={"optimizer": "adamw"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from silohash.methods.federated.general.local import CARD, Local
@@ -20,6 +21,7 @@ from tests.runs import (
 from tests.unit.methods.federated.helpers import BITS, fresh_server, silo_context, traits_of
 
 
+@pytest.mark.whole_run
 def test_local_keeps_its_own_model_and_sends_nothing() -> None:
     inputs, listener = prepared(federated={"name": "local", "rounds": 3}), Records()
     state = run_loop(inputs, listener)
@@ -34,6 +36,7 @@ def test_local_keeps_its_own_model_and_sends_nothing() -> None:
     assert losses[2] < losses[0]
 
 
+@pytest.mark.whole_run
 def test_local_silo_trains_as_the_only_silo_of_fedavg_would() -> None:
     alone = run_loop(prepared((30,), federated={"name": "local", "rounds": 3}))
     federated = run_loop(prepared((30,), federated={"name": "fedavg", "rounds": 3}))
@@ -41,6 +44,7 @@ def test_local_silo_trains_as_the_only_silo_of_fedavg_would() -> None:
     assert same_arrays(own, federated.server.params)
 
 
+@pytest.mark.whole_run
 def test_local_validates_the_silos_own_models() -> None:
     inputs = prepared(federated={"name": "local", "rounds": 2})
     worker = Worker(inputs, torch.device("cpu"))

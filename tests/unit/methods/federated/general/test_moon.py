@@ -20,6 +20,7 @@ from tests.runs import (
 from tests.unit.methods.federated.helpers import accepts, context_of, draw, fresh_server, traits_of
 
 
+@pytest.mark.whole_run
 def test_moon_leaves_as_many_of_its_last_models_as_asked() -> None:
     def ended(buffer: int, stop: int):
         federated = {"name": "moon", "rounds": 4, "buffer": buffer, "contrast_weight": 1.0}

@@ -30,6 +30,7 @@ def kept(state: Any, silo: int, prefix: str) -> dict[str, np.ndarray]:
     return {n.removeprefix(start): array for n, array in state.silos[silo].items() if n.startswith(start)}
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(
     "member",
     [
@@ -47,6 +48,7 @@ def test_a_silo_ends_as_the_only_silo_of_a_federation(member: dict[str, Any]) ->
     assert same_arrays(kept(state, 0, "extras"), whole.server.extras)
 
 
+@pytest.mark.whole_run
 def test_with_fedavg_it_is_separate_training() -> None:
     state, _, _ = alone({"name": "fedavg"})
     local = run_loop(prepared((20, 30), federated={"name": "local", "rounds": 3}))

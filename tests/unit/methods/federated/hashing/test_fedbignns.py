@@ -30,6 +30,7 @@ def test_mixed_starts_average_to_the_common_parameters() -> None:
     assert float(away @ (owns[0]["w"] - common["w"])) < 0
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize("composed", [False, True])
 def test_fedbignns_without_queries_held_back_is_refused_before_training(tmp_path: Path, composed: bool) -> None:
     def federated(**own: str) -> dict:

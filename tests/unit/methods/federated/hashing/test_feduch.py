@@ -171,6 +171,7 @@ def test_the_gradient_follows_the_difference_of_the_two_references() -> None:
     assert max(float(g.abs().max()) for g in gradients if g is not None) < 1e-7
 
 
+@pytest.mark.whole_run
 def test_one_modality_gives_the_contrast_of_moon() -> None:
     def ended(name: str, **params: Any) -> ServerState:
         given = prepared(text=False, federated={"name": name, "rounds": 3, "contrast_weight": 0.5, **params})
@@ -181,6 +182,7 @@ def test_one_modality_gives_the_contrast_of_moon() -> None:
     assert not same_arrays(ours.params, ended("moon", contrast_weight=0.0).params)
 
 
+@pytest.mark.whole_run
 def test_without_its_terms_it_is_federated_averaging_bit_for_bit() -> None:
     def ended(name: str, **params: Any) -> ServerState:
         return run_loop(prepared(federated={"name": name, "rounds": 3, **params})).server

@@ -211,6 +211,7 @@ def test_outputs_of_the_preset_paper_have_the_scale_of_the_latent_vectors() -> N
         torch.testing.assert_close(outputs.double(), unit[modality].double() * scale, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.whole_run
 def test_figures_on_the_synthetic_archive() -> None:
     method, split = CMFH(CMFHParams(preprocess="center")), synthetic()
     model = built(method, 16)

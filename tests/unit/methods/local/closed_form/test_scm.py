@@ -204,6 +204,7 @@ def test_outputs_have_unit_variance_and_scales_do_not_matter() -> None:
     assert (codes == (outputs_of(model, other)["image"] >= 0)).float().mean() > 0.999
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(("variant", "i2t", "t2i"), [("orth", 0.405, 0.404), ("seq", 0.481, 0.489)])
 def test_figures_on_the_synthetic_archive(variant: str, i2t: float, t2i: float) -> None:
     method, split = SCM(SCMParams(variant=variant)), synthetic()

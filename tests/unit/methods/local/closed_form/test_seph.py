@@ -218,6 +218,7 @@ def test_a_published_network_is_refused() -> None:
         SePH(SePHParams()).build(spec, 8)
 
 
+@pytest.mark.whole_run
 def test_figures_on_the_synthetic_archive() -> None:
     spec = ModelSpec({"image": TowerSpec("mlp", (IMAGE_WIDTH,)), "text": TowerSpec("mlp", (TEXT_WIDTH,))}, 12)
     method, split = SePH(SePHParams(sample=600, iterations=250)), synthetic()

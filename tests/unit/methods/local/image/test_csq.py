@@ -158,5 +158,6 @@ def test_defaults_and_presets() -> None:
     assert (CARD.key, CARD.year, CARD.supervised, CSQ.traits.needs_labels) == ("csq", 2020, True, True)
 
 
+@pytest.mark.whole_run
 def test_synthetic_archive() -> None:
     assert image_precision("csq", 24, epochs=10) == pytest.approx(0.666, abs=BAND)

@@ -169,5 +169,6 @@ def test_defaults_and_presets() -> None:
     assert (CARD.key, CARD.year, CARD.supervised, DCH.traits.needs_labels) == ("dch", 2018, True, True)
 
 
+@pytest.mark.whole_run
 def test_synthetic_archive() -> None:
     assert image_precision("dch", 24, epochs=10) == pytest.approx(0.61, abs=BAND)

@@ -177,5 +177,6 @@ def test_defaults_and_presets() -> None:
     assert (CARD.key, CARD.year, CARD.supervised, DPSH.traits.needs_labels) == ("dpsh", 2016, True, True)
 
 
+@pytest.mark.whole_run
 def test_synthetic_archive() -> None:
     assert image_precision("dpsh", 24, epochs=10) == pytest.approx(0.625, abs=BAND)

@@ -121,5 +121,6 @@ def test_defaults_and_presets() -> None:
     assert (CARD.key, CARD.year, CARD.supervised, GreedyHash.traits.needs_labels) == ("greedyhash", 2018, True, True)
 
 
+@pytest.mark.whole_run
 def test_synthetic_archive() -> None:
     assert image_precision("greedyhash", 24, epochs=10) == pytest.approx(0.61, abs=BAND)

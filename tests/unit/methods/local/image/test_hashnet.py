@@ -116,5 +116,6 @@ def test_defaults_and_presets() -> None:
     assert (CARD.key, CARD.year, CARD.supervised, HashNetMethod.traits.needs_labels) == ("hashnet", 2017, True, True)
 
 
+@pytest.mark.whole_run
 def test_synthetic_archive() -> None:
     assert image_precision("hashnet", 24, epochs=10) == pytest.approx(0.65, abs=BAND)

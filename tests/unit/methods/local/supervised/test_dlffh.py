@@ -241,12 +241,14 @@ def noise() -> Items:
     )  # fmt: skip
 
 
+@pytest.mark.whole_run
 def test_figures_of_the_label_free_form_are_the_reference() -> None:
     image, text = measured("label-free", synthetic().query)
     assert image == pytest.approx(0.705, abs=BAND)
     assert text == pytest.approx(0.706, abs=BAND)
 
 
+@pytest.mark.whole_run
 def test_noise_finds_nothing_unless_its_labels_are_given() -> None:
     assert measured("label-free", noise()) == pytest.approx((PRIOR, PRIOR), abs=BAND)
     assert min(measured("oracle-labels", noise())) > 0.8

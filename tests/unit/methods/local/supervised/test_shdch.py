@@ -257,6 +257,7 @@ def test_targets_are_the_joint_signs_and_are_renewed_each_epoch() -> None:
     assert [step.name for step in method.steps(model)] == ["image", "text"]
 
 
+@pytest.mark.whole_run
 def test_silos_of_a_federation_train_with_the_codes_that_the_server_solves() -> None:
     inputs = prepared_inputs("shdch", "fedavg", (30, 20, 10), single=True)
     start = first_state(inputs, Worker(inputs, torch.device("cpu"))).server.params["fine_codes"]

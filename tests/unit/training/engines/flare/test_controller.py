@@ -60,6 +60,7 @@ def made(run: str = "first") -> Controller:
     return Controller(run=run, config=config, silos=["north", "south"], deadline_seconds=5.0, quorum=2)
 
 
+@pytest.mark.whole_run
 def test_run_is_trained_in_the_folder_of_the_server_and_its_model_is_fetched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +92,7 @@ def test_run_is_trained_in_the_folder_of_the_server_and_its_model_is_fetched(
     assert controller.panics == []
 
 
+@pytest.mark.whole_run
 @pytest.mark.parametrize(("run", "reason"), [("first", "too few silos"), ("../x", "cannot have the name")])
 def test_failure_ends_the_job_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: str, reason: str
