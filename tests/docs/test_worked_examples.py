@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,26 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "add-a-method.m
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 TOML = re.compile(r"^```toml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BITS = 16
+
+
+def copy_tree(place: Path) -> None:
+    """Copies what the checks of a worked example read."""
+    root = PAGE.parents[2]
+    for folder in ("src", "tests", "docs"):
+        shutil.copytree(root / folder, place / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(root / "pyproject.toml", place)
+
+
+def passed_in(place: Path, checks: Iterable[str], chosen: str) -> int:
+    """Runs the chosen tests of a copy of the tree; returns how many passed, if none failed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:xdist", *checks, "-k", chosen],
+        cwd=place, env=os.environ | {"PYTHONPATH": str(place / "src")}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed is not None
+    return int(passed[1])
 
 
 @pytest.fixture
@@ -85,9 +105,7 @@ def test_both_methods_fit_into_the_tree_where_the_page_puts_them(tmp_path: Path)
     """The files that CONTRIBUTING names are enough for the layout and for the contract."""
     text, root = PAGE.read_text(encoding="utf-8"), PAGE.parents[2]
     contributing = (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    for folder in ("src", "tests"):
-        shutil.copytree(root / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(root / "pyproject.toml", tmp_path)
+    copy_tree(tmp_path)
     sources = BLOCK.findall(text)
     places = re.findall(r"Save it as `(src/silohash/(methods/\w+)/[\w/]+\.py)`", text)
     lines = re.findall(r'`("\w+":\s+"silohash\.methods\.[\w.]+:\w+")`', text)
@@ -110,14 +128,7 @@ def test_both_methods_fit_into_the_tree_where_the_page_puts_them(tmp_path: Path)
         assert (int(told[2]), re.findall(r"`(\w+)`", told[3])) == (len(concepts), concepts)
     checks = ["tests/contract/test_local_methods.py", "tests/contract/test_federated_methods.py"]
     chosen = "learns and (contrast or near) or every_module or upwards or detour or promises"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:xdist", *checks, "tests/unit/test_layout.py", "-k", chosen],
-        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path / "src")}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:]
-    passed = re.search(r"(\d+) passed", done.stdout)
-    assert passed is not None
-    assert int(passed[1]) >= 10
+    assert passed_in(tmp_path, [*checks, "tests/unit/test_layout.py"], chosen) >= 10
 
 
 def test_concepts_of_the_page_are_those_that_the_examples_use() -> None:
@@ -241,9 +252,7 @@ def write_data_examples(page: str, root: Path) -> tuple[list[set[str]], list[str
 def test_a_data_set_and_a_partition_fit_into_the_tree_where_the_page_puts_them(tmp_path: Path) -> None:
     """The files that the page and CONTRIBUTING name are enough for the layout and for what every data set is checked for."""
     root = PAGE.parents[2]
-    for folder in ("src", "tests", "docs"):
-        shutil.copytree(root / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(root / "pyproject.toml", tmp_path)
+    copy_tree(tmp_path)
     touched, sources = write_data_examples(DATA_PAGE.read_text(encoding="utf-8"), tmp_path)
     contributing = (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
     for what, files, source in zip(("data set", "way of partitioning"), touched, sources, strict=True):
@@ -265,14 +274,7 @@ def test_a_data_set_and_a_partition_fit_into_the_tree_where_the_page_puts_them(t
         *("tests/docs/test_community_data.py", "tests/unit/test_layout.py"),
         *(file for files in touched for file in files if "/test_" in file),
     ]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:xdist", *checks, "-k", chosen],
-        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path / "src")}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:]
-    passed = re.search(r"(\d+) passed", done.stdout)
-    assert passed is not None
-    assert int(passed[1]) >= 15
+    assert passed_in(tmp_path, checks, chosen) >= 15
 
 
 SEARCH_PAGE = PAGE.with_name("add-a-backend-or-a-measure.md")
@@ -282,9 +284,7 @@ SEARCH_PAGE = PAGE.with_name("add-a-backend-or-a-measure.md")
 def test_a_backend_and_a_measure_fit_into_the_tree_where_the_page_puts_them(tmp_path: Path) -> None:
     """The files that the page and CONTRIBUTING name are enough for the layout, and for the contract of both."""
     page, root = SEARCH_PAGE.read_text(encoding="utf-8"), PAGE.parents[2]
-    for folder in ("src", "tests"):
-        shutil.copytree(root / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(root / "pyproject.toml", tmp_path)
+    copy_tree(tmp_path)
     contributing = (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
     places = re.findall(
         r"Save it as `(.*?)` and add a line to `(.*?)`,\s+in the table `(\w+)`:\s+`(.*?)`", page, re.DOTALL
@@ -314,11 +314,4 @@ def test_a_backend_and_a_measure_fit_into_the_tree_where_the_page_puts_them(tmp_
         assert (int(told[2]), set(re.findall(r"`(\w+)`", told[3]))) == (len(concepts), concepts)
     checks = ["tests/contract/test_index_backends.py", "tests/contract/test_measures.py", "tests/unit/test_layout.py"]
     chosen = "plain or MRR or reciprocal or every_module or upwards or detour"
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:xdist", *checks, *tests, "-k", chosen],
-        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path / "src")}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:]
-    passed = re.search(r"(\d+) passed", done.stdout)
-    assert passed is not None
-    assert int(passed[1]) >= 20
+    assert passed_in(tmp_path, [*checks, *tests], chosen) >= 20
