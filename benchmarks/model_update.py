@@ -38,9 +38,9 @@ from tests.nats import Federation  # isort: skip
 
 from silohash.api.runs import open_run
 from silohash.run.folder import Run
+from silohash.search.requests import Backend, SearchRequest
 from silohash.search.wire import WireBus
 from silohash.service.adoption import AdoptingBackend
-from silohash.service.backend import Backend, SearchRequest
 from silohash.service.event_loop import run_loop
 from silohash.service.hub import HubBackend
 from silohash.service.nats_bus import NatsBus
@@ -180,7 +180,7 @@ def asker(backend: Backend) -> Ask:
     async def ask(models: set[str]) -> float:
         """Ask, check the answer, and return the time in milliseconds."""
         begin = time.perf_counter()
-        hits = await backend.search(SearchRequest(text=WORDS[0], target="item", k=10, previews=False))
+        hits = await backend.search(SearchRequest(value=WORDS[0], target="item", k=10, previews=False))
         assert not hits.missing_silos, hits.missing_silos
         assert len(hits) == 10, len(hits)
         assert len(hits.model_digests) == 1, hits.model_digests

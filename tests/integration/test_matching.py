@@ -96,7 +96,7 @@ def test_the_search_page_scores_pictures(folder: Path) -> None:
     run = trained(folder, "served")
     backend = LocalBackend.open(run.folder)
     try:
-        hits = asyncio.run(backend.search(SearchRequest(k=3, text="A dog and a cat.")))
+        hits = asyncio.run(backend.search(SearchRequest(k=3, value="A dog and a cat.")))
         status = asyncio.run(backend.status())
         [card, *_] = hit_cards(hits, status)
         alike = asyncio.run(backend.similar(hits.silos[0], hits.ids[0], SearchOptions(k=2)))

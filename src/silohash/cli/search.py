@@ -314,7 +314,7 @@ def _document(hits: Hits) -> dict[str, Any]:
         "missing_silos": dict(hits.missing_silos),
         "limited_silos": dict(hits.limited_silos),
         "comparable": hits.comparable,
-        "unknown_words": None if hits.unknown_words is None else list(hits.unknown_words),
+        "unknown_words": list(hits.unknown_words),
         "unread": None if hits.unread is None else asdict(hits.unread),
     }
 

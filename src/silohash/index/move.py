@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from silohash.base.files import PART
 from silohash.base.locks import locked_run
-from silohash.base.types import MODALITIES, Modality, Notify, UserError
+from silohash.base.types import Modality, Notify, UserError
 from silohash.index.config import IndexConfig, read_index_config, write_index_config
 from silohash.index.copies import (
     Copy,
@@ -22,6 +21,7 @@ from silohash.index.copies import (
     read_copy,
     refresh_copy,
 )
+from silohash.index.listing import index_files
 from silohash.index.store import Store
 
 INDEX = "index"
@@ -47,15 +47,8 @@ class Moved:
 def move_indexes(folder: Path, config: IndexConfig, notify: Notify = lambda text: None) -> list[Moved]:
     """Move the indexes of all silos of a run to another backend. Searches use the former backend until all were moved.
 
-    If the move is interrupted, repeat it: what was copied is kept.
-
-    Args:
-        folder: The folder of the run.
-        config: The new backend.
-        notify: Called with a line per index, and for each copy that could not be removed from its server.
-
-    Returns:
-        The moved indexes, in the order of the silos' names.
+    If the move is interrupted, repeat it: what was copied is kept. ``notify`` gets a line per index, in the order of the
+    silos' names, and for each copy that could not be removed from its server.
 
     Raises:
         UserError: If the run is not indexed, the server cannot be used, a copy differs from its index file, or another
@@ -67,7 +60,7 @@ def move_indexes(folder: Path, config: IndexConfig, notify: Notify = lambda text
         config.url()
     with locked_run(folder):
         moved = []
-        for silo, modality, path in _index_files(folder / INDEX):
+        for silo, modality, path in index_files(folder / INDEX):
             with Store.open(path) as store:
                 count, digest = (
                     digest_of(store.codes(), store.manifest.bits) if config.in_memory else copy_codes(store, config)
@@ -76,8 +69,11 @@ def move_indexes(folder: Path, config: IndexConfig, notify: Notify = lambda text
             notify(f"{silo}, {modality}: {count:,} items, digest {digest[:12]}")
         if not moved:
             raise UserError(f"There is no index in {folder / INDEX}. Build it: silohash index {folder}")
+        if config.url_file is not None:
+            # Commands run in any folder.
+            config = config.model_copy(update={"url_file": config.url_file.resolve()})
         # Searches follow this file, so it changes after the last copy was made.
-        write_index_config(folder, _with_absolute_file(config))
+        write_index_config(folder, config)
         remove_unused(folder, notify)
     return moved
 
@@ -92,7 +88,7 @@ def follow_indexes(folder: Path, notify: Notify = lambda text: None) -> None:
     """
     config = read_index_config(folder)
     if not config.in_memory:
-        for _, _, path in _index_files(folder / INDEX):
+        for _, _, path in index_files(folder / INDEX):
             with Store.open(path) as store:
                 refresh_copy(store, config)
     remove_unused(folder, notify)
@@ -105,7 +101,7 @@ def remove_unused(folder: Path, notify: Notify = lambda text: None) -> None:
     kept = tuple(copy for copy in copies if copy.collection in used or not _removed(copy, notify))
     if kept != copies:
         list_copies(folder / INDEX, kept)
-    for _, _, path in _index_files(folder / INDEX):
+    for _, _, path in index_files(folder / INDEX):
         for record in path.parent.glob(f"{path.stem}.*.json"):
             if record != copy_path(path, config.backend):
                 record.unlink()
@@ -114,7 +110,7 @@ def remove_unused(folder: Path, notify: Notify = lambda text: None) -> None:
 def _used_copies(index_folder: Path, config: IndexConfig) -> Iterator[Copy]:
     """Yield the records of the copies that searches use."""
     if not config.in_memory:
-        copies = (read_copy(path, config) for _, _, path in _index_files(index_folder))
+        copies = (read_copy(path, config) for _, _, path in index_files(index_folder))
         yield from (copy for copy in copies if copy is not None)
 
 
@@ -126,17 +122,3 @@ def _removed(copy: Created, notify: Notify) -> bool:
         notify(f"The copy {copy.collection} could not be removed, and remains listed: {error}")
         return False
     return True
-
-
-def _with_absolute_file(config: IndexConfig) -> IndexConfig:
-    """Return the choice with an absolute path of its URL file, because commands run in any folder."""
-    return config if config.url_file is None else config.model_copy(update={"url_file": config.url_file.resolve()})
-
-
-def _index_files(index_folder: Path) -> Iterator[tuple[str, Modality, Path]]:
-    """Yield the name of a silo, a modality and the path of its index file, in the order of the silos' names."""
-    for silo in sorted(index_folder.glob("*")):
-        for modality in MODALITIES:
-            path = silo / f"{modality}.sqlite"
-            if path.exists() and not PART.fullmatch(silo.name):
-                yield silo.name, modality, path

@@ -44,20 +44,16 @@ def make_preview(picture: Image.Image) -> bytes:
     # Pillow would write the comment of a JPEG file again, which can tell more than the picture.
     small.info.clear()
     if small.mode != "L":
-        return _jpeg(small.convert("RGB"))
-    lossless = _png(small)
-    return lossless if max(small.size) <= LOSSLESS_PIXELS else min(lossless, _jpeg(small), key=len)
+        return _saved(small.convert("RGB"), "JPEG", quality=JPEG_QUALITY)
+    lossless = _saved(small, "PNG", compress_level=1)
+    if max(small.size) <= LOSSLESS_PIXELS:
+        return lossless
+    return min(lossless, _saved(small, "JPEG", quality=JPEG_QUALITY), key=len)
 
 
-def _png(picture: Image.Image) -> bytes:
+def _saved(picture: Image.Image, kind: str, **options: int) -> bytes:
     content = io.BytesIO()
-    picture.save(content, "PNG", compress_level=1)
-    return content.getvalue()
-
-
-def _jpeg(picture: Image.Image) -> bytes:
-    content = io.BytesIO()
-    picture.save(content, "JPEG", quality=JPEG_QUALITY)
+    picture.save(content, kind, **options)
     return content.getvalue()
 
 

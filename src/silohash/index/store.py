@@ -4,7 +4,7 @@ Codes are stored as a log, see `database`. Reading the log costs little more tha
 needed that could disagree with it. Ids, payloads and previews are stored in rows, see `items`. Every change is one
 transaction, which is applied as a whole or not at all.
 
-Codes, keys and digests of items are in memory. They take one byte per eight bits of code, and 17 bytes, per item. A search
+Codes, keys and digests of items are in memory. They take one byte per eight bits of code, and 16 bytes, per item. A search
 reads the rows of its final hits only. A process that answers many searches keeps all rows in memory (`Store.kept_rows`).
 """
 
@@ -19,12 +19,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from silohash.base.optional import installed
 from silohash.base.types import UserError
 from silohash.index import IN_MEMORY
 from silohash.index.base import Index, IndexManifest, Keys, positions
 from silohash.index.codes import CodeBytes, Codes, Words, byte_count, from_bytes, to_bytes
-from silohash.index.config import IndexConfig
+from silohash.index.config import IndexConfig, installed_backend
 from silohash.index.copies import open_copy
 from silohash.index.database import ENTRY_ROWS, Changes, Database, Stamp, create_file
 from silohash.index.digests import Digests, item_digests
@@ -263,15 +262,10 @@ class Store:
     def kept_rows(
         self, live: Keys, former: KeptRows | None = None, *, most_bytes: int = MOST_KEPT_BYTES
     ) -> KeptRows | None:
-        """Return the ids, payloads and labels of all items in memory.
+        """Return the ids, payloads and labels of all items in memory, whose keys are ``live``, in ascending order.
 
-        Args:
-            live: The keys of the items, in ascending order.
-            former: The rows as they were before a change of this file. The rows of new items only are then read.
-            most_bytes: Limit on the memory.
-
-        Returns:
-            The rows; None if they do not fit, or if the items do not have ids of their own and thus no rows.
+        With the ``former`` rows, before a change of this file, only the rows of new items are read. Returns None if the rows
+        take more than ``most_bytes``, or if the items do not have ids of their own and thus no rows.
 
         Raises:
             UserError: If a row is damaged.
@@ -361,10 +355,7 @@ class Store:
 def empty_index(backend: str, manifest: IndexManifest, *, threads: int = 1) -> Index:
     """Return an empty index with room for the manifest's items. If numba is not installed, faiss replaces "flat".
 
-    Args:
-        backend: Name of a backend in memory.
-        manifest: Code length and number of items.
-        threads: Number of threads that divide the queries of a batch among them (flat backend only).
+    The flat backend divides the queries of a batch among ``threads`` threads.
 
     Raises:
         UserError: If the backend is unknown or not installed.
@@ -372,19 +363,6 @@ def empty_index(backend: str, manifest: IndexManifest, *, threads: int = 1) -> I
     index_class = IN_MEMORY.resolve(installed_backend(backend))
     created: Index = index_class(manifest.bits, capacity=manifest.count, threads=threads)
     return created
-
-
-def installed_backend(name: str) -> str:
-    """Return the backend in memory to use: the given one, or "faiss" in place of "flat" if numba is not installed.
-
-    Raises:
-        UserError: If the backend is unknown or not installed.
-    """
-    IN_MEMORY.target(name)
-    found = "faiss" if name == "flat" and not installed("numba") else name
-    if found == "faiss" and not installed("faiss"):
-        raise UserError(f'The index backend "{name}" is not installed. Install numba or faiss-cpu.')
-    return found
 
 
 def _part(values: Sequence[Any] | None, part: slice) -> Any:  # noqa: ANN401  the type of the values

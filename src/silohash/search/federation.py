@@ -22,13 +22,17 @@ from silohash.index.source import find_file
 from silohash.search.bus import Bus, answers_to
 from silohash.search.hits import Hits, Query, Reason, SearchOptions
 from silohash.search.merge import ask
-from silohash.search.released import Code, Item, NotFound, Refusal, SiloStatus
 from silohash.search.requests import (
     Answer,
+    Code,
     CodeRequest,
     FederationStatus,
+    Item,
     ItemRequest,
+    NotFound,
+    Refusal,
     SearchRequest,
+    SiloStatus,
     StatusRequest,
     Unavailable,
 )
@@ -49,7 +53,7 @@ class Encoded:
     Attributes:
         codes: Maps each silo to the code with which it is searched.
         missing: Maps each silo without a code to the reason.
-        unknown_words: Words of the query that do not occur in any training text; None if they are not known.
+        unknown_words: Words of the query that do not occur in any training text.
         unread: The end of the query that the text model did not read; None if it read all of it.
         scored: Modality of the items that silos score, the other one than that of the query; None to compare codes only.
         content: What silos of other machines score with, as in `Query`.
@@ -58,7 +62,7 @@ class Encoded:
 
     codes: Mapping[str, Code]
     missing: Mapping[str, str] = field(default_factory=dict)
-    unknown_words: tuple[str, ...] | None = ()
+    unknown_words: tuple[str, ...] = ()
     unread: Unread | None = None
     scored: Modality | None = None
     content: np.ndarray | None = None
@@ -84,13 +88,9 @@ class Federation:
     folders: Mapping[str, tuple[Path, ...]]
 
     def __init__(self, run: Run, silos: Iterable[str], bus: Bus, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
-        """Search with the model of a run.
+        """Search with the model of a run, whose indexes are not needed.
 
-        Args:
-            run: The run. Its indexes are not needed.
-            silos: Names of the silos of the federation.
-            bus: The bus to the silos.
-            deadline_seconds: Time limit for the answers of the silos to one request.
+        The answers to one request are awaited for ``deadline_seconds``.
         """
         self.run, self.bus, self.silos, self.folders = run, bus, tuple(sorted(silos)), {}
         self._deadline_seconds = deadline_seconds
@@ -108,21 +108,15 @@ class Federation:
             UserError: If the request cannot be encoded, or no training text held any word of it.
         """
         silos = self._chosen(request.silos)
-        if request.code is not None:
-            return await self._found(Encoded(dict.fromkeys(silos, request.code)), request)
-        assert request.uncoded is not None  # noqa: S101  the request checks it
-        value, modality = request.uncoded
-        encode = partial(self._encode, value, modality, silos, request.target)
-        return await self._found(await self._run_encoding(encode, modality), request)
+        if isinstance(request.value, Code):
+            return await self._found(Encoded(dict.fromkeys(silos, request.value)), request)
+        encode = partial(self._encode, request.value, request.modality, silos, request.target)
+        return await self._found(await self._run_encoding(encode, request.modality), request)
 
     async def similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None = None) -> Hits:
-        """Return the items nearest to an item, without the item itself.
+        """Return the items nearest to an item of a silo, without the item itself.
 
-        Args:
-            silo: Name of the silo that holds the item.
-            name: Id of the item.
-            options: The options of the search.
-            by: Modality whose code is searched for; by default that of the picture, if the item has one.
+        The code of the modality ``by`` is searched for; by default that of the picture, if the item has one.
 
         Raises:
             NotFound: If there is no such silo or item, or the item does not have the code.
@@ -137,12 +131,7 @@ class Federation:
         return without_item(hits, silo, name, offset=options.offset, k=options.k)
 
     async def item(self, silo: str, name: str, *, asker: str = "") -> Item:
-        """Return what a silo releases of one item.
-
-        Args:
-            silo: Name of the silo.
-            name: Id of the item.
-            asker: Name of the account or program that asks, for the limits and the audit log of the silo.
+        """Return what a silo releases of one item to an account or program, for its limits and its audit log.
 
         Raises:
             NotFound: If there is no such silo or item.
@@ -318,11 +307,7 @@ class Federation:
 
 
 def check_silos(wanted: Collection[str] | None, known: Sequence[str]) -> None:
-    """Check that the silos of a filter exist.
-
-    Args:
-        wanted: Names of silos; None for all.
-        known: The names of all silos.
+    """Check that the silos of a filter exist; None stands for all.
 
     Raises:
         NotFound: If one does not exist.
@@ -336,15 +321,7 @@ def check_silos(wanted: Collection[str] | None, known: Sequence[str]) -> None:
 
 
 def without_item(hits: Hits, silo: str, name: str, *, offset: int, k: int) -> Hits:
-    """Return a page of hits without one item.
-
-    Args:
-        hits: At least the nearest ``offset + k + 1`` hits, from the first.
-        silo: Name of the item's silo.
-        name: Id of the item.
-        offset: Number of remaining hits to skip.
-        k: Number of hits to keep.
-    """
+    """Return a page of hits without one item, out of at least the nearest ``offset + k + 1`` hits."""
     others = [place for place, hit in enumerate(zip(hits.silos, hits.ids, strict=True)) if hit != (silo, name)]
     kept = hits.taken(others[offset : offset + k])
     left_out = Counter(hits.left_out)

@@ -51,8 +51,18 @@ from silohash.search.fields import (
 )
 from silohash.search.hits import Hits, Query, Reason
 from silohash.search.node import SiloNode
-from silohash.search.released import Code, Item, NotFound, Refusal, SiloStatus
-from silohash.search.requests import Answer, CodeRequest, ItemRequest, Request, StatusRequest
+from silohash.search.requests import (
+    Answer,
+    Code,
+    CodeRequest,
+    Item,
+    ItemRequest,
+    NotFound,
+    Refusal,
+    Request,
+    SiloStatus,
+    StatusRequest,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -278,10 +288,6 @@ def with_time_left(content: bytes, seconds: float) -> bytes:
 
     Bytes that are not a JSON object are returned unchanged.
 
-    Args:
-        content: The result of `encode_request`.
-        seconds: The time from now.
-
     Example:
         >>> with_time_left(b'{"version":2,"kind":"status"}', 2.5)
         b'{"seconds_left":2.500,"version":2,"kind":"status"}'
@@ -303,11 +309,6 @@ def encode_answer(silo: str, answer: Answer, *, most_bytes: int = MOST_ANSWER_BY
     """Return the answer of a silo as bytes. A search that the silo refused becomes a refusal.
 
     If hits have more previews than fit, only the first hits keep theirs, and ``limited_silos`` has the reason.
-
-    Args:
-        silo: Name of the silo.
-        answer: The answer.
-        most_bytes: Limit on the number of bytes.
 
     Raises:
         WireError: If the answer does not fit, or holds text that cannot be written as UTF-8.
@@ -343,11 +344,7 @@ def _with_fewer_previews(hits: Hits, silo: str, excess_bytes: int) -> Hits:
 
 
 def decode_answer(content: bytes, silo: str) -> Answer:
-    """Return the answer of a silo. `silohash.search.bus.flaw` then compares it with its request.
-
-    Args:
-        content: The answer.
-        silo: Name of the silo to which the request was sent.
+    """Return the answer of the silo that was asked. `silohash.search.bus.flaw` then compares it with its request.
 
     Raises:
         WireError: If the bytes are not an answer of the silo.
@@ -378,10 +375,7 @@ class Carrier(Protocol):
     async def ask(self, requests: Mapping[str, bytes], deadline_seconds: float, read: Reader) -> Replies[bytes]:
         """Send one request per silo at the same time, and wait for the answers. See `Bus.ask`.
 
-        Args:
-            requests: Maps the names of silos to requests.
-            deadline_seconds: Time limit for all answers.
-            read: Called with each answer as soon as it arrives, while other silos still work on theirs.
+        ``read`` gets each answer as soon as it arrives, while other silos still work on theirs.
         """
         ...
 
@@ -392,9 +386,7 @@ class WireBus:
     def __init__(self, carrier: Carrier, observe: Callable[[str, float], None] = lambda silo, seconds: None) -> None:
         """Send the requests with a carrier.
 
-        Args:
-            carrier: Carries the bytes.
-            observe: Called with the name of a silo and the seconds until its answer arrived, except for summaries.
+        ``observe`` gets the name of a silo and the seconds until its answer arrived, except for summaries.
         """
         self._carrier, self._observe = carrier, observe
 
@@ -454,12 +446,8 @@ def respond(
     A request whose sender does not wait any more is refused without work. Searches on servers end when the sender stops
     waiting. No error leaves this function. An unexpected one is logged, and the hub gets a refusal without its details.
 
-    Args:
-        node: The silo.
-        content: The request.
-        most_bytes: Limit on the number of bytes of the answer.
-        choose: Returns the node that answers a request, if the silo has one per model; None if ``node`` answers all.
-        arrived: Value of the monotonic clock at which the request arrived; None for now.
+    If the silo has a node per model, ``choose`` returns the one that answers a request. ``arrived`` is the value of the
+    monotonic clock at which the request arrived; None for now.
     """
     request: Request | None = None
     try:
@@ -478,12 +466,7 @@ def respond(
 
 
 def encode_refusal(silo: str, error: Exception) -> bytes:
-    """Return the refusal of a silo as bytes.
-
-    Args:
-        silo: Name of the silo.
-        error: Why the silo does not answer. The hub gets the text of a `UserError`, and only the type of other errors.
-    """
+    """Return the refusal of a silo as bytes. The hub gets the text of a `UserError`, and only the type of other errors."""
     hidden = f"It failed ({type(error).__name__}). Its log has the cause."
     reason = str(error) if isinstance(error, UserError) else hidden
     return encode_answer(silo, Refusal(reason, isinstance(error, NotFound)))

@@ -21,13 +21,8 @@ SIMILARITY = 0.7
 def query_words(featurizer: Featurizer | None, value: Value, captions: Callable[[], Iterable[str]]) -> tuple[str, ...]:
     """Return the words of a query that no training text held, which do not carry weight in the query's code.
 
-    Args:
-        featurizer: The featurizer that encodes the query.
-        value: The query.
-        captions: Returns captions to take words from. It is called only if no word of the query is known.
-
-    Returns:
-        The unknown words. There are none for pictures and vectors, and for featurizers that split words into pieces.
+    There are none for pictures and vectors, and for featurizers that split words into pieces. ``captions`` returns captions
+    to take words from. It is called only if no word of the query is known.
 
     Raises:
         UserError: If the query is a text without any known word.

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from silohash.base.files import write_json
 from silohash.base.types import Modality, UserError
 from silohash.run.folder import Run
-from silohash.search.hits import Hits
-from silohash.service.backend import FederationStatus, Item, SearchOptions, SearchRequest
+from silohash.search.hits import Hits, SearchOptions
+from silohash.search.requests import FederationStatus, Item, SearchRequest
 from silohash.service.hub import HubBackend
 from silohash.service.logs import log_event
 
@@ -31,7 +31,7 @@ LOOK_SECONDS = 5.0
 
 
 class AdoptingBackend:
-    """Search with the model of one run, and later with that of the next. See `silohash.service.backend.Backend`.
+    """Search with the model of one run, and later with that of the next. See `silohash.search.requests.Backend`.
 
     Attributes:
         current: The backend that answers.

@@ -23,8 +23,7 @@ from silohash.search.bus import Bus
 from silohash.search.federation import Encode, Encoded, Federation
 from silohash.search.hits import Hits, SearchOptions, kind_of
 from silohash.search.node import CONTENT_REFUSED
-from silohash.search.released import SiloStatus
-from silohash.search.requests import FederationStatus
+from silohash.search.requests import FederationStatus, SiloStatus
 from silohash.service.logs import log_event, request_id
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from silohash.base.types import Modality, UserError
 from silohash.search.bus import now
 from silohash.search.hits import Hits, SearchOptions
-from silohash.search.released import Item
-from silohash.search.requests import FederationStatus, SearchRequest
+from silohash.search.requests import FederationStatus, Item, SearchRequest
 from silohash.search.silos import RunSearch, open_nodes
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LocalBackend:
-    """Search the silos of a finished run in threads of this process. See `silohash.service.backend.Backend`.
+    """Search the silos of a finished run in threads of this process. See `silohash.search.requests.Backend`.
 
     Attributes:
         silos: The search that the threads run.
@@ -53,9 +52,9 @@ class LocalBackend:
         options = SearchOptions(k=1, previews=False)
         # A model may encode only texts or only pictures; a search then says so.
         with suppress(UserError):
-            now(self.silos.search(SearchRequest.of(options, picture=Image.new("L", (32, 32), "white"))))
+            now(self.silos.search(SearchRequest.of(options, Image.new("L", (32, 32), "white"))))
         with suppress(UserError):
-            now(self.silos.search(SearchRequest.of(options, text=next(captions, "a"))))
+            now(self.silos.search(SearchRequest.of(options, next(captions, "a"))))
 
     def close(self) -> None:
         """Close the indexes."""

@@ -28,8 +28,15 @@ from silohash import __version__
 from silohash.base.types import UserError
 from silohash.search.hits import Hits, MissingKind, Query, kind_of
 from silohash.search.policy import LimitReached
-from silohash.search.released import Item, NotFound, SiloStatus
-from silohash.search.requests import CodeRequest, FederationStatus, ItemRequest, StatusRequest
+from silohash.search.requests import (
+    CodeRequest,
+    FederationStatus,
+    Item,
+    ItemRequest,
+    NotFound,
+    SiloStatus,
+    StatusRequest,
+)
 from silohash.search.wire import Response, TimeOver
 from silohash.service.audit import AuditError
 from silohash.service.config import MetricsSettings, host_and_port

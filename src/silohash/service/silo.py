@@ -21,7 +21,6 @@ from silohash.run.folder import Run
 from silohash.search.hits import Hits
 from silohash.search.node import SiloNode
 from silohash.search.policy import policy_of, read_policy
-from silohash.search.released import silo_status
 from silohash.search.requests import Request
 from silohash.search.silos import POLICIES, open_node
 from silohash.search.wire import Responder, Response, encode_refusal, respond
@@ -102,7 +101,7 @@ def _metrics(settings: MetricsSettings, node: SiloNode) -> AbstractContextManage
     require("prometheus_client", "The table [metrics]")
     from silohash.service.metrics import serving_metrics
 
-    return serving_metrics(settings, silo_status(node))
+    return serving_metrics(settings, node.status())
 
 
 async def _serve(

@@ -51,6 +51,15 @@ def test_another_format_is_refused(path, version):
         IndexManifest("d", 64, "image", format_version=version)
 
 
+def test_a_head_of_another_form_is_refused(path):
+    with sqlite3.connect(filled(path)) as connection:
+        [(content,)] = connection.execute("SELECT content FROM head").fetchall()
+        changed = content.replace('"bits"', '"color": 1, "bits"')
+        connection.execute("UPDATE head SET content = ?, checksum = ?", (changed, checksum_of(changed)))
+    with pytest.raises(UserError, match="The manifest of the index is damaged"):
+        Store.open(path)
+
+
 def everything(path):
     with Store.open(path) as store:
         keys = store.load().keys

@@ -7,7 +7,7 @@ import pytest
 from silohash.base.types import UserError
 from silohash.search.federation import check_silos, without_item
 from silohash.search.hits import Hits
-from silohash.search.released import NotFound
+from silohash.search.requests import NotFound
 
 
 def test_silos_of_a_filter_exist() -> None:

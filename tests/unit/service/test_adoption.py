@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from silohash.base.types import UserError
+from silohash.search.hits import SearchOptions
+from silohash.search.requests import SearchRequest
 from silohash.service import adoption as module
 from silohash.service.adoption import ADOPTED, AdoptingBackend
-from silohash.service.backend import SearchOptions, SearchRequest
 from silohash.service.config import HubConfig
 
 NOW = datetime(2027, 1, 31, tzinfo=UTC)
@@ -84,7 +85,7 @@ def test_each_call_is_answered_by_one_backend(tmp_path: Path) -> None:
 
     async def calls() -> list[Any]:
         found = [
-            await backend.search(SearchRequest(text="red")),
+            await backend.search(SearchRequest(value="red")),
             await backend.similar("silo-0", "a", SearchOptions()),
             await backend.item("silo-0", "a"),
             await backend.status(),

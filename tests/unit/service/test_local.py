@@ -12,8 +12,8 @@ import pytest
 
 from silohash.api.runs import open_run
 from silohash.base.types import UserError
-from silohash.search.hits import Hits
-from silohash.service.backend import Code, NotFound, SearchOptions, SearchRequest, Unavailable
+from silohash.search.hits import Hits, SearchOptions
+from silohash.search.requests import Code, NotFound, SearchRequest, Unavailable
 from silohash.service.local import LocalBackend
 from tests.served import drawn, served_run
 
@@ -42,8 +42,8 @@ def places(hits: Hits) -> list[tuple[str, str, int]]:
 def test_words_and_pictures_find_what_the_run_finds(folder: Path, backend: LocalBackend, target: str) -> None:
     with open_run(folder) as run:
         for given, request in (
-            ({"text": "red square"},) * 2,
-            ({"image": drawn("blue", "frame")}, {"picture": drawn("blue", "frame")}),
+            ({"text": "red square"}, {"value": "red square"}),
+            ({"image": drawn("blue", "frame")}, {"value": drawn("blue", "frame")}),
         ):
             expected = run.search(**given, find=target, k=7, offset=2)
             found = search(backend, **request, target=target, k=7, offset=2)
@@ -54,23 +54,25 @@ def test_words_and_pictures_find_what_the_run_finds(folder: Path, backend: Local
 
 def test_the_model_is_loaded_once(backend: LocalBackend) -> None:
     assert len(backend.silos._encoders) == 1, "before the first search"
-    first = search(backend, text="red square")
+    first = search(backend, value="red square")
     [encoder] = backend.silos._encoders.values()
-    assert places(search(backend, text="red square")) == places(first)
+    assert places(search(backend, value="red square")) == places(first)
     assert [*backend.silos._encoders.values()] == [encoder]
 
 
 def test_the_options_reach_the_silos(backend: LocalBackend) -> None:
-    assert {label for hit in search(backend, text="red square", label="blue", k=50) for label in hit.labels} >= {"blue"}
-    assert all("blue" in hit.labels for hit in search(backend, text="red square", label="blue", k=50))
-    near = search(backend, text="red square", radius_bits=4, k=50)
+    assert {label for hit in search(backend, value="red square", label="blue", k=50) for label in hit.labels} >= {
+        "blue"
+    }
+    assert all("blue" in hit.labels for hit in search(backend, value="red square", label="blue", k=50))
+    near = search(backend, value="red square", radius_bits=4, k=50)
     assert max(near.distances) <= 4
-    assert set(search(backend, text="red square", silos=("silo-2",), k=50).silos) == {"silo-2"}
-    assert not any(hit.preview_url for hit in search(backend, text="red square", previews=False))
+    assert set(search(backend, value="red square", silos=("silo-2",), k=50).silos) == {"silo-2"}
+    assert not any(hit.preview_url for hit in search(backend, value="red square", previews=False))
     with pytest.raises(NotFound, match=r'There is no silo "silo-9"\. Choose from: silo-1, silo-2'):
-        search(backend, text="red square", silos=("silo-9",))
+        search(backend, value="red square", silos=("silo-9",))
     with pytest.raises(UserError, match="No silo is selected"):
-        search(backend, text="red square", silos=())
+        search(backend, value="red square", silos=())
 
 
 def test_a_code_finds_what_its_words_find(backend: LocalBackend) -> None:
@@ -78,17 +80,17 @@ def test_a_code_finds_what_its_words_find(backend: LocalBackend) -> None:
     encoder = backend.silos.run.model.encoder()
     words = encoder.encode("red square", "text").words[0]
     code = Code(words=words, bits=status.bits, model_digest=status.silos[0].model_digest)
-    assert places(search(backend, code=code)) == places(search(backend, text="red square"))
-    other = search(backend, code=Code(words=words, bits=status.bits, model_digest="0" * 8))
+    assert places(search(backend, value=code)) == places(search(backend, value="red square"))
+    other = search(backend, value=Code(words=words, bits=status.bits, model_digest="0" * 8))
     assert not other.answered
     assert set(other.missing_silos) == {"silo-1", "silo-2"}
 
 
 def test_similar_items_are_nearest_to_the_items_own_code_and_leave_it_out(backend: LocalBackend) -> None:
-    first = search(backend, text="red square", target="image", k=1)[0]
+    first = search(backend, value="red square", target="image", k=1)[0]
     store = backend.silos.nodes[first.silo].loaded("image").store
     code = Code(words=store.words([first.id])[0], bits=store.manifest.bits, model_digest=store.manifest.model_digest)
-    everything = search(backend, code=code, target="image", k=100)
+    everything = search(backend, value=code, target="image", k=100)
     expected = [place for place in places(everything) if place[:2] != (first.silo, first.id)]
     assert len(expected) == len(everything) - 1
 
@@ -104,7 +106,7 @@ def test_similar_items_are_nearest_to_the_items_own_code_and_leave_it_out(backen
 
 
 def test_an_item_is_found_by_either_of_its_codes(backend: LocalBackend) -> None:
-    first = search(backend, text="red square", k=1)[0]
+    first = search(backend, value="red square", k=1)[0]
     by_text = asyncio.run(backend.similar(first.silo, first.id, SearchOptions(target="text", k=3), "text"))
     assert by_text.distances[0] == 0, "an item with the same text has the same code"
     by_either = asyncio.run(backend.similar(first.silo, first.id, SearchOptions(target="image", k=3)))
@@ -113,7 +115,7 @@ def test_an_item_is_found_by_either_of_its_codes(backend: LocalBackend) -> None:
 
 
 def test_an_item_shows_what_its_silo_releases(backend: LocalBackend) -> None:
-    hit = search(backend, text="green frame", k=1)[0]
+    hit = search(backend, value="green frame", k=1)[0]
     item = asyncio.run(backend.item(hit.silo, hit.id))
     assert (item.id, item.silo, item.modalities) == (hit.id, hit.silo, ("image", "text"))
     assert (item.caption, item.labels, item.path) == (hit.caption, hit.labels, hit.path)
@@ -169,7 +171,7 @@ def test_a_silo_without_its_index_is_named(folder: Path, tmp_path: Path) -> None
     for path in (copied / "index" / "silo-1").glob("*.sqlite*"):
         path.write_bytes(b"")
     backend = LocalBackend.open(copied)
-    hits = search(backend, text="red square")
+    hits = search(backend, value="red square")
     assert set(hits.missing_silos) == {"silo-1"}
     assert set(hits.silos) == {"silo-2"}
     status = asyncio.run(backend.status()).silos[0]

@@ -11,7 +11,7 @@ from silohash.base.types import UserError
 from silohash.data.pictures.formats import NAMES
 from silohash.search.hits import Hits
 from silohash.search.inputs import vector_in
-from silohash.service.backend import Code, FederationStatus, SearchRequest, Vector
+from silohash.search.requests import Code, FederationStatus, SearchRequest
 from silohash.service.web.documents import (
     ItemDocument,
     PictureQuery,
@@ -35,18 +35,16 @@ router = APIRouter(prefix=PREFIX, dependencies=[Depends(asker)])
 @router.get("/search", summary="Search for words", responses=responses(404, 503))
 async def search_words(service: Shared, who: Allowed, query: TextQuery) -> ResultsDocument:
     """Return the items of all silos that are nearest to some words."""
-    return await _search(service, SearchRequest.of(query.options(who.name), text=query.text), query.silo)
+    return await _search(service, SearchRequest.of(query.options(who.name), query.text), query.silo)
 
 
 @router.post("/search", summary="Search for words or a code", responses=responses(404, 503))
 async def search_document(service: Shared, who: Allowed, document: SearchDocument) -> ResultsDocument:
     """Return the items of all silos that are nearest to some words or to a code. Give exactly one of both."""
-    code = None if document.code is None else document.code.code()
-    if code is not None:
-        check_code(code, await service.recent_status())
-    return await _search(
-        service, SearchRequest.of(document.options(who.name), text=document.text, code=code), document.silo
-    )
+    value = document.value()
+    if isinstance(value, Code):
+        check_code(value, await service.recent_status())
+    return await _search(service, SearchRequest.of(document.options(who.name), value), document.silo)
 
 
 @router.post("/search/picture", summary="Search for a picture", responses=responses(404, 415, 503))
@@ -58,7 +56,7 @@ async def search_picture(
 ) -> ResultsDocument:
     """Return the items of all silos that are nearest to a picture. The picture is not kept."""
     value = await service.read_picture(await picture.read(), drawing=query.drawing)
-    return await _search(service, SearchRequest.of(query.options(who.name), picture=value), query.silo)
+    return await _search(service, SearchRequest.of(query.options(who.name), value), query.silo)
 
 
 @router.post("/search/vector", summary="Search for a feature vector", responses=responses(404, 503))
@@ -72,8 +70,7 @@ async def search_vector(
 
     A vector has the shape (D,), and the regions of a picture with their boxes have the shape (R, D + 4).
     """
-    values = vector_in(await vector.read())
-    request = SearchRequest.of(query.options(who.name), vector=Vector(values=values, modality=query.of))
+    request = SearchRequest.of(query.options(who.name), vector_in(await vector.read()), query.of)
     return await _search(service, request, query.silo)
 
 

@@ -12,7 +12,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from silohash import __version__
-from silohash.service.backend import Backend
+from silohash.search.requests import Backend
 from silohash.service.metrics import Metrics
 from silohash.service.web import api, monitor, pages
 from silohash.service.web.documents import HealthDocument, ReadyDocument

@@ -22,8 +22,8 @@ from urllib.parse import quote, urlsplit
 from fastapi import APIRouter, FastAPI, Form, HTTPException, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from silohash.search.requests import Backend
 from silohash.service.accounts import SESSION_SECONDS, Account, Accounts, Scope
-from silohash.service.backend import Backend
 from silohash.service.metrics import Metrics
 from silohash.service.web.app import LOOPBACK, create_app
 from silohash.service.web.monitor import METRICS

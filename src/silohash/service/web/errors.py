@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from silohash.base.types import UserError
-from silohash.service.backend import NotFound, Unavailable
+from silohash.search.requests import NotFound, Unavailable
 from silohash.service.web.documents import ErrorDocument
 from silohash.service.web.uploads import UploadError
 

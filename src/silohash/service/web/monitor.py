@@ -12,20 +12,14 @@ from contextlib import suppress
 from logging import DEBUG, INFO
 from typing import TypeVar
 
+import numpy as np
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from silohash.base.types import Modality, UserError
-from silohash.search.hits import Hits, MissingKind, kind_of
-from silohash.service.backend import (
-    Backend,
-    FederationStatus,
-    Item,
-    SearchOptions,
-    SearchRequest,
-    Unavailable,
-)
+from silohash.search.hits import Hits, MissingKind, SearchOptions, kind_of
+from silohash.search.requests import Backend, Code, FederationStatus, Item, SearchRequest, Unavailable
 from silohash.service.config import is_local
 from silohash.service.logs import Kind, Outcome, Record, current_record, log_event, recording
 from silohash.service.metrics import CONTENT_TYPE, Metrics
@@ -150,7 +144,7 @@ AnswerT = TypeVar("AnswerT", Hits, Item)
 
 
 class MeasuredBackend:
-    """Pass all calls on to another backend. See `silohash.service.backend.Backend`."""
+    """Pass all calls on to another backend. See `silohash.search.requests.Backend`."""
 
     def __init__(self, backend: Backend, metrics: Metrics) -> None:
         self._backend, self._metrics = backend, metrics
@@ -205,9 +199,9 @@ class MeasuredBackend:
 
 def kind_of_search(request: SearchRequest) -> Kind:
     """Return what a search searches with."""
-    if request.text is not None:
+    if isinstance(request.value, str):
         return "text"
-    return "picture" if request.picture is not None else "code"
+    return "code" if isinstance(request.value, Code | np.ndarray) else "picture"
 
 
 def outcome_of(hits: Hits) -> Outcome:

@@ -13,7 +13,7 @@ from silohash.base.types import MODALITIES, TARGETS, Modality, UserError
 from silohash.data.pictures.formats import MEDIA_TYPES
 from silohash.search.hits import Hits
 from silohash.search.inputs import target_named
-from silohash.service.backend import FederationStatus, Item, NotFound, SearchRequest
+from silohash.search.requests import FederationStatus, Item, NotFound, SearchRequest
 from silohash.service.web.errors import status_of
 from silohash.service.web.state import Allowed, Asker, Service, Shared, asker
 from silohash.service.web.uploads import UploadError
@@ -146,12 +146,12 @@ async def _found(service: Service, status: FederationStatus, form: SearchForm, n
     """Return the hits of one page, and one more if there is a next page."""
     options = replace(form.options(status.bits), asker=name)
     if not form.picture:
-        return await service.backend.search(SearchRequest.of(options, text=form.text))
+        return await service.backend.search(SearchRequest.of(options, form.text))
     kept = service.recent.get(form.picture)
     if kept is None:
         raise NotFound(EXPIRED)
     value = await service.read_picture(kept.content, drawing=kept.drawing)
-    return await service.backend.search(SearchRequest.of(options, picture=value))
+    return await service.backend.search(SearchRequest.of(options, value))
 
 
 def _search_page(status: FederationStatus, form: SearchForm, hits: Hits | None, message: str, who: Asker) -> str:

@@ -17,7 +17,7 @@ from typing import Annotated, TypeAlias
 from fastapi import Depends, Request
 from PIL import Image
 
-from silohash.service.backend import Backend, FederationStatus
+from silohash.search.requests import Backend, FederationStatus
 from silohash.service.logs import log_event
 from silohash.service.metrics import Metrics
 from silohash.service.web.uploads import Limits, read_drawing, read_picture
