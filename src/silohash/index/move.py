@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +9,6 @@ from silohash.base.locks import locked_run
 from silohash.base.types import Modality, Notify, UserError
 from silohash.index.config import IndexConfig, read_index_config, write_index_config
 from silohash.index.copies import (
-    Copy,
     Created,
     copy_codes,
     copy_path,
@@ -61,7 +59,7 @@ def move_indexes(folder: Path, config: IndexConfig, notify: Notify = lambda text
     with locked_run(folder):
         moved = []
         for silo, modality, path in index_files(folder / INDEX):
-            with Store.open(path) as store:
+            with Store(path) as store:
                 count, digest = (
                     digest_of(store.codes(), store.manifest.bits) if config.in_memory else copy_codes(store, config)
                 )
@@ -89,7 +87,7 @@ def follow_indexes(folder: Path, notify: Notify = lambda text: None) -> None:
     config = read_index_config(folder)
     if not config.in_memory:
         for _, _, path in index_files(folder / INDEX):
-            with Store.open(path) as store:
+            with Store(path) as store:
                 refresh_copy(store, config)
     remove_unused(folder, notify)
 
@@ -97,21 +95,16 @@ def follow_indexes(folder: Path, notify: Notify = lambda text: None) -> None:
 def remove_unused(folder: Path, notify: Notify = lambda text: None) -> None:
     """Remove the copies on servers that searches do not use any more. What cannot be removed remains listed."""
     config, copies = read_index_config(folder), created_copies(folder / INDEX)
-    used = {copy.collection for copy in _used_copies(folder / INDEX, config)}
+    paths = [path for _, _, path in index_files(folder / INDEX)]
+    records = [] if config.in_memory else [read_copy(path, config) for path in paths]
+    used = {copy.collection for copy in records if copy is not None}
     kept = tuple(copy for copy in copies if copy.collection in used or not _removed(copy, notify))
     if kept != copies:
         list_copies(folder / INDEX, kept)
-    for _, _, path in index_files(folder / INDEX):
+    for path in paths:
         for record in path.parent.glob(f"{path.stem}.*.json"):
             if record != copy_path(path, config.backend):
                 record.unlink()
-
-
-def _used_copies(index_folder: Path, config: IndexConfig) -> Iterator[Copy]:
-    """Yield the records of the copies that searches use."""
-    if not config.in_memory:
-        copies = (read_copy(path, config) for _, _, path in index_files(index_folder))
-        yield from (copy for copy in copies if copy is not None)
 
 
 def _removed(copy: Created, notify: Notify) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, ClassVar
@@ -102,7 +102,7 @@ class ServerIndex(Index):
         if self._known is not None:
             return self._known
         with self._explained():
-            return np.concatenate([np.empty(0, np.int64), *self._keys()])
+            return np.concatenate([np.empty(0, np.int64), *(keys for keys, _ in self._codes())])
 
     def remember(self, keys: Keys) -> None:
         """Take note of the live keys, in ascending order, so that they are not read from the server until a change."""
@@ -169,10 +169,6 @@ class ServerIndex(Index):
     @abstractmethod
     def _count(self) -> int:
         """Return the number of items in the collection."""
-
-    def _keys(self) -> Iterable[Keys]:
-        """Yield the stored keys in parts, in ascending order."""
-        return (keys for keys, _ in self._codes())
 
     @abstractmethod
     def _codes(self) -> Iterator[tuple[Keys, CodeBytes]]:

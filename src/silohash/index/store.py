@@ -42,7 +42,11 @@ class Store:
     """An open index file. Use it in a ``with`` block, or call `close`."""
 
     def __init__(self, path: Path) -> None:
-        """Open an index file. See `open`."""
+        """Open an index file.
+
+        Raises:
+            UserError: If it is missing, damaged, not an index, or in a newer format.
+        """
         self.path = path
         self._database = Database(path)
         self._rows = ItemRows(self._database)
@@ -56,15 +60,6 @@ class Store:
             UserError: If the file exists or cannot be written.
         """
         create_file(path, manifest)
-        return cls(path)
-
-    @classmethod
-    def open(cls, path: Path) -> Store:
-        """Open an index file.
-
-        Raises:
-            UserError: If it is missing, damaged, not an index, or in a newer format.
-        """
         return cls(path)
 
     def close(self) -> None:

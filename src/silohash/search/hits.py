@@ -31,13 +31,19 @@ from silohash.index.source import find_file
 from silohash.search.fields import (
     CODE,
     CONTENT,
+    FOUND_BY,
     KEY,
+    LEFT_OUT,
+    LIMITED,
+    MODELS,
     MOST_ITEMS,
     PAYLOAD,
+    PAYLOADS,
     Bits,
     Count,
     Model,
     RequestId,
+    Score,
     SecondsLeft,
     Sometimes,
     Text,
@@ -287,20 +293,20 @@ class Hits:
         folders: Folders on this machine in which the picture files of each silo may lie.
     """
 
-    ids: tuple[str, ...] = ()
-    distances: tuple[int, ...] = ()
-    silos: tuple[str, ...] = ()
-    payloads: tuple[Mapping[str, Any], ...] = ()
-    found_by: tuple[tuple[Modality, ...], ...] = ()
-    left_out: Mapping[int, int] = field(default_factory=dict)
-    missing_silos: Mapping[str, str] = field(default_factory=dict)
-    limited_silos: Mapping[str, str] = field(default_factory=dict)
-    model_digests: frozenset[str] = frozenset()
-    ranks: tuple[int, ...] | None = None
-    scores: tuple[float, ...] | None = None
-    unknown_words: tuple[str, ...] = ()
-    unread: Unread | None = None
-    folders: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
+    ids: tuple[Text, ...] = ()
+    distances: tuple[Count, ...] = ()
+    silos: Annotated[tuple[str, ...], Unsent] = ()
+    payloads: Annotated[tuple[Mapping[str, Any], ...], PAYLOADS] = ()
+    found_by: Annotated[tuple[tuple[Modality, ...], ...], FOUND_BY] = ()
+    left_out: Annotated[Mapping[int, int], LEFT_OUT] = field(default_factory=dict)
+    missing_silos: Annotated[Mapping[str, str], Unsent] = field(default_factory=dict)
+    limited_silos: Annotated[Mapping[str, str], LIMITED] = field(default_factory=dict)
+    model_digests: Annotated[frozenset[str], MODELS] = frozenset()
+    ranks: Annotated[tuple[int, ...] | None, Unsent] = None
+    scores: Annotated[tuple[Score, ...] | None, Sometimes] = None
+    unknown_words: Annotated[tuple[str, ...], Unsent] = ()
+    unread: Annotated[Unread | None, Unsent] = None
+    folders: Annotated[Mapping[str, tuple[Path, ...]], Unsent] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Return the number of hits."""

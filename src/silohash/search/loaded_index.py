@@ -48,8 +48,8 @@ class LoadedIndex:
             silo: Name of the silo.
             store: The open store.
             backend: Index backend, as in `Store.load`.
-            prepared: Whether many queries follow. Loading the compiled scan then pays even for few items, and `keep_rows`
-                is called.
+            prepared: Whether many queries follow. Loading the compiled scan then pays even for few items, and the ids,
+                payloads and labels of all items are read into memory, if they fit (`Store.kept_rows`).
             former: The same index before its store changed. What it has loaded is not read again, and it can be searched
                 meanwhile.
 
@@ -74,16 +74,10 @@ class LoadedIndex:
         self._label_counts: tuple[frozenset[str] | None, dict[str, int]] | None = None
         self._rows: KeptRows | None = None
         if prepared:
-            self.keep_rows(former)
+            # Damaged rows are not an error until a search needs them.
+            with suppress(UserError):
+                self._rows = store.kept_rows(self._keys, None if former is None else former._rows)
         self._lock = threading.Lock()
-
-    def keep_rows(self, former: LoadedIndex | None = None) -> None:
-        """Read the ids, payloads and labels of all items into memory, if they fit (`Store.kept_rows`).
-
-        Damaged rows are not an error until a search needs them.
-        """
-        with suppress(UserError):
-            self._rows = self.store.kept_rows(self._keys, None if former is None else former._rows)
 
     def rows(self, keys: list[int]) -> list[tuple[str, dict[str, Any]]]:
         """Return the id and the payload of items, from memory if they are kept there.

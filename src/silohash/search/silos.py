@@ -206,9 +206,7 @@ def remove_items(folder: Path, ids: Sequence[str]) -> dict[str, list[str]]:
 def _remove_from(files: Mapping[str, Mapping[Modality, Path]], ids: Sequence[str]) -> dict[str, list[str]]:
     removed: dict[str, list[str]] = {}
     with ExitStack() as stack:
-        stores = {
-            silo: [stack.enter_context(Store.open(path)) for path in paths.values()] for silo, paths in files.items()
-        }
+        stores = {silo: [stack.enter_context(Store(path)) for path in paths.values()] for silo, paths in files.items()}
         for silo, opened in stores.items():
             found: set[str] = set()
             for store in opened:
@@ -302,7 +300,7 @@ def _node(
 
 def _open_store(silo: str, modality: Modality, path: Path) -> Store:
     """Open an index of a silo."""
-    store = Store.open(path)
+    store = Store(path)
     try:
         store.manifest.check_holder(silo, modality)
     except UserError:

@@ -64,12 +64,11 @@ def as_fields(hits: Hits) -> list[str]:
     The fields are distance in bits, silo, id, caption, labels (joined with ``|``), path, rank and score. A field without a
     value is empty.
     """
-    return ["\t".join(map(visible, _fields(hit))) for hit in hits]
-
-
-def _fields(hit: Hit) -> tuple[str, ...]:
-    path, rank, score = ("" if value is None else str(value) for value in (hit.path, hit.rank, hit.score))
-    return (str(hit.distance_bits), hit.silo, hit.id, hit.caption, "|".join(hit.labels), path, rank, score)
+    rows = (
+        (hit.distance_bits, hit.silo, hit.id, hit.caption, "|".join(hit.labels), hit.path, hit.rank, hit.score)
+        for hit in hits
+    )
+    return ["\t".join("" if value is None else visible(str(value)) for value in row) for row in rows]
 
 
 def shown_path(path: Path) -> str:

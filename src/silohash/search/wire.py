@@ -3,15 +3,14 @@
 A hub sends a request to a silo, and the silo sends an answer. Neither trusts the other. Whatever the bytes are, reading them
 returns a value that has been checked, or raises `WireError`. Unknown keys are ignored, so that a later version can add some.
 
-Each message is declared by the class of its value (`silohash.search.fields`). Hits have a form of their own, because a silo
-sends only its own.
+Each message is declared by the class of its value (`silohash.search.fields`).
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from types import NoneType
@@ -33,21 +32,15 @@ from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from silohash.base.forms import detail, fault
-from silohash.base.types import MODALITIES, Modality, UserError
+from silohash.base.types import UserError
 from silohash.index.server import time_limit
 from silohash.search.bus import Replies, answer_of
 from silohash.search.fields import (
     MOST_CHARACTERS,
-    REASON,
-    Count,
-    Model,
-    Payload,
-    Score,
     Sent,
     Sometimes,
     Text,
     Unsent,
-    sent_payload,
 )
 from silohash.search.hits import Hits, Query, Reason
 from silohash.search.node import SiloNode
@@ -78,83 +71,14 @@ MOST_ANSWER_BYTES = 8 << 20
 TIME_BYTES = 64
 """Bytes of a request that are kept for the time that its sender waits, see `with_time_left`."""
 
-FoundBy: TypeAlias = Literal["", "image", "text", "both"]
-
-_MODALITIES: Mapping[str, tuple[Modality, ...]] = {"": (), "image": ("image",), "text": ("text",), "both": MODALITIES}
-"""The modalities by which an item was found, by their name in an answer. There are none if they are not known."""
-
-_NAMES: Mapping[tuple[Modality, ...], str] = {modalities: name for name, modalities in _MODALITIES.items()}
-
 
 class WireError(UserError):
     """A message that cannot be used. The text of an answer's error tells what the silo did: ``It answered with ...``."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _SiloHits:
-    """The hits of one silo in its answer. The attributes are as in `Hits`; ``limited`` is the reason for fewer hits."""
-
-    model_digest: Model
-    ids: tuple[Text, ...]
-    distances: tuple[Count, ...]
-    found_by: tuple[FoundBy, ...]
-    scores: Annotated[tuple[Score, ...] | None, Sometimes] = None
-    payloads: tuple[Payload, ...]
-    left_out: tuple[tuple[Count, Count], ...]
-    limited: Annotated[str, REASON]
-
-    @classmethod
-    def of(cls, hits: Hits, silo: str) -> _SiloHits:
-        """Return the hits of a silo as they are sent."""
-        return cls(
-            model_digest=next(iter(hits.model_digests), ""),
-            ids=hits.ids,
-            distances=hits.distances,
-            found_by=cast(Any, [_NAMES[modalities] for modalities in hits.found]),
-            scores=hits.scores,
-            payloads=cast(Any, _sent_payloads(hits.payloads)),
-            left_out=tuple(hits.left_out.items()),
-            limited=hits.limited_silos.get(silo, ""),
-        )
-
-    def hits(self, silo: str) -> Hits:
-        """Return the hits that a silo sent.
-
-        Raises:
-            WireError: If the column ``found_by`` is shorter than the others. In `Hits`, it can be left out.
-        """
-        if len(self.found_by) != len(self.ids):
-            raise WireError("It answered with columns of unequal length.")
-        return Hits(
-            ids=self.ids,
-            distances=self.distances,
-            silos=(silo,) * len(self.ids),
-            payloads=cast(Any, self.payloads),
-            found_by=tuple(map(_MODALITIES.__getitem__, self.found_by)),
-            left_out=dict(self.left_out),
-            limited_silos={silo: self.limited} if self.limited else {},
-            model_digests=frozenset({self.model_digest}),
-            scores=self.scores,
-        )
-
-
-def _sent_payloads(payloads: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """Return the fields of payloads that fit the limits of a message."""
-    try:
-        # One check of all payloads takes a fraction of the time of cutting each, and nearly all of them fit.
-        return _payloads().validate_python(payloads, strict=True)
-    except ValidationError:
-        return [sent_payload(payload) for payload in payloads]
-
-
-@cache
-def _payloads() -> TypeAdapter[tuple[Payload, ...]]:
-    return TypeAdapter(tuple[Payload, ...])
-
-
 REQUESTS: Mapping[str, type] = {"search": Query, "item": ItemRequest, "code": CodeRequest, "status": StatusRequest}
 ANSWERS: Mapping[str, type] = {
-    "hits": _SiloHits,
+    "hits": Hits,
     "released": Item,
     "item code": Code,
     "summary": SiloStatus,
@@ -191,7 +115,8 @@ def _form_of(cls: Hashable) -> _Form:
         entries["silo"] = Text
     sent: dict[str, Sent] = {}
     optional: set[str] = set()
-    for name, hint in get_type_hints(cls, include_extras=True).items():
+    # The type of the field `unread`, which is not sent, is in a module that takes long to load.
+    for name, hint in get_type_hints(cls, localns={"Unread": object}, include_extras=True).items():
         marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
         if Unsent in marks:
             continue
@@ -326,7 +251,7 @@ def encode_answer(silo: str, answer: Answer, *, most_bytes: int = MOST_ANSWER_BY
 
 def _encoded_answer(silo: str, answer: Answer) -> bytes:
     """Return an answer as bytes, whatever its size."""
-    return _encoded(_SiloHits.of(answer, silo) if isinstance(answer, Hits) else answer, "Its answer", silo=silo)
+    return _encoded(answer, "Its answer", silo=silo)
 
 
 def _with_fewer_previews(hits: Hits, silo: str, excess_bytes: int) -> Hits:
@@ -352,8 +277,11 @@ def decode_answer(content: bytes, silo: str) -> Answer:
     answer, sender = _decoded(content, ANSWERS, MOST_ANSWER_BYTES, "Its answer")
     if sender != silo:
         raise WireError(f'It answered in the name of another silo, "{sender}".')
-    if isinstance(answer, _SiloHits):
-        return answer.hits(silo)
+    if isinstance(answer, Hits):
+        # In `Hits`, this column can be left out.
+        if len(answer.found_by) != len(answer.ids):
+            raise WireError("It answered with columns of unequal length.")
+        return replace(answer, silos=(silo,) * len(answer.ids))
     found: Answer = replace(answer, silo=silo) if isinstance(answer, Item) else answer
     return replace(found, name=silo) if isinstance(found, SiloStatus) else found
 

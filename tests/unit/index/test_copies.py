@@ -20,7 +20,7 @@ CONFIG, *OTHERS = (IndexConfig(backend=name) for name in SERVERS.table)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    opened = Store.open(filled(tmp_path / "index" / "north" / "image.sqlite", 10))
+    opened = Store(filled(tmp_path / "index" / "north" / "image.sqlite", 10))
     yield opened
     opened.close()
 

@@ -107,7 +107,7 @@ def test_a_server_that_does_not_answer_is_a_missing_silo(run: Path, server: Fake
     move_indexes(run, PGVECTOR)
     server.up = False
     assert backends_of(run) == ["The fake server does not answer."] * 2
-    with Store.open(run / "index" / "north" / "image.sqlite") as store:
+    with Store(run / "index" / "north" / "image.sqlite") as store:
         store.add(names(1, "new"), words(1, seed=1))
     with pytest.raises(UserError, match="does not answer"):
         follow_indexes(run)

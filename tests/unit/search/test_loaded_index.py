@@ -80,7 +80,7 @@ def test_missing_digests_are_computed_in_parts(store, monkeypatch):
 def test_a_change_that_leaves_all_items_is_no_reason_to_load_them(store):
     loaded = LoadedIndex("north", store, "flat")
     before = store.stamp()
-    with Store.open(store.path) as other:
+    with Store(store.path) as other:
         other._database.connection.execute("CREATE TABLE extra (value)")
     assert store.stamp() != before
     assert not loaded.outdated()
@@ -129,7 +129,7 @@ def test_rows_are_read_from_memory_if_many_queries_follow(store, monkeypatch):
 def test_rows_after_a_change_are_those_of_the_file(store):
     """Items are added, removed and replaced, by this connection and by another, as another process does."""
     loaded = LoadedIndex("north", store, "flat", prepared=True)
-    with Store.open(store.path) as other:
+    with Store(store.path) as other:
         for writer in (store, other):
             new = f"new of {writer is store}"
             writer.add([new, "b"], np.array([[8], [9]], np.uint16), ['{"labels": ["car"]}', '{"caption": "again"}'])

@@ -88,7 +88,7 @@ def test_additions_and_removals_by_another_program_are_seen(tmp_path):
     node = made_up_node(tmp_path, "north", WORDS, BITS)
     query = query_of(WORDS, BITS, k=200)
     before = node.answer(query)
-    with Store.open(node._loaded["image"].store.path) as other:
+    with Store(node._loaded["image"].store.path) as other:
         other.remove([before.ids[0]])
         other.add(["new"], WORDS[:1], [json.dumps({"caption": "new"})])
         other.compact()
@@ -240,7 +240,7 @@ def test_an_item_that_was_removed_is_found_by_neither_code(tmp_path):
     node = node_of_both(tmp_path, {"a": 1, "b": 4}, {"b": 0, "a": 3})
     assert node.answer(items(k=9)).ids == ("b", "a")
     for modality in ("image", "text"):
-        with Store.open(tmp_path / f"{modality}.sqlite") as other:
+        with Store(tmp_path / f"{modality}.sqlite") as other:
             other.remove(["b"])
     assert node.answer(items(k=9)).ids == ("a",)
 
@@ -306,7 +306,7 @@ def test_an_item_that_is_removed_during_a_query(tmp_path, monkeypatch, removals,
     def removing(self, keys):
         if left[0]:
             left[0] -= 1
-            with Store.open(self.path) as other:
+            with Store(self.path) as other:
                 other.remove([str(keys[0])])
         return rows(self, keys)
 

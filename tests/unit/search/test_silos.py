@@ -113,7 +113,7 @@ def test_items_are_removed_from_every_modality_of_every_silo(folder: Path) -> No
     left = {}
     for silo, modality in (("north", "text"), ("north", "image"), ("south", "text")):
         path = folder / silo / f"{modality}.sqlite"
-        with Store.open(path) as store:
+        with Store(path) as store:
             left[silo, modality] = store.item_ids(store.load().keys)
         assert b"aaaa" not in path.read_bytes(), "what was removed is erased from the file"
     assert left == {("north", "text"): ["b"], ("north", "image"): ["b"], ("south", "text"): ["d"]}
