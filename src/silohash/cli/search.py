@@ -152,7 +152,7 @@ def move(
     """
     from silohash.api.runs import open_run
     from silohash.index.config import IndexConfig
-    from silohash.index.move import move_indexes
+    from silohash.index.copies import move_indexes
 
     _check_backend(to, url_env, url_file, approximate=approximate)
     values = {"engine": to, "url_env": url_env, "url_file": url_file, "approximate": approximate}

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -23,16 +23,12 @@ from silohash.base.types import UserError
 from silohash.index import IN_MEMORY
 from silohash.index.base import Index, IndexManifest, Keys, positions
 from silohash.index.codes import CodeBytes, Codes, Words, byte_count, from_bytes, to_bytes
-from silohash.index.config import IndexConfig, installed_backend
-from silohash.index.copies import open_copy
+from silohash.index.config import installed_backend
 from silohash.index.database import ENTRY_ROWS, Changes, Database, Stamp, create_file
 from silohash.index.digests import Digests, item_digests
 from silohash.index.items import ItemRows, KeptRows, check_items
 from silohash.index.server import ServerIndex
 from silohash.index.small import SMALL_ITEMS, SmallIndex
-
-Backend: TypeAlias = "str | IndexConfig"
-"""A backend in memory by its name, or any backend with its settings."""
 
 MOST_KEPT_BYTES = 512 << 20
 """Most memory for the ids, payloads and labels of the items of one index. A larger index reads them from its file."""
@@ -64,8 +60,14 @@ class Store:
 
     def close(self) -> None:
         """Close the file, and the connection to a server that searches it."""
-        self._replace_copy(None)
+        self.keep_open(None)
         self._database.connection.close()
+
+    def keep_open(self, copy: ServerIndex | None) -> None:
+        """Close the connection to a copy of the codes on a server, and keep another until the file is closed."""
+        former, self._copy = self._copy, copy
+        if former is not None:
+            former.close()
 
     def __enter__(self) -> Store:
         return self
@@ -163,26 +165,15 @@ class Store:
         """Erase removed items from the file, and release their disk space."""
         self._database.rewrite()
 
-    def load(self, backend: Backend = "flat", *, small_items: int | None = None) -> Index:
-        """Build the index in memory from the live codes, or connect to their copy on a server.
+    def load(self, backend: str = "flat", *, small_items: int | None = None) -> Index:
+        """Build the index in memory from the live codes.
 
-        The flat backend is a `SmallIndex` for few items. For more items, faiss replaces it if numba is not installed. A copy
-        on a server is first brought up to date. The store closes its connection when it is closed or loaded again.
-
-        Args:
-            backend: "flat", "faiss", or a choice with settings.
-            small_items: Number of items up to which the flat backend is a `SmallIndex`; `SMALL_ITEMS` if None. The compiled
-                scan is faster if many queries follow.
+        The flat backend is a `SmallIndex` for up to ``small_items`` items, by default `SMALL_ITEMS`. The compiled scan is
+        faster if many queries follow. For more items, faiss replaces it if numba is not installed.
 
         Raises:
-            UserError: If the file is damaged, the backend is unknown or not installed, or the server cannot be used.
+            UserError: If the file is damaged, or the backend is unknown or not installed.
         """
-        if isinstance(backend, IndexConfig):
-            if not backend.in_memory:
-                copy = open_copy(self, backend)
-                self._replace_copy(copy)
-                return copy
-            backend = backend.backend
         with self._database.reading():
             few = SMALL_ITEMS if small_items is None else small_items
             small = backend == "flat" and self.manifest.count <= few
@@ -327,12 +318,6 @@ class Store:
         silo = self.manifest.silo
         digests = item_digests([silo] * len(ids), ids) if silo and ids is not None else None
         self._database.append(keys, packed, digests)
-
-    def _replace_copy(self, copy: ServerIndex | None) -> None:
-        """Close the connection to a copy on a server, and keep another in its place."""
-        former, self._copy = self._copy, copy
-        if former is not None:
-            former.close()
 
     def _drop(self, keys: Keys) -> int:
         """Remove live keys, and return their number."""

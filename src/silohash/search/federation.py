@@ -10,13 +10,17 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from silohash.base.types import Modality, Target, UserError
+from silohash.features.base import Featurizer
+from silohash.features.text import BagOfWords, QueryWords, no_known_word
 from silohash.features.truncation import Unread, unread_end
 from silohash.index.source import find_file
 from silohash.search.bus import Bus, answers_to
@@ -36,7 +40,6 @@ from silohash.search.requests import (
     StatusRequest,
     Unavailable,
 )
-from silohash.search.words import query_words
 
 if TYPE_CHECKING:
     from silohash.features.base import Value
@@ -44,6 +47,13 @@ if TYPE_CHECKING:
     from silohash.run.model.encoder import Encoder
 
 DEADLINE_SECONDS = 10.0
+
+MOST_SIMILAR = 3
+"""Number of similar words that are offered in place of a word that the model does not know."""
+
+MOST_EXAMPLES = 8
+SIMILARITY = 0.7
+"""Lowest similarity of a word that is offered, from 0 to 1 (see `difflib.SequenceMatcher.ratio`)."""
 
 
 @dataclass(frozen=True)
@@ -328,3 +338,35 @@ def without_item(hits: Hits, silo: str, name: str, *, offset: int, k: int) -> Hi
     left_out.update(int(hits.places[place]) for place in others[offset + k :])
     last = kept.places[-1] if kept.places else -1
     return replace(kept, left_out={place: count for place, count in sorted(left_out.items()) if place <= last})
+
+
+def query_words(featurizer: Featurizer | None, value: Value, captions: Callable[[], Iterable[str]]) -> tuple[str, ...]:
+    """Return the words of a query that no training text held, which do not carry weight in the query's code.
+
+    There are none for pictures and vectors, and for featurizers that split words into pieces. ``captions`` returns captions
+    to take words from. It is called only if no word of the query is known.
+
+    Raises:
+        UserError: If the query is a text without any known word.
+    """
+    if not isinstance(featurizer, BagOfWords) or not isinstance(value, str):
+        return ()
+    words = featurizer.query_words(value)
+    if words.known:
+        return words.unknown
+    raise UserError(f"{no_known_word(value, words)}{offer(words, known_captions(featurizer, captions()))}")
+
+
+def known_captions(featurizer: BagOfWords, captions: Iterable[str]) -> Counter[str]:
+    """Return the known words of captions, with the number of captions that hold each."""
+    counts = Counter(word for caption in captions for word in set(featurizer.rule.words(caption)))
+    return Counter({word: count for word, count in counts.items() if featurizer.knows(word)})
+
+
+def offer(words: QueryWords, known: Counter[str]) -> str:
+    """Return a sentence that names known words: similar ones if there are any, otherwise the most frequent ones."""
+    matches = (get_close_matches(word, sorted(known), MOST_SIMILAR, SIMILARITY) for word in words.unknown)
+    if similar := list(dict.fromkeys(chain.from_iterable(matches))):
+        return f" Similar known words: {', '.join(similar)}."
+    frequent = sorted(known, key=lambda word: (-known[word], word))[:MOST_EXAMPLES]
+    return f" Examples of known words: {', '.join(frequent)}." if frequent else ""

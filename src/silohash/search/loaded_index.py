@@ -12,11 +12,12 @@ from silohash.base.names import tidy
 from silohash.base.types import UserError
 from silohash.index.base import Distances, Index, Keys, positions
 from silohash.index.codes import Words, from_bytes
+from silohash.index.copies import Backend, load_index
 from silohash.index.database import ENTRY_ROWS
 from silohash.index.digests import Digests, item_digests
 from silohash.index.items import KeptRows
 from silohash.index.small import SMALL_ITEMS, SMALL_ITEMS_IF_PREPARED, SmallIndex
-from silohash.index.store import Backend, Store
+from silohash.index.store import Store
 
 
 @runtime_checkable
@@ -47,7 +48,7 @@ class LoadedIndex:
         Args:
             silo: Name of the silo.
             store: The open store.
-            backend: Index backend, as in `Store.load`.
+            backend: Index backend, as in `load_index`.
             prepared: Whether many queries follow. Loading the compiled scan then pays even for few items, and the ids,
                 payloads and labels of all items are read into memory, if they fit (`Store.kept_rows`).
             former: The same index before its store changed. What it has loaded is not read again, and it can be searched
@@ -64,7 +65,7 @@ class LoadedIndex:
             former = None
         small_items = SMALL_ITEMS_IF_PREPARED if prepared else SMALL_ITEMS
         changed = None if former is None else former._with_changes(small_items)
-        self.index = store.load(backend, small_items=small_items) if changed is None else changed
+        self.index = load_index(store, backend, small_items=small_items) if changed is None else changed
         self._silo = silo
         self._keys = self.index.keys
         self._first = int(self._keys[0]) if len(self._keys) else 0

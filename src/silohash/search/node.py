@@ -12,8 +12,9 @@ import numpy as np
 
 from silohash.base.types import MODALITIES, Modality, UserError, modalities_of
 from silohash.index.codes import word_count, word_type
+from silohash.index.copies import Backend
 from silohash.index.preview import preview_url
-from silohash.index.store import Backend, Store
+from silohash.index.store import Store
 from silohash.search.hits import Hits, Query, Reason, silent
 from silohash.search.loaded_index import LoadedIndex
 from silohash.search.nearest import NO_KEY, NearItems, best_items, candidates, nearest_items

@@ -15,9 +15,10 @@ from silohash.base.files import read_json
 from silohash.base.locks import locked_run
 from silohash.base.types import MODALITIES, Modality, UserError
 from silohash.index.config import installed_backend, read_index_config
+from silohash.index.copies import Backend
 from silohash.index.listing import LISTING, Listing, index_files, read_listing
 from silohash.index.source import PictureSource
-from silohash.index.store import Backend, Store
+from silohash.index.store import Store
 from silohash.run.model.node_files import forgetting
 from silohash.search.bus import LocalBus
 from silohash.search.federation import Encoded, Federation
@@ -44,7 +45,7 @@ def open_nodes(folder: Path, *, backend: Backend | None = None, prepared: bool =
 
     Args:
         folder: The index folder of a run. Policies are read from the folder ``policies`` beside it.
-        backend: Index backend, as in `Store.load`; None for the one that ``index.toml`` beside the folder chooses.
+        backend: Index backend, as in `load_index`; None for the one that ``index.toml`` beside the folder chooses.
         prepared: Whether many queries follow. All that they need is then loaded first, so that the first query is answered
             as fast as the next.
 
@@ -197,7 +198,7 @@ def remove_items(folder: Path, ids: Sequence[str]) -> dict[str, list[str]]:
     with locked_run(folder.parent):
         removed = _remove_from(files, ids)
         if removed:
-            from silohash.index.move import follow_indexes
+            from silohash.index.copies import follow_indexes
 
             follow_indexes(folder.parent)
     return removed
