@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.federated import robust
 from silohash.methods.federated.averaging import weighted_average
 from silohash.methods.federated.robust import (
