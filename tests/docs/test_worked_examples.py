@@ -35,10 +35,10 @@ BITS = 16
 
 
 def copy_tree(place: Path) -> None:
-    """Copies what the checks of a worked example read."""
+    """Copies what the checks of a worked example read, with what Python and pytest compiled of it."""
     root = PAGE.parents[2]
     for folder in ("src", "tests", "docs"):
-        shutil.copytree(root / folder, place / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(root / folder, place / folder)
     shutil.copy(root / "pyproject.toml", place)
 
 
