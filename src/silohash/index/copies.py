@@ -20,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
+from silohash.base.errors import CopyMissing, IndexDiffers, NotIndexed, UserError
 from silohash.base.files import read_json, write_json
 from silohash.base.locks import locked, locked_run
-from silohash.base.types import Modality, Notify, UserError
+from silohash.base.types import Modality, Notify
 from silohash.index import SERVERS
 from silohash.index.base import Index, Keys, positions
 from silohash.index.codes import Words, to_bytes
@@ -105,7 +106,7 @@ def open_copy(store: Store, config: IndexConfig) -> ServerIndex:
     """
     copy = read_copy(store.path, config)
     if copy is None or copy.version is None or copy.approximate != config.approximate:
-        raise UserError(
+        raise CopyMissing(
             f"The codes of {store.path} are not on the {config.backend} server. "
             f"Run: silohash index move RUN --to {config.backend}"
         )
@@ -159,7 +160,7 @@ def copy_codes(store: Store, config: IndexConfig) -> tuple[int, str]:
                 index.close()
             drop_copy(config, copy.collection)
             copy_path(store.path, config.backend).unlink()
-    raise UserError(
+    raise IndexDiffers(
         f"The {config.backend} server holds {found[0]:,} codes with digest {found[1][:12]} instead of {expected[0]:,} with "
         f"{expected[1][:12]}, after copying {store.path} twice. Check whether another program writes to its collections."
     )
@@ -328,7 +329,7 @@ def move_indexes(folder: Path, config: IndexConfig, notify: Notify = lambda text
             moved.append(Moved(silo, modality, count, digest))
             notify(f"{silo}, {modality}: {count:,} items, digest {digest[:12]}")
         if not moved:
-            raise UserError(f"There is no index in {folder / INDEX}. Build it: silohash index {folder}")
+            raise NotIndexed(f"There is no index in {folder / INDEX}. Build it: silohash index {folder}")
         if config.url_file is not None:
             # Commands run in any folder.
             config = config.model_copy(update={"url_file": config.url_file.resolve()})

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from silohash.base.types import UserError
+from silohash.base.errors import IndexDiffers, MixedKinds, UnknownItem
 from silohash.index import IN_MEMORY
 from silohash.index.base import Index, IndexManifest, Keys, positions
 from silohash.index.codes import CodeBytes, Codes, Words, byte_count, from_bytes, to_bytes
@@ -107,7 +107,7 @@ class Store:
         """
         self.manifest.check(codes.model_digest, codes.bits)
         if codes.modality != self.manifest.modality:
-            raise UserError(
+            raise IndexDiffers(
                 f"The index holds {self.manifest.modality} codes, but these are {codes.modality} codes. "
                 "Add them to the index of their own modality."
             )
@@ -142,7 +142,7 @@ class Store:
         with self._database.change() as before:
             if before.named not in (None, ids is not None):
                 kind = "explicit ids" if before.named else "their keys as ids"
-                raise UserError(f"The items of {self.path} have {kind}. Add all items of an index in the same way.")
+                raise MixedKinds(f"The items of {self.path} have {kind}. Add all items of an index in the same way.")
             keys = np.arange(before.next_key, before.next_key + len(packed), dtype=np.int64)
             removed = 0
             for start in range(0, len(packed), ENTRY_ROWS):
@@ -205,7 +205,7 @@ class Store:
         with self._database.reading():
             keys = self._rows.find(ids)
             if (keys < 0).any():
-                raise UserError(f'There is no item "{ids[int((keys < 0).argmax())]}" in {self.path}. Check its id.')
+                raise UnknownItem(f'There is no item "{ids[int((keys < 0).argmax())]}" in {self.path}. Check its id.')
             found = np.zeros((len(keys), byte_count(self.manifest.bits)), np.uint8)
             for live, packed in self._database.live():
                 places, there = positions(live, keys)

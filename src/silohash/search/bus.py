@@ -25,7 +25,8 @@ from itertools import chain
 from typing import Generic, Protocol, TypeVar
 
 from silohash.base.cores import available_cores
-from silohash.base.types import UserError, modalities_of
+from silohash.base.errors import NotFound, UserError
+from silohash.base.types import modalities_of
 from silohash.index.server import time_limit
 from silohash.search.hits import Hits, Query, Reason
 from silohash.search.node import SiloNode
@@ -35,7 +36,6 @@ from silohash.search.requests import (
     CodeRequest,
     Item,
     ItemRequest,
-    NotFound,
     Refusal,
     Request,
     SiloStatus,

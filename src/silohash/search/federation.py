@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from silohash.base.types import Modality, Target, UserError
+from silohash.base.errors import EmptyInput, NotFound, Unavailable, UnknownWords, UserError
+from silohash.base.types import Modality, Target
 from silohash.features.base import Featurizer
 from silohash.features.text import BagOfWords, QueryWords, no_known_word
 from silohash.features.truncation import Unread, unread_end
@@ -33,12 +34,10 @@ from silohash.search.requests import (
     FederationStatus,
     Item,
     ItemRequest,
-    NotFound,
     Refusal,
     SearchRequest,
     SiloStatus,
     StatusRequest,
-    Unavailable,
 )
 
 if TYPE_CHECKING:
@@ -327,7 +326,7 @@ def check_silos(wanted: Collection[str] | None, known: Sequence[str]) -> None:
         if name not in known:
             raise NotFound(f'There is no silo "{name}". Choose from: {", ".join(known)}.')
     if wanted is not None and not wanted:
-        raise UserError(f"No silo is selected. Choose from: {', '.join(known)}.")
+        raise EmptyInput(f"No silo is selected. Choose from: {', '.join(known)}.")
 
 
 def without_item(hits: Hits, silo: str, name: str, *, offset: int, k: int) -> Hits:
@@ -354,7 +353,7 @@ def query_words(featurizer: Featurizer | None, value: Value, captions: Callable[
     words = featurizer.query_words(value)
     if words.known:
         return words.unknown
-    raise UserError(f"{no_known_word(value, words)}{offer(words, known_captions(featurizer, captions()))}")
+    raise UnknownWords(f"{no_known_word(value, words)}{offer(words, known_captions(featurizer, captions()))}")
 
 
 def known_captions(featurizer: BagOfWords, captions: Iterable[str]) -> Counter[str]:

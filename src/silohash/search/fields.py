@@ -11,13 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import prod
-from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from silohash.base.types import MODALITIES, Modality, UserError
+from silohash.base.errors import BitsDiffer, ConflictingOptions, WrongForm, WrongShape
+from silohash.base.types import MODALITIES, Modality
 from silohash.base.visible import visible
 from silohash.index.codes import BITS_HIGHEST, BITS_LOWEST, Words, byte_count, check_words, from_bytes, to_bytes
 
@@ -39,7 +40,6 @@ MOST_PREVIEW = 1 << 18
 MOST_LABELS = 1_000
 """Most labels of an item. A silo leaves further ones out."""
 
-T = TypeVar("T")
 Text: TypeAlias = Annotated[str, Field(max_length=MOST_CHARACTERS)]
 Count: TypeAlias = Annotated[int, Field(ge=0, lt=MOST_ITEMS)]
 Bits: TypeAlias = Annotated[int, Field(ge=BITS_LOWEST, le=BITS_HIGHEST)]
@@ -111,7 +111,7 @@ def words_of(code: str, bits: int) -> Words:
     """
     packed = np.frombuffer(bytes.fromhex(code), np.uint8)
     if len(packed) != byte_count(bits):
-        raise UserError(f"{len(packed)} bytes are not a code of {bits} bits.")
+        raise BitsDiffer(f"{len(packed)} bytes are not a code of {bits} bits.")
     return np.asarray(check_words(from_bytes(packed[None], bits), bits)[0])
 
 
@@ -124,15 +124,15 @@ def _sent_content(content: np.ndarray, _: Mapping[str, Any]) -> dict[str, Any]:
 def _content_of(content: _Content, fields: Mapping[str, Any]) -> np.ndarray:
     """Return the words or regions of a query, ``(1, ...)``, if they are for one modality and have their type and shape."""
     if fields["target"] == "item":
-        raise UserError("it has words or regions, with which pictures or texts are scored, and asks for both")
+        raise ConflictingOptions("it has words or regions, with which pictures or texts are scored, and asks for both")
     form, shape = np.dtype(content["type"]).newbyteorder("<"), content["shape"]
     wanted = prod(shape) * form.itemsize
     try:
         values = b64decode(content["values"], validate=True)
     except ValueError as error:
-        raise UserError("content is not in base64") from error
+        raise WrongForm("content is not in base64") from error
     if wanted > MOST_CONTENT_BYTES or len(values) != wanted:
-        raise UserError(
+        raise WrongShape(
             f"content has {len(values):,} bytes, its shape needs {wanted:,}, and the limit is {MOST_CONTENT_BYTES:,}"
         )
     return np.frombuffer(values, form).astype(form.newbyteorder("=")).reshape(shape)

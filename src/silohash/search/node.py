@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from silohash.base.types import MODALITIES, Modality, UserError, modalities_of
+from silohash.base.errors import NotFound, NotPermitted, NotSearchable, UserError
+from silohash.base.types import MODALITIES, Modality, modalities_of
 from silohash.index.codes import word_count, word_type
 from silohash.index.copies import Backend
 from silohash.index.preview import preview_url
@@ -19,7 +20,7 @@ from silohash.search.hits import Hits, Query, Reason, silent
 from silohash.search.loaded_index import LoadedIndex
 from silohash.search.nearest import NO_KEY, NearItems, best_items, candidates, nearest_items
 from silohash.search.policy import Approvals, Policy, Quota
-from silohash.search.requests import Code, Item, NotFound, SiloStatus
+from silohash.search.requests import Code, Item, SiloStatus
 
 if TYPE_CHECKING:
     # Its module needs torch, without which a silo can search by codes.
@@ -143,7 +144,7 @@ class SiloNode:
         """
         for loaded in self._loaded.values():
             return loaded.store.manifest.model_digest
-        raise UserError(next(iter(self._unusable.values()), "It does not have an index."))
+        raise NotSearchable(next(iter(self._unusable.values()), "It does not have an index."))
 
     def captions(self, most: int) -> list[str]:
         """Return captions of the silo's items, in the order in which they were indexed, if its policy releases them."""
@@ -164,9 +165,9 @@ class SiloNode:
             UserError: If the policy does not allow searching for the modality, or its index cannot be used.
         """
         if modality not in self.policy.modalities:
-            raise UserError(f"Its policy does not allow searching for {modality}s.")
+            raise NotPermitted(f"Its policy does not allow searching for {modality}s.")
         if modality not in self._loaded:
-            raise UserError(self._unusable.get(modality, f"It does not have {modality}s to search."))
+            raise NotSearchable(self._unusable.get(modality, f"It does not have {modality}s to search."))
         if query is not None:
             self._loaded[modality].store.manifest.check(query.model_digest, query.bits)
         if self._loaded[modality].outdated():
@@ -179,23 +180,10 @@ class SiloNode:
                     )
         return self._loaded[modality]
 
-    def usable(
-        self, modalities: Iterable[Modality] = MODALITIES, query: Query | None = None
-    ) -> tuple[dict[Modality, LoadedIndex], dict[Modality, str]]:
-        """Return the indexes of modalities as they are now, and the reasons why others cannot be used, see `loaded`.
-
-        Raises:
-            UserError: If none can be used.
-        """
-        indexes, reasons = self.indexes(modalities, query)
-        if not indexes:
-            raise UserError(" ".join(dict.fromkeys(reasons.values())))
-        return indexes, reasons
-
     def indexes(
         self, modalities: Iterable[Modality] = MODALITIES, query: Query | None = None
     ) -> tuple[dict[Modality, LoadedIndex], dict[Modality, str]]:
-        """Return what `usable` returns, also if no index can be used."""
+        """Return the indexes of modalities as they are now, and the reasons why others cannot be used, see `loaded`."""
         indexes: dict[Modality, LoadedIndex] = {}
         reasons: dict[Modality, str] = {}
         for modality in modalities:
@@ -344,14 +332,14 @@ class SiloNode:
         """Return what `indexes` does, after checking that at least one index can be used."""
         indexes, reasons = self.indexes(modalities, query)
         if not indexes:
-            raise UserError(" ".join(dict.fromkeys(reasons.values())))
+            raise NotSearchable(" ".join(dict.fromkeys(reasons.values())))
         return indexes, reasons
 
     def _indexes_for(self, query: Query) -> tuple[dict[Modality, LoadedIndex], list[str]]:
         """Return the indexes to search, and the reasons why others that the silo has cannot be searched."""
         if query.label is not None and "labels" not in self.policy.fields:
-            raise UserError("Its policy does not release labels, so a search cannot filter by them.")
-        indexes, reasons = self.usable(modalities_of(query.target), query)
+            raise NotPermitted("Its policy does not release labels, so a search cannot filter by them.")
+        indexes, reasons = self._usable(modalities_of(query.target), query)
         searched = " and ".join(f"{modality}s" for modality in indexes)
         return indexes, [
             f"It searched its {searched} only. {reason}" for modality, reason in reasons.items() if self.has(modality)

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from silohash.base.types import Modality, UserError
+from silohash.base.errors import EmptyInput
+from silohash.base.types import Modality
 from silohash.search.fields import (
     CODE,
     MOST_CHARACTERS,
@@ -34,10 +35,6 @@ from silohash.search.hits import Hits, Query, Released, SearchOptions
 if TYPE_CHECKING:
     from silohash.features.base import Value
     from silohash.run.events import RoundRecord
-
-
-class NotFound(UserError):  # noqa: N818  a name as in HTTP
-    """A silo or an item that a request names does not exist."""
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -138,10 +135,6 @@ class SiloStatus:
     accepts_content: Annotated[bool, Sometimes] = False
 
 
-class Unavailable(UserError):  # noqa: N818  a name as in HTTP
-    """A silo that a request needs does not answer."""
-
-
 @dataclass(frozen=True)
 class ItemRequest:
     """Request what a silo releases of one item, by the id of the item. The other values are as in `Query`."""
@@ -208,7 +201,7 @@ class SearchRequest(SearchOptions):
         if isinstance(self.value, str):
             object.__setattr__(self, "modality", "text")
             if not self.value.strip():
-                raise UserError("The text is empty. Give the words to search for.")
+                raise EmptyInput("The text is empty. Give the words to search for.")
         super().__post_init__()
 
 

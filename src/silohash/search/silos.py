@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 from typing_extensions import override
 
+from silohash.base.errors import InvalidName, NotIndexed, UserError
 from silohash.base.files import read_json
 from silohash.base.locks import locked_run
-from silohash.base.types import MODALITIES, Modality, UserError
+from silohash.base.types import MODALITIES, Modality
 from silohash.index.config import installed_backend, read_index_config
 from silohash.index.copies import Backend
 from silohash.index.listing import LISTING, Listing, index_files, read_listing
@@ -57,7 +58,7 @@ def open_nodes(folder: Path, *, backend: Backend | None = None, prepared: bool =
     policies = folder.parent / POLICIES
     expected, existing = _expected_silos(folder), _index_files(folder)
     if not existing and not any(expected.values()):
-        raise UserError(f"There is no index in {folder}. Build it: silohash index {folder.parent}")
+        raise NotIndexed(f"There is no index in {folder}. Build it: silohash index {folder.parent}")
     silos = sorted({*existing, *(silo for silo, held in expected.items() if held != ())})
     check_policy_files(policies, {*silos, *expected})
     nodes = []
@@ -91,7 +92,7 @@ def open_node(
     backend = _checked_backend(backend, folder)
     existing = _index_files(folder).get(silo, {})
     if not existing:
-        raise UserError(f"There is no index of the silo {silo} in {folder}. Build it: silohash index {folder.parent}")
+        raise NotIndexed(f"There is no index of the silo {silo} in {folder}. Build it: silohash index {folder.parent}")
     policy = policy_of(folder.parent / POLICIES, silo) if policy is None else policy
     node = _node(folder / silo, existing, _expected_silos(folder), policy, backend, prepared=True)
     node.prepare()
@@ -194,7 +195,7 @@ def remove_items(folder: Path, ids: Sequence[str]) -> dict[str, list[str]]:
     """
     files = _index_files(folder)
     if not files:
-        raise UserError(f"There is no index in {folder}. Build it: silohash index {folder.parent}")
+        raise NotIndexed(f"There is no index in {folder}. Build it: silohash index {folder.parent}")
     with locked_run(folder.parent):
         removed = _remove_from(files, ids)
         if removed:
@@ -226,7 +227,7 @@ def _index_files(folder: Path) -> dict[str, dict[Modality, Path]]:
     files: dict[str, dict[Modality, Path]] = {}
     for silo, modality, path in index_files(folder):
         if silo.startswith("."):
-            raise UserError(
+            raise InvalidName(
                 f"The index {folder / silo} has a hidden name, which a silo cannot have. Remove the folder, and index the "
                 "archive again with --name."
             )

@@ -1,7 +1,8 @@
 """Requests and answers as bytes: JSON documents with a version, which are checked when they are read.
 
 A hub sends a request to a silo, and the silo sends an answer. Neither trusts the other. Whatever the bytes are, reading them
-returns a value that has been checked, or raises `WireError`. Unknown keys are ignored, so that a later version can add some.
+returns a value that has been checked, or raises `UnreadableMessage`. Unknown keys are ignored, so that a later version can
+add some.
 
 Each message is declared by the class of its value (`silohash.search.fields`).
 """
@@ -31,8 +32,8 @@ from typing import (
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
+from silohash.base.errors import NotFound, TimeOver, UnreadableMessage, UserError
 from silohash.base.forms import detail, fault
-from silohash.base.types import UserError
 from silohash.index.server import time_limit
 from silohash.search.bus import Replies, answer_of
 from silohash.search.fields import (
@@ -50,7 +51,6 @@ from silohash.search.requests import (
     CodeRequest,
     Item,
     ItemRequest,
-    NotFound,
     Refusal,
     Request,
     SiloStatus,
@@ -70,10 +70,6 @@ MOST_ANSWER_BYTES = 8 << 20
 
 TIME_BYTES = 64
 """Bytes of a request that are kept for the time that its sender waits, see `with_time_left`."""
-
-
-class WireError(UserError):
-    """A message that cannot be used. The text of an answer's error tells what the silo did: ``It answered with ...``."""
 
 
 REQUESTS: Mapping[str, type] = {"search": Query, "item": ItemRequest, "code": CodeRequest, "status": StatusRequest}
@@ -161,13 +157,13 @@ def _encoded(value: object, name: str, **first: str) -> bytes:
     try:
         return _ANY.dump_json(document)
     except ValueError as error:
-        raise WireError(f"{name} holds text that cannot be written as UTF-8.") from error
+        raise UnreadableMessage(f"{name} holds text that cannot be written as UTF-8.") from error
 
 
 def _decoded(content: bytes, kinds: Mapping[str, type], most_bytes: int, name: str) -> tuple[Any, str]:
     """Return the value that a message of some kinds carries, and the name of its silo."""
     if len(content) > most_bytes:
-        raise WireError(f"{name} has {len(content):,} bytes, and the limit is {most_bytes:,}.")
+        raise UnreadableMessage(f"{name} has {len(content):,} bytes, and the limit is {most_bytes:,}.")
     try:
         # Read and checked in one pass, because a strict check of Python values does not take lists for tuples.
         document: dict[str, Any] = _adapter(tuple(kinds.values())).validate_json(content, strict=True)
@@ -178,13 +174,13 @@ def _decoded(content: bytes, kinds: Mapping[str, type], most_bytes: int, name: s
         # A later version may have another form, so its number is looked for first.
         version = _version(content)
         if version not in (None, VERSION):
-            raise WireError(
+            raise UnreadableMessage(
                 f"{name} has version {version}, and this silohash reads version {VERSION}. Install the same version of "
                 "silohash at the hub and at the silo."
             ) from error
-        raise WireError(f"{name} does not have the expected form ({fault(error)}).") from error
+        raise UnreadableMessage(f"{name} does not have the expected form ({fault(error)}).") from error
     except UserError as error:
-        raise WireError(f"{name} does not have the expected form ({detail(error)}).") from error
+        raise UnreadableMessage(f"{name} does not have the expected form ({detail(error)}).") from error
     return value, document.get("silo", "")
 
 
@@ -200,11 +196,11 @@ def encode_request(request: Request) -> bytes:
     """Return a request as bytes, without ``seconds_left``, which is added whenever it is sent (`with_time_left`).
 
     Raises:
-        WireError: If it has too many bytes (`MOST_REQUEST_BYTES`), or text that cannot be written as UTF-8.
+        UnreadableMessage: If it has too many bytes (`MOST_REQUEST_BYTES`), or text that cannot be written as UTF-8.
     """
     content, limit = _encoded(request, "The request"), MOST_REQUEST_BYTES - TIME_BYTES
     if len(content) > limit:
-        raise WireError(f"The request has {len(content):,} bytes, and the limit is {limit:,}. Shorten it.")
+        raise UnreadableMessage(f"The request has {len(content):,} bytes, and the limit is {limit:,}. Shorten it.")
     return content
 
 
@@ -224,7 +220,7 @@ def decode_request(content: bytes) -> Request:
     """Return the request that some bytes hold.
 
     Raises:
-        WireError: If the bytes are not a request of this version.
+        UnreadableMessage: If the bytes are not a request of this version.
     """
     request: Request = _decoded(content, REQUESTS, MOST_REQUEST_BYTES, "The request")[0]
     return request
@@ -236,7 +232,7 @@ def encode_answer(silo: str, answer: Answer, *, most_bytes: int = MOST_ANSWER_BY
     If hits have more previews than fit, only the first hits keep theirs, and ``limited_silos`` has the reason.
 
     Raises:
-        WireError: If the answer does not fit, or holds text that cannot be written as UTF-8.
+        UnreadableMessage: If the answer does not fit, or holds text that cannot be written as UTF-8.
     """
     if isinstance(answer, Hits) and silo in answer.missing_silos:
         answer = Refusal(answer.missing_silos[silo])
@@ -245,7 +241,9 @@ def encode_answer(silo: str, answer: Answer, *, most_bytes: int = MOST_ANSWER_BY
     if len(content) > limit and isinstance(answer, Hits):
         content = _encoded_answer(silo, _with_fewer_previews(answer, silo, len(content) - limit))
     if len(content) > limit:
-        raise WireError(f"Its answer has {len(content):,} bytes, and the limit is {limit:,}. Request fewer items.")
+        raise UnreadableMessage(
+            f"Its answer has {len(content):,} bytes, and the limit is {limit:,}. Request fewer items."
+        )
     return content
 
 
@@ -272,15 +270,15 @@ def decode_answer(content: bytes, silo: str) -> Answer:
     """Return the answer of the silo that was asked. `silohash.search.bus.flaw` then compares it with its request.
 
     Raises:
-        WireError: If the bytes are not an answer of the silo.
+        UnreadableMessage: If the bytes are not an answer of the silo.
     """
     answer, sender = _decoded(content, ANSWERS, MOST_ANSWER_BYTES, "Its answer")
     if sender != silo:
-        raise WireError(f'It answered in the name of another silo, "{sender}".')
+        raise UnreadableMessage(f'It answered in the name of another silo, "{sender}".')
     if isinstance(answer, Hits):
         # In `Hits`, this column can be left out.
         if len(answer.found_by) != len(answer.ids):
-            raise WireError("It answered with columns of unequal length.")
+            raise UnreadableMessage("It answered with columns of unequal length.")
         return replace(answer, silos=(silo,) * len(answer.ids))
     found: Answer = replace(answer, silo=silo) if isinstance(answer, Item) else answer
     return replace(found, name=silo) if isinstance(found, SiloStatus) else found
@@ -329,7 +327,7 @@ class WireBus:
             """Read an answer."""
             try:
                 answers[silo] = decode_answer(content, silo)
-            except WireError as error:
+            except UnreadableMessage as error:
                 invalid[silo] = Reason(str(error), "invalid")
 
         sent = {silo: contents[id(request)] for silo, request in requests.items()}
@@ -338,10 +336,6 @@ class WireBus:
             if not isinstance(requests[silo], StatusRequest):
                 self._observe(silo, seconds)
         return Replies(answers, {**replies.reasons, **invalid}, replies.seconds)
-
-
-class TimeOver(UserError):  # noqa: N818  a refusal, not a failure
-    """The sender of a request does not wait for its answer any more."""
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,10 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import NotFound, UserError
 from silohash.features.text import BagOfWords, QueryWords
 from silohash.search.federation import check_silos, known_captions, offer, query_words, without_item
 from silohash.search.hits import Hits
-from silohash.search.requests import NotFound
 
 
 def test_silos_of_a_filter_exist() -> None:

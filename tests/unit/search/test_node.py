@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.types import UserError
+from silohash.base.errors import NotFound, UserError
 from silohash.index.base import IndexManifest
 from silohash.index.codes import pack
 from silohash.index.config import IndexConfig
@@ -19,7 +19,7 @@ from silohash.index.store import Store
 from silohash.search.node import MOST_EXAMPLES, SiloNode
 from silohash.search.order import tie_order
 from silohash.search.policy import Policy
-from silohash.search.requests import Item, NotFound
+from silohash.search.requests import Item
 from tests.silos import MODEL, made_up_codes, made_up_node, made_up_store, query_of
 
 BITS = 16

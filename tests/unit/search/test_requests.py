@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.search.hits import SearchOptions
 from silohash.search.requests import Backend, Code, SearchRequest
 from silohash.service.adoption import AdoptingBackend

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.search.hits import SearchOptions
 from silohash.search.requests import SearchRequest
 from silohash.service import adoption as module

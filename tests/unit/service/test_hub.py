@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 
 from silohash.api.runs import open_run
-from silohash.base.types import UserError
+from silohash.base.errors import NotFound, Unavailable, UserError
 from silohash.run.config.load import load_resolved
 from silohash.run.folder import Run
 from silohash.search.bus import UNKNOWN
 from silohash.search.hits import Hits, SearchOptions, kind_of
 from silohash.search.node import CONTENT_REFUSED, SiloNode
 from silohash.search.policy import Policy
-from silohash.search.requests import Code, NotFound, SearchRequest, SiloStatus, Unavailable
+from silohash.search.requests import Code, SearchRequest, SiloStatus
 from silohash.search.silos import open_node, open_nodes
 from silohash.search.wire import WireBus
 from silohash.service.audit import AuditLog, verify_log

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from silohash.api.runs import open_run
-from silohash.base.types import UserError
+from silohash.base.errors import NotFound, Unavailable, UserError
 from silohash.search.hits import Hits, SearchOptions
-from silohash.search.requests import Code, NotFound, SearchRequest, Unavailable
+from silohash.search.requests import Code, SearchRequest
 from silohash.service.local import LocalBackend
 from tests.served import drawn, served_run
 

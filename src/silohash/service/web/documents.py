@@ -10,7 +10,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.config import JsonDict
 from typing_extensions import TypedDict
 
-from silohash.base.types import Modality, Target, UserError
+from silohash.base.errors import BitsDiffer, OneInputNeeded
+from silohash.base.types import Modality, Target
 from silohash.index.codes import byte_count
 from silohash.search.fields import words_of
 from silohash.search.hits import Hits, SearchOptions, described, shown_of
@@ -102,7 +103,7 @@ class CodeDocument(BaseModel):
         """
         digits = 2 * byte_count(self.bits)
         if len(self.hex) != digits:
-            raise UserError(f"A code of {self.bits} bits has {digits} hexadecimal digits, not {len(self.hex)}.")
+            raise BitsDiffer(f"A code of {self.bits} bits has {digits} hexadecimal digits, not {len(self.hex)}.")
         return Code(words=words_of(self.hex, self.bits), bits=self.bits, model_digest=self.model_digest)
 
 
@@ -127,7 +128,7 @@ class SearchDocument(Options):
         if self.code is not None and self.text is None:
             return self.code.code()
         given = "none" if self.text is None else "a text and a code"
-        raise UserError(f"Search for exactly one of a text, a picture, a vector and a code; {given} was given.")
+        raise OneInputNeeded(f"Search for exactly one of a text, a picture, a vector and a code; {given} was given.")
 
 
 class HitDocument(TypedDict):

@@ -17,9 +17,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from silohash.base.types import Modality, UserError
+from silohash.base.errors import Unavailable, UserError
+from silohash.base.types import Modality
 from silohash.search.hits import Hits, MissingKind, SearchOptions, kind_of
-from silohash.search.requests import Backend, Code, FederationStatus, Item, SearchRequest, Unavailable
+from silohash.search.requests import Backend, Code, FederationStatus, Item, SearchRequest
 from silohash.service.config import is_local
 from silohash.service.logs import Kind, Outcome, Record, current_record, log_event, recording
 from silohash.service.metrics import CONTENT_TYPE, Metrics

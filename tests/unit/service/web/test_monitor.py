@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from silohash.base.types import UserError
+from silohash.base.errors import NotFound, Unavailable, UserError
 from silohash.search.hits import Reason, SearchOptions
-from silohash.search.requests import Code, NotFound, SearchRequest, Unavailable
+from silohash.search.requests import Code, SearchRequest
 from silohash.service.accounts import Accounts
 from silohash.service.logs import Record, recording, start_logging
 from silohash.service.metrics import Metrics
