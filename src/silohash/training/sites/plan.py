@@ -22,7 +22,7 @@ from silohash.base.types import MODALITIES, Arrays, Modality, Rows, UserError
 from silohash.data.archive import Archive
 from silohash.data.partitions.base import Partition, SiloRows
 from silohash.features.base import Featurizer, add_statistics
-from silohash.methods.federated.refusal import LARGEST_COUNT, infinite_array
+from silohash.methods.federated.screening import LARGEST_COUNT, infinite_array
 from silohash.methods.local.label_counts import label_sums
 from silohash.methods.message import Message
 from silohash.models.specs import ModelSpec

@@ -24,7 +24,7 @@ from silohash.features.base import Featurizer
 from silohash.features.device import choose_device
 from silohash.features.network import NETWORK_FILES
 from silohash.methods.federated.base import ServerState
-from silohash.methods.federated.refusal import infinite_array
+from silohash.methods.federated.screening import infinite_array
 from silohash.methods.message import Message
 from silohash.run.config.load import ResolvedConfig, load_resolved
 from silohash.run.folder import Run, archive_of

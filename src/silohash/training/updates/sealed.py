@@ -21,7 +21,7 @@ from typing_extensions import override
 from silohash.base.files import digest_json
 from silohash.base.types import Arrays, ReadArrays, UserError
 from silohash.methods.federated.base import FederatedMethod, ServerState, entries_under
-from silohash.methods.federated.refusal import refusal
+from silohash.methods.federated.screening import refusal
 from silohash.methods.federated.statistics import add_sums
 from silohash.methods.message import Message
 from silohash.models.parameters import buffers_of
