@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.cache import private_cache
+from silohash.base.errors import UserError
 from silohash.base.files import (
     digest_arrays,
     digest_file,
@@ -38,7 +39,7 @@ from silohash.base.files import (
     write_json,
 )
 from silohash.base.locks import locked
-from silohash.base.types import Notify, UserError
+from silohash.base.types import Notify
 from silohash.base.visible import visible
 
 SCHEMA = 1

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from silohash.base.cache import cache_folder
+from silohash.base.errors import UserError
 from silohash.base.files import digest_bytes
 from silohash.base.locks import locked
-from silohash.base.types import UserError
 from silohash.features.cache import BLOCK_ITEMS, NetworkVectors, PixelCache
 from silohash.features.image import PixelFeatures
 from tests.archives import DrawnPictures, drawn_pictures
