@@ -27,7 +27,6 @@ from silohash.training.engines.flare.controller import EARLIER, FAILED, NOTE, RE
 from silohash.training.engines.flare.engine import ENDED, NOT_IN_JOB, SILENT
 from silohash.training.engines.flare.kits import ADMIN, CONTROLLER, EXECUTOR
 from silohash.training.engines.port import Limits
-from silohash.training.sites.attempts import ATTEMPTS, LostJobError, missed, train_in_jobs, wait_for
 from silohash.training.sites.kits import ADMIN_FILE, ENGINE, LEADER, STARTUP
 
 LOG = "log.txt"
@@ -39,6 +38,15 @@ START_SECONDS = 600.0
 
 END_SECONDS = 60.0
 """How long to wait until an aborted job has ended, before a new one continues the run."""
+
+ATTEMPTS = 3
+"""A run is given up if so many jobs in a row are lost before they finish a round."""
+
+CONNECT_SECONDS = 300.0
+"""How long to wait until the silos are connected again."""
+
+PATIENCE = 0.2
+"""Share of this time after which a run continues without the silos that it does not need."""
 
 POLL_SECONDS = 1.0
 BUSY_SECONDS = 60.0
@@ -54,6 +62,11 @@ seconds, and FLARE lists them for ten minutes after the last one."""
 
 UNANSWERED = (FLCommunicationError, ConnectionError, NoReply, InternalError, RuntimeError)
 """What is raised when a server does not answer, because it has died or its connection is busy with a large model."""
+
+
+class LostJobError(UserError):
+    """The engine ended a job, or the server died. The run can continue after its last round with a new job."""
+
 
 LOST = (LostJobError, SessionClosed, AuthenticationError, *UNANSWERED)
 """What is raised when a server dies while a job is followed."""
@@ -182,28 +195,60 @@ def train_in_federation(
     if not chosen:
         raise UserError("No silo is connected to the server. Start the silos: silohash silo KIT")
     followed = Followed(observers, notify)
-    needed = limits.start or len(chosen)
     total = resolved.config.federated.rounds
-
-    def job() -> None:
-        """Train the run in a new job."""
-        with tempfile.TemporaryDirectory() as beside:
-            write_job(Path(beside) / "job", folder.name, resolved, chosen, limits)
-            _train_once(kit, Path(beside), folder, followed)
-
-    def wait() -> None:
-        """Wait until enough silos are connected."""
-        wait_for(lambda: _connected_now(kit), chosen, limits.quorum if followed.next_round else needed)
-
     for observer in observers:
         observer.start(name=resolved.config.federated.name, total_rounds=total, first_round=0)
     try:
-        train_in_jobs(job, lost=LOST, rounds=lambda: followed.next_round, wait=wait, notify=notify)
-        for line in missed(followed.records, followed.refusals):
+        _train_in_jobs(kit, resolved, folder, chosen, limits, followed)
+        for line in followed.absences():
             notify(line)
     finally:
         for observer in observers:
             observer.finish()
+
+
+def _train_in_jobs(
+    kit: Path, resolved: ResolvedConfig, folder: Path, silos: Sequence[str], limits: Limits, followed: Followed
+) -> None:
+    """Train a run in a job, and in a new one whenever a job is lost, as long as rounds are finished."""
+    fruitless = 0
+    while True:
+        before = followed.next_round
+        try:
+            with tempfile.TemporaryDirectory() as beside:
+                write_job(Path(beside) / "job", folder.name, resolved, silos, limits)
+                _train_once(kit, Path(beside), folder, followed)
+            return
+        except LOST as error:
+            fruitless = 0 if followed.next_round > before else fruitless + 1
+            if fruitless == ATTEMPTS:
+                raise UserError(
+                    f"{ATTEMPTS} jobs in a row ended without a round ({error}). The logs in the kits have the reason."
+                ) from error
+            ended = f"The job has ended after {followed.next_round} rounds ({error})."
+            followed.notify(f"{ended} A new one continues the run.")
+        wait_for_silos(kit, silos, limits.quorum if followed.next_round else limits.start or len(silos))
+
+
+def wait_for_silos(kit: Path, silos: Sequence[str], needed: int) -> None:
+    """Wait until the silos are connected. If ``needed`` of them are, wait for the others at most a fifth of the time.
+
+    Raises:
+        UserError: If fewer silos than needed connect in time.
+    """
+    began = time.monotonic()
+    while True:
+        there = _connected_now(kit)
+        missing = [name for name in silos if name not in there]
+        waited, enough = time.monotonic() - began, len(silos) - len(missing) >= needed
+        if not missing or (enough and waited > CONNECT_SECONDS * PATIENCE):
+            return
+        if waited > CONNECT_SECONDS:
+            raise UserError(
+                f"{', '.join(missing)} did not connect to the server within {CONNECT_SECONDS:g} seconds. Start them, then "
+                "start the run again: it continues after its last round."
+            )
+        time.sleep(POLL_SECONDS)
 
 
 def _connected_now(kit: Path) -> list[str]:
@@ -290,6 +335,17 @@ class Followed:
                     self.heard.pop(silo.silo, None)
         for observer in self.observers:
             observer.round(record)
+
+    def absences(self) -> Iterator[str]:
+        """Yield a sentence per silo that was absent from a round, with the reason that is known best."""
+        found: dict[str, tuple[int, str]] = {}
+        for record in self.records:
+            for silo in record.silos:
+                if silo.rejected is not None:
+                    found[silo.silo] = (found.get(silo.silo, (0, ""))[0] + 1, silo.rejected)
+        for name, (rounds, reason) in sorted(found.items()):
+            why = self.refusals.get(name, reason).removesuffix(".")
+            yield f"The run is partial: {name} was absent from {rounds} of {len(self.records)} rounds ({why})."
 
     def begin(self) -> None:
         """Begin to follow a new job, in which no silo is known to be away."""
