@@ -33,9 +33,9 @@ from silohash.measure.measurable import check_settings, remark_on_measures, unme
 from silohash.methods.federated.statistics import ENCRYPTION, check_revealing_sums
 from silohash.methods.local import LOCAL_METHODS
 from silohash.models.parameters import buffers_of
+from silohash.run.config.exchange import objections_to_private_silos
 from silohash.run.config.ineffective import objections_to_silos
 from silohash.run.config.load import ResolvedConfig, refuse
-from silohash.run.config.privacy import objections_to_private_silos
 from silohash.run.config.sections import RunConfig
 from silohash.run.events import JsonLines, Observer, ProgressReporter
 from silohash.run.folder import Run, archive_of

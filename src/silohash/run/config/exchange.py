@@ -1,26 +1,169 @@
-"""What a config cannot combine with a transformation of the updates that silos send."""
+"""What a config cannot combine with a transformation of the updates that silos send: noise, compression, encryption.
+
+Under differential privacy, a setting is refused if anything exact would leave a silo beside what the accountant counts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from silohash.base.registry import Registry
+from silohash.methods.federated import FEDERATED_METHODS
+from silohash.methods.local import LOCAL_METHODS
 from silohash.run.config.ineffective import SELF_COUNTING, Objection
-from silohash.run.config.sections import CompressionConfig, RunConfig
+from silohash.run.config.sections import CompressionConfig, PrivacyConfig, RunConfig
 
 if TYPE_CHECKING:
     from silohash.methods.federated.base import FederatedMethod
     from silohash.methods.local.base import LocalMethod
+    from silohash.methods.traits import Traits
 
 COMPRESSION, ENCRYPTION = "exchange.compression", "exchange.encryption"
 
 FEWEST_SILOS = 2
-"""With fewer silos per round, a sum is the update of a single silo."""
+"""With fewer silos per round, a sum is the update of a single silo, and no noise of others hides what a silo contributed."""
 
 SUM_ONLY = "and with encryption it sees nothing but their sum"
 
 WITH_FEEDBACK = ("int8", "top_k")
 """Kinds of compression with which a silo adds what it left out to its next update."""
+
+
+def objections_to_privacy(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> Iterator[Objection]:
+    """Yield why differential privacy would not hold, as far as this can be told from the config alone."""
+    privacy = config.exchange.privacy
+    if privacy is None:
+        return
+    yield from _of_federated(config, privacy, federated)
+    yield from _of_local(config, privacy, local)
+    yield from _of_run(config, privacy)
+    yield from _of_compression(config, privacy)
+
+
+def _of_federated(config: RunConfig, privacy: PrivacyConfig, federated: FederatedMethod) -> Iterator[Objection]:
+    """Yield why what the federated method sends has no guarantee."""
+    name, unit = config.federated.name, privacy.unit
+
+    def private(traits: Traits) -> bool:
+        """Return whether what a method sends has a guarantee."""
+        return unit in traits.private_units
+
+    if not private(federated.traits):
+        others = [f'"{other}"' for other in federated.traits.private_units]
+        remedy = f"Set exchange.privacy.unit = {others[0]}, or choose" if others else "Choose"
+        yield (
+            "federated.name",
+            f'federated.name: with "{name}", {_sent(federated.traits)}, so exchange.privacy.unit = "{unit}" has no '
+            f"guarantee. {remedy} another federated method, such as {_first(FEDERATED_METHODS, private)}.",
+        )
+    for parameter, why in federated.traits.not_private.items():
+        yield f"federated.{parameter}", why
+
+
+def _sent(traits: Traits) -> str:
+    """Return what makes a method unfit for differential privacy, as a clause."""
+    if traits.pooled:
+        return "the items of all silos are pooled"
+    if traits.shares == "none" or not traits.averages:
+        return "silos do not send parameters that are averaged"
+    if traits.personalized:
+        return "each silo deploys a model of its own, which is trained without noise"
+    if traits.uplink == "records":
+        return "the server needs values of each silo whose size has no limit"
+    if traits.private_units:
+        return "not all terms or sums have a limit per item or per silo"
+    return "silos send more than parameters and class means, without a limit on one item's share"
+
+
+def _of_local(config: RunConfig, privacy: PrivacyConfig, local: LocalMethod) -> Iterator[Objection]:
+    """Yield why the local method has no guarantee."""
+    from silohash.methods.local.base import ClosedForm, ServerSolved
+
+    name = config.local.name
+    flaws = {
+        "computes the parameters from exact sums, to which exchange.privacy does not add noise. Choose a method that is "
+        "trained by gradient steps, such as {able}.": isinstance(local, ClosedForm),
+        "sends exact sums from which the server computes class codes, and exchange.privacy adds no noise to them. Choose "
+        "another local method, such as {able}.": isinstance(local, ServerSolved),
+        "needs the exact numbers of items per label of all silos, which exchange.privacy does not let a silo send. Choose "
+        "another local method, such as {able}.": local.traits.needs_label_counts,
+        "compares items with each other or keeps their codes, so an item takes part in the gradients of others, and "
+        'exchange.privacy.unit = "record" has no guarantee. Choose {able}, or set the unit to "silo".': (
+            privacy.unit == "record" and not local.traits.record_terms
+        ),
+    }
+    for flaw, there in flaws.items():
+        if there:
+            able = _first(LOCAL_METHODS, lambda traits: traits.record_terms)
+            yield "local.name", f'local.name = "{name}" {flaw.format(able=able)}'
+
+
+def _first(registry: Registry, fits: Callable[[Traits], bool]) -> str:
+    """Return the first built-in method of a family whose traits fit."""
+    return next(name for name in registry.table if fits(registry.resolve(name).traits))
+
+
+def _of_run(config: RunConfig, privacy: PrivacyConfig) -> Iterator[Objection]:
+    """Yield the other settings under which silos would send something exact, or too little noise hides it."""
+    if config.evaluate.validation:
+        yield (
+            "evaluate.validation",
+            f"evaluate.validation = {config.evaluate.validation:g} lets silos send exact scores on their items, which "
+            "exchange.privacy does not hide. Set evaluate.validation = 0; the last round is then used.",
+        )
+    settings = config.federated
+    if settings.weight_cap < 1:
+        yield (
+            "federated.weight_cap",
+            "federated.weight_cap has no effect: under exchange.privacy all silos have the same weight. Remove it.",
+        )
+    if privacy.unit == "silo" and settings.robust is not None:
+        yield (
+            "federated.robust",
+            f'federated.robust: the rule "{settings.robust.rule}" uses the updates of single silos, and with '
+            'exchange.privacy.unit = "silo" only their sum is hidden. Remove federated.robust, or set the unit to "record".',
+        )
+    if config.model.image or config.model.text:
+        yield (
+            "model",
+            "model.image and model.text fine-tune published networks, whose layers exchange.privacy does not support. Take "
+            "the features of such a network instead, with features.image or features.text.",
+        )
+    if config.train.clip_norm and privacy.unit == "record":
+        yield (
+            "train.clip_norm",
+            f"train.clip_norm = {config.train.clip_norm:g} has no effect: exchange.privacy.clip_norm limits the gradient of "
+            "each item. Remove train.clip_norm.",
+        )
+
+
+def _of_compression(config: RunConfig, privacy: PrivacyConfig) -> Iterator[Objection]:
+    """Yield a compression of updates whose noise must add up to that of the accountant."""
+    compression = config.exchange.compression
+    if privacy.unit == "silo" and compression is not None and compression.kind != "hash_layers":
+        yield (
+            "exchange.compression",
+            f'exchange.compression: with exchange.privacy.unit = "silo", each silo adds a part of the noise, and '
+            f'"{compression.kind}" changes each part by itself, so the sum hides less than epsilon says. Remove '
+            'exchange.compression, or set the unit to "record".',
+        )
+
+
+def objections_to_private_silos(config: RunConfig, silos: int) -> Iterator[Objection]:
+    """Yield the unit "silo" if too few silos take part in a round.
+
+    Args:
+        config: The config of the run.
+        silos: Number of silos of the run.
+    """
+    privacy, drawn = config.exchange.privacy, config.federated.participants(silos)
+    if privacy is not None and privacy.unit == "silo" and drawn < FEWEST_SILOS:
+        yield (
+            "exchange.privacy.unit",
+            f'exchange.privacy.unit = "silo" hides a silo in the noise of others, and only {drawn} of {silos} takes part '
+            'in a round. Raise federated.fraction or the number of silos, or set the unit to "record".',
+        )
 
 
 def objections_to_exchange(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> Iterator[Objection]:

@@ -125,10 +125,8 @@ def objections_to_silos(settings: FederatedConfig, silos: int) -> Iterator[Objec
     if cap_is_too_low(settings.weight_cap, count):
         yield (
             "federated.weight_cap",
-            (
-                f"federated.weight_cap = {settings.weight_cap:g} cannot hold: {count} silos take part in a round, and the "
-                f"largest share is at least 1/{count}. Set it above {1 / count:.3g}, or remove it."
-            ),
+            f"federated.weight_cap = {settings.weight_cap:g} cannot hold: {count} silos take part in a round, and the "
+            f"largest share is at least 1/{count}. Set it above {1 / count:.3g}, or remove it.",
         )
     if settings.robust is not None:
         yield from _too_few_for_the_rule(settings, settings.robust, silos)
@@ -143,20 +141,16 @@ def _too_few_for_the_rule(settings: FederatedConfig, robust: RobustConfig, silos
     if robust.rule == "multi_krum" and count < fewest_for_krum(faulty):
         yield (
             "federated.robust",
-            (
-                f'federated.robust: "multi_krum" needs at least {fewest_for_krum(faulty)} silos per round to withstand '
-                f"{faulty} faulty ones, but {count} of {silos} take part. "
-                'Lower federated.robust.faulty, raise federated.fraction, or use the rule "median".'
-            ),
+            f'federated.robust: "multi_krum" needs at least {fewest_for_krum(faulty)} silos per round to withstand '
+            f"{faulty} faulty ones, but {count} of {silos} take part. "
+            'Lower federated.robust.faulty, raise federated.fraction, or use the rule "median".',
         )
     if robust.rule in EQUAL_SILOS and count < FEWEST_SILOS:
         yield (
             "federated.robust",
-            (
-                f'federated.robust has no effect: the rule "{robust.rule}" needs at least {FEWEST_SILOS} silos per round, '
-                f"but {count} of {silos} take part. Raise federated.fraction or the number of silos, or remove "
-                "federated.robust."
-            ),
+            f'federated.robust has no effect: the rule "{robust.rule}" needs at least {FEWEST_SILOS} silos per round, '
+            f"but {count} of {silos} take part. Raise federated.fraction or the number of silos, or remove "
+            "federated.robust.",
         )
 
 
@@ -187,10 +181,8 @@ def objections_to_parameters(
                 key, switch = f"{section}.{name}", f"{section}.{other}"
                 yield (
                     key,
-                    (
-                        f"{key} has no effect with {switch} = {toml_value(getattr(params, other))}. Remove {key}, or change "
-                        f"{switch}."
-                    ),
+                    f"{key} has no effect with {switch} = {toml_value(getattr(params, other))}. Remove {key}, or change "
+                    f"{switch}.",
                 )
 
 

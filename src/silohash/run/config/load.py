@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -24,19 +24,10 @@ from silohash.base.visible import visible
 from silohash.features.network import NETWORK_FILES
 from silohash.methods.federated import DEFAULT_MEMBERS, FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
-from silohash.run.config.closed_form import objections_to_closed_form, remarks_on_closed_form
-from silohash.run.config.exchange import objections_to_exchange
+from silohash.run.config.exchange import objections_to_exchange, objections_to_privacy
 from silohash.run.config.ineffective import Objection, objections, objections_to_parameters, remarks_on_settings
-from silohash.run.config.matching import objections_to_scores, objections_without_scores
-from silohash.run.config.privacy import objections_to_privacy
-from silohash.run.config.sections import (
-    ExchangeConfig,
-    FederatedConfig,
-    LocalConfig,
-    PartitionConfig,
-    RunConfig,
-    Section,
-)
+from silohash.run.config.methods import objections_to_methods, remarks_on_methods
+from silohash.run.config.sections import FederatedConfig, LocalConfig, PartitionConfig, RunConfig, Section
 from silohash.run.config.wrong_types import missing, wrong_type
 
 if TYPE_CHECKING:
@@ -163,18 +154,13 @@ def read_config(source: Source, overrides: Sequence[str] = ()) -> RunConfig:
     _make_absolute(value, Path())
     try:
         config = RunConfig.model_validate(value)
-        for section, registry, chosen in _methods_of(config):
-            _check_name(registry, section, chosen)
+        _check_name(LOCAL_METHODS.target, "local", config.local.name)
+        _check_name(FEDERATED_METHODS.target, "federated", config.federated.name)
     except ValidationError as error:
         raise _located(_wrong_value(error, RunConfig), _name_of(source), overrides) from error
     except WrongValueError as error:
         raise _located(error, _name_of(source), overrides) from error
     return config
-
-
-def _methods_of(config: RunConfig) -> tuple[tuple[str, Registry, LocalConfig | FederatedConfig], ...]:
-    """Return the section, the family and the table of each method that a config names."""
-    return ("local", LOCAL_METHODS, config.local), ("federated", FEDERATED_METHODS, config.federated)
 
 
 def resolve(config: RunConfig, *, where: str = "the config", overrides: Sequence[str] = ()) -> ResolvedConfig:
@@ -220,22 +206,29 @@ def _resolve(config: RunConfig) -> ResolvedConfig:
     federated_kind, federated_params = _parameters(FEDERATED_METHODS, "federated", config.federated)
     local: LocalMethod = local_kind(local_params)
     federated: FederatedMethod = federated_kind(federated_params, _facts(config, local))
-    refuse(_objections_to_partition(config.partition))
-    remarks = _check_closed_form(config, local, federated)
-    if local.traits.scores_pairs:
-        refuse(objections_to_scores(config, federated))
-    elif any("scores" in measure for measure in config.evaluate.measures):
-        refuse(objections_without_scores(config))
-    if config.exchange.privacy is not None:
-        refuse(objections_to_privacy(config, config.exchange.privacy, local, federated))
-    refuse(objections(config, federated))
-    refuse(_objections_to_solver(config, federated))
-    if config.exchange != ExchangeConfig():
-        refuse(objections_to_exchange(config, local, federated))
-    remarks = [
-        *remarks, *federated.traits.remarks, *remarks_on_settings(config, federated), *_conflicts(config, federated)
-    ]  # fmt: skip
-    return ResolvedConfig(config, local, federated, tuple(remarks))
+    refuse(_objections(config, local, federated))
+    remarks = (
+        *remarks_on_methods(config, local, federated),
+        *federated.traits.remarks,
+        *remarks_on_settings(config, federated),
+        *_conflicts(config, federated),
+    )
+    return ResolvedConfig(config, local, federated, remarks)
+
+
+def _objections(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> Iterator[Objection]:
+    """Yield the settings that exclude each other. The first one is what the user is told."""
+    yield from _objections_to_partition(config.partition)
+    yield from objections_to_methods(config, local, federated)
+    yield from objections_to_privacy(config, local, federated)
+    yield from objections(config, federated)
+    if federated.solver is not None and config.federated.robust is not None:
+        yield (
+            "federated.robust",
+            f'federated.robust: no robust rule protects the sums that silos send with local.name = "{config.local.name}". '
+            "Remove federated.robust, or choose another local method.",
+        )
+    yield from objections_to_exchange(config, local, federated)
 
 
 def _facts(config: RunConfig, local: LocalMethod) -> RunFacts:
@@ -266,20 +259,6 @@ def _objections_to_partition(partition: PartitionConfig) -> Iterator[Objection]:
         yield f"partition.{name}", f"{message}{remedy}"
 
 
-def _check_closed_form(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> list[str]:
-    """Return remarks on a local method without gradient steps, or none if it has gradient steps.
-
-    Raises:
-        WrongValueError: If the federated method cannot train the local method.
-    """
-    from silohash.methods.local.base import ClosedForm
-
-    if not isinstance(local, ClosedForm) and federated.traits.closed_form != "sums":
-        return []
-    refuse(list(objections_to_closed_form(config, local, federated)))
-    return remarks_on_closed_form(config, federated)
-
-
 def refuse(found: Iterable[Objection]) -> None:
     """Refuse a config because of the first objection.
 
@@ -288,16 +267,6 @@ def refuse(found: Iterable[Objection]) -> None:
     """
     for key, message in found:
         raise WrongValueError(key, message)
-
-
-def _objections_to_solver(config: RunConfig, federated: FederatedMethod) -> Iterator[Objection]:
-    """Yield a robust rule if the server computes values of the model from sums over silos, which no rule protects."""
-    if federated.solver is not None and config.federated.robust is not None:
-        yield (
-            "federated.robust",
-            f'federated.robust: no robust rule protects the sums that silos send with local.name = "{config.local.name}". '
-            "Remove federated.robust, or choose another local method.",
-        )
 
 
 def _conflicts(config: RunConfig, federated: FederatedMethod) -> list[str]:
@@ -404,9 +373,10 @@ def _table(value: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _parameters(registry: Registry, section: str, config: MethodTable) -> tuple[Any, MethodParams]:
     """Return the class of a method and its parameters, which are checked, as are those of the members of a composition."""
-    _check_name(registry, section, config)
+    _check_name(registry.target, section, config.name)
     kind = registry.resolve(config.name)
-    _check_card(registry, section, config.name)
+    if config.name not in registry.table:  # the report of the run needs the card of a method that a package adds
+        _check_name(registry.card, section, config.name)
     if config.preset not in kind.presets:
         raise WrongValueError(
             f"{section}.preset",
@@ -424,20 +394,10 @@ def _parameters(registry: Registry, section: str, config: MethodTable) -> tuple[
         raise _wrong_value(error, kind.Params, prefix=section, known=known) from error
 
 
-def _check_card(registry: Registry, section: str, name: str) -> None:
-    """Check that a method that an installed package adds has a card, which the report of the run needs."""
-    if name in registry.table:
-        return
+def _check_name(check: Callable[[str], object], section: str, name: str) -> None:
+    """Check the name of a method with a function of its family."""
     try:
-        registry.card(name)
-    except UserError as error:
-        raise WrongValueError(f"{section}.name", str(error)) from error
-
-
-def _check_name(registry: Registry, section: str, config: MethodTable) -> None:
-    """Check that a method exists, without importing it."""
-    try:
-        registry.target(config.name)
+        check(name)
     except UserError as error:
         raise WrongValueError(f"{section}.name", str(error)) from error
 

@@ -26,9 +26,9 @@ from silohash.methods.federated.refusal import LARGEST_COUNT, infinite_array
 from silohash.methods.local.label_counts import label_sums
 from silohash.methods.message import Message
 from silohash.models.specs import ModelSpec
+from silohash.run.config.exchange import objections_to_private_silos
 from silohash.run.config.ineffective import objections_to_silos
 from silohash.run.config.load import ResolvedConfig, refuse
-from silohash.run.config.privacy import objections_to_private_silos
 from silohash.training.checks import no_statistics
 from silohash.training.experiment import check_methods, check_tokens, unfitted_featurizers
 from silohash.training.prepared import Prepared, prepare, tower_spec, training_silos

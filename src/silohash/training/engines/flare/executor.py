@@ -1,7 +1,7 @@
 """What a site runs in a FLARE job: it passes tasks to the silo's trainer, which is a process of its own.
 
-FLARE ends the whole job if the site's process of the job dies. The trainer, which needs the memory and can fail, is therefore
-a child. If it dies, the answer says that it did, and the next task starts another one.
+FLARE ends the whole job if the site's process of the job dies. The trainer, which needs the memory and can fail, is a child
+of that process. If it dies, the answer says that it did, and the next task starts another one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which federated methods train local methods without gradient steps, with which rounds; what the refusals say."""
+"""Which federated methods train which local methods: those without gradient steps, with their rounds, and those with scores."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ SCM = {"name": "scm"}
 )
 def test_methods_that_need_gradient_steps_are_refused(name: str) -> None:
     assert refusal(SCM, {"name": name}) == (
-        f'the config: "{name}" trains by gradient steps, and local.name = "scm" has none. Set federated.name = "fedavg", '
-        '"centralized", "local", or "fedsums".'
+        f'the config: "{name}" trains by gradient steps, and local.name = "scm" has none. Set federated.name = "local", '
+        '"fedavg", "centralized", "fedsums".'
     )
     resolved({"name": "dcmh"}, {"name": name})
 
@@ -51,7 +51,7 @@ def test_bits_that_differ_between_silos_are_not_averaged(monkeypatch: pytest.Mon
     monkeypatch.setattr(LOCAL_METHODS.resolve("scm"), "traits", Traits(needs_labels=True, codes_comparable=False))
     text = refusal(SCM, {"name": "fedavg"})
     assert '"fedavg" averages the models of silos, and a bit of local.name = "scm" means something else' in text
-    assert text.endswith('Set federated.name = "centralized", "local".')
+    assert text.endswith('Set federated.name = "local", "centralized", "fedsums".')
     assert '"fedavg", "centralized"' not in refusal(SCM, {"name": "fedcafe"})
     for name in ("centralized", "local"):
         resolved(SCM, {"name": name, "rounds": 1})
@@ -71,8 +71,33 @@ def test_sums_need_rounds_and_all_silos(bits: int, variant: str, needed: int) ->
 
 
 def test_sums_need_a_method_that_defines_them() -> None:
-    assert refusal({"name": "seph"}, {"name": "fedsums"}).endswith('federated.name = "centralized", "local".')
+    assert refusal({"name": "seph"}, {"name": "fedsums"}).endswith('federated.name = "local", "centralized".')
     assert refusal({"name": "dcmh"}, {"name": "fedsums"}) == (
         'the config: "fedsums" solves a local method from sums over items, which local.name = "dcmh" does not define. Set '
-        'local.name = "scm" or "cmfh", or federated.name = "fedavg".'
+        'local.name = "scm" or "cmfh", or federated.name = "local", "fedavg", "centralized".'
     )
+
+
+SCORED = {"data": {"name": "flickr8k-1k", "options": {"image": "regions"}}, "local": {"name": "vsepp"}}
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "message"),
+    [
+        ("federated", {"name": "fedcafe"}, r'"fedcafe" trains codes, .* Set federated\.name = local, fedavg, '),
+        ("federated", {"name": "moon"}, '"moon" trains codes'),
+        ("federated", {"name": "fedproto"}, '"fedproto" trains codes'),
+        ("evaluate", {"tasks": ["i2t", "i2i"]}, "only the tasks i2t and t2i can be measured"),
+        ("evaluate", {"validation_by": "labels"}, 'Set it to "pairs" or "auto"'),
+        ("evaluate", {"measures": ["P@radius2"]}, r'no distance in bits\. Remove "P@radius2"'),
+    ],
+)
+def test_settings_that_need_codes_are_refused(section: str, values: dict[str, object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        load_resolved({**SCORED, section: values})
+    load_resolved({**SCORED, section: values, "local": {"name": "dgcpn"}})
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedprox", "fednova", "fedbignns", "local", "centralized"])
+def test_methods_that_average_parameters_train_scores(name: str) -> None:
+    assert load_resolved({**SCORED, "federated": {"name": name}}).federated.traits.trains_scores
