@@ -318,7 +318,7 @@ def _absences(attendance: Attendance) -> Iterator[Receipt]:
     """Yield a receipt without figures per silo that did not take part."""
     for silo, reason in attendance.absent.items():
         nothing = Message("absence", "server", -1, counts={"items": 0})
-        yield Receipt(SiloResult(silo, nothing, kept={}, loss=math.nan, terms={}, seconds=0.0), 0, reason)
+        yield Receipt(SiloResult(silo, nothing), 0, reason)
 
 
 def term_means(receipts: Sequence[Receipt]) -> dict[str, float]:

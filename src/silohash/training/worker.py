@@ -90,7 +90,7 @@ class Worker:
         seen = weakref.proxy(context)
         context.validation_score = lambda: self._score(seen, validation)[0]
         if task.kind == "weigh":
-            return _result(context, self._weights(context))
+            return SiloResult(task.silo, self._weights(context))
         if task.kind == "train":
             return train_silo(context, self.federated, self.config, self.epoch_done, self.optimizers, gradients)
         if task.kind == "finish":
@@ -100,7 +100,7 @@ class Worker:
         if task.kind == "validate":
             return self._validate(context, validation)
         model = Message(kind="model", sender=train.name, round=context.round, params=params_of(self.model))
-        return _result(context, model)
+        return SiloResult(task.silo, model)
 
     @cached_property
     def _shared(self) -> list[str]:
@@ -116,14 +116,11 @@ class Worker:
 
     def _validate(self, context: SiloContext, validation: SiloData) -> SiloResult:
         score, chance = self._score(context, validation)
-        queries = len(validation) if np.isfinite(score) else 0
-        return _result(
-            context,
-            Message(
-                kind="score", sender=context.data.name, round=context.round, scalars={"score": score, "chance": chance},
-                counts={"queries": queries},
-            ),
+        message = Message(
+            kind="score", sender=context.data.name, round=context.round, scalars={"score": score, "chance": chance},
+            counts={"queries": len(validation) if np.isfinite(score) else 0},
         )  # fmt: skip
+        return SiloResult(context.silo, message)
 
     def _score(self, context: SiloContext, validation: SiloData) -> tuple[float, float]:
         model = Adapted(self.model, self.federated.adapter, context.payload.extras)
@@ -141,10 +138,6 @@ class Worker:
             with_labels=self.local.traits.label_sides,
             ignore=self.prepared.ignored_labels,
         )
-
-
-def _result(context: SiloContext, message: Message) -> SiloResult:
-    return SiloResult(silo=context.silo, update=message, kept={}, loss=float("nan"), terms={}, seconds=0.0)
 
 
 def validation_score(

@@ -78,11 +78,11 @@ class Site:
             message = described(archive_of(announced.resolved.config), announced.resolved, task.silo, announced.silos)
             self.workers.clear()
             write_bytes(folder / ANNOUNCED, task.broadcast.encode())
-            return _plain(task, message)
+            return SiloResult(task.silo, message)
         if task.kind == "prepare":
             write_bytes(folder / PLAN, task.broadcast.encode())
             self._prepare(run, task)
-            return _plain(task, Message(kind="ready", sender=self.settings.silo, round=0))
+            return SiloResult(task.silo, Message(kind="ready", sender=self.settings.silo, round=0))
         if run not in self.workers:
             self._prepare(run, task)
         kept = KeptArrays(folder / "kept")
@@ -91,7 +91,9 @@ class Site:
         result = self.workers[run].do(replace(task, kept={**kept.load(task.kept), **self.secrets}))
         if task.kind == "deploy":
             self._store_model(run, self.workers[run].chain.received(task), result.update)
-            return _plain(task, Message(kind="deployed", sender=self.settings.silo, round=task.broadcast.round))
+            return SiloResult(
+                task.silo, Message(kind="deployed", sender=self.settings.silo, round=task.broadcast.round)
+            )
         stored = kept.store(result.kept, round=task.broadcast.round, finishing=task.kind == "finish")
         return replace(result, kept=stored)
 
@@ -231,11 +233,6 @@ def _file(tables: Mapping[str, Any]) -> str:
             if isinstance(value, str) and value and (name != "model" or Path(value).expanduser().exists()):
                 return f"features.{modality}.{name}"
     return ""
-
-
-def _plain(task: SiloTask, message: Message) -> SiloResult:
-    """Return a result without training."""
-    return SiloResult(silo=task.silo, update=message, kept={}, loss=float("nan"), terms={}, seconds=0.0)
 
 
 REFERENCE = "stored"

@@ -353,7 +353,7 @@ class Encryption(Link):
             final = after.final
         sealed = {name: self._key.sealed(content, label_of(name, number, self.run))}
         answer = Message("merged", sender, message.round, encrypted=sealed, counts={"final": int(final)})
-        return SiloResult(task.silo, answer, kept={}, loss=math.nan, terms={}, seconds=0.0)
+        return SiloResult(task.silo, answer)
 
     def _total(self, message: Message, server: ServerState) -> Message:
         """Return the message that stands for the updates of all silos: the means of their parameters, and their sums."""

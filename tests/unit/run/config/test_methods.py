@@ -1,4 +1,4 @@
-"""Which federated methods train which local methods: those without gradient steps, with their rounds, and those with scores."""
+"""Which federated methods train which local methods: those without gradient steps, and those with scores."""
 
 from __future__ import annotations
 

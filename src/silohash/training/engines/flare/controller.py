@@ -15,7 +15,7 @@ from nvflare.apis.signal import Signal
 
 from silohash.base.types import UserError
 from silohash.run.config.load import load_resolved
-from silohash.run.events import RoundRecord, read_rounds
+from silohash.run.events import Observer, RoundRecord, read_rounds
 from silohash.run.folder import Run
 from silohash.training.engines.flare.engine import FlareEngine
 from silohash.training.engines.port import Limits
@@ -98,7 +98,7 @@ class RoundsController(Controller):  # type: ignore[misc]  # FLARE has no types
             self.rounds.heard_of(client.name)
 
 
-class _Log:
+class _Log(Observer):
     """An observer that writes the record of each round to the log of the job, from which it can be followed."""
 
     def __init__(self, controller: Controller, context: FLContext, rounds: Path) -> None:
@@ -112,6 +112,3 @@ class _Log:
     def round(self, record: RoundRecord) -> None:
         """Write the record."""
         self.controller.log_info(self.context, f"{ROUND}{json.dumps(asdict(record))}")
-
-    def finish(self) -> None:
-        """Do nothing after the last round."""

@@ -18,7 +18,7 @@ from nvflare.apis.signal import Signal
 
 from silohash.base.types import UserError
 from silohash.training.engines.attendance import check_quorum
-from silohash.training.engines.port import WAIT_FOR_ALL, Absence, Answer, Limits, SiloTask
+from silohash.training.engines.port import WAIT_FOR_ALL, Absence, Answer, Engine, Limits, SiloTask
 from silohash.training.engines.wire import decode_answer, encode_distant_task
 
 TASK = "silohash"
@@ -67,7 +67,7 @@ class _Sent:
         self.arrived.set()
 
 
-class FlareEngine:
+class FlareEngine(Engine):
     """Send tasks to the sites of a FLARE job.
 
     Args:
@@ -91,11 +91,6 @@ class FlareEngine:
         """Wait for a silo again, because it sent something."""
         if name in self.names:
             self.missed.pop(self.names.index(name), None)
-
-    def live(self, silos: Sequence[int]) -> list[int]:
-        """Return the silos that take part in the job and have not missed several answers in a row."""
-        away = self.status()
-        return [silo for silo in silos if silo not in away]
 
     def status(self) -> Mapping[int, str]:
         """Return which silos do not take part in the job, or do not answer."""

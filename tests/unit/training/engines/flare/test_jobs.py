@@ -271,9 +271,7 @@ def test_rounds_that_nobody_had_read_when_their_job_ended_are_passed_on_by_the_n
     followed.read(line(0, north=None, south=NOT_IN_JOB))
     follow(Session(*steps, connected=("north", "south")), "id", followed)
     assert [record.round for record in seen.records] == [0, 1, 2]
-    assert list(followed.absences()) == [
-        f"The run is partial: south was absent from 2 of 3 rounds ({NOT_IN_JOB})."
-    ]
+    assert list(followed.absences()) == [f"The run is partial: south was absent from 2 of 3 rounds ({NOT_IN_JOB})."]
 
 
 def test_lines_for_whoever_started_the_run_are_passed_on_once() -> None:
