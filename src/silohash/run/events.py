@@ -132,13 +132,7 @@ class ProgressReporter:
         self.present = RoundProgress(round=0, silos=1)
 
     def counted(self, results: Iterable[_Result], *, number: int, silos: int) -> Iterator[_Result]:
-        """Yield the results of a round's silos, and report each of them.
-
-        Args:
-            results: One result per silo, each as soon as the silo has finished.
-            number: Number of the round, from 0.
-            silos: Number of results.
-        """
+        """Yield the results of a round's silos, and report each of them."""
         self.present = RoundProgress(round=number, silos=silos)
         for done, result in enumerate(results, 1):
             self._report(replace(self.present, silos_done=done, epoch=0, epochs=0))

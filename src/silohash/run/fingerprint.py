@@ -146,14 +146,7 @@ def _without(names: Iterable[str], known: Container[str]) -> list[str]:
 
 
 def _changed_items(before: Fingerprint, archive: Archive, column: str, rows: npt.NDArray[np.int64]) -> Iterator[str]:
-    """Yield a phrase that names the items whose value in a column has changed.
-
-    Args:
-        before: The fingerprint.
-        archive: The archive as it is now.
-        column: One of `CALLED`.
-        rows: ``(n, 2)`` rows of the items that are in both, before and now.
-    """
+    """Yield a phrase that names the items whose value in a column has changed."""
     now = checksums_of(archive, column)
     known = before.items.get(column)
     if known is None or now is None:

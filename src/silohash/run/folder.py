@@ -104,16 +104,6 @@ class Run:
     ) -> Run:
         """Create a run's folder, with the files that are known before the first round.
 
-        Args:
-            folder: The folder of the new run.
-            resolved: The config with its methods.
-            partition: How the archive is divided among silos.
-            environment: The content of ``environment.json``.
-            archive: The archive, whose content is recorded.
-
-        Returns:
-            The new run.
-
         Raises:
             UserError: If the folder already holds a run or files of the user, or another process writes to it.
         """

@@ -104,12 +104,7 @@ def _note_indexed(run: Run, silo: str, held: Collection[Modality]) -> None:
 
 
 def held_out_sentence(run: Run, archive: Archive | None = None) -> str:
-    """Return a sentence on the query items that indexes leave out, and how to index them; empty if there are none.
-
-    Args:
-        run: The run.
-        archive: An additional archive; None for the silos of the run.
-    """
+    """Return a sentence on the queries that the indexes of a run, or of an added archive, leave out; empty without any."""
     items = run.archive if archive is None else archive
     held_out = _held_out(items) if archive is not None else _held_by_silos(run)
     if not len(held_out):

@@ -129,10 +129,6 @@ def save_checkpoint(folder: Path, state: RunState, config_digest: str) -> None:
 def load_checkpoint(folder: Path, config_digest: str) -> RunState:
     """Read a checkpoint.
 
-    Args:
-        folder: The folder of the checkpoint.
-        config_digest: Digest of the config.
-
     Raises:
         UserError: If it is missing, damaged, or was written for another config or has another version of the format.
     """

@@ -256,12 +256,7 @@ class Prepared:
         return np.asarray(self.arrays["pictures"][end - self.silos[number][2] : end])
 
     def judged(self, number: int, pairs: tuple[SiloData, SiloData]) -> tuple[SiloData, SiloData]:
-        """Return a silo's training items and validation items with the labels that the validation score compares.
-
-        Args:
-            number: Position of the silo.
-            pairs: The two parts that `silo` returns, which lack labels if neither method learns from them.
-        """
+        """Return a silo's two parts, as `silo` returns them, with the labels that the validation score compares."""
         if "judged_labels" not in self.arrays:
             return pairs
         train, validation = pairs
@@ -378,13 +373,7 @@ def prepare(
 
 
 def input_arrays(archive: Archive, featurizers: Mapping[Modality, Featurizer], items: Sequence[SiloItems]) -> Arrays:
-    """Return the vectors of the silos' items per modality, and which items have them; see `Prepared`.
-
-    Args:
-        archive: The archive.
-        featurizers: The fitted featurizers.
-        items: The items that each silo trains on and holds back, in the order of the silos.
-    """
+    """Return the vectors of the silos' items per modality, and which items have them; see `Prepared`."""
     rows = np.concatenate([part.rows for part in items])
     arrays: Arrays = {}
     for modality in MODALITIES:
@@ -409,11 +398,6 @@ def label_arrays(archive: Archive, parts: Sequence[tuple[SiloItems, SiloItems]],
 
     This is the only place where labels enter the training. If neither method learns from labels, the silos' data does not
     hold any, and only the validation score can see them.
-
-    Args:
-        archive: The archive.
-        parts: The items that each silo trains on and holds back.
-        resolved: The config with its methods.
     """
     rows = rows_of_parts(parts)
     arrays: Arrays = {}
@@ -434,11 +418,6 @@ def label_arrays(archive: Archive, parts: Sequence[tuple[SiloItems, SiloItems]],
 
 def coarse_labels(archive: Archive, rows: Rows, column: str) -> npt.NDArray[np.float32]:
     """Return the labels of a coarser level, one per value of a column, ``(n, C')``. An empty value is not a label.
-
-    Args:
-        archive: The items.
-        rows: ``(n,)`` rows of the items.
-        column: Name of the column.
 
     Raises:
         UserError: If the archive does not have the column.

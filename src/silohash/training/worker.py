@@ -48,10 +48,6 @@ from silohash.training.silo import EpochDone, Gradients, finish_silo, make_conte
 class Worker:
     """Carry out silo tasks with one model, and keep the data of each silo in memory once it has been loaded.
 
-    Args:
-        prepared: The inputs of the run.
-        device: The device to train on.
-
     Attributes:
         epoch_done: Called after each epoch of a silo's training. By default it does nothing.
     """

@@ -151,12 +151,7 @@ def _of_compression(config: RunConfig, privacy: PrivacyConfig) -> Iterator[Objec
 
 
 def objections_to_private_silos(config: RunConfig, silos: int) -> Iterator[Objection]:
-    """Yield the unit "silo" if too few silos take part in a round.
-
-    Args:
-        config: The config of the run.
-        silos: Number of silos of the run.
-    """
+    """Yield the unit "silo" if too few silos take part in a round."""
     privacy, drawn = config.exchange.privacy, config.federated.participants(silos)
     if privacy is not None and privacy.unit == "silo" and drawn < FEWEST_SILOS:
         yield (

@@ -115,12 +115,7 @@ def _beside_the_optimizer(server: ServerConfig) -> Iterator[Objection]:
 
 
 def objections_to_silos(settings: FederatedConfig, silos: int) -> Iterator[Objection]:
-    """Yield the settings that have no effect because too few silos take part in a round.
-
-    Args:
-        settings: The table ``[federated]``.
-        silos: Number of silos of the run.
-    """
+    """Yield the settings that have no effect because too few silos take part in a round."""
     count = settings.participants(silos)
     if cap_is_too_low(settings.weight_cap, count):
         yield (
@@ -165,12 +160,6 @@ def objections_to_parameters(
     """Yield the parameters of a method that another parameter switches off, although the config changes them.
 
     A weight of 0 is left alone.
-
-    Args:
-        section: The dotted key of the method's table.
-        given: Names of the parameters that the config gives.
-        params: All parameters.
-        preset: The parameters that the preset sets.
     """
     for name in given:
         for other, values in params.without_effect.get(name, {}).items():

@@ -305,11 +305,7 @@ def read_override(override: str) -> tuple[str, Any]:
 
 
 def similar_file(path: Path) -> str:
-    """Return `` (did you mean "x"?)`` with the closest name of a TOML file in the same folder, or an empty string.
-
-    Args:
-        path: Path of a file that does not exist.
-    """
+    """Return `` (did you mean "x"?)`` with the closest name of a TOML file in the same folder, or an empty string."""
     return suggestion(path.stem, [file.stem for file in path.parent.glob("*.toml")])
 
 
@@ -336,13 +332,7 @@ def _override(value: dict[str, Any], override: str) -> None:
 
 
 def _make_absolute(value: Mapping[str, Any], base: Path) -> None:
-    """Make the paths in a config's tables absolute, in place.
-
-    Args:
-        value: The tables by name.
-        base: The folder that paths are relative to. A model file that does not exist is taken for a model's name and
-            kept.
-    """
+    """Make the paths in a config's tables absolute, in place. What is not a file is taken for a model's name."""
     data = _table(value, "data")
     for table, key in ((data, "path"), (_table(data, "options"), "root")):
         if isinstance(table.get(key), str) and table[key]:

@@ -266,11 +266,7 @@ BACKBONES: Mapping[str, PublishedBackbone] = {
 
 
 def find_backbone(name: str, file: Path) -> PublishedBackbone:
-    """Return the network of that name, or that in the folder at that path.
-
-    Args:
-        name: One of `BACKBONES`, or the path of a folder with a Hugging Face model.
-        file: The config file, to which the path of a folder is made relative.
+    """Return the network of that name, or that in the folder at that path, relative to the config file.
 
     Raises:
         UserError: If there is no such network or folder, or if the folder does not hold a model.

@@ -92,10 +92,7 @@ class Encoder:
         )[rows]
 
     def check_without_labels(self, what: str) -> None:
-        """Check that items are encoded without their labels.
-
-        Args:
-            what: What is refused if they are not, as the beginning of the message.
+        """Check that items are encoded without their labels. ``what`` is the beginning of the message if they are not.
 
         Raises:
             UserError: If a side needs labels.
@@ -135,13 +132,7 @@ class Encoder:
     def outputs(
         self, values: npt.NDArray[np.generic], modality: Modality, labels: Labels | None = None
     ) -> npt.NDArray[np.float32]:
-        """Return the real-valued outputs whose signs are the codes, ``(n, bits)`` float32.
-
-        Args:
-            values: A featurizer's vectors, ``(n, *shape)``.
-            modality: Their modality.
-            labels: As `labels_for` returns them.
-        """
+        """Return the outputs, ``(n, bits)`` float32, whose signs are the codes of a featurizer's vectors ``(n, *shape)``."""
         if not len(values):
             return np.zeros((0, self.bits), np.float32)
         return self.towers.outputs(values, modality, labels)
@@ -179,11 +170,7 @@ def _blank(modality: Modality) -> Value:
 
 
 class OnnxTowers:
-    """The towers of one model with the federated method's adaptation, run by onnxruntime.
-
-    Args:
-        content: Function that returns the content of a modality's file. It is called when the modality is first encoded.
-    """
+    """The towers of one model, as adapted, run by onnxruntime. A modality's file is read when it is first encoded."""
 
     def __init__(self, content: Callable[[Modality], bytes]) -> None:
         self._content = content

@@ -62,13 +62,7 @@ def write_nodes(
 ) -> None:
     """Write the words or regions of indexed items beside their index. Nothing is written if the model does not score pairs.
 
-    Args:
-        folder: Folder of a silo's index.
-        encoder: Encoder of the items.
-        archive: Archive of the items.
-        rows: ``(n,)`` archive rows.
-        modality: Modality of the index.
-        keys: ``(n,)`` key of each row in the index. None if the rows have the keys 0 to n - 1.
+    Without ``keys``, the rows have the keys 0 to n - 1 in the index.
     """
     network = network_of(encoder)
     if network is None:
@@ -100,13 +94,7 @@ def _blocks(rows: Rows) -> Iterator[Rows]:
 
 
 class Matcher:
-    """Score the items of a silo's index against a query.
-
-    Args:
-        network: Network that scores pairs.
-        folder: Folder of the silo's index.
-        shapes: Shape of one item's array per modality, as its featurizer gives it.
-    """
+    """Score the items of a silo's index against a query."""
 
     def __init__(self, network: MatchingNet, folder: Path, shapes: Mapping[Modality, tuple[int, ...]]) -> None:
         self._network = network
@@ -154,12 +142,7 @@ class Matcher:
         return "" if known else f"some words are not among its {table.num_embeddings:,}"
 
     def scores(self, query: Mapping[str, np.ndarray], modality: Modality, keys: Sequence[int]) -> list[float]:
-        """Return the score of each item with a query; higher is better.
-
-        Args:
-            query: The result of `query_nodes` of the other modality.
-            modality: Modality of the items.
-            keys: Keys of the items in the index of the modality.
+        """Return the score of each item with a query of the other modality (`query_nodes`); higher is better.
 
         Raises:
             UserError: If the words or regions of an item are not stored.

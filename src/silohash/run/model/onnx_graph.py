@@ -166,12 +166,7 @@ def with_parameters(content: bytes, params: Arrays, about: Mapping[str, str]) ->
 
 
 def without_weights(content: bytes, name: str) -> tuple[bytes, bytes]:
-    """Return an ONNX file that takes its weights from another file, and the content of that file.
-
-    Args:
-        content: An ONNX file that holds its weights.
-        name: Name of the other file, which must lie in the same folder.
-    """
+    """Return an ONNX file that takes its weights from another file of the same folder, and the content of that file."""
     import onnx
 
     model = onnx.load_from_string(content)

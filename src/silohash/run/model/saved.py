@@ -179,10 +179,6 @@ class SavedModel:
     def open(cls, folder: Path, known: Callable[[], ResolvedConfig] | None = None) -> SavedModel:
         """Read the record of a model's folder.
 
-        Args:
-            folder: The folder.
-            known: See the attribute.
-
         Raises:
             UserError: If the folder is missing, damaged, or has another version of the format.
         """

@@ -26,12 +26,7 @@ RECALL_SUM = Measure.parse("RSum[by=pairs]")
 
 
 class ArchiveScores:
-    """Score rows of an archive with any of the models of a run.
-
-    Args:
-        model: A trained model whose local method scores pairs.
-        archive: The items.
-    """
+    """Score rows of an archive with any of the models of a run."""
 
     def __init__(self, model: SavedModel, archive: Archive) -> None:
         self._model, self._archive = model, archive
@@ -72,12 +67,7 @@ class ArchiveScores:
 
 
 class EnsembleScores:
-    """The mean of the scores of several models for the same items.
-
-    Args:
-        models: Trained models whose local methods score pairs.
-        archive: The items.
-    """
+    """The mean of the scores of several models for the same items."""
 
     def __init__(self, models: Sequence[SavedModel], archive: Archive) -> None:
         self._members = [ArchiveScores(model, archive) for model in models]

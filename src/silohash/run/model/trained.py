@@ -226,12 +226,7 @@ class TrainedModel:
         return digest_json([self.spec.to_json(), vectors_digest])
 
     def save(self, folder: Path, towers: SavedTowers | None = None) -> None:
-        """Write the model's folder, replacing an earlier one.
-
-        Args:
-            folder: The folder.
-            towers: The towers as ONNX files, which are written beside the weights.
-        """
+        """Write the model's folder, with the towers as ONNX files if there are any, replacing an earlier one."""
         towers = towers or SavedTowers()
         with folder_beside(folder) as new:
             for modality, featurizer in self.featurizers.items():

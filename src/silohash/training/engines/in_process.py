@@ -17,11 +17,7 @@ class SiloWorker(Protocol):
 
 
 class InProcess(Engine):
-    """Train one silo after another in this process. Every task is waited for.
-
-    Args:
-        worker: Carries out the tasks.
-    """
+    """Train one silo after another in this process. Every task is waited for."""
 
     def __init__(self, worker: SiloWorker) -> None:
         self.worker = worker

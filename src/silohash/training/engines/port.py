@@ -107,9 +107,6 @@ class Engine:
     def start(self, silos: Sequence[str]) -> None:
         """Make the silos of a run ready for tasks.
 
-        Args:
-            silos: Names of the silos, in order.
-
         Raises:
             UserError: If this is impossible.
         """

@@ -159,14 +159,7 @@ class FitScores:
 
 
 def agreements(outputs: Mapping[Modality, Tensor]) -> Values:
-    """Return the cosine of the two modalities' outputs per item, or the mean size of the relaxed values of a single one.
-
-    Args:
-        outputs: ``(n, K)`` per modality.
-
-    Returns:
-        ``(n,)``.
-    """
+    """Return per item the cosine of two modalities' outputs ``(n, K)``, or the mean size of the relaxed values of one."""
     relaxed = [torch.tanh(values) for values in outputs.values()]
     if len(relaxed) == 1:
         return relaxed[0].abs().mean(1).double().numpy()

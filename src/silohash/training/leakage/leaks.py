@@ -94,11 +94,7 @@ def protection(run: Run) -> str:
 
 
 class Attacker:
-    """Attack one run.
-
-    Args:
-        run: The run, which is trained, with its archive.
-    """
+    """Attack one run, which is trained and has its archive."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -235,12 +231,6 @@ class Attacker:
 
         A silo's model fits items of its frequent labels better, whether or not it was trained on them. What labels explain
         of the scores of the attacker's items is therefore subtracted from all scores.
-
-        Args:
-            members: Items of the silo.
-            inside: ``(n,)``, their scores.
-            outside: Items of the attacker.
-            beyond: ``(m,)``, their scores.
         """
         if members.labels is None or outside.labels is None:
             return area_under_curve(inside, beyond)
@@ -321,14 +311,7 @@ def _means_by_label(scores: Values, labels: npt.NDArray[np.generic]) -> Values:
 
 
 def _label_leak(attack: str, seen: str, guessed: Values, shares: Values) -> Iterator[Leak]:
-    """Yield how well guesses tell which silos have a larger share of a label than the median silo.
-
-    Args:
-        attack: What is guessed.
-        seen: From what.
-        guessed: ``(J, C)``, larger for larger shares.
-        shares: ``(J, C)``, the true shares.
-    """
+    """Yield how well guesses ``(J, C)`` tell which silos have a larger share of a label than the median silo."""
     above, guess = (values - np.median(values, axis=0) for values in (shares, guessed))
     more, less = guess[above > 0], guess[above < 0]
     if len(more) and len(less):

@@ -64,13 +64,7 @@ class Budget:
 
     @classmethod
     def of(cls, resolved: ResolvedConfig, settings: PrivacyConfig, items: Sequence[int]) -> Budget:
-        """Return the budget of a run.
-
-        Args:
-            resolved: The config of the run with its methods.
-            settings: Its table ``[exchange.privacy]``.
-            items: Number of training items of each silo.
-        """
+        """Return the budget of a run."""
         config = resolved.config
         return cls(
             settings=settings,
@@ -82,15 +76,12 @@ class Budget:
         )
 
     def spent(self, before: ReadArrays, *, asked: Sequence[int], used: Sequence[int]) -> tuple[Arrays, PrivacyRecord]:
-        """Return the counts after a round, and the record of what all rounds so far have released.
+        """Return the server's private counts after a round, and the record of what all rounds so far have released.
 
         Args:
             before: The server's private arrays before the round.
             asked: Numbers of the silos that were asked to train. Whether their answers arrived or not, they count.
             used: Numbers of the silos whose updates were used.
-
-        Returns:
-            The server's private arrays of privacy, and the record.
         """
         silos = len(self.items)
         counts = np.array(before.get(ASKED, np.zeros(silos, np.int64)))

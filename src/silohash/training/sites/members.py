@@ -78,11 +78,6 @@ def run_member(kit: Path, notify: Notify, stopped: threading.Event | None = None
     The terminal only shows when it starts and ends. What the process and its children write to standard error is appended
     to ``errors.txt`` in the folder of the kit.
 
-    Args:
-        kit: The folder of the kit.
-        notify: Called with a line when the process starts and whenever it has ended.
-        stopped: Set to stop; by default only Ctrl-C does.
-
     Raises:
         UserError: If the folder is not the kit of a server or of a silo.
     """
@@ -113,11 +108,6 @@ def run_member(kit: Path, notify: Notify, stopped: threading.Event | None = None
 @contextmanager
 def member_beside(kit: Path, silo: str, notify: Notify) -> Iterator[None]:
     """Run the process of a silo's kit beside the block.
-
-    Args:
-        kit: The folder of the kit.
-        silo: Name of the silo.
-        notify: As for `run_member`.
 
     Raises:
         UserError: If the folder is not the kit of the silo.

@@ -74,14 +74,7 @@ def check_separable(resolved: ResolvedConfig) -> None:
 
 
 def rows_of_site(archive: Archive, number: int, silos: Sequence[str], seed: int) -> Partition:
-    """Return a partition in which all items of the archive belong to one of the silos, and the others are empty.
-
-    Args:
-        archive: The items of the silo.
-        number: Position of the silo among all silos.
-        silos: Names of all silos.
-        seed: Seed of the run.
-    """
+    """Return a partition in which all items of the archive belong to the silo with a number, and the others are empty."""
     rows, nothing = np.arange(len(archive)), np.arange(0)
     parts = tuple(SiloRows(name, rows if place == number else nothing) for place, name in enumerate(silos))
     return Partition(kind="sites", params={}, seed=seed, silos=parts)
@@ -89,12 +82,6 @@ def rows_of_site(archive: Archive, number: int, silos: Sequence[str], seed: int)
 
 def described(archive: Archive, resolved: ResolvedConfig, number: int, silos: Sequence[str]) -> Message:
     """Return what a silo tells the server about its items: the sums that features are fitted on, and counts of labels.
-
-    Args:
-        archive: The items of the silo.
-        resolved: The config of the run, with the silo's own data.
-        number: Position of the silo among all silos.
-        silos: Names of all silos.
 
     Raises:
         UserError: If the archive does not fit the config.
@@ -242,11 +229,6 @@ class Plan:
 
     def silo_inputs(self, archive: Archive, resolved: ResolvedConfig, number: int) -> Prepared:
         """Return the inputs of a silo, in which the other silos have no items.
-
-        Args:
-            archive: The items of the silo, which it described.
-            resolved: As for `described`.
-            number: Position of the silo.
 
         Raises:
             UserError: If the archive lacks what the methods need.

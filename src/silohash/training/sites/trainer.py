@@ -183,13 +183,7 @@ def store_own_run(
 
     The silo's index is built from it, without a copy of the run of the server. A personal model is only there.
 
-    Args:
-        folder: The folder of the run.
-        prepared: The inputs of the silo.
-        featurizers: The fitted featurizers.
-        broadcast: The server's message of the round after the best one.
-        model: The parameters that the silo deploys, and its name.
-        notify: Called with a line if there are no ONNX files.
+    ``broadcast`` is the server's message of the round after the best one.
 
     Raises:
         UserError: If another process writes to the folder, or the disk is full.
@@ -240,11 +234,7 @@ REFERENCE = "stored"
 
 
 class KeptArrays:
-    """The arrays that a silo keeps, one file per task that keeps any.
-
-    Args:
-        folder: The folder of the files.
-    """
+    """The arrays that a silo keeps, one file per task that keeps any."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -102,12 +102,7 @@ def public_context(scheme: Scheme) -> Any:  # noqa: ANN401
 
 
 class EncryptedSum:
-    """The sum of encrypted vectors of the same length. It does not need a key.
-
-    Args:
-        context: A context of the vectors' scheme.
-        count: Number of values of each vector.
-    """
+    """The sum of encrypted vectors of the same length. It does not need a key."""
 
     def __init__(self, context: Any, count: int) -> None:  # noqa: ANN401
         self.context, self.count = context, count
@@ -228,12 +223,7 @@ class SiloKey:
         return {name: tenseal.context_from(content, n_threads=1) for name, content in self.contexts.items()}
 
     def encrypted(self, scheme: Scheme, values: Values, silos: int) -> Arrays:
-        """Return an encrypted vector.
-
-        Args:
-            scheme: The parameters.
-            values: ``(n,)``, finite.
-            silos: Number of silos whose vectors are added.
+        """Return the ciphertext of finite values, ``(n,)``, which is added to those of the other silos.
 
         Raises:
             UserError: If a sum over the silos could exceed what the scheme can hold.
@@ -263,12 +253,7 @@ class SiloKey:
         return values
 
     def sealed(self, content: bytes, label: str) -> npt.NDArray[np.uint8]:
-        """Return some bytes so that only silos can read them.
-
-        Args:
-            content: The bytes.
-            label: What they are, which `opened` must be told.
-        """
+        """Return some bytes so that only silos can read them: with `opened`, under the same label."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = os.urandom(12)

@@ -18,23 +18,13 @@ RUN_AGAIN = "Train the run again."
 
 
 class ReceivedUpdates:
-    """The updates of one round, one file per silo, and what the server sent before.
-
-    Args:
-        folder: The folder ``received`` of a run.
-    """
+    """The updates of one round, one file per silo in the folder ``received`` of a run, and what the server sent before."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def begin(self, round: int, params: ReadArrays, extras: ReadArrays) -> None:  # noqa: A002  the field's word
-        """Remove the updates of the round before, and write what the server sent.
-
-        Args:
-            round: Number of the round, from 0.
-            params: The parameters from which the silos' changes are measured.
-            extras: The arrays that the server sent beside them.
-        """
+        """Remove the updates of the round before, and write the parameters and extras that the server sent."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         sent = Message(kind="broadcast", sender="server", round=round, params=params, extras=extras)
@@ -69,12 +59,7 @@ class ReceivedUpdates:
 
 
 def received_updates(config: RunConfig, folder: Path | None) -> ReceivedUpdates | None:
-    """Return where a run keeps its updates, if it keeps any. Encrypted updates are never kept.
-
-    Args:
-        config: The config of the run.
-        folder: The folder of the run; None for a run without one.
-    """
+    """Return where a run keeps its updates; None without a folder or if they are encrypted."""
     kept = config.exchange.encryption is None
     return ReceivedUpdates(folder / FOLDER) if kept and folder is not None else None
 

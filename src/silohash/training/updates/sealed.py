@@ -165,12 +165,6 @@ class EncryptedTotals:
 class SealedMethod(FederatedMethod):
     """A federated method as the server sees it: the hooks of the server, without anything that it could read.
 
-    Args:
-        method: The method of the run.
-        engine: Reaches the silos.
-        silos: Number of silos.
-        limits: How long to wait for the silo that computes the next state.
-
     Attributes:
         uplink_bytes: Number of bytes that silos sent for this.
         downlink_bytes: Number of bytes that they received for this.
@@ -188,12 +182,7 @@ class SealedMethod(FederatedMethod):
         return Message(kind="broadcast", sender="server", round=round, encrypted=state_of(server))
 
     def merged(self, server: ServerState, messages: Sequence[Message]) -> Arrays:
-        """Return the merged statistics, sealed.
-
-        Args:
-            server: The state of the server.
-            messages: Encrypted statistics of the silos.
-        """
+        """Return the merged statistics, sealed."""
         totals = EncryptedTotals()
         for message in messages:
             totals.add(message)
@@ -425,12 +414,6 @@ def label_of(what: str, round: int, run: str) -> str:  # noqa: A002  the field's
 
 def opened_state(key: SiloKey | None, run: str, server: ServerState, round: int) -> ServerState:  # noqa: A002
     """Return the server's state before a round as the federated method knows it.
-
-    Args:
-        key: The key of the silos.
-        run: Digest of the run.
-        server: The state as the server keeps it, sealed or not.
-        round: Number of the round, from 0.
 
     Raises:
         UserError: If it was not sealed with this key.

@@ -38,17 +38,7 @@ FAILED = "silohash failed: "
 
 
 class RoundsController(Controller):  # type: ignore[misc]  # FLARE has no types
-    """Run the rounds of one run. All arguments come from the job.
-
-    Args:
-        run: Name of the run.
-        config: The config of the run, as TOML.
-        silos: Names of the silos, in order.
-        deadline_seconds: How long to wait for silos in a round; 0 for no limit.
-        quorum: Number of silos that must answer in a round.
-        start: Number of silos that must describe their items before the first round; 0 for all.
-        task_check_period: Seconds between FLARE's looks at its tasks.
-    """
+    """Run the rounds of one run. All arguments come from the job (`write_job`), where 0 means no limit or all silos."""
 
     def __init__(
         self,

@@ -68,14 +68,7 @@ class _Sent:
 
 
 class FlareEngine(Engine):
-    """Send tasks to the sites of a FLARE job.
-
-    Args:
-        controller: The controller of the job.
-        context: The context of the job.
-        abort: Tells when FLARE ends the job.
-        run: Name of the run, under which silos store what they keep.
-    """
+    """Send tasks to the sites of a FLARE job, which store what they keep under the name of the run."""
 
     def __init__(self, controller: Controller, context: FLContext, abort: Signal, run: str) -> None:
         self.controller, self.context, self.abort, self.run = controller, context, abort, run

@@ -27,11 +27,9 @@ POLL_SECONDS = 0.2
 
 
 class TrainerProcess:
-    """Pass tasks to the installed trainer, one at a time. A task cannot choose what is started.
+    """Pass tasks to the installed trainer, which reads the silo's own file, one at a time.
 
-    Args:
-        file: The silo's own file.
-        notify: Called with a line when the trainer has died.
+    A task cannot choose what is started.
     """
 
     def __init__(self, file: Path, notify: Callable[[str], None]) -> None:
@@ -39,15 +37,7 @@ class TrainerProcess:
         self.pool: ProcessPool | None = None
 
     def answer(self, request: bytes, withdrawn: Callable[[], bool]) -> bytes | None:
-        """Return the trainer's answer to a task, or a message that says that it died.
-
-        Args:
-            request: The encoded task.
-            withdrawn: Tells whether the task is withdrawn meanwhile. The trainer is then stopped.
-
-        Returns:
-            The encoded message; None if the task was withdrawn.
-        """
+        """Return the trainer's answer to a task, or a message that says that it died; None if the task was withdrawn."""
         if self.pool is None:
             self.pool = ProcessPool([sys.executable, "-m", "silohash.training.sites.trainer", str(self.file)], 1)
         answer = self.pool.submit(lambda exchange: exchange(request))

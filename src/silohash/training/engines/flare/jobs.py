@@ -73,15 +73,7 @@ LOST = (LostJobError, SessionClosed, AuthenticationError, *UNANSWERED)
 
 
 def write_job(folder: Path, run: str, resolved: ResolvedConfig, silos: Sequence[str], limits: Limits) -> None:
-    """Write the job of a run. It holds settings only, no code.
-
-    Args:
-        folder: The new folder of the job.
-        run: Name of the run.
-        resolved: The config with its methods.
-        silos: Names of the silos, in order.
-        limits: How long to wait for silos.
-    """
+    """Write the job of a run. It holds settings only, no code."""
     arguments = {
         "run": run, "config": resolved.config.to_toml(), "silos": list(silos),
         "deadline_seconds": limits.deadline_seconds or 0.0, "quorum": limits.quorum, "start": limits.start or 0,
@@ -134,10 +126,7 @@ def session(kit: Path, seconds: float = 20.0) -> Iterator[Session]:
 def set_admission(kit: Path, silo: str, *, admitted: bool) -> None:
     """Lock a silo out of a federation, or let it in again. The server remembers this when it is started again.
 
-    Args:
-        kit: The kit of whoever starts runs.
-        silo: Name of the silo. Its connection ends, and its certificate remains valid.
-        admitted: Whether it may connect.
+    The silo's connection ends, and its certificate remains valid.
 
     Raises:
         UserError: If the server cannot be reached.
@@ -352,11 +341,7 @@ class Followed:
         self.away, self.heard = set(), {}
 
     def returned(self, heartbeats: Mapping[str, float]) -> list[str]:
-        """Return the silos that a new job can take in: those that are away, and have given a sign of life since.
-
-        Args:
-            heartbeats: What `heartbeats` returns.
-        """
+        """Return the silos that a new job can take in: those that are away, and have given a sign of life since."""
         back = []
         for name in sorted(self.away - self.refusals.keys()):
             last = heartbeats.get(name, 0.0)
@@ -394,11 +379,6 @@ def follow(opened: Session, job: str, followed: Followed) -> None:
 
     FLARE forgets to mark the jobs that ended with the server. The time at which the server started tells this. It does not
     take silos into a job that has begun, so a new job does when a silo is connected again.
-
-    Args:
-        opened: The session.
-        job: Id of the job.
-        followed: The rounds that the observers have received, which is changed here.
 
     Raises:
         LostJobError: If FLARE ended the job, the server died, or a silo can take part again.
