@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -71,16 +71,13 @@ class _About:
 
 def digests_of(archive: Archive) -> dict[str, str]:
     """Return a digest of each part of an archive that a run uses."""
-    splits = digest_arrays({name: rows.astype("<i8") for name, rows in archive.splits.items()})
-    present = digest_arrays({"image": archive.has_image, "text": archive.has_text})
-    columns = {name: _digest(column) for name, column in _columns(archive)}
-    ids = digest_json(archive.ids.tolist())
+    columns = {name: getattr(archive, name) for name in CALLED}
     return {
-        "ids": ids,
-        "splits": splits,
-        "present": present,
+        "ids": digest_json(archive.ids.tolist()),
+        "splits": digest_arrays({name: rows.astype("<i8") for name, rows in archive.splits.items()}),
+        "present": digest_arrays({"image": archive.has_image, "text": archive.has_text}),
         "label names": digest_json(archive.label_names),
-        **columns,
+        **{name: _digest(column) for name, column in columns.items() if column is not None},
     }
 
 
@@ -119,30 +116,23 @@ def read_fingerprint(path: Path) -> Fingerprint:
 
 def changes(before: Fingerprint, archive: Archive) -> list[str]:
     """Return what has changed since the fingerprint was written, one phrase per kind of change; nothing if equal."""
-    changed = _changed_parts(before.digests, digests_of(archive))
+    now = digests_of(archive)
+    changed = {part for part in {**before.digests, **now} if before.digests.get(part) != now.get(part)}
     if not changed:
         return []
     old = {name: row for row, name in enumerate(before.ids)}
     new = {str(name): row for row, name in enumerate(archive.ids)}
-    phrases = [*_listed(_without(new, old), "{} new"), *_listed(_without(old, new), "{} missing")]
-    phrases = phrases or _changed_as_a_whole(changed)  # with other items, these have changed in any case
+    phrases = [
+        *_listed([name for name in new if name not in old], "{} new"),
+        *_listed([name for name in old if name not in new], "{} missing"),
+    ]
+    # With other items, these have changed in any case.
+    phrases = phrases or [words for part, words in NOT_PER_ITEM.items() if part in changed]
     rows = np.array([[old[name], row] for name, row in new.items() if name in old], np.int64).reshape(-1, 2)
     for column in CALLED:
         if column in changed:
             phrases += _changed_items(before, archive, column, rows)
     return phrases or ["its content"]
-
-
-def _changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> set[str]:
-    return {part for part in {**before, **now} if before.get(part) != now.get(part)}
-
-
-def _changed_as_a_whole(changed: Container[str]) -> list[str]:
-    return [words for part, words in NOT_PER_ITEM.items() if part in changed]
-
-
-def _without(names: Iterable[str], known: Container[str]) -> list[str]:
-    return [name for name in names if name not in known]
 
 
 def _changed_items(before: Fingerprint, archive: Archive, column: str, rows: npt.NDArray[np.int64]) -> Iterator[str]:
@@ -171,13 +161,6 @@ def _named(archive: Archive, column: str, row: int) -> str:
     name = str(archive.ids[row])
     file = pictures.files[row] if isinstance(pictures, PictureFiles) else ""
     return f"{name}: {pictures.folder / file}" if file and file != name else name
-
-
-def _columns(archive: Archive) -> Iterator[tuple[str, Pictures | npt.NDArray[Any]]]:
-    for name in CALLED:
-        column = getattr(archive, name)
-        if column is not None:
-            yield name, column
 
 
 def _digest(column: Pictures | npt.NDArray[Any]) -> str:

@@ -243,26 +243,30 @@ class Prepared:
 
     def silo(self, number: int, device: torch.device) -> tuple[SiloData, SiloData]:
         """Return a silo's training items and validation items on the device."""
+        name, (train, held) = self.silos[number][0], self._rows(number)
+        return self._data(name, train, device), self._data(name, held, device)
+
+    def _rows(self, number: int) -> tuple[slice, slice]:
+        """Return the rows of a silo's training items and of its validation items."""
         start = sum(train + validation for _, train, validation in self.silos[:number])
-        name, train, validation = self.silos[number]
-        held = slice(start + train, start + train + validation)
-        return self._data(name, slice(start, start + train), device), self._data(name, held, device)
+        _, train, validation = self.silos[number]
+        return slice(start, start + train), slice(start + train, start + train + validation)
 
     def pictures(self, number: int) -> npt.NDArray[np.int64] | None:
         """Return the numbers of the pictures of a silo's validation items, or None if labels choose the round."""
         if "pictures" not in self.arrays:
             return None
-        end = sum(train + validation for _, train, validation in self.silos[: number + 1])
-        return np.asarray(self.arrays["pictures"][end - self.silos[number][2] : end])
+        return np.asarray(self.arrays["pictures"][self._rows(number)[1]])
 
     def judged(self, number: int, pairs: tuple[SiloData, SiloData]) -> tuple[SiloData, SiloData]:
         """Return a silo's two parts, as `silo` returns them, with the labels that the validation score compares."""
         if "judged_labels" not in self.arrays:
             return pairs
-        train, validation = pairs
-        start = sum(sizes[1] + sizes[2] for sizes in self.silos[:number])
-        labels = _tensor(self.arrays["judged_labels"][start:][: len(train) + len(validation)], train.has_image.device)
-        return replace(train, labels=labels[: len(train)]), replace(validation, labels=labels[len(train) :])
+        train, held = (
+            replace(part, labels=_tensor(self.arrays["judged_labels"][rows], part.has_image.device))
+            for part, rows in zip(pairs, self._rows(number), strict=True)
+        )
+        return train, held
 
     @property
     def ignored_labels(self) -> tuple[int, ...]:
@@ -270,13 +274,9 @@ class Prepared:
         return tuple(int(column) for column in self.arrays.get("ignored_labels", ()))
 
     def _data(self, name: str, rows: slice, device: torch.device) -> SiloData:
-        def tensor(key: str) -> torch.Tensor | None:
-            """Return the silo's rows of an array, or None if the array does not exist."""
+        def tensor(key: str, rows: slice = rows) -> torch.Tensor | None:
+            """Return rows of an array, those of the silo by default, or None if the array does not exist."""
             return _tensor(self.arrays[key][rows], device) if key in self.arrays else None
-
-        def whole(key: str) -> torch.Tensor | None:
-            """Return a whole array, or None if the array does not exist."""
-            return _tensor(self.arrays[key], device) if key in self.arrays else None
 
         has_image, has_text = tensor("has_image"), tensor("has_text")
         assert has_image is not None  # noqa: S101  always written
@@ -290,8 +290,8 @@ class Prepared:
             has_text=has_text,
             coarse_labels=tensor("coarse_labels"),
             pictures=tensor("pictures"),
-            pixel_mean=whole("pixel_mean"),
-            pixel_deviation=whole("pixel_deviation"),
+            pixel_mean=tensor("pixel_mean", slice(None)),
+            pixel_deviation=tensor("pixel_deviation", slice(None)),
             federation=federation_labels(self.arrays, self.config.seed, device),
         )
 
@@ -349,10 +349,16 @@ def prepare(
             validation queries that they require.
     """
     parts = [parts_of(archive, silo, featurizers) for silo in silos]
-    arrays = input_arrays(archive, featurizers, list(chain.from_iterable(parts)))
-    arrays.update(pixel_statistics(featurizers))
-    arrays.update(label_arrays(archive, parts, resolved))
-    arrays.update(picture_arrays(archive, parts, resolved))
+    items = list(chain.from_iterable(parts))
+    rows = np.concatenate([part.rows for part in items])
+    arrays: Arrays = {}
+    for modality in MODALITIES:
+        arrays[f"has_{modality}"] = np.concatenate([part.has[modality] for part in items])
+        if modality in featurizers:
+            arrays[modality] = vectors(archive, featurizers[modality], rows, arrays[f"has_{modality}"])
+    arrays |= pixel_statistics(featurizers) | label_arrays(archive, parts, rows, resolved)
+    if resolved.validation_by == "pairs":
+        arrays["pictures"] = picture_numbers(archive)[rows]
     spec = ModelSpec(
         towers={m: tower_spec(m, featurizer, resolved.config.model) for m, featurizer in featurizers.items()},
         classes=len(archive.label_names) if resolved.needs_labels else 0,
@@ -372,34 +378,14 @@ def prepare(
     )
 
 
-def input_arrays(archive: Archive, featurizers: Mapping[Modality, Featurizer], items: Sequence[SiloItems]) -> Arrays:
-    """Return the vectors of the silos' items per modality, and which items have them; see `Prepared`."""
-    rows = np.concatenate([part.rows for part in items])
-    arrays: Arrays = {}
-    for modality in MODALITIES:
-        arrays[f"has_{modality}"] = np.concatenate([part.has[modality] for part in items])
-        if modality in featurizers:
-            arrays[modality] = vectors(archive, featurizers[modality], rows, arrays[f"has_{modality}"])
-    return arrays
-
-
-def rows_of_parts(parts: Sequence[Sequence[SiloItems]]) -> Rows:
-    """Return the archive rows of the silos' items, ``(n,)``, in the order of the silos."""
-    return np.concatenate([part.rows for part in chain.from_iterable(parts)])
-
-
-def picture_arrays(archive: Archive, parts: Sequence[tuple[SiloItems, SiloItems]], resolved: ResolvedConfig) -> Arrays:
-    """Return the numbers of the pictures of the silos' items if pairs choose the round, otherwise nothing."""
-    return {"pictures": picture_numbers(archive)[rows_of_parts(parts)]} if resolved.validation_by == "pairs" else {}
-
-
-def label_arrays(archive: Archive, parts: Sequence[tuple[SiloItems, SiloItems]], resolved: ResolvedConfig) -> Arrays:
+def label_arrays(
+    archive: Archive, parts: Sequence[tuple[SiloItems, SiloItems]], rows: Rows, resolved: ResolvedConfig
+) -> Arrays:
     """Return the arrays of the silos' items that are made from labels; see `Prepared`.
 
     This is the only place where labels enter the training. If neither method learns from labels, the silos' data does not
     hold any, and only the validation score can see them.
     """
-    rows = rows_of_parts(parts)
     arrays: Arrays = {}
     if resolved.validation_by == "labels" and resolved.config.evaluate.ignore_labels:
         arrays["ignored_labels"] = np.array(ignored_labels(archive, resolved.config.evaluate), np.int64)

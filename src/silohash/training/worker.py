@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -37,7 +37,7 @@ from silohash.models.backbones import install_published
 from silohash.models.parameters import OptimizerPool, params_of
 from silohash.models.towers import Adapted
 from silohash.run.config.sections import TrainConfig
-from silohash.run.model.scores import match_score
+from silohash.run.model.scores import match_score, paired_rows
 from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.engines.processes import available_threads, serve
 from silohash.training.engines.wire import decode_task, encode_result
@@ -204,11 +204,9 @@ def pair_score(
         bits: Code length.
         with_labels: The sides whose items are encoded with their true labels.
     """
-    texts = np.flatnonzero((items.has_image & items.has_text).cpu().numpy())
-    numbers, first = np.unique(pictures[texts], return_index=True)
-    if len(numbers) < 2:
+    rows = paired_rows(items, pictures)
+    if not rows:
         return float("nan"), float("nan")
-    rows: Mapping[Modality, Rows] = {"image": texts[first], "text": texts}
     query_codes, item_codes = (_words(model, items, side, with_labels) for side in SIDES)
     scores: list[float] = []
     chances: list[float] = []

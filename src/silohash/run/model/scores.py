@@ -77,6 +77,13 @@ class EnsembleScores:
         return Scores(np.mean([of.of_model(task, name, queries, database).values for of in self._members], axis=0))
 
 
+def paired_rows(items: SiloData, pictures: Rows) -> Mapping[Modality, Rows]:
+    """Return the rows of a silo's pictures, each once, and of their texts; none if fewer than two pictures have a text."""
+    texts = np.flatnonzero((items.has_image & items.has_text).cpu().numpy())
+    numbers, first = np.unique(pictures[texts], return_index=True)
+    return {"image": texts[first], "text": texts} if len(numbers) > 1 else {}
+
+
 def match_score(model: nn.Module, items: SiloData, pictures: Rows) -> tuple[float, float]:
     """Return the mean of R@1, R@5 and R@10 over i2t and t2i among a silo's items, and the same for random scores.
 
@@ -88,11 +95,9 @@ def match_score(model: nn.Module, items: SiloData, pictures: Rows) -> tuple[floa
         pictures: ``(n,)`` numbers of the items' pictures. Items with the same number have the same picture.
     """
     assert isinstance(model, MatchingNet)  # noqa: S101  the local method scores pairs
-    texts = np.flatnonzero((items.has_image & items.has_text).cpu().numpy())
-    numbers, first = np.unique(pictures[texts], return_index=True)
-    if len(numbers) < 2 or items.image is None or items.text is None:
+    rows = paired_rows(items, pictures)
+    if not rows or items.image is None or items.text is None:
         return float("nan"), float("nan")
-    rows: Mapping[Modality, Rows] = {"image": texts[first], "text": texts}
     device = items.has_image.device
     places = {modality: torch.from_numpy(of).to(device) for modality, of in rows.items()}
     images = nodes_of(model, items.image[places["image"]], "image")

@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,7 @@ def context_bytes(context: Any, *, secret: bool) -> bytes:  # noqa: ANN401
     return content
 
 
+@cache
 def public_context(scheme: Scheme) -> Any:  # noqa: ANN401
     """Return a context without a key, which can add."""
     import tenseal

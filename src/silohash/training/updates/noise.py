@@ -37,7 +37,7 @@ class Noise(Link):
     @cached_property
     def budget(self) -> Budget:
         """What the accountant must know of the run."""
-        return Budget.of(self.resolved, self.settings, self.items)
+        return Budget(self.resolved, self.settings, self.items)
 
     @override
     def do(self, task: SiloTask, carry_out: CarryOut) -> SiloResult:

@@ -11,8 +11,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from torch import nn
@@ -65,12 +64,6 @@ Layout: TypeAlias = list[tuple[str, tuple[int, ...], str]]
 
 WEIGHTS, VALUES = "weights", "values"
 """Prefixes of a silo's weights and of its other sums in an encrypted vector."""
-
-
-@cache
-def server_context(scheme: Scheme) -> Any:  # noqa: ANN401  a context of tenseal, which has no types
-    """Return the server's context, which has no key."""
-    return public_context(scheme)
 
 
 def layout_of(arrays: ReadArrays) -> str:
@@ -141,7 +134,7 @@ class EncryptedTotals:
         """Add an update."""
         for scheme, layout, vector in vectors_in(update):
             if (scheme, layout) not in self.sums:
-                self.sums[scheme, layout] = EncryptedSum(server_context(scheme), length_of(read_layout(layout)))
+                self.sums[scheme, layout] = EncryptedSum(public_context(scheme), length_of(read_layout(layout)))
             self.sums[scheme, layout].add(vector)
         self.number, self.round = self.number + 1, update.round
         for name, count in update.counts.items():
@@ -377,7 +370,7 @@ class Encryption(Link):
             return update.notes[REFUSED]
         try:
             for scheme, layout, vector in vectors_in(update):
-                read_blocks(server_context(scheme), vector, length_of(read_layout(layout)))
+                read_blocks(public_context(scheme), vector, length_of(read_layout(layout)))
         except DamagedUpdateError as error:
             return str(error)
         return None
