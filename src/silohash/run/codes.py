@@ -99,11 +99,7 @@ class RunCodes:
 
 
 class DatabaseCodes:
-    """Return the codes of database items, by one model or by those that silos deploy. A task decides which modalities.
-
-    Attributes:
-        holdings: Which silo holds which rows.
-    """
+    """Return the codes of database items, by one model or by those that silos deploy. A task decides which modalities."""
 
     def __init__(self, run: Run, codes: RunCodes) -> None:
         self.holdings = Holdings(run.archive, run.partition)

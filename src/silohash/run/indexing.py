@@ -37,10 +37,12 @@ def index_run(
     fields: Mapping[str, Collection[str]] | None = None,
     notify: Notify = lambda text: None,
 ) -> dict[str, int]:
-    """Build the indexes of a run. Existing indexes of the same silos are replaced, and their copies on a server.
+    """Build the indexes of a run, and return the number of indexed items per silo.
 
     Items that are only queries are held out of the indexes, unless ``all_items`` is set. An additional archive that does
     not state splits has no queries, so it is indexed as a whole.
+
+    Existing indexes of the same silos are replaced, and their copies on a server.
 
     Args:
         run: A trained run.
@@ -51,9 +53,6 @@ def index_run(
         fields: For each silo, which of `FIELDS` are stored with the codes. A silo that is not listed stores all of
             them. A preview is stored only once per item, in the index of its first modality.
         notify: Called with one line per silo, and with a sentence on the items that are held out.
-
-    Returns:
-        The number of indexed items per silo.
 
     Raises:
         UserError: If the run does not have a model, ``model`` is required or not allowed, the name of the archive cannot be

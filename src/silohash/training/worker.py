@@ -46,11 +46,7 @@ from silohash.training.silo import EpochDone, Gradients, finish_silo, make_conte
 
 
 class Worker:
-    """Carry out silo tasks with one model, and keep the data of each silo in memory once it has been loaded.
-
-    Attributes:
-        epoch_done: Called after each epoch of a silo's training. By default it does nothing.
-    """
+    """Carry out silo tasks with one model, and keep the data of each silo in memory once it has been loaded."""
 
     def __init__(self, prepared: Prepared, device: torch.device) -> None:
         self.epoch_done: EpochDone = lambda epoch, epochs: None

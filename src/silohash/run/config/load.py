@@ -41,11 +41,7 @@ _Section = TypeVar("_Section", bound=Section)
 
 
 class WrongValueError(UserError):
-    """A value of a config cannot be used.
-
-    Attributes:
-        key: The dotted key of the value.
-    """
+    """The value of a dotted key of a config cannot be used."""
 
     def __init__(self, key: str, message: str) -> None:
         super().__init__(message)
@@ -53,12 +49,7 @@ class WrongValueError(UserError):
 
 
 class OverrideError(UserError):
-    """An override of a config cannot be used.
-
-    Attributes:
-        override: The override, such as ``train.batch=0``.
-        reason: What is wrong with it, as a sentence.
-    """
+    """An override of a config, such as ``train.batch=0``, cannot be used. ``reason`` says why, as a sentence."""
 
     def __init__(self, override: str, reason: str, *, place: str = "--set ") -> None:
         super().__init__(f'{place}"{override}": {reason}')

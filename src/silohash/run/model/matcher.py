@@ -42,10 +42,7 @@ def matcher_of(encoder: Encoder, folder: Path) -> Matcher | None:
 
 
 def query_nodes(encoder: Encoder, value: Value, modality: Modality) -> Arrays | None:
-    """Return the words of a text or the regions of a picture as `Matcher.scores` takes them.
-
-    Returns:
-        The nodes of one item; None if the encoder's model does not score pairs.
+    """Return a text's words or a picture's regions for `Matcher.scores`; None if the encoder's model does not score pairs.
 
     Raises:
         UserError: If the value cannot be encoded.

@@ -142,15 +142,9 @@ def _traced(network: nn.Module, example: Tensor) -> bytes:
 
 
 def with_parameters(content: bytes, params: Arrays, about: Mapping[str, str]) -> bytes | None:
-    """Return a file with other parameters and metadata, without tracing the network again.
+    """Return a file with other parameters, by their names in the model, and with other metadata, without tracing again.
 
-    Args:
-        content: The file of a network with the same structure.
-        params: The parameters by their names in the model.
-        about: Metadata that replaces entries of the file's.
-
-    Returns:
-        The new file, or None if the file has numbers that are not parameters of the model.
+    The result is None if the file has numbers that are not parameters of the model.
     """
     import onnx
 

@@ -84,12 +84,7 @@ class ModelRecord:
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """The files of a model's folder, which are compared with the digests that the training recorded.
-
-    Attributes:
-        folder: The folder.
-        digests: Digest of each file by its name.
-    """
+    """The files of a model's folder, which are compared with the digests that the training recorded."""
 
     folder: Path
     digests: Mapping[str, str]

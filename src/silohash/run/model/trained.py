@@ -106,13 +106,7 @@ def onnx_file(modality: Modality, number: int) -> str:
 
 @dataclass(frozen=True)
 class SavedTowers:
-    """The towers that silos encode with as ONNX files, or the reason why there are none.
-
-    Attributes:
-        contents: Content of each file by its name.
-        record: For each name of weights and each modality, the agreement of the file with torch.
-        reason: Why there are no files; empty if there are.
-    """
+    """The towers that silos encode with, as ONNX files and their agreement with torch, or the reason why there are none."""
 
     contents: Mapping[str, bytes] = field(default_factory=dict)
     record: Mapping[str, Mapping[Modality, Mapping[str, float]]] = field(default_factory=dict)

@@ -31,13 +31,7 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure with its 95 % interval.
-
-    Attributes:
-        value: The figure.
-        low: Lower end of the interval.
-        high: Upper end of the interval.
-    """
+    """A figure with its 95 % interval, from ``low`` to ``high``."""
 
     value: float
     low: float
@@ -124,10 +118,7 @@ class FitScores:
     outputs for the picture and for the text, which every cross-modal method increases for its own pairs. With a single
     modality it is the mean size of the relaxed code's values, which training increases as well.
 
-    Attributes:
-        resolved: The config of the run with its methods.
-        model: The network, whose parameters are replaced.
-        extras: The arrays that the server sent beside the parameters.
+    The parameters of ``model`` are replaced.
     """
 
     resolved: ResolvedConfig

@@ -44,13 +44,7 @@ def sampling(items: int, batch: int) -> tuple[float, int]:
 
 @dataclass(frozen=True)
 class Budget:
-    """What the accountant must know of a run.
-
-    Attributes:
-        resolved: The config with its methods.
-        settings: The table ``[exchange.privacy]``.
-        items: Number of training items of each silo.
-    """
+    """What the accountant must know of a run, among which the number of training items of each silo."""
 
     resolved: ResolvedConfig
     settings: PrivacyConfig

@@ -128,14 +128,7 @@ class PrivateRound:
 class PrivateSteps:
     """The noisy gradients of a phase.
 
-    Attributes:
-        context: The context of the silo's round.
-        federated: The federated method.
-        model: The model that the phase trains.
-        adapted: The model with the outputs that the local method is trained on.
-        steps: The steps of the local method, whose terms are added up.
-        settings: The table ``[exchange.privacy]``.
-        expected: Expected number of items per step, by which the sum is divided.
+    The sum is divided by ``expected``, the expected number of items per step.
     """
 
     context: SiloContext

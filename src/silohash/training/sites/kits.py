@@ -85,13 +85,7 @@ CONNECT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check.
-
-    Attributes:
-        subject: What was checked.
-        text: What was found.
-        good: Whether the kit can be used as far as this is concerned.
-    """
+    """The result of one check of a kit, and whether the kit can be used as far as this is concerned."""
 
     subject: str
     text: str

@@ -131,12 +131,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Announced:
-    """A run as a server announces it, with the data and the machine of this silo in place of the server's.
-
-    Attributes:
-        resolved: The config with its methods.
-        silos: Names of all silos.
-    """
+    """A run as a server announces it to all silos, with the data and the machine of this silo in place of the server's."""
 
     resolved: ResolvedConfig
     silos: list[str]

@@ -22,13 +22,7 @@ from silohash.training.updates.chain import CarryOut, Link
 
 @dataclass(frozen=True)
 class Noise(Link):
-    """The differential privacy of a run.
-
-    Attributes:
-        resolved: The config with its methods.
-        settings: The table ``[exchange.privacy]``.
-        items: Number of training items of each silo.
-    """
+    """The differential privacy of a run, given the number of training items of each silo."""
 
     resolved: ResolvedConfig
     settings: PrivacyConfig

@@ -156,12 +156,7 @@ class EncryptedTotals:
 
 
 class SealedMethod(FederatedMethod):
-    """A federated method as the server sees it: the hooks of the server, without anything that it could read.
-
-    Attributes:
-        uplink_bytes: Number of bytes that silos sent for this.
-        downlink_bytes: Number of bytes that they received for this.
-    """
+    """A federated method as the server sees it: the hooks of the server, without anything that it could read."""
 
     def __init__(self, method: FederatedMethod, engine: Engine, silos: int, limits: Limits) -> None:
         super().__init__(method.params)
