@@ -148,11 +148,11 @@ class ProgressReporter:
             observer.within_round(progress)
 
 
+@dataclass
 class JsonLines(Observer):
     """Append every round to ``rounds.jsonl``. A resumed run first removes the lines of rounds that it repeats."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
         """Keep only the lines of earlier rounds."""

@@ -32,11 +32,11 @@ MOST_NAMED = 5
 """Maximum number of runs that an error names."""
 
 
+@dataclass(frozen=True)
 class _Inside:
     """A file or folder of a run, as an attribute of the run."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
 
     def __get__(self, run: Run, owner: type[Run]) -> Path:
         return run.folder / self.name
@@ -239,7 +239,12 @@ class Run:
         if self.fingerprint_path.exists():
             changed = changes(read_fingerprint(self.fingerprint_path), archive)
             if changed:
-                raise UserError(_changed_archive(self, archive, changed))
+                place = archive.folder or archive.card.name
+                raise UserError(
+                    f'The archive "{archive.card.name}" has changed since {self.folder} was trained: {"; ".join(changed)}. '
+                    "Restore it, train a new run, or search it as it is now with: silohash index "
+                    f"{self.folder} {place} --name NEW"
+                )
         return archive
 
     @cached_property
@@ -298,15 +303,6 @@ class Run:
     def is_trained(self) -> bool:
         """Whether the run has done all of its rounds and has its model."""
         return len(self.rounds()) >= self.config.federated.rounds and (self.model_folder / MODEL_RECORD).exists()
-
-
-def _changed_archive(run: Run, archive: Archive, changed: Sequence[str]) -> str:
-    """Return the message that an archive has changed: what exactly, and what to do."""
-    place = archive.folder or archive.card.name
-    return (
-        f'The archive "{archive.card.name}" has changed since {run.folder} was trained: {"; ".join(changed)}. '
-        f"Restore it, train a new run, or search it as it is now with: silohash index {run.folder} {place} --name NEW"
-    )
 
 
 def archive_of(config: RunConfig) -> Archive:

@@ -20,8 +20,8 @@ from silohash.features.text import BagOfWords
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
 from silohash.methods.traits import Release
-from silohash.run.config.ineffective import EQUAL_SILOS, FEWEST_SILOS, cap_is_too_low
 from silohash.run.config.load import ResolvedConfig
+from silohash.run.config.objections import EQUAL_SILOS, FEWEST_SILOS, cap_is_too_low
 
 SiloSizes = list[tuple[str, int, int]]
 """Name, number of training items and number of validation items of each silo."""

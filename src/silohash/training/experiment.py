@@ -34,8 +34,8 @@ from silohash.methods.federated.statistics import ENCRYPTION, check_revealing_su
 from silohash.methods.local import LOCAL_METHODS
 from silohash.models.parameters import buffers_of
 from silohash.run.config.exchange import objections_to_private_silos
-from silohash.run.config.ineffective import objections_to_silos
 from silohash.run.config.load import ResolvedConfig, refuse
+from silohash.run.config.objections import objections_to_silos
 from silohash.run.config.sections import RunConfig
 from silohash.run.events import JsonLines, Observer, ProgressReporter
 from silohash.run.folder import Run, archive_of
@@ -141,8 +141,7 @@ def prepare_run(
     silos = training_silos(archive, parts, resolved)
     if not resolved.federated.traits.pooled:
         refuse(objections_to_silos(resolved.config.federated, len(silos)))
-    if resolved.config.exchange.privacy is not None:
-        refuse(objections_to_private_silos(resolved.config, len(silos)))
+    refuse(objections_to_private_silos(resolved.config, len(silos)))
     unfitted = unfitted_featurizers(archive, resolved)
     fitted = fit_featurizers(archive, silos, unfitted, private=resolved.config.exchange.privacy is not None)
     check_methods(archive, len(fitted), sum(len(silo.validation) for silo in silos), resolved)

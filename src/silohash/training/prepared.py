@@ -186,6 +186,18 @@ def tower_spec(modality: Modality, featurizer: Featurizer, model: ModelConfig) -
     )
 
 
+def model_spec(
+    featurizers: Mapping[Modality, Featurizer], resolved: ResolvedConfig, labels: int, arrays: Arrays
+) -> ModelSpec:
+    """Return the structure of a model, given the number of labels, and the inputs, if they are here."""
+    return ModelSpec(
+        towers={m: tower_spec(m, featurizer, resolved.config.model) for m, featurizer in featurizers.items()},
+        classes=labels if resolved.needs_labels else 0,
+        class_head=resolved.federated.traits.class_head,
+        coarse_classes=arrays["coarse_labels"].shape[1] if "coarse_labels" in arrays else 0,
+    )
+
+
 @dataclass(frozen=True)
 class Prepared:
     """Everything that training needs from the config and the archive.
@@ -351,20 +363,11 @@ def prepare(
     parts = [parts_of(archive, silo, featurizers) for silo in silos]
     items = list(chain.from_iterable(parts))
     rows = np.concatenate([part.rows for part in items])
-    arrays: Arrays = {}
-    for modality in MODALITIES:
-        arrays[f"has_{modality}"] = np.concatenate([part.has[modality] for part in items])
-        if modality in featurizers:
-            arrays[modality] = vectors(archive, featurizers[modality], rows, arrays[f"has_{modality}"])
-    arrays |= pixel_statistics(featurizers) | label_arrays(archive, parts, rows, resolved)
+    arrays = _vectors(archive, featurizers, items, rows) | pixel_statistics(featurizers)
+    arrays |= label_arrays(archive, parts, rows, resolved)
     if resolved.validation_by == "pairs":
         arrays["pictures"] = picture_numbers(archive)[rows]
-    spec = ModelSpec(
-        towers={m: tower_spec(m, featurizer, resolved.config.model) for m, featurizer in featurizers.items()},
-        classes=len(archive.label_names) if resolved.needs_labels else 0,
-        class_head=resolved.federated.traits.class_head,
-        coarse_classes=arrays["coarse_labels"].shape[1] if "coarse_labels" in arrays else 0,
-    )
+    spec = model_spec(featurizers, resolved, len(archive.label_names), arrays)
     sizes = [(silo.name, len(train), len(held)) for silo, (train, held) in zip(silos, parts, strict=True)]
     remarks = () if resolved.federated.traits.pooled else _remarks_on_silos(resolved, sizes, arrays)
     remarks += _remarks_on_bits(resolved, spec)
@@ -376,6 +379,18 @@ def prepare(
         arrays=arrays,
         published=published_weights(fine_tuned) if fine_tuned else {},
     )
+
+
+def _vectors(
+    archive: Archive, featurizers: Mapping[Modality, Featurizer], items: Sequence[SiloItems], rows: Rows
+) -> Arrays:
+    """Return the vectors of the silos' items per modality, and which items have them; see `Prepared`."""
+    arrays: Arrays = {}
+    for modality in MODALITIES:
+        arrays[f"has_{modality}"] = np.concatenate([part.has[modality] for part in items])
+        if modality in featurizers:
+            arrays[modality] = vectors(archive, featurizers[modality], rows, arrays[f"has_{modality}"])
+    return arrays
 
 
 def label_arrays(

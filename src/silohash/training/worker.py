@@ -82,7 +82,8 @@ class Worker:
         seen = weakref.proxy(context)
         context.validation_score = lambda: self._score(seen, validation)[0]
         if task.kind == "weigh":
-            return SiloResult(task.silo, self._weights(context))
+            weights = self.federated.weights(context, self._shared)
+            return SiloResult(task.silo, Message("weights", train.name, context.round, weights=weights))
         if task.kind == "train":
             return train_silo(context, self.federated, self.config, self.epoch_done, self.optimizers, gradients)
         if task.kind == "finish":
@@ -98,13 +99,6 @@ class Worker:
     def _shared(self) -> list[str]:
         """The names of the parameters and buffers that silos send."""
         return self.federated.shared_parameters(self.model)
-
-    def _weights(self, context: SiloContext) -> Message:
-        """Return the weights that the silo will have in the round."""
-        return Message(
-            kind="weights", sender=context.data.name, round=context.round,
-            weights=self.federated.weights(context, self._shared),
-        )  # fmt: skip
 
     def _validate(self, context: SiloContext, validation: SiloData) -> SiloResult:
         score, chance = self._score(context, validation)
@@ -218,14 +212,9 @@ def pair_score(
 def _words(
     model: torch.nn.Module, items: SiloData, side: Side, with_labels: Sequence[Side]
 ) -> dict[Modality, npt.NDArray[np.generic]]:
-    """Return the packed codes of the items of a side, ``(n, W)`` per modality."""
-    outputs = outputs_of(model, _as_encoded(items, side, with_labels))
+    """Return the packed codes of the items of a side, ``(n, W)`` per modality, with their labels if it is in a list."""
+    outputs = outputs_of(model, items if side in with_labels else replace(items, labels=None))
     return {modality: pack(codes.cpu().numpy()) for modality, codes in outputs.items()}
-
-
-def _as_encoded(items: SiloData, side: Side, with_labels: Sequence[Side]) -> SiloData:
-    """Return the items of a side as they are encoded: without their labels, unless the side is one of ``with_labels``."""
-    return items if side in with_labels else replace(items, labels=None)
 
 
 def set_threads(train: TrainConfig) -> None:

@@ -25,9 +25,22 @@ from silohash.features.network import NETWORK_FILES
 from silohash.methods.federated import DEFAULT_MEMBERS, FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
 from silohash.run.config.exchange import objections_to_exchange, objections_to_privacy
-from silohash.run.config.ineffective import Objection, objections, objections_to_parameters, remarks_on_settings
-from silohash.run.config.methods import objections_to_methods, remarks_on_methods
-from silohash.run.config.sections import FederatedConfig, LocalConfig, PartitionConfig, RunConfig, Section
+from silohash.run.config.objections import (
+    Objection,
+    objections,
+    objections_to_methods,
+    objections_to_parameters,
+    remarks_on_methods,
+    remarks_on_settings,
+)
+from silohash.run.config.sections import (
+    ExchangeConfig,
+    FederatedConfig,
+    LocalConfig,
+    PartitionConfig,
+    RunConfig,
+    Section,
+)
 from silohash.run.config.wrong_types import missing, wrong_type
 
 if TYPE_CHECKING:
@@ -211,7 +224,8 @@ def _objections(config: RunConfig, local: LocalMethod, federated: FederatedMetho
     """Yield the settings that exclude each other. The first one is what the user is told."""
     yield from _objections_to_partition(config.partition)
     yield from objections_to_methods(config, local, federated)
-    yield from objections_to_privacy(config, local, federated)
+    if config.exchange.privacy is not None:
+        yield from objections_to_privacy(config, config.exchange.privacy, local, federated)
     yield from objections(config, federated)
     if federated.solver is not None and config.federated.robust is not None:
         yield (
@@ -219,7 +233,8 @@ def _objections(config: RunConfig, local: LocalMethod, federated: FederatedMetho
             f'federated.robust: no robust rule protects the sums that silos send with local.name = "{config.local.name}". '
             "Remove federated.robust, or choose another local method.",
         )
-    yield from objections_to_exchange(config, local, federated)
+    if config.exchange != ExchangeConfig():
+        yield from objections_to_exchange(config, local, federated)
 
 
 def _facts(config: RunConfig, local: LocalMethod) -> RunFacts:
@@ -396,14 +411,10 @@ def _wrong_value(
     path = [str(part) for part in first["loc"]]
     key = ".".join([prefix, *path] if prefix else path)
     if first["type"] == "extra_forbidden":
-        return WrongValueError(key, _unknown_key(key, known or _keys_at(path[:-1])))
+        keys = known or _keys_at(path[:-1])
+        there = f" The known keys are: {', '.join(keys)}." if keys else ""
+        return WrongValueError(key, f'unknown key "{key}"{suggestion(path[-1], keys)}.{there}')
     return WrongValueError(key, _explain(first, key, model))
-
-
-def _unknown_key(key: str, known: Sequence[str]) -> str:
-    """Return the message about a key that does not exist."""
-    there = f" The known keys are: {', '.join(known)}." if known else ""
-    return f'unknown key "{key}"{suggestion(key.split(".")[-1], known)}.{there}'
 
 
 def _explain(error: Mapping[str, Any], key: str, model: type[BaseModel]) -> str:

@@ -85,7 +85,8 @@ def _document(file: Path, chosen: Mapping[str, Mapping[str, Any]], tasks_comment
         if section == "features" and networks:
             parts.append(networks)
             continue
-        if section == "exchange" and not _sends_parameters(methods["federated"]):
+        traits = methods["federated"].traits
+        if section == "exchange" and (traits.shares == "none" or traits.pooled):
             continue
         keys = _keys(kind, chosen.get(section, {}), comments.get(section, {}), skip_unset=section == "data")
         parts += [f"\n[{section}]\n", keys]
@@ -94,11 +95,6 @@ def _document(file: Path, chosen: Mapping[str, Mapping[str, Any]], tasks_comment
         if section == "exchange":
             parts.append(_optional_tables(kind))
     return "".join(parts)
-
-
-def _sends_parameters(method: Any) -> bool:  # noqa: ANN401  a class of the family
-    """Return whether the silos of a federated method send parameters."""
-    return method.traits.shares != "none" and not method.traits.pooled
 
 
 def _tables() -> Iterator[tuple[str, type[BaseModel]]]:
@@ -285,7 +281,7 @@ def find_backbone(name: str, file: Path) -> PublishedBackbone:
             f'The folder "{name}" does not hold a Hugging Face model. It needs config.json, model.safetensors, and '
             "preprocessor_config.json (pictures) or a tokenizer (texts)."
         )
-    path = os.path.relpath(folder.resolve(), file.resolve().parent)
+    path = _relative(str(folder), file)
     return PublishedBackbone(f"The network in the folder {path}.", dict.fromkeys(held, path), {})
 
 

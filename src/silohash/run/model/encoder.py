@@ -7,6 +7,7 @@ An `Encoder` does not depend on the program that runs the towers. `silohash.run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -39,10 +40,11 @@ class Towers(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class Encoder:
     """One model that turns the items of an archive, or one query, into codes.
 
-    Args:
+    Attributes:
         towers: The towers with the federated method's adaptation.
         featurizers: One fitted featurizer per modality of the model.
         bits: Code length.
@@ -51,22 +53,13 @@ class Encoder:
         label_free: Setting with which a model is trained that encodes no side with labels.
     """
 
-    def __init__(
-        self,
-        towers: Towers,
-        featurizers: Mapping[Modality, Featurizer],
-        *,
-        bits: int,
-        digest: str,
-        label_sides: tuple[Side, ...] = (),
-        label_free: str = "",
-    ) -> None:
-        self.towers = towers
-        self.featurizers = featurizers
-        self.bits = bits
-        self.digest = digest
-        self.label_sides = label_sides
-        self.label_free = label_free
+    towers: Towers
+    featurizers: Mapping[Modality, Featurizer]
+    _: KW_ONLY
+    bits: int
+    digest: str
+    label_sides: tuple[Side, ...] = ()
+    label_free: str = ""
 
     def codes(self, archive: Archive, rows: Rows, modality: Modality) -> Codes:
         """Return the codes of some items of an archive as database items; each must have the modality.

@@ -70,7 +70,7 @@ def export_onnx(
     for modality, featurizer in encoder.featurizers.items():
         rows = compared_rows(archive, modality)
         given = vectors(archive, featurizer, rows)
-        about = {"run": run, "config_digest": saved.config.digest(), **description(encoder, modality, given)}
+        about = {"run": run, "config_digest": saved.trained.config.digest(), **description(encoder, modality, given)}
         content = onnx_bytes(ExportedOutputs(encoder.towers, modality).eval(), given, about)
         parity = compare(encoder.towers, modality, content, given)
         if sentence := difference(modality, parity):

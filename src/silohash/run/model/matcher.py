@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 from silohash.base.types import Arrays, Modality, Rows, UserError
 from silohash.data.archive import Archive
 from silohash.data.regions import Regions
-from silohash.features.base import Value
+from silohash.features.base import Value, blocks
 from silohash.features.vectors import vectors
 from silohash.models.matching_net import MatchingNet, nodes_of, scores_of
 from silohash.models.nodes import Nodes, word_tables
@@ -71,23 +71,13 @@ def write_nodes(
     places = np.full(int(keys.max(initial=-1)) + 1, REMOVED)
     places[keys] = found
     writer = NodeWriter(nodes_folder(folder, modality), places)
-    for block in _blocks(rows[first]):
+    for _, block in blocks(rows[first], BLOCK_ITEMS):
         values = torch.from_numpy(np.array(vectors(archive, encoder.featurizers[modality], block)))
         nodes = nodes_of(network, values, modality)
         most = encoder.featurizers[modality].shape[0 if modality == "image" else -1] if nodes.mask.shape[1] > 1 else 1
-        writer.add({name: array.astype(_stored_type(array)) for name, array in arrays_of(nodes.resized(most)).items()})
+        arrays = arrays_of(nodes.resized(most))
+        writer.add({n: a if a.dtype == bool else a.astype(np.float16) for n, a in arrays.items()})
     writer.close()
-
-
-def _stored_type(array: npt.NDArray[np.generic]) -> type[np.generic]:
-    """Return the type in which an array is stored: half precision for numbers."""
-    return np.bool_ if array.dtype == bool else np.float16
-
-
-def _blocks(rows: Rows) -> Iterator[Rows]:
-    """Yield rows in blocks."""
-    for start in range(0, len(rows), BLOCK_ITEMS):
-        yield rows[start : start + BLOCK_ITEMS]
 
 
 class Matcher:

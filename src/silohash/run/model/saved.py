@@ -35,7 +35,6 @@ from silohash.run.model.trained import (
 
 if TYPE_CHECKING:
     from silohash.run.config.load import ResolvedConfig
-    from silohash.run.config.sections import RunConfig
 
 RunBy: TypeAlias = Literal["any", "torch"]
 """The program that runs the towers: torch, or any. If any is allowed, onnxruntime is preferred, because it starts faster."""
@@ -293,11 +292,6 @@ class SavedModel:
             },
             round=self.round,
         )
-
-    @property
-    def config(self) -> RunConfig:
-        """The config of the run."""
-        return self.trained.config
 
     def _resolved(self) -> ResolvedConfig:
         from silohash.run.config.load import load_resolved

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 from silohash.training.engines.port import WAIT_FOR_ALL, Answer, Engine, Limits, SiloResult, SiloTask
@@ -16,11 +17,11 @@ class SiloWorker(Protocol):
         ...
 
 
+@dataclass
 class InProcess(Engine):
     """Train one silo after another in this process. Every task is waited for."""
 
-    def __init__(self, worker: SiloWorker) -> None:
-        self.worker = worker
+    worker: SiloWorker
 
     def send(self, tasks: Iterable[SiloTask], limits: Limits = WAIT_FOR_ALL) -> Iterator[Answer]:
         """Carry out the tasks in order."""

@@ -6,6 +6,7 @@ The loop speaks to every engine in six calls. It does not know where the silos a
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
@@ -116,6 +117,7 @@ class Engine:
         away = self.status()
         return [silo for silo in silos if silo not in away]
 
+    @abstractmethod
     def send(self, tasks: Iterable[SiloTask], limits: Limits = WAIT_FOR_ALL) -> Iterator[Answer]:
         """Send tasks to silos, and yield one answer per task, in the order of the tasks, each as soon as it can be had.
 
@@ -128,7 +130,6 @@ class Engine:
         Raises:
             UserError: If fewer silos than the quorum answer, or the user must correct something.
         """
-        raise NotImplementedError
 
     def cancel(self) -> None:
         """Give up the tasks that are under way. Their answers are not used."""

@@ -270,7 +270,8 @@ class Attacker:
         members, outside = self.some(train, MOST_CODES, "codes"), self.outside
         codes = {name: self._codes(rows) for name, rows in (("members", members), ("outside", outside))}
         if len(featurizers) == len(MODALITIES):
-            inside, beyond = (_bit_agreements(*codes[name].values()) for name in ("members", "outside"))
+            pairs = (list(codes[name].values()) for name in ("members", "outside"))
+            inside, beyond = ((first == second).mean(axis=1) for first, second in pairs)
             found = area_under_curve(inside, beyond)
             yield leak("membership of an item", "codes of its picture and its text", found)
         known, wanted = (np.concatenate(list(codes[name].values()), axis=1) for name in ("outside", "members"))
@@ -323,8 +324,3 @@ def _areas_by_label(guesses: Values, labels: Values) -> Iterator[Estimate]:
     for guess, held in zip(guesses.T, labels.T > 0, strict=True):
         if min(held.sum(), (~held).sum()) >= FEWEST_OF_A_LABEL:
             yield area_under_curve(guess[held], guess[~held])
-
-
-def _bit_agreements(first: Values, second: Values) -> Values:
-    """Return the share of equal bits of two codes per item, ``(n,)``."""
-    return np.asarray((first == second).mean(axis=1))

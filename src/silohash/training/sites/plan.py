@@ -25,13 +25,12 @@ from silohash.features.base import Featurizer, add_statistics
 from silohash.methods.federated.refusal import LARGEST_COUNT, infinite_array
 from silohash.methods.local.label_counts import label_sums
 from silohash.methods.message import Message
-from silohash.models.specs import ModelSpec
 from silohash.run.config.exchange import objections_to_private_silos
-from silohash.run.config.ineffective import objections_to_silos
 from silohash.run.config.load import ResolvedConfig, refuse
+from silohash.run.config.objections import objections_to_silos
 from silohash.training.checks import no_statistics
 from silohash.training.experiment import check_methods, check_tokens, unfitted_featurizers
-from silohash.training.prepared import Prepared, prepare, tower_spec, training_silos
+from silohash.training.prepared import Prepared, model_spec, prepare, training_silos
 
 LABEL_SUMS = ("label_counts", "label_items")
 
@@ -213,16 +212,10 @@ class Plan:
         """
         check_tokens(self.featurizers, resolved)
         refuse(objections_to_silos(resolved.config.federated, len(self.sizes)))
-        if resolved.config.exchange.privacy is not None:
-            refuse(objections_to_private_silos(resolved.config, len(self.sizes)))
-        towers = {m: tower_spec(m, featurizer, resolved.config.model) for m, featurizer in self.featurizers.items()}
+        refuse(objections_to_private_silos(resolved.config, len(self.sizes)))
         return Prepared(
             resolved=resolved,
-            spec=ModelSpec(
-                towers=towers,
-                classes=len(self.labels) if resolved.needs_labels else 0,
-                class_head=resolved.federated.traits.class_head,
-            ),
+            spec=model_spec(self.featurizers, resolved, len(self.labels), {}),
             silos=list(self.sizes),
             arrays=dict(self.sums) if resolved.needs_labels else {},
         )

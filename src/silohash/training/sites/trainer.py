@@ -228,11 +228,11 @@ REFERENCE = "stored"
 """Name of the array that refers to a file: ``(2,)`` int64, the round and the number of the task within the round."""
 
 
+@dataclass(frozen=True)
 class KeptArrays:
     """The arrays that a silo keeps, one file per task that keeps any."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    folder: Path
 
     def load(self, reference: ReadArrays) -> Arrays:
         """Return the arrays that a reference stands for. An empty reference stands for no arrays.

@@ -102,12 +102,13 @@ def public_context(scheme: Scheme) -> Any:  # noqa: ANN401
     return tenseal.context_from(context_bytes(new_context(scheme), secret=False), n_threads=1)
 
 
+@dataclass
 class EncryptedSum:
     """The sum of encrypted vectors of the same length. It does not need a key."""
 
-    def __init__(self, context: Any, count: int) -> None:  # noqa: ANN401
-        self.context, self.count = context, count
-        self.blocks: list[Any] = []
+    context: Any
+    count: int
+    blocks: list[Any] = field(default_factory=list)
 
     def add(self, vector: ReadArrays) -> None:
         """Add an encrypted vector.

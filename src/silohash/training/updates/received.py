@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from silohash.base.files import write_bytes
@@ -17,11 +18,11 @@ ORIGIN = "origin.safetensors"
 RUN_AGAIN = "Train the run again."
 
 
+@dataclass(frozen=True)
 class ReceivedUpdates:
     """The updates of one round, one file per silo in the folder ``received`` of a run, and what the server sent before."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    folder: Path
 
     def begin(self, round: int, params: ReadArrays, extras: ReadArrays) -> None:  # noqa: A002  the field's word
         """Remove the updates of the round before, and write the parameters and extras that the server sent."""

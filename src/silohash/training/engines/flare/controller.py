@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nvflare.apis.client import Client
@@ -88,11 +88,13 @@ class RoundsController(Controller):  # type: ignore[misc]  # FLARE has no types
             self.rounds.heard_of(client.name)
 
 
+@dataclass
 class _Log(Observer):
     """An observer that writes the record of each round to the log of the job, from which it can be followed."""
 
-    def __init__(self, controller: Controller, context: FLContext, rounds: Path) -> None:
-        self.controller, self.context, self.rounds = controller, context, rounds
+    controller: Controller
+    context: FLContext
+    rounds: Path
 
     def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
         """Write the records of earlier jobs. Nobody may have read the last of them before their job ended."""

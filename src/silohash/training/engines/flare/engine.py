@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from nvflare.apis.client import Client
 from nvflare.apis.controller_spec import ClientTask, Task
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
@@ -87,7 +86,7 @@ class FlareEngine(Engine):
 
     def status(self) -> Mapping[int, str]:
         """Return which silos do not take part in the job, or do not answer."""
-        members = {client.name for client in self._clients()}
+        members = {client.name for client in self.context.get_engine().get_clients()}
         reasons = {silo: NOT_IN_JOB for silo, name in enumerate(self.names) if name not in members}
         quiet = {silo: f"{SILENT} {missed} times" for silo, missed in dict(self.missed).items() if missed >= MISSES}
         return quiet | reasons
@@ -124,9 +123,6 @@ class FlareEngine(Engine):
     def stop(self) -> None:
         """Withdraw all tasks. The sites end their trainers with the job."""
         self.cancel()
-
-    def _clients(self) -> list[Client]:
-        return list(self.context.get_engine().get_clients())
 
     def _send(self, task: SiloTask) -> _Sent:
         broadcast = replace(task.broadcast, notes={**task.broadcast.notes, "run": self.run})
