@@ -49,10 +49,10 @@ def compare(
 
     The table shows the difference with its 95 % interval and its p-value.
     """
-    from silohash.run.folder import runs
+    from silohash.run.folder import Run
     from silohash.study.compare import compare_runs, read_evaluated
 
-    differences = compare_runs(read_evaluated(runs(run)), measure or [])
+    differences = compare_runs(read_evaluated([Run.open(folder) for folder in run]), measure or [])
     if as_json:
         print_json({"differences": [asdict(difference) for difference in differences]})
         return

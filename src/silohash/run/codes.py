@@ -76,11 +76,7 @@ class RunCodes:
         return words
 
     def _encode(self, name: str, modality: Modality, side: Side) -> npt.NDArray[np.float32]:
-        """Encode all rows for one side, and store the codes for the other side too if they are the same.
-
-        Returns:
-            ``(n, bits)``, the outputs whose signs are the codes.
-        """
+        """Encode all rows for one side, and the other if its codes are the same. Return the outputs, ``(n, bits)``."""
         archive, encoder = self._run.archive, self._run.model.encoder(name, run_by="torch")
         labels = encoder.labels_for(side, archive, self._rows)
         outputs = encoder.outputs(self._vectors[modality], modality, labels)

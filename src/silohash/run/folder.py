@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -322,12 +322,3 @@ def archive_of_data(data: DataConfig) -> Archive:
     options = {**data.options, **protocol, **link_options(follow_links=data.follow_links)}
     archive = open_archive(data.name, data.path, options=options)
     return archive if data.modality is None else archive.of_modality(data.modality)
-
-
-def runs(folders: Sequence[Path]) -> list[Run]:
-    """Return the runs in the given folders.
-
-    Raises:
-        UserError: If a folder does not hold a run.
-    """
-    return [Run.open(folder) for folder in folders]

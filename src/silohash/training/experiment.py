@@ -102,8 +102,7 @@ def _train_new(resolved: ResolvedConfig, folder: Path, observers: Sequence[Obser
     remarks += [unmeasured(archive), remark_on_measures(archive, config.evaluate)]
     for remark in filter(None, remarks):
         notify(remark)
-    if config.exchange.privacy is not None:
-        check_private_model(prepared.resolved, prepared.spec)
+    check_private_model(prepared.resolved, prepared.spec)
     run = Run.create(folder, resolved, parts, environment(config), archive)
     _train(run, prepared, featurizers, observers, notify)
     return run

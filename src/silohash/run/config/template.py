@@ -288,10 +288,6 @@ def find_backbone(name: str, file: Path) -> PublishedBackbone:
 def feature_tables(backbone: PublishedBackbone, present: tuple[Modality, ...]) -> list[tuple[Modality, list[str], str]]:
     """Return the tables ``[features.image]`` and ``[features.text]`` of a network.
 
-    Args:
-        backbone: The network.
-        present: The modalities of the archive.
-
     Returns:
         Per table the modality, the paragraphs of the comment above it, and its keys as TOML without ``download``.
 

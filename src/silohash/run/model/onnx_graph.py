@@ -65,12 +65,6 @@ class Parity:
         """Largest accepted difference between two outputs."""
         return tolerance(self.largest_output)
 
-    @property
-    def equal_share(self) -> float:
-        """Share of items with equal codes, not counting ties."""
-        counted = self.items - self.ties
-        return self.equal_codes / counted if counted else 1.0
-
 
 def tolerance(largest_output: float) -> float:
     """Return the largest accepted difference between two outputs, given the largest absolute output."""
@@ -214,12 +208,13 @@ def difference(modality: Modality, parity: Parity) -> str:
     It does not agree if an output differs by more than the tolerance or is not a number, or if a code differs in a bit
     that is not a tie.
     """
-    if parity.largest_difference <= parity.tolerance and parity.equal_share == 1:
+    differing = parity.items - parity.ties - parity.equal_codes
+    if parity.largest_difference <= parity.tolerance and not differing:
         return ""
     return (
         f"The {modality} tower as ONNX does not agree with torch on {parity.items:,} items: outputs of up to "
         f"{parity.largest_output:.3g} differ by up to {parity.largest_difference:.2g} ({parity.tolerance:.0e} is allowed), "
-        f"and {parity.items - parity.ties - parity.equal_codes:,} codes differ."
+        f"and {differing:,} codes differ."
     )
 
 

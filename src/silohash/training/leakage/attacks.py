@@ -77,16 +77,13 @@ def _within(value: float, deviation: float) -> Estimate:
 
 
 def ridge_predictions(known: Values, targets: Values, unknown: Values, *, penalty: float = 1.0) -> Values:
-    """Return the targets that a ridge regression predicts, as an attacker fits it to items of their own.
+    """Return the targets, ``(m, C)``, that a ridge regression predicts, as an attacker fits it to items of their own.
 
     Args:
         known: ``(n, D)`` inputs of the attacker's items.
         targets: ``(n, C)`` targets of these items.
         unknown: ``(m, D)`` inputs of the items that the attacker wants to know.
         penalty: Ridge penalty, greater than 0.
-
-    Returns:
-        ``(m, C)``.
     """
     mean, center = known.mean(axis=0), targets.mean(axis=0)
     moved = known - mean
@@ -158,7 +155,7 @@ def agreements(outputs: Mapping[Modality, Tensor]) -> Values:
 
 
 def calibrated(scores: Values, own: int) -> Values:
-    """Return the scores under one silo's model minus the mean of those under the models of the other silos.
+    """Return the scores, ``(n,)``, under one silo's model minus the mean of those under the models of the other silos.
 
     Some items fit every model. The other silos' models, which have not seen the item, show how well it fits without having
     been trained on.
@@ -166,9 +163,6 @@ def calibrated(scores: Values, own: int) -> Values:
     Args:
         scores: ``(J, n)``, one row per model, at least two.
         own: Row of the silo's model.
-
-    Returns:
-        ``(n,)``.
 
     Source: Watson et al., "On the Importance of Difficulty Calibration in Membership Inference Attacks", ICLR 2022.
     """

@@ -140,12 +140,11 @@ def epsilon_of_samples(
 def epsilon_of_noise(multipliers: Sequence[float], *, delta: float) -> float:
     """Return epsilon of several sums with Gaussian noise, none of them of a sample. It is exact.
 
+    It is 0 without releases, and infinity if one of them has no noise.
+
     Args:
         multipliers: Per release the standard deviation of the noise, as a multiple of the largest contribution.
         delta: Probability for which epsilon need not hold.
-
-    Returns:
-        Epsilon: 0 without releases, and infinity if one of them has no noise.
 
     Raises:
         UserError: If the package dp-accounting is not installed.

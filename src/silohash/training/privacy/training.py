@@ -193,7 +193,7 @@ def outputs_of_one(outputs: Outputs, place: int, step: Step) -> Outputs:
 
 
 def check_private_model(resolved: ResolvedConfig, spec: ModelSpec) -> None:
-    """Check that differential privacy holds for the model of a run, before the run is created.
+    """Check that differential privacy, if the config asks for it, holds for the model of a run, before the run is created.
 
     Raises:
         UserError: If layers are not supported, silos would send buffers such as the statistics of batch normalization, or
@@ -230,14 +230,11 @@ class Passes:
     outputs: list[Tensor] = field(default_factory=list)
 
     def clipped_sum(self, loss: Tensor, limit: float) -> dict[Tensor, Tensor]:
-        """Return the sum over the records of their gradients, each scaled to a norm of at most ``limit``.
+        """Return per parameter the sum over the records of their gradients, each scaled to a norm of at most ``limit``.
 
         Args:
             loss: Scalar, the sum over the records of losses, each of which depends on the outputs for one record only.
             limit: Limit on the norm of a record's gradient with respect to all parameters together.
-
-        Returns:
-            The clipped sum per parameter of the layers that the loss depends on.
         """
         deltas = torch.autograd.grad(loss, self.outputs, allow_unused=True)
         used = [(layer, given, delta) for layer, given, delta in zip(self.layers, self.inputs, deltas, strict=True)

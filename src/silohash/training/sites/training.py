@@ -55,7 +55,7 @@ def train_at_sites(
     observers: Sequence[Observer] = (),
     notify: Notify = lambda text: None,
 ) -> Run:
-    """Train a run, or continue it from its checkpoint.
+    """Train a run, or continue it from its checkpoint, and return it. Its folder does not contain items or a partition.
 
     Args:
         resolved: The config with its methods. Silos use their own data in place of its archive.
@@ -66,9 +66,6 @@ def train_at_sites(
         observers: Receive the record of each round.
         notify: Called with a line if the towers could not be saved as ONNX files, and per silo that does not take part yet
             or did not store its model.
-
-    Returns:
-        The trained run. Its folder does not contain items or a partition.
 
     Raises:
         UserError: If the config does not fit the silos or the checkpoint of the run, or too few silos answer.
@@ -85,8 +82,7 @@ def train_at_sites(
         try:
             plan = agree(run, engine, silos, limits, notify)
             prepared = plan.server_inputs(resolved)
-            if resolved.config.exchange.privacy is not None:
-                check_private_model(resolved, prepared.spec)
+            check_private_model(resolved, prepared.spec)
             set_threads(resolved.config.train)
             worker = Worker(prepared, choose_device(resolved.config.train.device))
             train_model(

@@ -266,7 +266,7 @@ def _train_once(kit: Path, beside: Path, folder: Path, followed: Followed) -> No
 def _wait_for_end(opened: Session, job: str) -> None:
     """Wait until a job has ended, for a limited time."""
     until = time.monotonic() + END_SECONDS
-    while time.monotonic() < until and not status_of(opened, job).startswith(FINISHED):
+    while time.monotonic() < until and not str(opened.get_job_meta(job).get("status", "")).startswith(FINISHED):
         time.sleep(POLL_SECONDS)
 
 
@@ -361,11 +361,6 @@ def heartbeats(opened: Session) -> dict[str, float]:
 def connected_silos(opened: Session) -> list[str]:
     """Return the names of the connected silos, in alphabetical order."""
     return sorted(heartbeats(opened))
-
-
-def status_of(opened: Session, job: str) -> str:
-    """Return the status of a job."""
-    return str(opened.get_job_meta(job).get("status", ""))
 
 
 def refusals_of(meta: Mapping[str, Any]) -> dict[str, str]:
