@@ -9,17 +9,8 @@ import numpy as np
 from PIL import Image
 
 from silohash.base.types import MethodCard, ResultRow
-from silohash.report.content import (
-    ExampleHit,
-    ExampleItem,
-    Examples,
-    ExampleSearch,
-    MethodRun,
-    ReportData,
-    ReportWarning,
-    SiloSummary,
-)
-from silohash.report.examples import data_uri
+from silohash.report.examples import ExampleHit, ExampleItem, Examples, ExampleSearch, data_uri
+from silohash.report.gather import MethodRun, ReportData, ReportWarning, SiloSummary
 from silohash.report.plots import LabelTable, RadiusCurve, RoundCurve
 
 NAN = float("nan")

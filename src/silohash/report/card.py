@@ -20,8 +20,7 @@ from silohash.base.visible import markdown as markdown_of
 from silohash.data.partitions.base import LACKING
 from silohash.features.base import SETS, Featurizer
 from silohash.measure.measurable import unmeasured
-from silohash.report.content import MethodRun
-from silohash.report.gather import facts, method_run, warnings
+from silohash.report.gather import MethodRun, facts, method_run, warnings
 from silohash.report.page import EVALUATION_WORDS
 from silohash.report.tables import choices, markdown
 from silohash.run.events import epsilon_words

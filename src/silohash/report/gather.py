@@ -1,4 +1,4 @@
-"""Collect the content of a report from the folders of runs."""
+"""The content of a report, as plain values, collected from the folders of runs. `page` draws it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from silohash.base.files import read_json
-from silohash.base.types import Task
+from silohash.base.types import MethodCard, ResultRow, Task
 from silohash.data.partitions.drift import drift_of
+from silohash.evaluate.measures import by_pairs
 from silohash.measure.measurable import unmeasured
-from silohash.report.content import Examples, MethodRun, ReportData, ReportWarning, SiloSummary
-from silohash.report.examples import MEASURE_AGAIN, read_examples, released
+from silohash.report.examples import MEASURE_AGAIN, Examples, read_examples, released
 from silohash.report.plots import LabelTable, RadiusCurve, RoundCurve
 from silohash.report.tables import choices, read_results
 from silohash.run.config.load import cards_of
@@ -26,6 +27,109 @@ from silohash.search.silos import POLICIES
 
 DRIFT = "total variation"
 """The distance between label distributions that the report shows."""
+
+
+WarningKind: TypeAlias = Literal["training", "rejected update", "skipped rows", "archive"]
+
+
+@dataclass(frozen=True)
+class ReportWarning:
+    """A fact that a reader needs to know before trusting the figures."""
+
+    kind: WarningKind
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiloSummary:
+    """One silo of a run.
+
+    Attributes:
+        name: The silo's name.
+        items: Number of items of all splits.
+        train: Number of training items.
+        lacks: What was withheld from the silo: pictures, texts or pairs; empty if it lacks nothing.
+        drift: Total variation distance, from 0 to 1, between the silo's label distribution and that of all silos;
+            None without labels.
+        rejected: Number of rounds in which the silo's update was rejected.
+        warnings: Number of warnings about the silo.
+    """
+
+    name: str
+    items: int
+    train: int
+    lacks: str = ""
+    drift: float | None = None
+    rejected: int = 0
+    warnings: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodRun:
+    """One run of one method.
+
+    Attributes:
+        name: The run's name in tables and legends; equals `ResultRow.run` of its rows.
+        rows: The run's figures.
+        curve: Loss and validation score per round.
+        radius_curves: Precision and recall by radius, one curve per task.
+        cards: The cards of the local and the federated method.
+    """
+
+    name: str
+    rows: tuple[ResultRow, ...] = ()
+    curve: RoundCurve | None = None
+    radius_curves: tuple[RadiusCurve, ...] = ()
+    cards: tuple[MethodCard, ...] = ()
+
+    @property
+    def needs_label_at_query(self) -> bool:
+        """Whether the method uses the label of the query, which no real search has."""
+        return any(card.needs_label_at_query for card in self.cards) or any(row.oracle for row in self.rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportData:
+    """Everything that a report shows.
+
+    Attributes:
+        title: For example "glyphs, 5 silos".
+        facts: What was run, name -> value, in order: data, partition, methods, bits, seed, digest and so on.
+        runs: One run, or several runs to compare.
+        digest: Digest of the configuration.
+        validation: Name of the validation score, for example "mAP@all of held-back queries".
+        label_table: Number of items per silo and label; None without labels.
+        examples: Example searches; None if the run has none.
+        silos: One summary per silo.
+        warnings: Warnings about the archive, skipped rows, rejected updates and warnings during training.
+        unmeasured: Why the first run has no figures, as a sentence; empty if it has them.
+    """
+
+    title: str
+    facts: Mapping[str, str]
+    runs: tuple[MethodRun, ...]
+    digest: str = ""
+    validation: str = "mAP"
+    label_table: LabelTable | None = None
+    examples: Examples | None = None
+    silos: tuple[SiloSummary, ...] = ()
+    warnings: tuple[ReportWarning, ...] = ()
+    unmeasured: str = ""
+
+    @property
+    def rows(self) -> list[ResultRow]:
+        """The figures of all runs."""
+        return [row for run in self.runs for row in run.rows]
+
+    @property
+    def pairs(self) -> bool:
+        """Whether some figures judge by pairs."""
+        return any(by_pairs(row.measure) for row in self.rows)
+
+    @property
+    def fair_rows(self) -> list[ResultRow]:
+        """The figures of the runs whose method does not use the label of the query."""
+        return [row for run in self.runs if not run.needs_label_at_query for row in run.rows]
 
 
 def report_data(runs: Sequence[Run], *, title: str = "", examples: bool = True) -> ReportData:

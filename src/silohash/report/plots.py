@@ -243,27 +243,6 @@ def _name_radii(panel: Axes, curve: RadiusCurve) -> None:
             last = point
 
 
-def interval_mark(value: float, *, low: float, high: float, worst: float, best: float, prior: float) -> str:
-    """Draw a value from 0 to 1: dot (value), thick line (interval), thin line (worst to best tie order), tick (chance)."""
-    parts = ['<line x1="2" y1="8" x2="122" y2="8" stroke="var(--line)" stroke-width="1"/>']
-    for start, end, width, opacity in ((worst, best, 1.5, 1.0), (low, high, 6.0, 0.35)):
-        if np.isfinite([start, end]).all():
-            parts.append(
-                f'<line x1="{_across(start)}" y1="8" x2="{_across(end)}" y2="8" stroke="var(--accent)" '
-                f'stroke-width="{width}" stroke-opacity="{opacity}"/>'
-            )
-    if np.isfinite(prior):
-        x = _across(prior)
-        parts.append(f'<line x1="{x}" y1="3" x2="{x}" y2="13" stroke="var(--ink-soft)" stroke-width="1.2"/>')
-    if np.isfinite(value):
-        parts.append(f'<circle cx="{_across(value)}" cy="8" r="3.4" fill="var(--accent)"/>')
-    return f'<svg class="mark" viewBox="0 0 124 16" width="124" height="16" aria-hidden="true">{"".join(parts)}</svg>'
-
-
-def _across(value: float) -> str:
-    return f"{2 + 120 * min(max(value, 0.0), 1.0):.1f}"
-
-
 def draw_partition(drift: Drift, labels: tuple[str, ...], path: Path, *, title: str) -> None:
     """Write the plot of a partition to a file.
 

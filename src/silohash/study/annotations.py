@@ -42,26 +42,18 @@ def paired_values(first: Cell, second: Cell) -> tuple[npt.NDArray[np.float64], n
     are counted separately. Queries that either cell does not count are left out. Both arrays are empty if the cells
     have no figures per query, or a seed's queries differ.
     """
-    one, other = _by_seed(first), _by_seed(second)
+    # Cells whose runs lack figures per query have none at all, so that no seed is in both.
+    one, other = (
+        dict(zip(cell.seeds, zip(cell.queries, cell.per_query, strict=True), strict=False)) for cell in (first, second)
+    )
     shared = [seed for seed in first.seeds if seed in second.seeds]
-    pairs = []
-    for seed in shared:
-        if seed not in one or seed not in other or one[seed][0] != other[seed][0]:
-            return np.zeros(0), np.zeros(0)
-        pairs.append(np.stack([one[seed][1], other[seed][1]]))
-    if not pairs:
+    if not shared or not all(seed in one and seed in other and one[seed][0] == other[seed][0] for seed in shared):
         return np.zeros(0), np.zeros(0)
+    pairs = [np.stack([one[seed][1], other[seed][1]]) for seed in shared]
     same = len({one[seed][0] for seed in shared}) == 1
     values = np.mean(pairs, axis=0) if same else np.concatenate(pairs, axis=1)
     counted = values[:, np.isfinite(values).all(axis=0)]
     return counted[0], counted[1]
-
-
-def _by_seed(cell: Cell) -> dict[int, tuple[str, npt.NDArray[np.float64]]]:
-    """Return seed -> (digest of the query ids, figures per query); empty if a run has no figures per query."""
-    if len(cell.queries) != len(cell.seeds):
-        return {}
-    return dict(zip(cell.seeds, zip(cell.queries, cell.per_query, strict=True), strict=True))
 
 
 def _groups(table: ResultTable, cells: Mapping[tuple[Key, Key], Cell]) -> list[dict[tuple[Key, Key], Cell]]:

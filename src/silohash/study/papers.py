@@ -20,7 +20,7 @@ from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
 from silohash.report.tables import csv_table, markdown_table, number, span
 from silohash.study.config import StudyConfig, load_study
-from silohash.study.pivot import Cell, field_values, figure_cell, runs_by_choices, runs_with
+from silohash.study.pivot import Cell, field_values, figure_cell
 from silohash.study.results import StudyResults
 from silohash.study.tables import TABLES
 
@@ -231,7 +231,7 @@ def _ours(study: StudyResults, line: Mapping[str, str]) -> Cell:
     """Return our cell for a published figure; an empty one without runs."""
     evaluation = field_values(study, ())["evaluation"][0]
     fields = {"evaluation": evaluation, "measure": study.config.table.measure, **line}
-    return figure_cell(fields, runs_with(runs_by_choices(study), study.config, fields), len(study.config.seeds))
+    return figure_cell(study, fields)
 
 
 def _markdown(table: PaperTable, fields: Sequence[str], pairs: Sequence[_Pair]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import product
 from typing import Literal, TypeAlias
 
@@ -17,11 +16,14 @@ from silohash.evaluate.significance import seed_interval
 from silohash.report.headline import OF_PAIRS
 from silohash.report.tables import ONLY_ROUND, choices_besides_round
 from silohash.report.tables import choices as protocol_choices
-from silohash.study.config import RESULT_FIELDS, Choices, StudyConfig
+from silohash.study.config import RESULT_FIELDS, StudyConfig
 from silohash.study.results import RunResult, StudyResults
 
 Key: TypeAlias = tuple[str, ...]
 """One value per field of the rows or columns."""
+
+Layout: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
+"""The fields of a table's rows, and those of its columns."""
 
 Rank: TypeAlias = Literal["best", "second", ""]
 
@@ -148,24 +150,6 @@ class ResultTable:
             yield row, [self.cells[row, column] for column in self.columns]
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The layout of a table.
-
-    Attributes:
-        rows: The fields of the rows.
-        columns: The fields of the columns.
-    """
-
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """All fields."""
-        return (*self.rows, *self.columns)
-
-
 def conditions(row: ResultRow, choices: Callable[[ResultRow], str] = protocol_choices) -> str:
     """Return what a figure was measured on and how, with the choices of the protocol as one line."""
     return f"{row.dataset}, {row.protocol}: {choices(row)}"
@@ -181,30 +165,20 @@ def result_tables(study: StudyResults) -> list[ResultTable]:
     """
     config = study.config
     layout = table_layout(config)
-    values = field_values(study, layout.fields)
-    other = [name for name in (*config.axis_names, *RESULT_FIELDS) if name not in layout.fields]
-    by_choices = runs_by_choices(study)
-
-    def make_cell(fixed: Mapping[str, str], varying: Mapping[str, str]) -> Cell:
-        """Return the cell with the given value of every field."""
-        fields = {**fixed, **varying}
-        return figure_cell(fields, runs_with(by_choices, config, fields), len(config.seeds))
-
+    shown = [*layout[0], *layout[1]]
+    values = field_values(study, shown)
+    other = [name for name in (*config.axis_names, *RESULT_FIELDS) if name not in shown]
     varied = [name for name in other if len(values[name]) > 1]
     found = []
     for combined in product(*(values[name] for name in other)):
         fixed = dict(zip(other, combined, strict=True))
-        table = make_table(config, layout, values, partial(make_cell, fixed))
-        title, name = _title_and_name(config.title or "Study", fixed, varied)
+        # A title ends with the measure.
+        named = [*(name for name in varied if name != "measure"), *fixed.keys() & {"measure"}]
+        table = make_table(config, layout, values, lambda fields, fixed=fixed: figure_cell(study, {**fixed, **fields}))
+        title = ", ".join([config.title or "Study", *(fixed[name] for name in named)])
+        name = "-".join(["table", *(file_name(fixed[name]) for name in varied)])
         found.append(replace(table, title=title, name=name))
     return [table for table in found if "measure" not in varied or table.has_figures]
-
-
-def _title_and_name(study: str, fixed: Mapping[str, str], varied: Sequence[str]) -> tuple[str, str]:
-    """Return the title of a table, which ends with its measure, and the name of its files."""
-    shown = [*(name for name in varied if name != "measure"), *fixed.keys() & {"measure"}]
-    title = ", ".join([study, *(fixed[name] for name in shown)])
-    return title, "-".join(["table", *(file_name(fixed[name]) for name in varied)])
 
 
 def make_table(
@@ -214,30 +188,29 @@ def make_table(
     make_cell: Callable[[Mapping[str, str]], Cell],
 ) -> ResultTable:
     """Return a table without title and name, whose cells ``make_cell`` returns for a value of each field of the layout."""
-    rows, columns = (tuple(product(*(values[name] for name in fields))) for fields in (layout.rows, layout.columns))
+    rows, columns = (tuple(product(*(values[name] for name in fields))) for fields in layout)
+    shown = (*layout[0], *layout[1])
     cells = {
-        (row, column): make_cell(dict(zip(layout.fields, (*row, *column), strict=True)))
-        for row in rows
-        for column in columns
+        (row, column): make_cell(dict(zip(shown, (*row, *column), strict=True)))
+        for row, column in product(rows, columns)
     }
     return ResultTable(
-        title="", name="", row_fields=layout.rows, column_fields=layout.columns, rows=rows, columns=columns, cells=cells,
-        compared=compared_field(config, layout),
+        title="", name="", row_fields=layout[0], column_fields=layout[1], rows=rows, columns=columns, cells=cells,
+        compared=compared_field(config, shown),
     )  # fmt: skip
 
 
 def table_layout(config: StudyConfig) -> Layout:
     """Return the layout of a study's tables. By default, the rows are the methods or, without methods, the first axis."""
-    rows, columns = config.table.rows, config.table.columns
-    if not rows and not columns:
-        first = METHOD_AXIS if METHOD_AXIS in config.axis_names else config.axis_names[0]
-        rows, columns = (first,), (*(name for name in config.axis_names if name != first), "evaluation", "task")
-    return Layout(rows, columns)
+    if config.table.rows or config.table.columns:
+        return config.table.rows, config.table.columns
+    first = METHOD_AXIS if METHOD_AXIS in config.axis_names else config.axis_names[0]
+    return (first,), (*(name for name in config.axis_names if name != first), "evaluation", "task")
 
 
-def compared_field(config: StudyConfig, layout: Layout) -> str:
+def compared_field(config: StudyConfig, shown: Sequence[str]) -> str:
     """Return the axis whose choices are ranked: the methods or, without methods, the first axis of the table."""
-    axes = [name for name in layout.fields if name in config.axis_names]
+    axes = [name for name in shown if name in config.axis_names]
     return METHOD_AXIS if METHOD_AXIS in axes else next(iter(axes), "")
 
 
@@ -287,53 +260,26 @@ def _evaluations(rows: Sequence[ResultRow], wanted: Sequence[Evaluation]) -> lis
     return ["/".join(group) for group in found or groups if group] or [EVALUATIONS[0]]
 
 
-def runs_by_choices(study: StudyResults) -> dict[frozenset[tuple[str, str]], list[RunResult]]:
-    """Return the finished runs by their choices (`choices_key`), in the order of the seeds."""
-    found: dict[frozenset[tuple[str, str]], list[RunResult]] = {}
-    for run in sorted(study.runs, key=lambda run: study.config.seeds.index(run.seed)):
-        found.setdefault(choices_key(run.choices), []).append(run)
-    return found
-
-
-def runs_with(
-    by_choices: Mapping[frozenset[tuple[str, str]], list[RunResult]], config: StudyConfig, fields: Mapping[str, str]
-) -> list[RunResult]:
-    """Return the finished runs whose choices are those of ``fields``, one per seed."""
-    return by_choices.get(choices_key({axis: fields.get(axis, "") for axis in config.axis_names}), [])
-
-
-def choices_key(choices: Choices) -> frozenset[tuple[str, str]]:
-    """Return choices as a dictionary key."""
-    return frozenset(choices.items())
-
-
-def figure_cell(fields: Mapping[str, str], runs: Sequence[RunResult], seeds: int) -> Cell:
-    """Return a cell of a table of figures: the values of its fields, its runs, and how many there should be.
+def figure_cell(study: StudyResults, fields: Mapping[str, str]) -> Cell:
+    """Return the cell with the given value of every field.
 
     Raises:
-        UserError: If the runs were measured differently.
+        UserError: If its runs were measured differently.
     """
+    runs = study.runs_with(fields)
     found = [(run, row) for run in runs if (row := _row_of(run, fields)) is not None]
     rows = tuple(replace(row, round_by=ONLY_ROUND) if len(run.rounds) == 1 else row for run, row in found)
     _check_conditions(rows, runs)
-    per_query, queries = _per_query(found)
+    per_query = [run.per_query.get((row.evaluation, row.task, row.measure)) for run, row in found]
+    known = tuple(values for values in per_query if values is not None)
+    complete = len(known) == len(found)
     return with_interval(
         Cell(
-            fields=fields, seeds=tuple(run.seed for run in runs), missing=seeds - len(runs), rows=rows,
-            values=tuple(row.value for row in rows), per_query=per_query, queries=queries,
+            fields=fields, seeds=tuple(run.seed for run in runs), missing=len(study.config.seeds) - len(runs), rows=rows,
+            values=tuple(row.value for row in rows), per_query=known if complete else (),
+            queries=tuple(run.queries for run, _ in found) if complete else (),
         )
     )  # fmt: skip
-
-
-def _per_query(
-    found: Sequence[tuple[RunResult, ResultRow]],
-) -> tuple[tuple[npt.NDArray[np.float64], ...], tuple[str, ...]]:
-    """Return the figures per query and the digests of the query ids; nothing unless every run has them."""
-    arrays = [run.per_query.get((row.evaluation, row.task, row.measure)) for run, row in found]
-    known = tuple(array for array in arrays if array is not None)
-    if len(known) < len(found):
-        return (), ()
-    return known, tuple(run.queries for run, _ in found)
 
 
 def _row_of(run: RunResult, fields: Mapping[str, str]) -> ResultRow | None:

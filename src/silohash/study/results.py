@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -64,6 +65,17 @@ class StudyResults:
     runs: tuple[RunResult, ...]
     missing: tuple[str, ...] = ()
     tuned: Tuned = field(default_factory=dict)
+
+    @cached_property
+    def _by_choices(self) -> dict[frozenset[tuple[str, str]], list[RunResult]]:
+        found: dict[frozenset[tuple[str, str]], list[RunResult]] = {}
+        for run in sorted(self.runs, key=lambda run: self.config.seeds.index(run.seed)):
+            found.setdefault(frozenset(run.choices.items()), []).append(run)
+        return found
+
+    def runs_with(self, fields: Choices) -> list[RunResult]:
+        """Return the finished runs whose choices are those of ``fields``, one per seed and in the order of the seeds."""
+        return self._by_choices.get(frozenset((axis, fields.get(axis, "")) for axis in self.config.axis_names), [])
 
 
 def collect(config: StudyConfig, out: Path) -> StudyResults:
