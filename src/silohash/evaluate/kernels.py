@@ -56,6 +56,19 @@ def compiled(function: Callable[P, T]) -> Callable[P, T]:
     return cast("Callable[P, T]", numba.njit(cache=True, nogil=True)(function))
 
 
+def _emit_set_bits(_context: Any, _word: Any) -> Any:  # noqa: ANN401  numba's own types
+    """Define the number of set bits of a word for numba: one instruction if the processor has it."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:  # noqa: ANN401
+        """Emit the instruction."""
+        return builder.ctpop(values[0])
+
+    return types.uint64(types.uint64), generate
+
+
+_set_bits: Any = intrinsic(_emit_set_bits)
+
+
 @compiled
 def _add(low: np.uint64, first: np.uint64, second: np.uint64) -> tuple[np.uint64, np.uint64]:
     """Add three bits in each of 64 columns; return (sum, carry)."""
@@ -175,8 +188,8 @@ def _set_relevant(counter: Words, distance: Words) -> tuple[int, int]:
     if any_far:
         for i in range(LANES):
             far = distance[i + RELEVANT_PLANE * LANES]
-            other += _ones_of(far & ~counter[i])
-            relevant += _ones_of(far & counter[i])
+            other += np.int64(_set_bits(far & ~counter[i]))
+            relevant += np.int64(_set_bits(far & counter[i]))
     for i in range(LANES):
         distance[i + RELEVANT_PLANE * LANES] = counter[i]
     return other, relevant
@@ -209,17 +222,9 @@ def _keep_level(counter: Words, level: int, distance: Words) -> tuple[int, int]:
             mask &= held if (level >> plane) & 1 else ~held
         for plane in range(DISTANCE_PLANES):
             distance[i + plane * LANES] &= mask
-        cleared += _ones_of(~mask)
-        far += _ones_of(distance[i + 8 * LANES])
+        cleared += np.int64(_set_bits(~mask))
+        far += np.int64(_set_bits(distance[i + 8 * LANES]))
     return cleared, far
-
-
-@compiled
-def _ones_of(word: np.uint64) -> int:
-    word -= (word >> _ONE) & _ODD
-    word = (word & _PAIRS) + ((word >> _TWO) & _PAIRS)
-    word = (word + (word >> _FOUR)) & _NIBBLES
-    return int((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
 @compiled
@@ -340,26 +345,13 @@ def order_gains(
         for i in range(len(database_words)):
             total = 0
             for w in range(query_words.shape[1]):
-                total += _ones_of(database_words[i, w] ^ query_words[query, w])
+                total += np.int64(_set_bits(database_words[i, w] ^ query_words[query, w]))
             distance[i] = total
             place[total + 1] += 1
         place = np.cumsum(place)
         for i in range(len(database_words)):
             out[query, place[distance[i]]] = gains[query, i]
             place[distance[i]] += 1
-
-
-def _emit_set_bits(_context: Any, _word: Any) -> Any:  # noqa: ANN401  numba's own types
-    """Define the number of set bits of a word for numba: one instruction if the processor has it."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:  # noqa: ANN401
-        """Emit the instruction."""
-        return builder.ctpop(values[0])
-
-    return types.uint64(types.uint64), generate
-
-
-_set_bits: Any = intrinsic(_emit_set_bits)
 
 
 @compiled

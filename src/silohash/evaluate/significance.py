@@ -84,12 +84,8 @@ def paired_bootstrap(first: npt.ArrayLike, second: npt.ArrayLike, seed: int, *, 
     return float((1 + np.count_nonzero(np.abs(means) >= found - slack)) / (1 + resamples))
 
 
-def seed_interval(values: npt.ArrayLike, *, level: float = 0.95) -> tuple[float, float]:
-    """Return Student's interval of the mean over runs that differ only in their seed.
-
-    Args:
-        values: ``(n,)`` one value per run.
-        level: Coverage of the interval for normally distributed values.
+def seed_interval(values: npt.ArrayLike) -> tuple[float, float]:
+    """Return Student's 95 % interval of the mean over runs that differ only in their seed, from one value per run.
 
     Returns:
         (low, high); NaN for fewer than two runs. If all values are equal, both are that value.
@@ -100,7 +96,7 @@ def seed_interval(values: npt.ArrayLike, *, level: float = 0.95) -> tuple[float,
     # The mean of equal values can differ from them by rounding, which is not a spread.
     if (of_runs == of_runs[0]).all():
         return float(of_runs[0]), float(of_runs[0])
-    half = student_quantile(level, len(of_runs) - 1) * float(of_runs.std(ddof=1)) / math.sqrt(len(of_runs))
+    half = student_quantile(0.95, len(of_runs) - 1) * float(of_runs.std(ddof=1)) / math.sqrt(len(of_runs))
     return float(of_runs.mean()) - half, float(of_runs.mean()) + half
 
 

@@ -71,11 +71,8 @@ class ExampleItem:
     """One item of the archive, as an example search shows it.
 
     Attributes:
-        item_id: The item's id.
-        silo: The name of the silo that holds the item.
         text: The item's text, possibly shortened; empty if it has none.
         picture: A thumbnail as a ``data:`` URI; empty if the item does not have a picture.
-        labels: The names of the item's labels.
     """
 
     item_id: str
@@ -90,7 +87,6 @@ class ExampleHit:
     """One result of an example search.
 
     Attributes:
-        item: The item that was found.
         distance_bits: Hamming distance between its code and the query's code.
         rank: Rank within its own silo, where silos deploy different models; None where distances give the order.
         relevant: Whether the item is relevant to the query (`Examples.relevant`); None if this is unknown.
@@ -108,7 +104,6 @@ class ExampleSearch:
 
     Attributes:
         task: Direction of the search, for example ``t2i``.
-        query: The item that served as the query.
         hits: The results, nearest first.
         ties_at_cut: Number of further items at the same distance (or rank) as the last result.
     """
@@ -146,11 +141,7 @@ class Examples:
 
 
 def draw_examples(evaluator: Evaluator) -> Examples:
-    """Search the silos of a run with some of its own queries.
-
-    Returns:
-        The searches, `SEARCHES_PER_TASK` per task. Equal runs give equal searches.
-    """
+    """Search the silos of a run with `SEARCHES_PER_TASK` of its own queries per task. Equal runs give equal searches."""
     searches: list[ExampleSearch] = []
     rule = evaluator.rules[0]
     for task in _tasks(evaluator):
@@ -235,14 +226,9 @@ def distances_to(
 
 
 def nearest(distances: npt.NDArray[np.integer[Any]], ids: Sequence[str], silo: str, k: int, key: bytes) -> Hits:
-    """Return the k items of one silo that are nearest to a query.
+    """Return the k items of one silo that are nearest to a query, from the distances ``(n,)`` and ids of its n items.
 
-    Args:
-        distances: ``(n,)`` distances of the silo's items in bits.
-        ids: The n items' ids.
-        silo: The silo's name.
-        k: Number of hits.
-        key: The key that orders items at equal distance.
+    The key orders items at equal distance.
     """
     order = np.lexsort((np.asarray(ids), tie_order([silo] * len(ids), ids, key), distances))[:k]
     counts = Counter(distances.tolist())
@@ -302,13 +288,10 @@ def _released_search(search: ExampleSearch, policies: Mapping[str, Policy]) -> E
         policy = policies[hit.item.silo]
         limit = policy.radius_bits(None)
         shown_of_silo = sum(other.item.silo == hit.item.silo for other in kept)
-        if searched <= set(policy.modalities) and shown_of_silo < policy.max_results and not _beyond(hit, limit):
+        within = limit is None or hit.distance_bits <= limit
+        if searched <= set(policy.modalities) and shown_of_silo < policy.max_results and within:
             kept.append(replace(hit, item=_released_item(hit.item, policy)))
     return replace(search, query=_released_item(search.query, policies[search.query.silo]), hits=tuple(kept))
-
-
-def _beyond(hit: ExampleHit, limit_bits: int | None) -> bool:
-    return limit_bits is not None and hit.distance_bits > limit_bits
 
 
 def _released_item(item: ExampleItem, policy: Policy) -> ExampleItem:

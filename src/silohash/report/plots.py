@@ -101,15 +101,10 @@ class LabelTable:
 
 
 def round_curves(curves: Sequence[RoundCurve], *, measure: str = "validation", names: Sequence[str] = ()) -> list[str]:
-    """Draw the loss and the validation score over the rounds, one panel each; a ring marks the round that was kept.
+    """Draw the loss and the validation score over the rounds as one SVG each; a ring marks the round that was kept.
 
-    Args:
-        curves: One line each.
-        measure: Name of the validation score.
-        names: All runs of the page, so that a run looks the same in every plot; the curves' own names if empty.
-
-    Returns:
-        One SVG per panel. A panel is left out if no curve has a loss, or a validation score.
+    A panel is left out if no curve has a loss, or a validation score, whose name is ``measure``. ``names`` are all runs of
+    the page, so that a run looks the same in every plot; without them, the curves' own names.
     """
     names = names or [curve.name for curve in curves]
     panels = []
@@ -197,15 +192,7 @@ def _turned(table: LabelTable) -> bool:
 
 
 def precision_recall(curves: Sequence[RadiusCurve], *, names: Sequence[str] = ()) -> list[str]:
-    """Draw precision against recall, one point per radius and one panel per task.
-
-    Args:
-        curves: One line each.
-        names: All runs of the page, so that a run looks the same in every plot; the curves' own names if empty.
-
-    Returns:
-        One SVG per task.
-    """
+    """Draw precision against recall with one point per radius, as one SVG per task. See `round_curves` for the names."""
     names = names or list(dict.fromkeys(curve.name for curve in curves))
     tasks = dict.fromkeys(sorted(curve.task for curve in curves))
     return [_precision_panel(task, [curve for curve in curves if curve.task == task], names) for task in tasks]
@@ -244,13 +231,7 @@ def _name_radii(panel: Axes, curve: RadiusCurve) -> None:
 
 
 def draw_partition(drift: Drift, labels: tuple[str, ...], path: Path, *, title: str) -> None:
-    """Write the plot of a partition to a file.
-
-    Args:
-        drift: Labels and sizes of the silos.
-        labels: C names.
-        path: File name, ending in ``.svg`` or ``.png``.
-        title: For example "fashion, dirichlet over 10 silos".
+    """Write the plot of a partition with C labels to a file, whose name ends in ``.svg`` or ``.png``.
 
     Raises:
         UserError: If the name has another ending, or the file cannot be written.

@@ -10,7 +10,6 @@ from string import ascii_lowercase
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.registry import Registry
 from silohash.evaluate.significance import paired_bootstrap
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
@@ -31,8 +30,9 @@ def annotated(table: ResultTable) -> ResultTable:
             cells |= _with_footnotes(fair, letters)
         elif table.ranked and _same_queries(fair.values()):
             cells |= _ranked(fair)
-    filled = replace(table, cells=cells)
-    return replace(filled, notes=(*table.notes, *_notes(filled, letters)))
+    filled, found = replace(table, cells=cells), list(cells.values())
+    notes = [*_evaluation_notes(found), *_interval_notes(found), *_rank_notes(filled)]
+    return replace(filled, notes=(*table.notes, *notes, *_gap_notes(found), *_condition_notes(found, letters)))
 
 
 def paired_values(first: Cell, second: Cell) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -106,32 +106,17 @@ def _ranked(group: Mapping[tuple[Key, Key], Cell]) -> dict[tuple[Key, Key], Cell
 
 
 def _with_query_label(cell: Cell) -> Cell:
-    needed = any(
-        row.oracle or _needs_label(LOCAL_METHODS, row.local) or _needs_label(FEDERATED_METHODS, row.federated)
-        for row in cell.rows
-    )
+    methods = {(LOCAL_METHODS, row.local) for row in cell.rows} | {
+        (FEDERATED_METHODS, row.federated) for row in cell.rows
+    }
+    known = [registry.card(name) for registry, name in methods if name in registry.names()]
+    needed = any(row.oracle for row in cell.rows) or any(card.needs_label_at_query for card in known)
     return replace(cell, needs_query_label=True) if needed else cell
-
-
-def _needs_label(registry: Registry, name: str) -> bool:
-    return name in registry.names() and registry.card(name).needs_label_at_query
 
 
 def _letter(number: int) -> str:
     letter = ascii_lowercase[number % len(ascii_lowercase)]
     return letter * (1 + number // len(ascii_lowercase))
-
-
-def _notes(table: ResultTable, letters: Mapping[str, str]) -> list[str]:
-    """Return the notes below a table, one sentence each."""
-    cells = list(table.cells.values())
-    return [
-        *_evaluation_notes(cells),
-        *_interval_notes(cells),
-        *_rank_notes(table),
-        *_gap_notes(cells),
-        *_condition_notes(cells, letters),
-    ]
 
 
 def _gap_notes(cells: Sequence[Cell]) -> list[str]:
@@ -172,8 +157,7 @@ def _evaluation_notes(cells: Sequence[Cell]) -> list[str]:
 
 def _interval_notes(cells: Sequence[Cell]) -> list[str]:
     notes = []
-    seeds = sorted({len(cell.values) for cell in cells if cell.interval == "seeds"})
-    if seeds:
+    if seeds := sorted({len(cell.values) for cell in cells if cell.interval == "seeds"}):
         numbers = " or ".join(map(str, seeds))
         notes.append(f"± is the 95 % interval of the mean over {numbers} seeds (Student's t).")
     if any(cell.interval == "queries" for cell in cells):

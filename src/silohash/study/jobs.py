@@ -38,9 +38,7 @@ class Job:
     """A run to train.
 
     Attributes:
-        name: Its name in messages.
         folder: The run's folder; a run that was started there is resumed.
-        config: The run's config.
         figures: Whether to evaluate the run on the archive's queries.
     """
 
@@ -74,7 +72,6 @@ class Outcome:
     """How a run ended.
 
     Attributes:
-        job: The run.
         code: 0 on success, 2 after a user's error, another number after any other error.
         message: The last line of the run's log.
         seconds: Duration, without that of earlier starts.
@@ -225,7 +222,7 @@ def run_jobs(
     Args:
         chains: The jobs; the next job of a chain starts when the one before has ended.
         processes: Number of jobs that run at the same time.
-        display: Shows the progress.
+        display: Where to show the progress.
         make_pool: Makes the pool for a number of processes; called only if there is a job.
         until: The time, as given by `time.monotonic`, at which the running jobs are stopped and keep what they finished.
 

@@ -63,7 +63,6 @@ class PaperTable:
     """A table of a paper that can be run.
 
     Attributes:
-        key: Its name on the command line.
         title: The paper, the number of the table and its subject.
         differences: Why our figures cannot equal the paper's, whatever the methods do.
     """
@@ -108,7 +107,6 @@ class MissingRequirement:
     Attributes:
         axis: The axis of the choice; empty if the whole study needs it.
         choice: The name of the choice; empty if the whole study needs it.
-        needs: What is missing.
         remedy: How to get it; empty if silohash does not have it yet.
     """
 
@@ -196,71 +194,50 @@ def read_published(path: Path) -> list[dict[str, str]]:
         return lines
 
 
-@dataclass(frozen=True)
-class _Pair:
-    """A published figure and ours.
-
-    Attributes:
-        names: The choices and the task.
-        published: The published figure, as printed.
-        ours: Our figure; an empty cell without runs.
-    """
-
-    names: list[str]
-    published: str
-    ours: Cell
-
-
 def write_comparison(
     table: PaperTable, study: StudyResults, published: Sequence[Mapping[str, str]], out: Path
 ) -> list[Path]:
-    """Write the published figures with ours next to them, as ``published.md`` and ``.csv`` in the study's ``tables/``.
-
-    Returns:
-        The paths of the files.
-    """
+    """Write the published figures with ours next to them in the study's ``tables/``, and return the paths of the files."""
     fields = [name for name in published[0] if name != PUBLISHED]
-    pairs = [_Pair([line[name] for name in fields], line[PUBLISHED], _ours(study, line)) for line in published]
+    cells = [_ours(study, line) for line in published]
     paths = [out / TABLES / f"{PUBLISHED}{suffix}" for suffix in (".md", ".csv")]
-    write_text(paths[0], _markdown(table, fields, pairs))
-    write_text(paths[1], _csv(fields, pairs))
+    write_text(paths[0], _markdown(table, fields, published, cells))
+    write_text(paths[1], _csv(fields, published, cells))
     return paths
 
 
 def _ours(study: StudyResults, line: Mapping[str, str]) -> Cell:
     """Return our cell for a published figure; an empty one without runs."""
     evaluation = field_values(study, ())["evaluation"][0]
-    fields = {"evaluation": evaluation, "measure": study.config.table.measure, **line}
-    return figure_cell(study, fields)
+    return figure_cell(study, {"evaluation": evaluation, "measure": study.config.table.measure, **line})
 
 
-def _markdown(table: PaperTable, fields: Sequence[str], pairs: Sequence[_Pair]) -> str:
-    found = [pair for pair in pairs if pair.ours.values]
-    over = "seeds" if any(pair.ours.interval == "seeds" for pair in found) else "queries"
+def _markdown(
+    table: PaperTable, fields: Sequence[str], published: Sequence[Mapping[str, str]], cells: Sequence[Cell]
+) -> str:
+    lines = [
+        [
+            *(markdown_of(line[name]) for name in fields), number(float(line[PUBLISHED]), digits=4),
+            number(cell.mean, digits=4), span(cell.low, cell.high), f"{cell.mean - float(line[PUBLISHED]):+.4f}",
+        ]
+        for line, cell in zip(published, cells, strict=True)
+        if cell.values
+    ]  # fmt: skip
+    over = "seeds" if any(cell.interval == "seeds" for cell in cells if cell.values) else "queries"
     notes = [
-        f"{len(found)} of {len(pairs)} published figures have one of ours next to them. Intervals: 95 %, over {over}.",
+        f"{len(lines)} of {len(cells)} published figures have one of ours next to them. Intervals: 95 %, over {over}.",
         *table.differences,
-        *dict.fromkeys(f"Ours: {pair.ours.conditions}." for pair in pairs if pair.ours.conditions),
+        *dict.fromkeys(f"Ours: {cell.conditions}." for cell in cells if cell.conditions),
     ]
     headings = [*fields, "published", "ours", "95 % interval", "ours minus published"]
-    lines = [[*map(markdown_of, pair.names), *_figures(float(pair.published), pair.ours)] for pair in found]
     text = markdown_table(headings, lines, numbers_from=len(fields))
     return f"### {table.title}\n\n{text}\n{''.join(f'- {note}{chr(10)}' for note in notes)}"
 
 
-def _csv(fields: Sequence[str], pairs: Sequence[_Pair]) -> str:
+def _csv(fields: Sequence[str], published: Sequence[Mapping[str, str]], cells: Sequence[Cell]) -> str:
     lines: list[list[object]] = [[*fields, PUBLISHED, "ours", "low", "high", "seeds"]]
-    for pair in pairs:
-        figures = (pair.ours.mean, pair.ours.low, pair.ours.high)
-        values = ["" if math.isnan(value) else value for value in figures]
-        lines.append([*map(csv_cell, pair.names), pair.published, *values, len(pair.ours.values)])
+    for line, cell in zip(published, cells, strict=True):
+        values = ["" if math.isnan(value) else value for value in (cell.mean, cell.low, cell.high)]
+        names = [csv_cell(line[name]) for name in fields]
+        lines.append([*names, line[PUBLISHED], *values, len(cell.values)])
     return csv_table(lines)
-
-
-def _figures(published: float, cell: Cell) -> list[str]:
-    return [
-        number(published, digits=4),
-        number(cell.mean, digits=4),
-        span(cell.low, cell.high),
-        f"{cell.mean - published:+.4f}",
-    ]

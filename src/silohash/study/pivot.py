@@ -43,8 +43,7 @@ class Cell:
         missing: Number of runs that are not finished.
         rows: The runs' figures, in the order of the seeds; empty if the runs do not have the figure.
         values: One value per seed.
-        low: Lower end of the 95 % interval; NaN without an interval.
-        high: Upper end of the 95 % interval.
+        low: Lower end of the 95 % interval, as ``high`` is its upper end; NaN without one.
         interval: What the interval is over.
         per_query: One array ``(Q,)`` per seed, if the runs have them.
         queries: One digest of the query ids per seed.
@@ -116,15 +115,11 @@ class ResultTable:
     Attributes:
         title: The study's title, and the choices that all cells share.
         name: Name of its files.
-        row_fields: The fields of the rows.
-        column_fields: The fields of the columns.
         rows: One key per row.
         columns: One key per column.
         cells: (row, column) -> cell.
         compared: The field whose values are ranked.
-        ranked: Whether to rank the cells.
         notes: The sentences below the table.
-        format_value: Returns a value as text.
     """
 
     title: str
@@ -217,10 +212,8 @@ def compared_field(config: StudyConfig, shown: Sequence[str]) -> str:
 def field_values(study: StudyResults, shown: Sequence[str]) -> dict[str, list[str]]:
     """Return the values of each field, in order.
 
-    Args:
-        study: The results.
-        shown: The fields in rows or columns. All measures are returned if the measure is one of them, otherwise only
-            those of `measures_of_tables`.
+    If the measure is one of the fields ``shown`` in rows or columns, these are all measures, otherwise only those of
+    `measures_of_tables`.
     """
     config = study.config
     rows = [row for run in study.runs for row in run.rows]

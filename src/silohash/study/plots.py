@@ -20,7 +20,7 @@ from matplotlib.ticker import NullLocator
 
 from silohash.base.files import note_written
 from silohash.base.visible import visible
-from silohash.report.gather import radius_curves
+from silohash.report.gather import losses, radius_curves, validations
 from silohash.report.plots import TASK_WORDS, RadiusCurve
 from silohash.report.style import INK, SERIES, SOFT, drawing, legend, name_panel, save_figure, series, short
 from silohash.run.events import RoundRecord
@@ -52,21 +52,11 @@ Curve: TypeAlias = tuple[str, Callable[[Sequence[RoundRecord]], list[float]]]
 """A title, and what returns one value per round."""
 
 
-def losses(records: Sequence[RoundRecord]) -> list[float]:
-    """Return the training loss of each round; NaN where there is none."""
-    return [math.nan if record.loss is None else record.loss for record in records]
-
-
 def relative_losses(records: Sequence[RoundRecord]) -> list[float]:
     """Return the training loss of each round, divided by that of the first round; NaN if that is not positive."""
     found = losses(records)
     first = found[0] if found and found[0] > 0 else math.nan
     return [loss / first for loss in found]
-
-
-def validations(records: Sequence[RoundRecord]) -> list[float]:
-    """Return the validation score of each round; NaN where there is none."""
-    return [math.nan if record.validation is None else record.validation for record in records]
 
 
 CURVES: Mapping[CurveName, Curve] = {
@@ -95,14 +85,10 @@ PLACES: Mapping[Over, Curve] = {
 
 
 def draw_band(axes: Axes, places: Sequence[Sequence[float]], curves: Sequence[Sequence[float]], number: int) -> None:
-    """Draw the mean of several curves, and a band from the minimum to the maximum.
+    """Draw the mean of several curves, and a band from the minimum to the maximum, over the mean of their places.
 
-    Args:
-        axes: Where to draw.
-        places: One horizontal coordinate per round of each curve. The mean over the curves is used.
-        curves: One curve per seed with one value per round, NaN where there is none. Only the rounds that all seeds
-            have are drawn.
-        number: Number of the line, which determines its color.
+    There is one curve per seed with one value per round, NaN where there is none. Only the rounds that all seeds have are
+    drawn. The number of the line determines its color.
     """
     count = min((len(curve) for curve in curves), default=0)
     values, across = (_table(lines, count) for lines in (curves, places))
@@ -115,12 +101,9 @@ def draw_band(axes: Axes, places: Sequence[Sequence[float]], curves: Sequence[Se
 
 
 def draw_precision(axes: Axes, curves: Sequence[RadiusCurve], number: int) -> bool:
-    """Draw the mean precision over the mean recall within each radius.
+    """Draw the mean precision over the mean recall within each radius, and return whether there was something to draw.
 
     A radius is left out if no item is within it for one of the seeds.
-
-    Returns:
-        Whether there was something to draw.
     """
     count = min((len(curve.recall) for curve in curves), default=0)
     precision, recall = (_table([getattr(curve, name) for curve in curves], count) for name in ("precision", "recall"))
@@ -159,13 +142,9 @@ def mark_places(axes: Axes, places: npt.NDArray[np.float64], names: Sequence[str
 
 
 def draw_heat_map(axes: Axes, values: Values, down: Sequence[str], across: Sequence[str]) -> None:
-    """Draw a table of figures as colors, with the figure in each field and a frame around the highest one.
+    """Draw figures ``(R, C)`` as colors, with the figure in each field and a frame around the highest one.
 
-    Args:
-        axes: Where to draw.
-        values: ``(R, C)`` figures; NaN for a field that stays empty.
-        down: R names, from the top.
-        across: C names.
+    Fields with NaN stay empty. The R names start at the top.
     """
     axes.imshow(np.ma.masked_invalid(values), cmap=HEAT, aspect="auto")
     axes.grid(visible=False)
@@ -191,14 +170,7 @@ def _table(lines: Sequence[Sequence[float]], count: int) -> Values:
 
 @dataclass(frozen=True)
 class Plot:
-    """A plot that is not drawn yet.
-
-    Attributes:
-        name: Name of its files.
-        title: Its title.
-        height_inches: Its height.
-        draw: Draws it on an empty figure.
-    """
+    """A plot that is not drawn yet. ``draw`` draws it on an empty figure, and its files have its name."""
 
     name: str
     title: str
@@ -207,17 +179,12 @@ class Plot:
 
 
 def write_plots(study: StudyResults, out: Path) -> list[Path]:
-    """Write the plots that fit a study's axes, and remove those of an earlier layout.
+    """Write the plots that fit a study's axes, remove those of an earlier layout, and return the paths of the files.
 
-    Args:
-        study: The results.
-        out: The study's folder. Its ``plots/`` gets, as ``.svg`` and ``.png``: ``rounds…`` and ``seconds…``, the curves of
-            ``[plots]`` over the rounds and the training time; ``precision-recall…``; ``heat-map…``, the table's measures
-            over the two axes of ``[plots]``; ``over-AXIS…``, the measures over each other numeric axis; and, if there is
-            neither, ``figures…``, the methods side by side.
-
-    Returns:
-        The paths of the files.
+    The study's folder gets in its ``plots/``, as ``.svg`` and ``.png``: ``rounds…`` and ``seconds…``, the curves of
+    ``[plots]`` over the rounds and the training time; ``precision-recall…``; ``heat-map…``, the table's measures over the
+    two axes of ``[plots]``; ``over-AXIS…``, the measures over each other numeric axis; and, if there is neither,
+    ``figures…``, the methods side by side.
 
     Raises:
         UserError: If a file cannot be written.

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from silohash.base.memory import read_peak
 from silohash.base.types import ResultRow, UserError
-from silohash.measure.per_query import Key, read_per_query
+from silohash.measure.evaluation import Key, read_per_query
 from silohash.report.tables import read_results, write_results
 from silohash.run.events import RoundRecord
 from silohash.run.folder import Run
@@ -29,9 +29,6 @@ class RunResult:
 
     Attributes:
         choices: Axis -> choice, in the order of the axes.
-        seed: The run's seed.
-        folder: The run's folder.
-        rows: Its figures.
         per_query: (evaluation, task, measure) -> ``(Q,)`` float64, NaN for a query that is not counted; for GG, PG and
             XS.
         rounds: One record per round.
@@ -54,7 +51,6 @@ class StudyResults:
     """The results of a study.
 
     Attributes:
-        config: The study.
         runs: The finished runs, in the order of the axes, then of the seeds.
         missing: The names of the runs that are not finished, or were run with settings other than the study's present
             ones.

@@ -88,16 +88,10 @@ MEMORY_NOTE = (
 
 
 def write_tables(study: StudyResults, out: Path) -> list[Path]:
-    """Write a study's tables, and remove those of an earlier layout.
+    """Write a study's tables, remove those of an earlier layout, and return the paths of the files.
 
-    Args:
-        study: The results.
-        out: The study's folder. Its ``tables/`` gets ``table….md``, ``.csv`` and ``.tex`` per combination of the fields
-            in neither rows nor columns, ``table…-minus-REFERENCE`` and ``costs`` likewise, and ``figures.csv`` with every
-            figure of every run.
-
-    Returns:
-        The paths of the files.
+    The study's folder gets in its ``tables/`` ``table….md``, ``.csv`` and ``.tex`` per combination of the fields in neither
+    rows nor columns, ``table…-minus-REFERENCE`` and ``costs`` likewise, and ``figures.csv`` with every figure of every run.
 
     Raises:
         UserError: If runs that differ only in their seed were measured differently, or a file cannot be written.
@@ -247,11 +241,10 @@ def _latex_head(table: ResultTable) -> list[str]:
 
 
 def _csv(columns: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
-    return csv_table([_csv_value(value) for value in line] for line in (columns, *lines))
-
-
-def _csv_value(value: object) -> object:
-    return csv_cell(visible(value)) if isinstance(value, str) else value
+    """Return lines as CSV, in which texts are visible and no formulas."""
+    return csv_table(
+        [csv_cell(visible(value)) if isinstance(value, str) else value for value in line] for line in (columns, *lines)
+    )
 
 
 def _greek(letter: str) -> str:
