@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from silohash.base.types import TASKS, UserError
+from silohash.base.errors import LabelsNeeded
+from silohash.base.types import TASKS
 from silohash.cli.console import print_json, print_result, print_table, spinner
 from silohash.cli.help import TRAIN, add_command
 
@@ -71,7 +72,7 @@ def evaluate(
 
     found = Run.open(run)
     if sentence := unmeasured(found.archive):
-        raise UserError(sentence)
+        raise LabelsNeeded(sentence)
     with spinner("Evaluating"):
         from silohash.measure.evaluation import evaluate_run
         from silohash.report.finish import measure_run

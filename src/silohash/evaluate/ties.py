@@ -24,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.cores import available_cores
-from silohash.base.types import Rows, UserError
+from silohash.base.errors import LengthsDiffer, NothingUsable
+from silohash.base.types import Rows
 from silohash.evaluate import kernels
 from silohash.evaluate.relevance import Pairs, Relevance, Words, marked_gains, to_words, without_left_out
 
@@ -80,7 +81,7 @@ class Histogram:
         """
         if self.counts.shape[:2] != other.counts.shape[:2]:
             mine, theirs = self.counts.shape, other.counts.shape
-            raise UserError(
+            raise LengthsDiffer(
                 f"A histogram of {mine[0]} queries and {mine[1] - 1} bits cannot be added to one of {theirs[0]} queries and "
                 f"{theirs[1] - 1} bits. Count the same queries with codes of the same length in every silo."
             )
@@ -167,12 +168,10 @@ def histogram(
 
 
 def corrected(counts: Counts, relevance: Relevance | Pairs, apart: Callable[[Rows, Rows], Counts]) -> Histogram:
-    """Return counts by labels in which partners of pairs are relevant, and items that queries leave out do not count.
+    """Return counts in which partners of pairs are relevant, and items that queries leave out do not count.
 
-    Args:
-        counts: ``(Q, bits + 1, levels)`` counts of all items. They are changed.
-        relevance: Which items are relevant to which query.
-        apart: Returns the distances of queries and items, given the rows of both.
+    The given counts ``(Q, bits + 1, levels)`` are of all items by labels, and are changed. ``apart`` returns the distances
+    of queries and items, given the rows of both.
     """
     if isinstance(relevance, Pairs):
         distances = apart(relevance.query_rows, relevance.database_rows)
@@ -193,12 +192,12 @@ def check_sizes(queries: Words, database: Words, relevance: Relevance | Pairs) -
         UserError: If the numbers differ or are 0.
     """
     if (len(queries), len(database)) != (relevance.queries, relevance.items):
-        raise UserError(
+        raise LengthsDiffer(
             f"There are codes of {len(queries)} queries and {len(database)} items, and relevance of {relevance.queries} "
             f"queries and {relevance.items} items. Give both for the same queries and items."
         )
     if not len(queries) or not len(database):
-        raise UserError(
+        raise NothingUsable(
             f"{len(queries)} queries and {len(database)} items cannot be evaluated. Give at least one of each."
         )
 

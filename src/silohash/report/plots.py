@@ -107,13 +107,15 @@ def round_curves(curves: Sequence[RoundCurve], *, measure: str = "validation", n
     the page, so that a run looks the same in every plot; without them, the curves' own names.
     """
     names = names or [curve.name for curve in curves]
-    panels = []
-    if any(np.isfinite(curve.losses).any() for curve in curves):
-        panels.append(_panel("Training loss", curves, names, [curve.losses for curve in curves], kept=False))
-    if any(np.isfinite(curve.validations).any() for curve in curves):
-        scores = [curve.validations for curve in curves]
-        panels.append(_panel(f"Validation: {measure}", curves, names, scores, kept=True))
-    return panels
+    panels = (
+        ("Training loss", [curve.losses for curve in curves], False),
+        (f"Validation: {measure}", [curve.validations for curve in curves], True),
+    )
+    return [
+        _panel(title, curves, names, values, kept=kept)
+        for title, values, kept in panels
+        if any(np.isfinite(line).any() for line in values)
+    ]
 
 
 def _panel(

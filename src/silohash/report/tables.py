@@ -12,9 +12,10 @@ from pathlib import Path
 from pydantic import ValidationError
 from rich.table import Table
 
+from silohash.base.errors import BadLine, WrongKindOfFile
 from silohash.base.files import write_text
 from silohash.base.forms import of_value, reading
-from silohash.base.types import ResultRow, UserError
+from silohash.base.types import ResultRow
 from silohash.base.visible import csv_cell, csv_text, visible
 from silohash.base.visible import markdown as markdown_of
 from silohash.evaluate.measures import is_rank
@@ -242,7 +243,7 @@ def read_results(path: Path) -> list[ResultRow]:
             raise ValueError("its last line is incomplete")
         lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     if not lines or tuple(lines[0]) != COLUMNS:
-        raise UserError(
+        raise WrongKindOfFile(
             f"{path} does not start with the columns of a result table ({', '.join(COLUMNS[:4])}, …). "
             'Remove it and run "silohash evaluate" on the run again.'
         )
@@ -251,7 +252,7 @@ def read_results(path: Path) -> list[ResultRow]:
 
 def _result(path: Path, line_number: int, line: list[str]) -> ResultRow:
     if len(line) != len(COLUMNS):
-        raise UserError(
+        raise BadLine(
             f"{path}, line {line_number} has {len(line)} columns instead of {len(COLUMNS)}. "
             'Remove the file and run "silohash evaluate" again.'
         )
@@ -259,7 +260,7 @@ def _result(path: Path, line_number: int, line: list[str]) -> ResultRow:
         return of_value(dict(zip(COLUMNS, map(csv_text, line), strict=True)), ResultRow)
     except ValidationError as error:
         first = error.errors()[0]
-        raise UserError(
+        raise BadLine(
             f'{path}, line {line_number}: "{first["input"]}" is not a valid {first["loc"][0]}. '
             'Remove the file and run "silohash evaluate" again.'
         ) from error

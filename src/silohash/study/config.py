@@ -19,9 +19,10 @@ from pydantic import (
     model_validator,
 )
 
+from silohash.base.errors import InvalidFile, MissingFile, UserError, WrongKindOfFile, WrongKindOfPath
 from silohash.base.files import read_toml
 from silohash.base.registry import suggestion
-from silohash.base.types import Evaluation, UserError
+from silohash.base.types import Evaluation
 from silohash.evaluate.measures import Measure
 from silohash.run.config.load import absolute_path, read_override, similar_file
 from silohash.run.config.sections import Section
@@ -321,11 +322,9 @@ class StudyConfig(Section):
                         self.check_choices(f'tune.parameters."{key}".{kind}', {axis: name})
 
     def check_choices(self, where: str, choices: Choices) -> None:
-        """Check that axes and choices exist.
+        """Check that axes and choices exist. The axis ``seed`` has the study's seeds as choices.
 
-        Args:
-            where: Where they are named, for the message.
-            choices: Axis -> choice. The axis ``seed`` has the study's seeds as choices.
+        Messages begin with ``where``, the place that names them.
 
         Raises:
             ValueError: If there is no such axis or choice; suggests the nearest name.
@@ -374,14 +373,14 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudyConfig:
         UserError: If the file is missing or not TOML, or a key, name or value in it is wrong.
     """
     if path.is_dir():
-        raise UserError(f'"{path}" is a folder. Give the path of a TOML file.')
+        raise WrongKindOfPath(f'"{path}" is a folder. Give the path of a TOML file.')
     if not path.exists():
-        raise UserError(
+        raise MissingFile(
             f'There is no study file "{path}"{similar_file(path)}. See docs/how-to/studies.md for an example.'
         )
     value = read_toml(path, remedy="Correct the file.")
     if "axis" not in value and "data" in value:
-        raise UserError(f'"{path}" is the config of one run, not a study. Train it: silohash train {path}')
+        raise WrongKindOfFile(f'"{path}" is the config of one run, not a study. Train it: silohash train {path}')
     return make_study(value, where=str(path), folder=path.parent, overrides=overrides)
 
 
@@ -396,7 +395,7 @@ def make_study(
     try:
         config = StudyConfig.model_validate(value, context=folder)
     except ValidationError as error:
-        raise UserError(f"{where}: {explain(error, value)}") from error
+        raise InvalidFile(f"{where}: {explain(error, value)}") from error
     return config.model_copy(update={"set": {**config.set, **dict(read_override(text) for text in overrides)}})
 
 

@@ -217,17 +217,11 @@ def run_jobs(
     *,
     until: float = math.inf,
 ) -> list[Outcome]:
-    """Run chains of jobs, a limited number at a time. A job that fails does not stop the others.
+    """Run chains of jobs, a number of processes at a time, and return the outcomes in the order in which the jobs ended.
 
-    Args:
-        chains: The jobs; the next job of a chain starts when the one before has ended.
-        processes: Number of jobs that run at the same time.
-        display: Where to show the progress.
-        make_pool: Makes the pool for a number of processes; called only if there is a job.
-        until: The time, as given by `time.monotonic`, at which the running jobs are stopped and keep what they finished.
-
-    Returns:
-        The outcomes of the jobs that ended, in that order.
+    The next job of a chain starts when the one before has ended. A job that fails does not stop the others. At the time
+    ``until``, as given by `time.monotonic`, the running jobs are stopped and keep what they finished. A pool is only made if
+    there is a job.
 
     Raises:
         KeyboardInterrupt: After the running jobs have been stopped and have kept what they finished.

@@ -19,12 +19,13 @@ from silohash.base.visible import markdown as markdown_of
 from silohash.evaluate.significance import seed_interval
 from silohash.report.tables import COLUMNS, csv_table, markdown_table
 from silohash.run.events import RoundRecord
-from silohash.study.annotations import SIGNIFICANT, annotated
 from silohash.study.config import RESULT_FIELDS
 from silohash.study.pivot import (
+    SIGNIFICANT,
     Cell,
     Key,
     ResultTable,
+    annotated,
     field_values,
     file_name,
     make_table,

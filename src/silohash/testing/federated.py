@@ -32,11 +32,9 @@ LACKING = {
 
 
 def federated_method_checks(name: str, *, local: str = "dcmh") -> list[Check]:
-    """Return the checks of a federated method.
+    """Return the checks of a federated method, from the table of silohash or an entry point of an installed package.
 
-    Args:
-        name: Name of the method, from the table of silohash or from an entry point of an installed package.
-        local: The local method to train with.
+    It trains with the given local method.
 
     Raises:
         UserError: If there is no such method, or it cannot be imported.

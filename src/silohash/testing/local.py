@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from silohash.base import seeds
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.features.device import autocast
 from silohash.features.nodes.regions import BOX
 from silohash.methods.federated.base import FederatedMethod, SiloContext
@@ -116,12 +116,10 @@ class Subject:
 
 
 def local_method_checks(name: str, *, federated: str | None = "fedavg") -> list[Check]:
-    """Return the checks of a local method. Those of a method without gradient steps are `closed_form_checks`.
+    """Return the checks of a local method, from the table of silohash or an entry point of an installed package.
 
-    Args:
-        name: Name of the method, from the table of silohash or from an entry point of an installed package.
-        federated: A federated method to train it with as well, or None to leave these checks out. Methods that score pairs
-            are not trained with it.
+    Those of a method without gradient steps are `closed_form_checks`. With a federated method, there are also checks that
+    train with it, unless the local method scores pairs.
 
     Raises:
         UserError: If there is no such method, or it cannot be imported.

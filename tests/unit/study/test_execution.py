@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.study.execution import StudyOutcome
 from silohash.study.jobs import Job, Outcome
 from silohash.study.results import StudyResults

@@ -14,8 +14,7 @@ import pytest
 
 from silohash.base.types import ORACLE
 from silohash.report.tables import COLUMNS
-from silohash.study.annotations import annotated
-from silohash.study.pivot import Cell, ResultTable, result_tables
+from silohash.study.pivot import Cell, ResultTable, annotated, result_tables
 from silohash.study.results import StudyResults
 from silohash.study.tables import (
     COSTS,
