@@ -105,9 +105,9 @@ def report(
     from silohash.base.files import check_replaceable
     from silohash.report.gather import report_data
     from silohash.report.page import MARK, write_report
-    from silohash.run.folder import runs
+    from silohash.run.folder import Run
 
-    found = runs(run)
+    found = [Run.open(folder) for folder in run]
     path = out or found[0].report_path
     check_replaceable(path, MARK)
     with spinner("Writing the report"):

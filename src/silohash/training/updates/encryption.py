@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,7 @@ def context_bytes(context: Any, *, secret: bool) -> bytes:  # noqa: ANN401
     return content
 
 
+@cache
 def public_context(scheme: Scheme) -> Any:  # noqa: ANN401
     """Return a context without a key, which can add."""
     import tenseal
@@ -102,17 +103,13 @@ def public_context(scheme: Scheme) -> Any:  # noqa: ANN401
     return tenseal.context_from(context_bytes(new_context(scheme), secret=False), n_threads=1)
 
 
+@dataclass
 class EncryptedSum:
-    """The sum of encrypted vectors of the same length. It does not need a key.
+    """The sum of encrypted vectors of the same length. It does not need a key."""
 
-    Args:
-        context: A context of the vectors' scheme.
-        count: Number of values of each vector.
-    """
-
-    def __init__(self, context: Any, count: int) -> None:  # noqa: ANN401
-        self.context, self.count = context, count
-        self.blocks: list[Any] = []
+    context: Any
+    count: int
+    blocks: list[Any] = field(default_factory=list)
 
     def add(self, vector: ReadArrays) -> None:
         """Add an encrypted vector.
@@ -229,12 +226,7 @@ class SiloKey:
         return {name: tenseal.context_from(content, n_threads=1) for name, content in self.contexts.items()}
 
     def encrypted(self, scheme: Scheme, values: Values, silos: int) -> Arrays:
-        """Return an encrypted vector.
-
-        Args:
-            scheme: The parameters.
-            values: ``(n,)``, finite.
-            silos: Number of silos whose vectors are added.
+        """Return the ciphertext of finite values, ``(n,)``, which is added to those of the other silos.
 
         Raises:
             UserError: If a sum over the silos could exceed what the scheme can hold.
@@ -264,12 +256,7 @@ class SiloKey:
         return values
 
     def sealed(self, content: bytes, label: str) -> npt.NDArray[np.uint8]:
-        """Return some bytes so that only silos can read them.
-
-        Args:
-            content: The bytes.
-            label: What they are, which `opened` must be told.
-        """
+        """Return some bytes so that only silos can read them: with `opened`, under the same label."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = os.urandom(12)
