@@ -115,11 +115,6 @@ def _train_new(resolved: ResolvedConfig, folder: Path, observers: Sequence[Obser
 def resume(run: Run, *, observers: Sequence[Observer] = (), notify: Notify = lambda text: None) -> Run:
     """Continue an interrupted run, and return it. The result is identical to that of an uninterrupted run.
 
-    Args:
-        run: The run to continue.
-        observers: Receive the record of each remaining round, in addition to ``rounds.jsonl``.
-        notify: Called with a line if the towers could not be saved as ONNX files.
-
     Raises:
         UserError: If the folder does not hold a run, its checkpoint is damaged, the archive has changed, or another
             process writes to the run.

@@ -156,11 +156,7 @@ class Plan:
 
     @classmethod
     def merged(cls, descriptions: Sequence[Message], silos: Sequence[str]) -> Plan:
-        """Return the plan of a run.
-
-        Args:
-            descriptions: One description per silo that takes part from the beginning, in silo order.
-            silos: Names of all silos. The others join later, and have no items in the plan.
+        """Return the plan of a run. Silos that have not described their items join later, and have no items in the plan.
 
         Raises:
             UserError: If the silos describe different kinds of features, or none has items of a modality.

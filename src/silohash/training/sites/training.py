@@ -57,15 +57,7 @@ def train_at_sites(
 ) -> Run:
     """Train a run, or continue it from its checkpoint, and return it. Its folder does not contain items or a partition.
 
-    Args:
-        resolved: The config with its methods. Silos use their own data in place of its archive.
-        folder: The folder of the run.
-        engine: Reaches the silos. It is started and stopped here.
-        silos: Names of the silos, in order. Enough of them must describe their items before the first round.
-        limits: How long to wait for silos, and how many are needed.
-        observers: Receive the record of each round.
-        notify: Called with a line if the towers could not be saved as ONNX files, and per silo that does not take part yet
-            or did not store its model.
+    Silos use their own data in place of the archive of the config. The engine is started and stopped here.
 
     Raises:
         UserError: If the config does not fit the silos or the checkpoint of the run, or too few silos answer.
