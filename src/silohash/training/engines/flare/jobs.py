@@ -64,7 +64,6 @@ seconds, and FLARE lists them for ten minutes after the last one."""
 UNANSWERED = (FLCommunicationError, ConnectionError, NoReply, InternalError, RuntimeError)
 """What is raised when a server does not answer, because it has died or its connection is busy with a large model."""
 
-
 LOST = (JobLost, SessionClosed, AuthenticationError, *UNANSWERED)
 """What is raised when a server dies while a job is followed."""
 
