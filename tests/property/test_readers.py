@@ -37,7 +37,7 @@ from silohash.features.vector_cache import NetworkVectors
 from silohash.index.listing import read_listing
 from silohash.index.source import PictureSource
 from silohash.index.store import Store
-from silohash.measure.per_query import read_per_query
+from silohash.measure.evaluation import read_per_query
 from silohash.methods.message import Message
 from silohash.report.examples import read_examples
 from silohash.report.finish import finish_run

@@ -11,7 +11,7 @@ from silohash.base.files import explaining_disk_errors
 from silohash.base.locks import locked
 from silohash.base.types import Notify
 from silohash.data.partitions.base import read_partition
-from silohash.measure.per_query import read_per_query
+from silohash.measure.evaluation import read_per_query
 from silohash.report.tables import read_results
 from silohash.run.config.sections import EXECUTION_KEYS, RunConfig
 from silohash.run.folder import Run

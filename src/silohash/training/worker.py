@@ -217,7 +217,9 @@ def _prepare() -> Callable[[bytes], bytes]:
         try:
             return encode_result(worker.do(decode_task(Message.decode(request))))
         except Exception as error:
-            notes = {"failure": str(error)} if isinstance(error, UserError) else {"crash": traceback.format_exc()}
+            notes = {"crash": traceback.format_exc()}
+            if isinstance(error, UserError):
+                notes = {"failure": str(error), "key": error.key}
             return Message(kind="failure", sender="worker", round=-1, notes=notes).encode()
 
     return answer

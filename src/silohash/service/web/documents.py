@@ -312,6 +312,7 @@ class ErrorPart(BaseModel):
     status: int = Field(examples=[404])
     code: str = Field(examples=["not_found"], description="A stable name of the kind of error.")
     message: str = Field(examples=['There is no silo "east". Choose from: north, south.'])
+    key: str | None = Field(None, examples=["not-found"], description="The key of the error, which is more exact.")
 
 
 class ErrorDocument(BaseModel):
