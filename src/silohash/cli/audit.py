@@ -11,20 +11,11 @@ import typer
 from silohash.base.optional import require
 from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, print_table, spinner
-from silohash.cli.help import COMPARE, SEARCH, Commands, add_command
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from silohash.training.leakage.leaks import Leak
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    add_command(app, audit, COMPARE)
-    group = typer.Typer(cls=Commands, help="Check the audit log of a silo.", no_args_is_help=True)
-    add_command(group, verify)
-    app.add_typer(group, name="audit-log", rich_help_panel=SEARCH)
 
 
 def verify(

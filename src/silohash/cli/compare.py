@@ -12,7 +12,6 @@ from silohash.base.optional import require
 from silohash.base.visible import visible
 from silohash.cli.console import console, print_json, print_result, print_status, print_table, spinner
 from silohash.cli.demo import recipe
-from silohash.cli.help import COMPARE, add_command
 from silohash.cli.study import AsJson, Only, Set, Smoke, print_failures
 from silohash.cli.train import SMOKE
 
@@ -24,12 +23,6 @@ if TYPE_CHECKING:
     from silohash.study.compare import Difference
     from silohash.study.config import StudyConfig
     from silohash.study.papers import MissingRequirement, PaperTable
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    add_command(app, compare, COMPARE)
-    add_command(app, reproduce, COMPARE)
 
 
 def compare(

@@ -11,7 +11,7 @@ import typer
 from silohash.base.optional import require
 from silohash.base.types import UserError
 from silohash.cli.console import print_result, print_status, print_table, spinner
-from silohash.cli.help import SETTING, START, add_command
+from silohash.cli.help import SETTING
 from silohash.cli.serve import LOOPBACK, PORT, require_page, serve
 
 if TYPE_CHECKING:
@@ -33,11 +33,6 @@ NEXT_QUERY = "braille pattern"
 SEEN_CHARACTER = "circled latin capital letter l"
 UNSEEN_CHARACTER = "playing card three of diamonds"
 HITS = 6
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    add_command(app, demo, START)
 
 
 def demo(

@@ -10,7 +10,6 @@ import typer
 
 from silohash.base.types import TASKS, UserError
 from silohash.cli.console import print_json, print_result, print_table, spinner
-from silohash.cli.help import TRAIN, add_command
 
 Ensemble = Annotated[
     list[Path] | None,
@@ -20,12 +19,6 @@ Ensemble = Annotated[
         help="Further run whose scores of pairs are averaged with those of the run. Can be repeated.",
     ),
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    add_command(app, evaluate, TRAIN)
-    add_command(app, report, TRAIN)
 
 
 def evaluate(

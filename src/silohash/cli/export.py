@@ -10,16 +10,9 @@ import typer
 
 from silohash.base.types import UserError
 from silohash.cli.console import print_json, print_result, print_status, spinner
-from silohash.cli.help import SEARCH, add_command
 
 if TYPE_CHECKING:
     from silohash.run.model.export import ExportedTower
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    add_command(app, export, SEARCH)
-    add_command(app, encode, SEARCH)
 
 
 def export(

@@ -97,14 +97,11 @@ class Commands(TyperGroup):
 
 
 def add_command(app: typer.Typer, function: Any, group: str | None = None, name: str | None = None) -> None:  # noqa: ANN401  any signature
-    """Add a command to an application.
+    """Add a command to an application, in one of `GROUPS`, or in none inside a command such as ``data``.
 
-    Args:
-        app: The application.
-        function: The command.
-        group: One of `GROUPS`, or None inside a group of commands such as ``data``.
-        name: The name of the command, by default that of the function.
+    Its name is by default that of the function, with a space for an underscore.
     """
+    name = name or function.__name__.removesuffix("_").replace("_", " ")
     app.command(name=name, cls=Command, rich_help_panel=group)(function)
 
 

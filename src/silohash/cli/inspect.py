@@ -18,7 +18,6 @@ from silohash.base.optional import require
 from silohash.base.registry import Registry, suggestion
 from silohash.base.types import UserError
 from silohash.cli.console import print_json, print_result
-from silohash.cli.help import DATA, START, add_command
 
 KINDS = ("local", "federated", "data", "partition", "measure")
 WITH_CARDS = ("local", "federated")
@@ -35,12 +34,6 @@ PACKAGES = {
     "nvflare": "training with silos on other machines: pip install 'silohash[training]'",
     "tensorboard": "curves in TensorBoard: pip install 'silohash[tensorboard]'",
 }
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    add_command(app, list_, DATA, name="list")
-    add_command(app, doctor, START)
 
 
 def list_(

@@ -16,7 +16,6 @@ from silohash.base.registry import suggestion
 from silohash.base.types import UserError
 from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, spinner
-from silohash.cli.help import SEARCH, add_command
 from silohash.cli.pictures import show_picture, terminal_graphics
 from silohash.index import IN_MEMORY, SERVERS
 from silohash.search.hits import CANDIDATES, described
@@ -61,13 +60,6 @@ Candidates = Annotated[
         help="Number of pictures or texts that a silo finds by their codes and then scores, if the model scores pairs.",
     ),
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    add_command(app, index, SEARCH)
-    add_command(app, move, SEARCH, name="index move")
-    add_command(app, search, SEARCH)
 
 
 def index(
@@ -121,7 +113,7 @@ def index(
         print_json({"items": counts})
 
 
-def move(
+def index_move(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an indexed run.")],
     to: Annotated[
         str,
@@ -167,7 +159,7 @@ def move(
 
 
 def _check_backend(to: str, url_env: str | None, url_file: Path | None, *, approximate: bool) -> None:
-    """Check the options of `move`, so that messages name options instead of the keys of ``index.toml``."""
+    """Check the options of `index_move`, so that messages name options instead of the keys of ``index.toml``."""
     known = [*IN_MEMORY.names(), *SERVERS.names()]
     if to not in known:
         raise UserError(f'--to is "{to}"{suggestion(to, known)}. Choose from: {", ".join(known)}.')

@@ -15,7 +15,6 @@ import typer
 from silohash.base.optional import require
 from silohash.base.types import UserError
 from silohash.cli.console import print_result, print_status, spinner
-from silohash.cli.help import SEARCH, TRAIN, Commands, add_command
 
 if TYPE_CHECKING:
     import socket
@@ -38,19 +37,6 @@ VerboseSilo = Annotated[bool, typer.Option("--verbose", help="Also log every req
 VerboseHub = Annotated[
     bool, typer.Option("--verbose", help="Also log requests for health, metrics, and the files of the page.")
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    add_command(app, serve, SEARCH)
-    add_command(app, silo, SEARCH)
-    add_command(app, hub, SEARCH)
-    add_command(app, server, TRAIN)
-    group = typer.Typer(cls=Commands, help="Set up a federation of several machines.", no_args_is_help=True)
-    add_command(group, init)
-    for command in (kits, disable, enable):
-        add_command(group, command)
-    app.add_typer(group, name="federation", rich_help_panel=SEARCH)
 
 
 def serve(
@@ -139,12 +125,12 @@ def silo(
         _run_kit(config)
         return
     _require_bus()
-    from silohash.service.config import read_silo_config
+    from silohash.service.config import SiloConfig, read_config
     from silohash.service.logs import start_logging
     from silohash.service.nats_server import new_key as make_key
     from silohash.service.silo import run_silo
 
-    settings = read_silo_config(config)
+    settings = read_config(config, SiloConfig)
     serve_items = None
     if new_key:
         print_result(make_key(settings.bus.key))
@@ -157,7 +143,7 @@ def silo(
     start_logging(level=DEBUG if verbose else INFO)
     training = nullcontext() if settings.training is None else _training_beside(settings.training, settings.silo)
     with training:
-        run_silo(settings, serve_items=serve_items, read_again=lambda: read_silo_config(config))
+        run_silo(settings, serve_items=serve_items, read_again=lambda: read_config(config, SiloConfig))
 
 
 def _training_beside(kit: Path, silo: str) -> AbstractContextManager[None]:
@@ -206,11 +192,11 @@ def hub(
     _refuse_windows("hub")
     _require_bus()
     from silohash.base.files import write_text
-    from silohash.service.config import read_hub_config
+    from silohash.service.config import HubConfig, read_config
     from silohash.service.nats_server import new_key as make_key
     from silohash.service.nats_server import server_config
 
-    settings = read_hub_config(config)
+    settings = read_config(config, HubConfig)
     if new_key:
         print_result(make_key(settings.bus.key))
         print_status(f"The secret key is in {settings.bus.key}.")
@@ -223,7 +209,7 @@ def hub(
 
 def _serve_hub(config: Path, host: str, port: int, *, verbose: bool) -> None:
     from silohash.service.accounts import accounts_beside
-    from silohash.service.config import read_hub_config
+    from silohash.service.config import HubConfig, read_config
     from silohash.service.listening import listening_socket
     from silohash.service.logs import start_logging
     from silohash.service.web.hub_process import run_hub
@@ -238,11 +224,11 @@ def _serve_hub(config: Path, host: str, port: int, *, verbose: bool) -> None:
         address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
         start_logging(level=DEBUG if verbose else INFO)
         run_hub(
-            read_hub_config(config),
+            read_config(config, HubConfig),
             listening,
             accounts=accounts,
             ready=lambda: print_result(f"The search page is at {address}"),
-            read_again=lambda: read_hub_config(config),
+            read_again=lambda: read_config(config, HubConfig),
         )
 
 

@@ -14,7 +14,7 @@ import typer
 from silohash.base.optional import require
 from silohash.base.types import UserError
 from silohash.cli.console import console, print_json, print_result, print_status, spinner
-from silohash.cli.help import COMPARE, SETTING, add_command
+from silohash.cli.help import SETTING
 from silohash.cli.train import SMOKE, seed_numbers
 
 if TYPE_CHECKING:
@@ -48,12 +48,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")
 OUT = "Folder of the study. Default: studies/NAME."
 OUT_OF_STUDIES = "Folder of the study; of several studies, the folder of their folders. Default: studies/NAME."
 PROCESSES = "Number of runs at the same time. They share the cores equally."
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    add_command(app, study, COMPARE)
-    add_command(app, sweep, COMPARE)
 
 
 def study(

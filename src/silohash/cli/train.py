@@ -10,7 +10,7 @@ import typer
 from silohash.base.optional import require
 from silohash.base.types import UserError
 from silohash.cli.console import console, print_json, print_result, print_status, print_table, spinner
-from silohash.cli.help import SETTING, START, TRAIN, add_command
+from silohash.cli.help import SETTING
 
 if TYPE_CHECKING:
     from silohash.run.config.load import ResolvedConfig
@@ -42,13 +42,6 @@ Quorum = Annotated[
 ]
 
 SMOKE = ("federated.rounds=2", "federated.local_epochs=1")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    add_command(app, new, START)
-    add_command(app, train, TRAIN)
-    add_command(app, resume, TRAIN)
 
 
 def new(

@@ -141,12 +141,10 @@ class Accounts:
             UserError: If the name or the password is not allowed, or the account exists.
         """
         checked, hashed = check_name(name), self._hashed(password)
-        with self._changing():
-            if self._known(checked):
+        with self._changing() as run:
+            if self._listed("WHERE name = ?", checked):
                 raise UserError(f'The account "{checked}" already exists. Choose another name, or remove it first.')
-            self._connection.execute(
-                "INSERT INTO accounts VALUES (?, ?, ?, ?)", (checked, hashed, admin, self._clock())
-            )
+            run("INSERT INTO accounts VALUES (?, ?, ?, ?)", checked, hashed, admin, self._clock())
 
     def set_password(self, name: str, password: str) -> None:
         """Change the password of an account, and end its sessions.
@@ -155,10 +153,10 @@ class Accounts:
             UserError: If the password is not allowed, or the account does not exist.
         """
         hashed = self._hashed(password)
-        with self._changing():
-            self._check_known(name)
-            self._connection.execute("UPDATE accounts SET password = ? WHERE name = ?", (hashed, name))
-            self._connection.execute("DELETE FROM sessions WHERE account = ?", (name,))
+        with self._changing() as run:
+            self._account(name)
+            run("UPDATE accounts SET password = ? WHERE name = ?", hashed, name)
+            run("DELETE FROM sessions WHERE account = ?", name)
 
     def remove(self, name: str) -> None:
         """Remove an account with its sessions and tokens.
@@ -166,22 +164,21 @@ class Accounts:
         Raises:
             UserError: If it does not exist.
         """
-        with self._changing():
-            self._check_known(name)
-            self._connection.execute("DELETE FROM accounts WHERE name = ?", (name,))
+        with self._changing() as run:
+            self._account(name)
+            run("DELETE FROM accounts WHERE name = ?", name)
 
     def all(self) -> list[Account]:
         """Return all accounts in the order of their names."""
         with self._changing():
-            rows = self._connection.execute("SELECT name, admin, created FROM accounts ORDER BY name").fetchall()
-        return [Account(name, bool(admin), created) for name, admin, created in rows]
+            return self._listed("ORDER BY name")
 
     def verify(self, name: str, password: str) -> bool:
         """Return whether a password is that of an account. An unknown name takes the same time as a wrong password."""
         from argon2.exceptions import InvalidHashError, VerificationError
 
-        with self._changing():
-            row = self._connection.execute("SELECT password FROM accounts WHERE name = ?", (name,)).fetchone()
+        with self._changing() as run:
+            row = run("SELECT password FROM accounts WHERE name = ?", name).fetchone()
         # An unknown name is compared too, or the time of the answer would tell which names exist.
         stored = self._unknown if row is None else row[0]
         try:
@@ -191,10 +188,8 @@ class Accounts:
         if row is not None and self._hasher.check_needs_rehash(stored):
             renewed = self._hasher.hash(_bytes(password))
             # Not if the password was changed since it was read above.
-            with self._changing():
-                self._connection.execute(
-                    "UPDATE accounts SET password = ? WHERE name = ? AND password = ?", (renewed, name, stored)
-                )
+            with self._changing() as run:
+                run("UPDATE accounts SET password = ? WHERE name = ? AND password = ?", renewed, name, stored)
         return row is not None
 
     def start_session(self, name: str) -> str:
@@ -204,35 +199,27 @@ class Accounts:
             UserError: If the account does not exist.
         """
         secret, now = secrets.token_urlsafe(32), self._clock()
-        with self._changing():
-            self._check_known(name)
-            self._connection.execute("DELETE FROM sessions WHERE expires <= ?", (now,))
-            self._connection.execute(
-                "INSERT INTO sessions VALUES (?, ?, ?)", (_digest(secret), name, now + SESSION_SECONDS)
-            )
+        with self._changing() as run:
+            self._account(name)
+            run("DELETE FROM sessions WHERE expires <= ?", now)
+            run("INSERT INTO sessions VALUES (?, ?, ?)", _digest(secret), name, now + SESSION_SECONDS)
         return secret
 
     def session(self, secret: str) -> Account | None:
         """Return the account of a session, or None if there is no such session or it has ended."""
         digest, now = _digest(secret), self._clock()
-        with self._changing():
-            row = self._connection.execute(
-                "SELECT name, admin, created, expires FROM sessions JOIN accounts ON name = account "
-                "WHERE digest = ? AND expires > ?",
-                (digest, now),
-            ).fetchone()
+        with self._changing() as run:
+            row = run("SELECT account, expires FROM sessions WHERE digest = ? AND expires > ?", digest, now).fetchone()
             if row is None:
                 return None
-            if row[3] < now + SESSION_SECONDS / 2:
-                self._connection.execute(
-                    "UPDATE sessions SET expires = ? WHERE digest = ?", (now + SESSION_SECONDS, digest)
-                )
-        return Account(row[0], bool(row[1]), row[2])
+            if row[1] < now + SESSION_SECONDS / 2:
+                run("UPDATE sessions SET expires = ? WHERE digest = ?", now + SESSION_SECONDS, digest)
+            return self._account(row[0])
 
     def end_session(self, secret: str) -> None:
         """End a session if it exists."""
-        with self._changing():
-            self._connection.execute("DELETE FROM sessions WHERE digest = ?", (_digest(secret),))
+        with self._changing() as run:
+            run("DELETE FROM sessions WHERE digest = ?", _digest(secret))
 
     def add_token(
         self, account: str, scopes: Collection[Scope], *, label: str = "", days: float | None = None
@@ -254,28 +241,22 @@ class Accounts:
         chosen, now = check_scopes(scopes), self._clock()
         if days is not None and not days > 0:
             raise UserError(f"A token cannot expire after {days} days. Use a positive number.")
-        token = Token(
-            secrets.token_hex(6), account, label, chosen, now, None if days is None else now + days * DAY_SECONDS
-        )
+        expires = None if days is None else now + days * DAY_SECONDS
+        token = Token(secrets.token_hex(6), account, label, chosen, now, expires)
         secret = f"{TOKEN_START}{token.id}_{secrets.token_urlsafe(32)}"
-        with self._changing():
-            self._check_known(account)
-            if "admin" in chosen and not self._is_admin(account):
+        row = token.id, _digest(secret), account, label, " ".join(sorted(chosen)), now, expires
+        with self._changing() as run:
+            if not self._account(account).admin and "admin" in chosen:
                 raise UserError(
                     f'"{account}" is not an administrator. Leave out the scope "admin", or choose another account.'
                 )
-            self._connection.execute(
-                "INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (token.id, _digest(secret), account, label, " ".join(sorted(chosen)), now, token.expires),
-            )
+            run("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?)", *row)
         return token, secret
 
     def token(self, secret: str) -> Token | None:
         """Return the token with a text, or None if there is none or it has expired."""
-        return next(
-            iter(self._tokens("WHERE digest = ? AND (expires IS NULL OR expires > ?)", _digest(secret), self._clock())),
-            None,
-        )
+        valid = "WHERE digest = ? AND (expires IS NULL OR expires > ?)"
+        return next(iter(self._tokens(valid, _digest(secret), self._clock())), None)
 
     def tokens(self) -> list[Token]:
         """Return all tokens in the order of their accounts, also those that have expired."""
@@ -287,8 +268,8 @@ class Accounts:
         Raises:
             UserError: If it does not exist.
         """
-        with self._changing():
-            if not self._connection.execute("DELETE FROM tokens WHERE id = ?", (token_id,)).rowcount:
+        with self._changing() as run:
+            if not run("DELETE FROM tokens WHERE id = ?", token_id).rowcount:
                 raise UserError(
                     f'There is no token "{token_id}" in {self.path}. silohash account list prints all tokens.'
                 )
@@ -311,40 +292,29 @@ class Accounts:
 
     def _tokens(self, which: str, *values: object) -> list[Token]:
         query = f"SELECT id, account, label, scopes, created, expires FROM tokens {which}"  # noqa: S608  literals
-        with self._changing():
-            rows = self._connection.execute(query, values).fetchall()
-        return [
-            Token(
-                token_id,
-                account,
-                label,
-                check_scopes(scopes.split()),
-                created,
-                expires,
-            )
-            for token_id, account, label, scopes, created, expires in rows
-        ]
+        with self._changing() as run:
+            rows = run(query, *values).fetchall()
+        return [Token(*row[:3], check_scopes(row[3].split()), *row[4:]) for row in rows]
 
-    def _known(self, name: str) -> bool:
-        return self._connection.execute("SELECT 1 FROM accounts WHERE name = ?", (name,)).fetchone() is not None
+    def _listed(self, which: str, *values: object) -> list[Account]:
+        query = f"SELECT name, admin, created FROM accounts {which}"  # noqa: S608  literals
+        rows = self._connection.execute(query, values).fetchall()
+        return [Account(name, bool(admin), created) for name, admin, created in rows]
 
-    def _is_admin(self, name: str) -> bool:
-        row = self._connection.execute("SELECT admin FROM accounts WHERE name = ?", (name,)).fetchone()
-        return row is not None and bool(row[0])
-
-    def _check_known(self, name: str) -> None:
-        if not self._known(name):
+    def _account(self, name: str) -> Account:
+        found = self._listed("WHERE name = ?", name)
+        if not found:
             raise UserError(f'There is no account "{name}" in {self.path}. silohash account list prints all accounts.')
+        return found[0]
 
     def _prepare(self) -> None:
         """Create the tables of a new file, and check those of an existing one."""
-        with self._changing():
-            kind = self._connection.execute("PRAGMA application_id").fetchone()[0]
-            version = self._connection.execute("PRAGMA user_version").fetchone()[0]
-            is_new = not self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if is_new and not kind:
+        with self._changing() as run:
+            pragmas = ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+            kind, version, tables = (run(pragma).fetchone()[0] for pragma in pragmas)
+            if not tables and not kind:
                 for statement in filter(str.strip, SCHEMA.split(";\n")):
-                    self._connection.execute(statement)
+                    run(statement)
             elif kind != APPLICATION_ID:
                 raise UserError(f"{self.path} is not a file of accounts. Choose another folder, or move the file away.")
             elif version != FORMAT_VERSION:
@@ -354,10 +324,10 @@ class Accounts:
                 )
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Run a transaction, which is applied as a whole or not at all."""
+    def _changing(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
+        """Open a transaction, which is applied as a whole or not at all, and yield what runs a statement with its values."""
         with self._lock, self._explained(), transaction(self._connection):
-            yield
+            yield lambda statement, *values: self._connection.execute(statement, values)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

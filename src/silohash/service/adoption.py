@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from silohash.base.files import write_json
 from silohash.base.types import Modality, UserError
 from silohash.run.folder import Run
-from silohash.search.hits import Hits
-from silohash.service.backend import FederationStatus, Item, SearchOptions, SearchRequest
+from silohash.search.hits import Hits, SearchOptions
+from silohash.search.released import Item
+from silohash.search.requests import FederationStatus, SearchRequest
 from silohash.service.hub import HubBackend
 from silohash.service.logs import log_event
 
@@ -31,7 +32,7 @@ LOOK_SECONDS = 5.0
 
 
 class AdoptingBackend:
-    """Search with the model of one run, and later with that of the next. See `silohash.service.backend.Backend`.
+    """Search with the model of one run, and later with that of the next. See `silohash.service.web.state.Backend`.
 
     Attributes:
         current: The backend that answers.

@@ -30,7 +30,7 @@ from filelock import lock_descriptor, unlock_descriptor
 from silohash.base.types import UserError
 from silohash.search.hits import Hits, Query
 from silohash.search.released import Code, Item, SiloStatus
-from silohash.search.requests import Answer, ItemRequest, Request, StatusRequest
+from silohash.search.requests import ItemRequest, Request, StatusRequest
 from silohash.search.wire import Response
 from silohash.service.logs import log_event
 
@@ -155,7 +155,8 @@ class AuditLog:
             self._close_file()
 
     def _open(self) -> FileIO:
-        file = self._file = _open_private(self.path)
+        # If it does not exist, it is created so that other users cannot read it.
+        file = self._file = FileIO(self.path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
         about = os.fstat(file.fileno())
         self._identity = (about.st_dev, about.st_ino)
         return file
@@ -219,9 +220,10 @@ def verify_log(path: Path) -> Tail:
     if not files:
         raise UserError(f"The audit log {path} does not exist. Check its path.")
     tail = Tail()
-    for file in files:
-        for place, line in enumerate(_lines(file), start=1):
-            tail = _verified(line, tail, f"{file}, line {place}")
+    for path in files:
+        with path.open("rb") as file:
+            for place, line in enumerate(file, start=1):
+                tail = _verified(line.removesuffix(b"\n"), tail, f"{path}, line {place}")
     return tail
 
 
@@ -245,22 +247,17 @@ def entry_of(response: Response) -> dict[str, Any]:
         return {**entry, "refused": str(response.error)}
     if isinstance(answer, Hits) and answer.missing_silos:
         return {**entry, "refused": " ".join(answer.missing_silos.values())}
-    if isinstance(answer, Code):
-        return {**entry, "released": [entry["id"]], "fields": ["code"]}
-    return entry | _of_answer(answer)
-
-
-def _of_answer(answer: Answer | None) -> dict[str, Any]:
-    """Return the ids of the released items, and the names of the released fields."""
     if isinstance(answer, Hits):
         limits = " ".join(answer.limited_silos.values())
         released = {"released": list(answer.ids), "fields": sorted(set(chain(*answer.payloads)))}
-        return {**released, **({"limits": limits} if limits else {})}
+        return {**entry, **released, **({"limits": limits} if limits else {})}
+    if isinstance(answer, Code):
+        return {**entry, "released": [entry["id"]], "fields": ["code"]}
     if isinstance(answer, Item):
-        return {"released": [answer.id], "fields": sorted(answer.payload)}
+        return {**entry, "released": [answer.id], "fields": sorted(answer.payload)}
     if isinstance(answer, SiloStatus):
-        return {"released": [item.id for item in answer.examples], "fields": _fields_of(answer)}
-    return {"released": []}
+        return {**entry, "released": [item.id for item in answer.examples], "fields": _fields_of(answer)}
+    return {**entry, "released": []}
 
 
 def _fields_of(summary: SiloStatus) -> list[str]:
@@ -292,11 +289,6 @@ def _of_request(request: Request | None) -> dict[str, Any]:
             "previews": request.previews,
         }
     return {"request": "item" if isinstance(request, ItemRequest) else "code", **sender, "id": request.id}
-
-
-def _open_private(path: Path) -> FileIO:
-    """Open a file to append to. If it does not exist, it is created so that other users cannot read it."""
-    return FileIO(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
 def _append_whole(file: FileIO, content: bytes, size: int) -> None:
@@ -348,12 +340,6 @@ def _end_of(path: Path) -> bytes:
             if length >= size or content.count(b"\n") > 1:
                 return content
             length *= 4
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        for line in file:
-            yield line.removesuffix(b"\n")
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:

@@ -232,23 +232,15 @@ class HubConfig(_Table):
 
 
 ConfigT = TypeVar("ConfigT", bound=_Table)
+TABLES = {"bus": BusSettings, "nats": NatsSettings, "items": ItemsSettings, "metrics": MetricsSettings}
 
 
-def read_silo_config(path: Path) -> SiloConfig:
-    """Read the file of a silo.
+def read_config(path: Path, form: type[ConfigT]) -> ConfigT:
+    """Read the file of a silo or of a hub.
 
     Raises:
         UserError: If it is missing or is not TOML, a key is unknown or missing, or a value is not allowed.
     """
-    return _read(path, SiloConfig)
-
-
-def read_hub_config(path: Path) -> HubConfig:
-    """Read the file of a hub. The exceptions are those of `read_silo_config`."""
-    return _read(path, HubConfig)
-
-
-def _read(path: Path, form: type[ConfigT]) -> ConfigT:
     content = read_toml(path, remedy=REMEDY, missing=MISSING)
     try:
         config = form.model_validate(content)
@@ -263,18 +255,8 @@ def _explained(error: ValidationError, form: type[BaseModel]) -> str:
     if first["type"] != "extra_forbidden":
         return fault(error)
     *tables, name = map(str, first["loc"])
-    known = _keys(form, tables)
+    known = (TABLES.get(tables[-1], form) if tables else form).model_fields
     return detail(ValueError(f'unknown key "{name}"{suggestion(name, known)}; the keys here are: {", ".join(known)}'))
-
-
-def _keys(form: type[BaseModel], tables: list[str]) -> list[str]:
-    nested: dict[str, type[BaseModel]] = {
-        "bus": BusSettings,
-        "nats": NatsSettings,
-        "items": ItemsSettings,
-        "metrics": MetricsSettings,
-    }
-    return list((nested.get(tables[-1], form) if tables else form).model_fields)
 
 
 def _resolved(config: ConfigT, folder: Path) -> ConfigT:

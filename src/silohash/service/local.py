@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class LocalBackend:
-    """Search the silos of a finished run in threads of this process. See `silohash.service.backend.Backend`.
+    """Search the silos of a finished run in threads of this process. See `silohash.service.web.state.Backend`.
 
     Attributes:
         silos: The search that the threads run.

@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from logging import WARNING
 from secrets import randbelow, token_hex
@@ -140,23 +141,14 @@ class Link:
                 await _end(client)
                 await asyncio.sleep(LONGEST_WAIT_SECONDS)
                 continue
-            self._mark_up("connected to the bus", client)
+            await self._mark_up("connected to the bus", client)
             await closed.wait()
-            self._mark_down()
+            await self._mark_down()
             await asyncio.sleep(FIRST_WAIT_SECONDS)
 
     async def _connect(self, client: Client, closed: asyncio.Event) -> None:
-        async def on_closed() -> None:
-            """Make `_keep` connect with a new client."""
+        async def on_closed() -> None:  # `_keep` then connects with a new client
             closed.set()
-
-        async def on_lost() -> None:
-            """Note that the connection was lost."""
-            self._mark_down()
-
-        async def on_connected_again() -> None:
-            """Note that the client has reconnected by itself."""
-            self._mark_up("reconnected to the bus", client)
 
         await client.connect(
             servers=list(self._settings.servers),
@@ -170,18 +162,18 @@ class Link:
             ping_interval=PING_SECONDS,
             error_cb=self._report,
             closed_cb=on_closed,
-            disconnected_cb=on_lost,
-            reconnected_cb=on_connected_again,
+            disconnected_cb=self._mark_down,
+            reconnected_cb=partial(self._mark_up, "reconnected to the bus", client),
         )
 
-    def _mark_up(self, event: str, client: Client) -> None:
+    async def _mark_up(self, event: str, client: Client) -> None:
         self._reported = ""
         if self._was_lost:
             self.restored_at = asyncio.get_running_loop().time()
         self._up.set()
         log_event(event, server=client.connected_url.netloc if client.connected_url else "")
 
-    def _mark_down(self) -> None:
+    async def _mark_down(self) -> None:
         if self._up.is_set():
             self._up.clear()
             self._was_lost = True
@@ -375,13 +367,8 @@ class SiloLink(Link):
     ) -> None:
         """Prepare the connection of a silo. The exceptions are those of `Link`.
 
-        Args:
-            settings: How to connect.
-            federation: Name of the federation.
-            silo: Name of the silo.
-            responder: Returns the answer to a request.
-            executor: Runs the responder, so that the connection is served meanwhile. None runs it in the thread of the
-                connection, which takes less time if an answer takes no more than about a millisecond.
+        An ``executor`` runs the responder, so that the connection is served meanwhile. None runs it in the thread of the
+        connection, which takes less time if an answer takes no more than about a millisecond.
         """
         super().__init__(settings, f"silo {silo}", self._subscribe)
         self._subject = Subjects(federation).requests(silo)
@@ -389,7 +376,6 @@ class SiloLink(Link):
 
     async def _subscribe(self, client: Client) -> None:
         async def answer(message: Msg) -> None:
-            """Answer one request."""
             arrived = message.arrived if isinstance(message, ArrivedMessage) else time.monotonic()
             arguments = (message.data, min(client.max_payload, MOST_ANSWER_BYTES), arrived)
             if self._executor is None:

@@ -13,11 +13,9 @@ import base64
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from silohash.base.files import explaining_disk_errors
 from silohash.base.forms import reading
@@ -113,10 +111,7 @@ def secret_key(path: Path) -> str:
         UserError: If the file is missing or does not hold a secret key. The message does not repeat its content.
     """
     with reading(path, remedy="Make a new one with --new-key.", missing="Make it with --new-key."):
-        content = path.read_bytes()
-    text = ""
-    with suppress(UnicodeDecodeError):
-        text = content.decode("ascii").strip()
+        text = path.read_bytes().decode("ascii", "replace").strip()
     if not _SEED.fullmatch(text):
         raise UserError(f"{path} does not hold a secret key of this program. Make one with --new-key.")
     return text
@@ -163,11 +158,7 @@ def _lines(config: HubConfig, nats: NatsSettings, hub_key: str, beside: Path | N
 def _tls(nats: NatsSettings, beside: Path | None) -> Iterator[str]:
     if nats.certificate is None:
         return
-    files: Mapping[str, Any] = {
-        "cert_file": nats.certificate,
-        "key_file": nats.certificate_key,
-        "ca_file": nats.authority,
-    }
+    files = {"cert_file": nats.certificate, "key_file": nats.certificate_key, "ca_file": nats.authority}
     yield "tls: {"
     for key, path in files.items():
         if path is not None:

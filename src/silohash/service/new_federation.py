@@ -29,7 +29,7 @@ from silohash.index.listing import note_indexed, read_listing
 from silohash.run.config.toml import to_toml
 from silohash.run.folder import Run
 from silohash.search.silos import POLICIES
-from silohash.service.config import BusSettings, FederationName, is_local, read_hub_config
+from silohash.service.config import BusSettings, FederationName, HubConfig, is_local, read_config
 from silohash.service.nats_server import new_key, server_config
 
 HUB, NATS = "hub", "nats"
@@ -94,7 +94,7 @@ class ServerSettings:
 def write_federation(
     run: Run, folder: Path, *, silos: Sequence[str], name: str | None = None, server: ServerSettings | None = None
 ) -> list[str]:
-    """Write the files of a federation into a new folder.
+    """Write the files of a federation into a new folder, and return the names of its silos.
 
     A silo that is indexed in the run gets its index. Other silos get the model only, and build their index with it.
 
@@ -104,9 +104,6 @@ def write_federation(
         silos: Names of the silos; all that are indexed in the run if empty.
         name: Name of the federation; None for the name of the folder.
         server: The NATS server; None for one on this machine.
-
-    Returns:
-        The names of the silos.
 
     Raises:
         UserError: If the folder is not empty, a name or the server is not valid, the run is not trained, or a file cannot
@@ -178,7 +175,7 @@ def _write_hub(run: Run, root: Path, federation: str, server: ServerSettings, ke
     file = {"federation": federation, "run": "run", "bus": _bus(folder, "hub.key", server), "silos": keys}
     nats = {"listen": server.listen, **_certificates(root / NATS, server)}
     _write_toml(folder / "hub.toml", f"The hub of the federation {federation}", file | {"nats": nats})
-    config = server_config(read_hub_config(folder / "hub.toml"), beside=folder / ".." / NATS)
+    config = server_config(read_config(folder / "hub.toml", HubConfig), beside=folder / ".." / NATS)
     write_text(root / NATS / "nats.conf", config)
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from silohash.base.types import UserError
+from silohash.search.hits import SearchOptions
+from silohash.search.requests import SearchRequest
 from silohash.service import adoption as module
 from silohash.service.adoption import ADOPTED, AdoptingBackend
-from silohash.service.backend import SearchOptions, SearchRequest
 from silohash.service.config import HubConfig
 
 NOW = datetime(2027, 1, 31, tzinfo=UTC)

@@ -20,21 +20,14 @@ from silohash.base.types import UserError
 from silohash.run.config.load import load_resolved
 from silohash.run.folder import Run
 from silohash.search.bus import UNKNOWN
-from silohash.search.hits import Hits, kind_of
+from silohash.search.hits import Hits, SearchOptions, kind_of
 from silohash.search.node import CONTENT_REFUSED, SiloNode
 from silohash.search.policy import Policy
-from silohash.search.released import SiloStatus
+from silohash.search.released import Code, NotFound, SiloStatus
+from silohash.search.requests import SearchRequest, Unavailable, Vector
 from silohash.search.silos import open_node, open_nodes
 from silohash.search.wire import WireBus
 from silohash.service.audit import AuditLog, verify_log
-from silohash.service.backend import (
-    Code,
-    NotFound,
-    SearchOptions,
-    SearchRequest,
-    Unavailable,
-    Vector,
-)
 from silohash.service.hub import ACCEPTANCE_UNKNOWN, KNOWN_SECONDS, Acceptance, HubBackend
 from silohash.service.local import LocalBackend
 from silohash.service.logs import recording

@@ -12,8 +12,9 @@ import pytest
 
 from silohash.api.runs import open_run
 from silohash.base.types import UserError
-from silohash.search.hits import Hits
-from silohash.service.backend import Code, NotFound, SearchOptions, SearchRequest, Unavailable
+from silohash.search.hits import Hits, SearchOptions
+from silohash.search.released import Code, NotFound
+from silohash.search.requests import SearchRequest, Unavailable
 from silohash.service.local import LocalBackend
 from tests.served import drawn, served_run
 

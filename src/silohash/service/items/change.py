@@ -14,9 +14,9 @@ import asyncio
 import shutil
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from logging import ERROR, WARNING
 from pathlib import Path
 
@@ -28,7 +28,6 @@ from silohash.base.memory import return_unused
 from silohash.base.types import MODALITIES, Modality, Rows, UserError
 from silohash.data.archive import Archive
 from silohash.data.catalogue import open_archive
-from silohash.index.base import Keys
 from silohash.index.listing import is_indexed, note_indexed
 from silohash.index.source import SOURCE
 from silohash.index.store import Store
@@ -155,9 +154,8 @@ class ModelChange:
         following = None if self._config.next_run is None else Run.open(self._config.next_run)
 
         def opener() -> Indexer:
-            """Open the index of the new run if the old one was removed."""
-            kept = run if following is None or not is_replaced(run, following, silo) else following
-            return open_indexer(kept, silo, folder, self._models.policy.fields)
+            replaced = following is not None and is_replaced(run, following, silo)
+            return open_indexer(following if replaced else run, silo, folder, self._models.policy.fields)
 
         keeper = Keeper(folder, run.index_folder / f".{silo}.items.lock", opener, self._serve_items)
         return self._kept.enter_context(keeper)
@@ -173,7 +171,6 @@ class ModelChange:
         """
 
         def begin() -> None:
-            """Use the file as it is now."""
             self.begin(read())
             log_event("the config was read again", next_run=str(self._config.next_run or ""))
 
@@ -199,14 +196,8 @@ def successor_of(config: SiloConfig, policy: Policy) -> Successor:
     """
     if config.next_run is None:
         raise UserError("The file of the silo does not name a new run. Set next_run.")
-    return Successor(
-        Run.open(config.run),
-        Run.open(config.next_run),
-        config.silo,
-        folder=config.items_folder,
-        fields=policy.fields,
-        archive=config.archive,
-    )
+    runs = Run.open(config.run), Run.open(config.next_run)
+    return Successor(*runs, config.silo, folder=config.items_folder, fields=policy.fields, archive=config.archive)
 
 
 def is_replaced(run: Run, following: Run, silo: str) -> bool:
@@ -232,7 +223,7 @@ class Successor:
     def __init__(
         self, old: Run, new: Run, silo: str, *, folder: Path, fields: Collection[str], archive: Path | None = None
     ) -> None:
-        """Prepare to build.
+        """Prepare to build with the model of the new run.
 
         Args:
             old: The run whose index is searched.
@@ -241,9 +232,6 @@ class Successor:
             folder: The items folder.
             fields: The fields that the policy of the silo releases.
             archive: Folder of the archive that the old index was built from; None for the one that is noted beside it.
-
-        Raises:
-            UserError: If the new run does not have a model.
         """
         self.old, self.new, self.silo = old, new, silo
         self._folder, self._fields, self._archive = folder, fields, archive
@@ -336,8 +324,7 @@ class Successor:
         self._total = len(wanted)
         if not wanted:
             return
-        archive = self._open_archive()
-        rows = _rows_of(archive, wanted)
+        archive, rows = self._archive_rows(wanted)
         if len(rows) < len(wanted):
             log_event(
                 "items are not in the archive any more",
@@ -368,8 +355,7 @@ class Successor:
             return
         from silohash.run.model.matcher import write_nodes
 
-        archive = self._open_archive()
-        rows = _rows_of(archive, _ids(indexer.index))
+        archive, rows = self._archive_rows(_ids(indexer.index))
         for modality in indexer.modalities:
             shutil.rmtree(nodes_folder(indexer.index, modality), ignore_errors=True)  # begun before an interruption
             with Store.open(indexer.index / f"{modality}.sqlite") as store:
@@ -386,8 +372,12 @@ class Successor:
         """Return the ids of the items of the old index that do not come from the items folder."""
         return _ids(self.old.index_folder / self.silo)
 
+    def _archive_rows(self, ids: Collection[str]) -> tuple[Archive, Rows]:
+        """Return the archive that the old index was built from, and its rows with some ids."""
+        archive = self._open_archive()
+        return archive, np.array([row for row, name in enumerate(archive.ids.tolist()) if name in ids], np.int64)
+
     def _open_archive(self) -> Archive:
-        """Return the archive that the old index was built from."""
         if self._archive is not None:
             return open_archive(None, self._archive)
         note = self.old.index_folder / self.silo / NOTE
@@ -412,26 +402,16 @@ def _is_of_model(place: Path, digest: str) -> bool:
     return True
 
 
-def _rows_of(archive: Archive, ids: Collection[str]) -> Rows:
-    return np.array([row for row, name in enumerate(archive.ids.tolist()) if name in ids], np.int64)
-
-
 def _ids(folder: Path, modalities: Sequence[Modality] = MODALITIES) -> set[str]:
     """Return the ids of the items of an index that do not come from the items folder, and have one of some modalities."""
     found: set[str] = set()
     for modality in modalities:
         if (folder / f"{modality}.sqlite").exists():
             with Store.open(folder / f"{modality}.sqlite") as store:
-                keys: list[Keys] = [keys for keys, _ in store.codes()]
-                for part in _parts(np.concatenate([np.empty(0, np.int64), *keys])):
-                    found.update(store.item_ids(part))
+                keys = np.concatenate([np.empty(0, np.int64), *(keys for keys, _ in store.codes())])
+                for start in range(0, len(keys), KEYS_AT_ONCE):
+                    found.update(store.item_ids(keys[start : start + KEYS_AT_ONCE]))
     if (folder / LEDGER).exists():
-        ledger = Ledger(folder / LEDGER)
-        found -= ledger.indexed_ids()
-        ledger.close()
+        with closing(Ledger(folder / LEDGER)) as ledger:
+            found -= ledger.indexed_ids()
     return found
-
-
-def _parts(keys: Keys) -> Iterator[Keys]:
-    for start in range(0, len(keys), KEYS_AT_ONCE):
-        yield keys[start : start + KEYS_AT_ONCE]

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from logging import ERROR, WARNING, getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -21,7 +21,6 @@ from silohash.base.memory import return_unused
 from silohash.base.optional import require
 from silohash.base.types import Modality, UserError
 from silohash.service.items.indexer import Change, Indexer
-from silohash.service.items.ledger import Entry
 from silohash.service.items.records import PUT, Record
 from silohash.service.items.scan import FolderItem, FolderScanner
 from silohash.service.logs import log_event
@@ -145,10 +144,7 @@ class Keeper:
     def put(self, record: Record, picture: bytes = b"", suffix: str = "") -> ItemState:
         """Write an item to the folder and to the index, in place of a former one with the same id.
 
-        Args:
-            record: The item.
-            picture: Content of its picture file; empty without a picture.
-            suffix: End of the name of the picture file.
+        The arguments are those of `Records.write`.
 
         Returns:
             The state of the item, after it is on the disk and, unless it has a problem, can be found.
@@ -158,9 +154,7 @@ class Keeper:
         """
         with self._changing:
             self._check_mounted()
-            written = self._scanner.records.write(record, picture, suffix)
-            for writer in self._writers():
-                writer.add([self._scanner.of_record(written)])
+            self._write(record, picture, suffix)
         return self.state(record.id) or ItemState(record.id)
 
     def delete(self, name: str) -> bool:
@@ -183,22 +177,26 @@ class Keeper:
                 for each in self._writers():
                     each.remove([name])
             else:
-                written = records.write(Record(id=name, deleted=True))
-                for each in self._writers():
-                    each.add([self._scanner.of_record(written)])
+                self._write(Record(id=name, deleted=True))
             return True
+
+    def _write(self, record: Record, picture: bytes = b"", suffix: str = "") -> None:
+        item = self._scanner.of_record(self._scanner.records.write(record, picture, suffix))
+        for writer in self._writers():
+            writer.add([item])
 
     def state(self, name: str) -> ItemState | None:
         """Return the state of an item, or None if the silo does not have it."""
-        entry = self._writer().ledger.entry(name)
-        if entry is not None and entry.state == "removed":
+        writer = self._writer()
+        entry, modalities = writer.ledger.entry(name), writer.has(name)
+        if not modalities if entry is None else entry.state == "removed":
             return None
-        return self._state(name, entry)
+        digest = writer.digest if modalities else ""
+        return ItemState(name, bool(modalities), modalities, digest, "" if entry is None else entry.problem)
 
     def page(self, after: str = "", most: int = 100) -> list[ItemState]:
         """Return the states of at most ``most`` items of the folder with ids after ``after``, in the order of the ids."""
-        entries = self._writer().ledger.page(after, most)
-        states = [self._state(entry.id, entry) for entry in entries]
+        states = [self.state(entry.id) for entry in self._writer().ledger.page(after, most)]
         return [state for state in states if state is not None]
 
     def update(self, *, again: bool = False) -> Change:
@@ -242,10 +240,7 @@ class Keeper:
         started = time.monotonic()
         change = writer.update(scan, before, self._is_current, self._stopped)
         if change:
-            seconds = round(time.monotonic() - started, 3)
-            log_event(
-                "items indexed", added=change.added, removed=change.removed, skipped=change.skipped, seconds=seconds
-            )
+            log_event("items indexed", **asdict(change), seconds=round(time.monotonic() - started, 3))
         elif not scan.unsettled:
             writer.compact()
         return change
@@ -285,14 +280,6 @@ class Keeper:
             indexer.close()
             return_unused()  # the archive took more memory than its codes do
         self._unsettled = True  # the folder may have changed since
-
-    def _state(self, name: str, entry: Entry | None) -> ItemState | None:
-        writer = self._writer()
-        modalities = writer.has(name)
-        if entry is None and not modalities:
-            return None
-        digest = writer.digest if modalities else ""
-        return ItemState(name, bool(modalities), modalities, digest, "" if entry is None else entry.problem)
 
     def _writers(self) -> tuple[Indexer, ...]:
         """Return the indexers of all models, the present one first."""

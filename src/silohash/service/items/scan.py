@@ -91,6 +91,15 @@ class _Rows(NamedTuple):
     allowed: tuple[str, ...] | None
 
 
+class _Found(NamedTuple):
+    """An item whose picture file was not looked at yet."""
+
+    id: str
+    picture: FoundName
+    text: str = ""
+    labels: tuple[str, ...] = ()
+
+
 class FolderScanner:
     """Read an items folder. The metadata file is read again only if it has changed.
 
@@ -112,10 +121,8 @@ class FolderScanner:
         scan = Scan()
         now = time.time() if now is None else now
         metadata = [self.folder / name for name in FILES if (self.folder / name).is_file()]
-        if metadata:
-            self._add_rows(scan, metadata[0], now)
-        else:
-            self._add_pictures(scan, now)
+        for found in self._found_rows(scan, metadata[0], now) if metadata else self._found_pictures(scan):
+            self._add(scan, found, now)
         self.names = frozenset(scan.items) | scan.waiting
         before, self._known = self._known, {}
         for path in self.records.paths():
@@ -128,8 +135,11 @@ class FolderScanner:
         picture = f"{PUT}/{record.picture}" if record.picture else ""
         return FolderItem(record.id, picture, record.text, record.labels, stamp, put=True, deleted=record.deleted)
 
-    def _add_rows(self, scan: Scan, metadata: Path, now: float) -> None:
-        """Add the rows of the metadata. While it or the list of labels is being written, the rows read before are used."""
+    def _found_rows(self, scan: Scan, metadata: Path, now: float) -> Iterator[_Found]:
+        """Yield the rows of the metadata except queries, which are held out, as by ``silohash index``.
+
+        While it or the list of labels is being written, the rows read before are used.
+        """
         stats = {path: path.stat() for path in (metadata, self.folder / LABELS) if path.is_file()}
         if all(_is_settled(stat, now) for stat in stats.values()):
             files = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()]
@@ -137,12 +147,22 @@ class FolderScanner:
                 self._read_rows(scan, metadata, files)
         else:
             scan.unsettled, scan.complete = True, False
-        boundary = Boundary(self.folder)
-        if self._rows is not None:
-            found = find_names(self.folder, (row.values.get("file_name", "") for _, row in self._rows.rows))
-            for name, row in self._rows.rows:
-                picture = found[row.values.get("file_name", "")]
-                self._add_row(scan, name, row, picture, self._rows.allowed, boundary, now)
+        if self._rows is None:
+            return
+        boundary, allowed = Boundary(self.folder), self._rows.allowed
+        pictures = find_names(self.folder, (row.values.get("file_name", "") for _, row in self._rows.rows))
+        for name, row in self._rows.rows:
+            values, picture = row.values, pictures[row.values.get("file_name", "")]
+            if SPLIT_OF.get(values.get("split", "").lower()) == "query":
+                continue
+            problem = row.problem or _problem_of_picture(picture.name, boundary)
+            problem = problem or next(problems_of_values(row, allowed, needs_split=False), "")
+            if not problem and name in scan.items:
+                problem = f'the id "{name}" occurs in an earlier row'
+            if problem:
+                scan.problems[f"row {row.number}"] = problem
+            else:
+                yield _Found(name, picture, values.get("text", ""), row.labels)
 
     def _read_rows(self, scan: Scan, metadata: Path, files: object) -> None:
         try:
@@ -154,34 +174,10 @@ class FolderScanner:
             scan.problems[metadata.name] = str(error)
             scan.complete = False
 
-    def _add_row(
-        self,
-        scan: Scan,
-        name: str,
-        row: MetadataRow,
-        picture: FoundName,
-        allowed: tuple[str, ...] | None,
-        boundary: Boundary,
-        now: float,
-    ) -> None:
-        """Add one row of the metadata. Queries are held out, as by ``silohash index``."""
-        values, where = row.values, f"row {row.number}"
-        if SPLIT_OF.get(values.get("split", "").lower()) == "query":
-            return
-        problem = row.problem or _problem_of_picture(picture.name, boundary)
-        problem = problem or next(problems_of_values(row, allowed, needs_split=False), "")
-        if not problem and name in scan.items:
-            problem = f'the id "{name}" occurs in an earlier row'
-        if problem:
-            scan.problems[where] = problem
-            return
-        self._add(scan, name, picture, values.get("text", ""), row.labels, now)
-
-    def _add_pictures(self, scan: Scan, now: float) -> None:
+    def _found_pictures(self, scan: Scan) -> Iterator[_Found]:
         boundary = Boundary(self.folder)
 
         def unreadable(error: OSError) -> None:
-            """Note that a part of the folder could not be read."""
             scan.problems[str(error.filename)] = f"it cannot be read ({error.strerror})"
             scan.complete = False
 
@@ -189,19 +185,19 @@ class FolderScanner:
             if Path(name).suffix.lower() not in SUFFIXES:
                 scan.problems[name] = f"its name does not end like that of a {NAMES} file"
             elif boundary.contains(name):
-                self._add(scan, name, FoundName(name), "", (), now)
+                yield _Found(name, FoundName(name))
             else:
                 scan.problems[name] = "it is a link that leads out of the folder"
 
-    def _add(self, scan: Scan, name: str, found: FoundName, text: str, labels: tuple[str, ...], now: float) -> None:
+    def _add(self, scan: Scan, found: _Found, now: float) -> None:
         """Add an item, or note why it has to wait or cannot be used."""
-        picture = found.name
+        name, (picture, hint), text, labels = found
         signature: tuple[int, ...] = ()
         if picture:
             try:
                 stat = (self.folder / picture).stat()
             except (FileNotFoundError, NotADirectoryError, ValueError):
-                scan.problems[name] = f'the picture "{picture}" is missing{found.hint}'
+                scan.problems[name] = f'the picture "{picture}" is missing{hint}'
                 return
             except OSError as error:  # it may be there, so an earlier version is kept
                 scan.problems[name] = f'the picture "{picture}" cannot be read ({error.strerror})'

@@ -11,7 +11,8 @@ from silohash.base.types import UserError
 from silohash.data.pictures.formats import NAMES
 from silohash.search.hits import Hits
 from silohash.search.inputs import vector_in
-from silohash.service.backend import Code, FederationStatus, SearchRequest, Vector
+from silohash.search.released import Code
+from silohash.search.requests import FederationStatus, SearchRequest, Vector
 from silohash.service.web.documents import (
     ItemDocument,
     PictureQuery,

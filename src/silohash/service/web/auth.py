@@ -23,11 +23,10 @@ from fastapi import APIRouter, FastAPI, Form, HTTPException, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from silohash.service.accounts import SESSION_SECONDS, Account, Accounts, Scope
-from silohash.service.backend import Backend
 from silohash.service.metrics import Metrics
 from silohash.service.web.app import LOOPBACK, create_app
 from silohash.service.web.monitor import METRICS
-from silohash.service.web.state import SIGN_IN, Asker
+from silohash.service.web.state import SIGN_IN, Asker, Backend
 from silohash.service.web.view.templates import render
 
 LOG = logging.getLogger("silohash.service.web.auth")

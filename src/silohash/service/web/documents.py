@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 from fastapi import Query as QueryParameter
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -13,8 +13,8 @@ from typing_extensions import TypedDict
 from silohash.base.types import Modality, Target, UserError
 from silohash.index.codes import byte_count
 from silohash.search.fields import words_of
-from silohash.search.hits import Hits, described, shown_of
-from silohash.service.backend import Code, SearchOptions
+from silohash.search.hits import Hits, SearchOptions, described, shown_of
+from silohash.search.released import Code
 from silohash.service.web.view.form import FARTHEST_OFFSET, LONGEST_NAME, LONGEST_TEXT, MOST_BITS, MOST_SILOS
 
 MOST_HITS = 200
@@ -148,20 +148,8 @@ def _hit_documents(hits: Hits) -> list[HitDocument]:
         map(shown_of, hits.payloads),
         strict=True,
     )
-    return [
-        {
-            "id": name,
-            "silo": silo,
-            "distance_bits": distance_bits,
-            "score": score,
-            "rank": rank,
-            "found_by": found_by,
-            "caption": caption,
-            "labels": labels,
-            "preview": preview,
-        }
-        for name, silo, distance_bits, score, rank, found_by, (caption, labels, preview) in columns
-    ]
+    names = tuple(HitDocument.__annotations__)
+    return [cast(HitDocument, dict(zip(names, (*values, *shown), strict=True))) for *values, shown in columns]
 
 
 EXAMPLE_HIT: JsonDict = {

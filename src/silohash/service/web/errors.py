@@ -12,7 +12,8 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from silohash.base.types import UserError
-from silohash.service.backend import NotFound, Unavailable
+from silohash.search.released import NotFound
+from silohash.search.requests import Unavailable
 from silohash.service.web.documents import ErrorDocument
 from silohash.service.web.uploads import UploadError
 
@@ -120,27 +121,19 @@ def handle_errors(
         reasons: Sentences for the errors of the framework, by their phrases.
     """
 
-    async def user_error(request: Request, error: Exception) -> Response:
-        """Answer with the sentence of the error."""
-        assert isinstance(error, UserError)  # noqa: S101  the handler is registered for this type
+    async def explained(request: Request, error: Exception) -> Response:
+        if isinstance(error, RequestValidationError):
+            return answer(request, 422, message_of(error, request))
+        if isinstance(error, HTTPException):
+            message = str(error.detail)
+            response = answer(request, error.status_code, (reasons or {}).get(message, message))
+            response.headers.update(error.headers or {})
+            return response
+        assert isinstance(error, UserError)  # noqa: S101  no other type is registered
         return answer(request, status(error), str(error))
 
-    async def http_error(request: Request, error: Exception) -> Response:
-        """Answer with the sentence and the headers of the error."""
-        assert isinstance(error, HTTPException)  # noqa: S101  as above
-        message = str(error.detail)
-        response = answer(request, error.status_code, (reasons or {}).get(message, message))
-        response.headers.update(error.headers or {})
-        return response
-
-    async def invalid(request: Request, error: Exception) -> Response:
-        """Answer with what is wrong with the request."""
-        assert isinstance(error, RequestValidationError)  # noqa: S101  as above
-        return answer(request, 422, message_of(error, request))
-
-    app.add_exception_handler(UserError, user_error)
-    app.add_exception_handler(HTTPException, http_error)
-    app.add_exception_handler(RequestValidationError, invalid)
+    for kind in (UserError, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, explained)
 
 
 def status_of(error: UserError) -> int:

@@ -17,20 +17,14 @@ from fastapi.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from silohash.base.types import Modality, UserError
-from silohash.search.hits import Hits, MissingKind, kind_of
-from silohash.service.backend import (
-    Backend,
-    FederationStatus,
-    Item,
-    SearchOptions,
-    SearchRequest,
-    Unavailable,
-)
+from silohash.search.hits import Hits, MissingKind, SearchOptions, kind_of
+from silohash.search.released import Item
+from silohash.search.requests import FederationStatus, SearchRequest, Unavailable
 from silohash.service.config import is_local
 from silohash.service.logs import Kind, Outcome, Record, current_record, log_event, recording
 from silohash.service.metrics import CONTENT_TYPE, Metrics
 from silohash.service.web.guard import without_port
-from silohash.service.web.state import SIGN_IN, Shared
+from silohash.service.web.state import SIGN_IN, Backend, Shared
 
 METRICS = "/metrics"
 AREAS: Mapping[str, str] = {
@@ -150,7 +144,7 @@ AnswerT = TypeVar("AnswerT", Hits, Item)
 
 
 class MeasuredBackend:
-    """Pass all calls on to another backend. See `silohash.service.backend.Backend`."""
+    """Pass all calls on to another backend, and count them."""
 
     def __init__(self, backend: Backend, metrics: Metrics) -> None:
         self._backend, self._metrics = backend, metrics

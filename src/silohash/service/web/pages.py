@@ -13,7 +13,8 @@ from silohash.base.types import MODALITIES, TARGETS, Modality, UserError
 from silohash.data.pictures.formats import MEDIA_TYPES
 from silohash.search.hits import Hits
 from silohash.search.inputs import target_named
-from silohash.service.backend import FederationStatus, Item, NotFound, SearchRequest
+from silohash.search.released import Item, NotFound
+from silohash.search.requests import FederationStatus, SearchRequest
 from silohash.service.web.errors import status_of
 from silohash.service.web.state import Allowed, Asker, Service, Shared, asker
 from silohash.service.web.uploads import UploadError
@@ -45,7 +46,7 @@ async def search(request: Request, service: Shared, who: Allowed) -> HTMLRespons
     except UserError as error:
         message, code = str(error), status_of(error)
     status = await (service.status() if form.asks else service.recent_status())
-    return HTMLResponse(_search_page(status, form, hits, message, who), code)
+    return _search_page(status, form, hits, who, message, code)
 
 
 @router.post("/picture")
@@ -112,7 +113,7 @@ async def item(
     chosen = request.query_params.get("by") or ""
     by: Modality | None = next((modality for modality in found.modalities if modality == chosen), None)
     hits = await service.backend.similar(silo, id, replace(form.options(status.bits), asker=who.name), by)
-    return HTMLResponse(_item_page(status, found, form, by or found.modalities[0], hits, who))
+    return _item_page(status, found, form, by or found.modalities[0], hits, who)
 
 
 @router.get("/federation")
@@ -120,8 +121,9 @@ async def federation(service: Shared, who: Allowed) -> HTMLResponse:
     """Show the silos, and the record of their training."""
     status = await service.recent_status()
     known = cards.badges(silo.name for silo in status.silos)
-    page = render(
+    return _page(
         "federation.html",
+        who,
         status=status,
         silos=[(known[silo.name], silo, cards.item_count(silo)) for silo in status.silos],
         items=sum(map(cards.item_count, status.silos)),
@@ -132,9 +134,7 @@ async def federation(service: Shared, who: Allowed) -> HTMLResponse:
         downlink=charts.size_in_words(sum(record.downlink_bytes for record in status.rounds)),
         size_in_words=charts.size_in_words,
         badges=known,
-        person=who.name,
     )
-    return HTMLResponse(page)
 
 
 def error_page(status: int, message: str) -> HTMLResponse:
@@ -154,11 +154,19 @@ async def _found(service: Service, status: FederationStatus, form: SearchForm, n
     return await service.backend.search(SearchRequest.of(options, picture=value))
 
 
-def _search_page(status: FederationStatus, form: SearchForm, hits: Hits | None, message: str, who: Asker) -> str:
+def _page(template: str, who: Asker, code: int = 200, **values: object) -> HTMLResponse:
+    return HTMLResponse(render(template, person=who.name, **values), code)
+
+
+def _search_page(
+    status: FederationStatus, form: SearchForm, hits: Hits | None, who: Asker, message: str, code: int
+) -> HTMLResponse:
     asked = len(form.silos) or len(status.silos)
     known = cards.badges(silo.name for silo in status.silos)
-    return render(
+    return _page(
         "search.html",
+        who,
+        code,
         status=status,
         form=form,
         message=message,
@@ -173,21 +181,22 @@ def _search_page(status: FederationStatus, form: SearchForm, hits: Hits | None, 
         items=sum(map(cards.item_count, status.silos)),
         ways=cards.ways_to_search(status),
         media_types=MEDIA_TYPES,
-        person=who.name,
     )
 
 
-def _item_page(status: FederationStatus, found: Item, form: SearchForm, by: Modality, hits: Hits, who: Asker) -> str:
+def _item_page(
+    status: FederationStatus, found: Item, form: SearchForm, by: Modality, hits: Hits, who: Asker
+) -> HTMLResponse:
     known = cards.badges(silo.name for silo in status.silos)
     source, small = cards.picture_address(found, SIZES[-1])
     words = {"image": "picture", "text": "text"}
 
     def tab(side: Modality, target: str) -> str:
-        """Return the address of the item's page with the items that are near one of its codes."""
         return cards.item_address(found.silo, found.id, by=side, find="" if target == "item" else target_named(target))
 
-    return render(
+    return _page(
         "item.html",
+        who,
         status=status,
         item=found,
         badge=known[found.silo],
@@ -199,5 +208,4 @@ def _item_page(status: FederationStatus, found: Item, form: SearchForm, by: Moda
         cards=cards.hit_cards(hits, status),
         summary=summarized(hits, form, asked=len(status.silos)),
         by=words[by],
-        person=who.name,
     )

@@ -10,7 +10,7 @@ from fastapi import Request
 
 from silohash.index.codes import pack
 from silohash.search.fields import hexadecimal
-from silohash.service.backend import Code
+from silohash.search.released import Code
 from silohash.service.web.documents import MOST_HITS
 from silohash.service.web.state import Asker
 from silohash.service.web.uploads import Limits

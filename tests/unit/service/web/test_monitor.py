@@ -14,9 +14,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from silohash.base.types import UserError
-from silohash.search.hits import Reason
+from silohash.search.hits import Reason, SearchOptions
+from silohash.search.released import Code, NotFound
+from silohash.search.requests import SearchRequest, Unavailable
 from silohash.service.accounts import Accounts
-from silohash.service.backend import Code, NotFound, SearchOptions, SearchRequest, Unavailable
 from silohash.service.logs import Record, recording, start_logging
 from silohash.service.metrics import Metrics
 from silohash.service.web import state

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 
 from silohash.base.types import MODALITIES, Modality, Target
@@ -144,19 +144,21 @@ def hit_cards(hits: Hits, status: FederationStatus) -> list[Card]:
     return [_hit_card(hit, known[hit.silo], status.bits) for hit in hits[:PAGE_HITS]]
 
 
-def _hit_card(hit: Hit, badge: Badge, bits: int) -> Card:
-    source, preview = picture_address(hit)
+def _card(item: Hit | Item, badge: Badge) -> Card:
+    source, preview = picture_address(item)
     return Card(
-        address=item_address(hit.silo, hit.id),
-        title=hit.caption or hit.id,
+        address=item_address(item.silo, item.id),
+        title=item.caption or item.id,
         badge=badge,
         source=source,
         small=preview and not is_photograph(source),
         tiny=preview and is_tiny(source),
-        distance=_place(hit),
-        near=closeness(hit.distance_bits, bits),
-        found_by=FOUND_BY.get(hit.found_by, ""),
     )
+
+
+def _hit_card(hit: Hit, badge: Badge, bits: int) -> Card:
+    near, found_by = closeness(hit.distance_bits, bits), FOUND_BY.get(hit.found_by, "")
+    return replace(_card(hit, badge), distance=_place(hit), near=near, found_by=found_by)
 
 
 def _place(hit: Hit) -> str:
@@ -168,21 +170,8 @@ def _place(hit: Hit) -> str:
 def example_cards(status: FederationStatus) -> list[Card]:
     """Return some items to begin with, from all silos in turn."""
     known = badges(silo.name for silo in status.silos)
-    cards = []
-    for item in _in_turn([silo.examples for silo in status.silos]):
-        source, preview = picture_address(item)
-        if source:
-            cards.append(
-                Card(
-                    address=item_address(item.silo, item.id),
-                    title=item.caption or item.id,
-                    badge=known[item.silo],
-                    source=source,
-                    small=preview and not is_photograph(source),
-                    tiny=preview and is_tiny(source),
-                )
-            )
-    return cards[:MOST_EXAMPLES]
+    cards = (_card(item, known[item.silo]) for item in _in_turn([silo.examples for silo in status.silos]))
+    return [card for card in cards if card.source][:MOST_EXAMPLES]
 
 
 def ways_to_search(status: FederationStatus) -> str:

@@ -11,8 +11,8 @@ from PIL import Image
 
 from silohash.features.truncation import Unread
 from silohash.index.preview import make_preview, preview_url
+from silohash.search.hits import SearchOptions
 from silohash.search.released import Item, SiloStatus
-from silohash.service.backend import SearchOptions
 from silohash.service.web.view.cards import (
     HUES,
     MOST_EXAMPLES,
