@@ -126,16 +126,12 @@ def check(
     digest_lines: list[str] = []
     if with_digests:
         content["digests"], digest_lines = _digests(folder, write=write_checksums)
-    _print_check(content, [*lines, *digest_lines], as_json=as_json)
-    if content["items"] is None or any(line.endswith(DIFFERS) for line in digest_lines):
-        raise typer.Exit(NOT_AS_EXPECTED)
-
-
-def _print_check(content: dict[str, Any], lines: list[str], *, as_json: bool) -> None:
     if as_json:
         print_json(content)
-    for line in () if as_json else lines:
+    for line in () if as_json else [*lines, *digest_lines]:
         print_result(visible(line))
+    if content["items"] is None or any(line.endswith(DIFFERS) for line in digest_lines):
+        raise typer.Exit(NOT_AS_EXPECTED)
 
 
 def _forgotten(archive: str, root: Path | None) -> tuple[Path, dict[Path, Stamp]]:
@@ -204,14 +200,7 @@ def _in_words(found: Archive) -> list[str]:
 
 
 def _check_dataset(dataset: Dataset, root: str, layout: str, protocol: str, *, quiet: bool) -> dict[str, Any]:
-    """Check the files of a data set and read them if they are complete. Print the findings unless quiet.
-
-    Returns:
-        The findings for JSON. ``items`` is None if files are missing.
-
-    Raises:
-        UserError: If files are missing, unless quiet.
-    """
+    """Check the files of a data set, read them if they are complete, and return the findings, which are also printed."""
     from silohash.data.benchmarks.dataset import folder_of, inspect, missing_files
 
     folder, layouts = folder_of(dataset.key, root), {layout.name: layout for layout in dataset.layouts}

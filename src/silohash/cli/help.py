@@ -55,7 +55,8 @@ class Command(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401  as above
         """Return the parts of the usage line after the name of the command."""
-        return [self.options_metavar or "", *(_usage(each) for each in self.params if isinstance(each, TyperArgument))]
+        arguments = [(_name(each), each.required) for each in self.params if isinstance(each, TyperArgument)]
+        return [self.options_metavar or "", *(name if required else f"[{name}]" for name, required in arguments)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401  as above
         """Write the sections of the arguments and of the options."""
@@ -136,7 +137,3 @@ def _dash_remedy(command: str, taken: str) -> str:
 
 def _name(argument: TyperArgument) -> str:
     return f"{argument.metavar or str(argument.name).upper()}{'...' if argument.nargs != 1 else ''}"
-
-
-def _usage(argument: TyperArgument) -> str:
-    return _name(argument) if argument.required else f"[{_name(argument)}]"

@@ -77,9 +77,13 @@ def _print_list(kind: str, table: list[dict[str, Any]]) -> None:
 
 def entries(kind: str) -> list[dict[str, Any]]:
     """Return all entries of a kind. Each has at least ``key`` and ``summary``."""
-    if kind in {"local", "federated"}:
-        family = _family(kind)
-        return [_entry(family, name, lambda name: asdict(family.card(name))) for name in family.names()]
+    if kind == "measure":
+        from silohash.evaluate.measures import describe
+
+        return [
+            {"key": ", ".join(about["forms"]), "summary": about["meaning"], "options": list(about["options"])}
+            for about in describe()
+        ]
     if kind == "data":
         from silohash.data import ARCHIVES
         from silohash.data.catalogue import summary_of
@@ -94,12 +98,8 @@ def entries(kind: str) -> list[dict[str, Any]]:
             _entry(PARTITIONS, name, lambda name: {"key": name, "summary": PARTITIONS.resolve(name).summary})
             for name in PARTITIONS.names()
         ]
-    from silohash.evaluate.measures import describe
-
-    return [
-        {"key": ", ".join(about["forms"]), "summary": about["meaning"], "options": list(about["options"])}
-        for about in describe()
-    ]
+    family = _family(kind)
+    return [_entry(family, name, lambda name: asdict(family.card(name))) for name in family.names()]
 
 
 def _family(kind: str) -> Registry:

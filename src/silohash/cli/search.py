@@ -256,16 +256,14 @@ def _ids(given: list[str]) -> list[str]:
     """Return the ids that the values of ``--remove`` name, each once."""
     ids: dict[str, None] = {}
     for value in given:
-        names = _lines(Path(value[1:])) if value.startswith("@") else value.split(",")
+        names = value.split(",")
+        if value.startswith("@"):
+            remedy = "--remove @FILE takes a UTF-8 text file with one id per line."
+            names = read_text(Path(value[1:]), remedy=remedy, missing=remedy).split("\n")
         ids.update(dict.fromkeys(name.strip() for name in names if name.strip()))
     if not ids:
         raise UserError(f"--remove {' '.join(given)} does not name an id. Give ids separated by commas, or @FILE.")
     return list(ids)
-
-
-def _lines(path: Path) -> list[str]:
-    remedy = "--remove @FILE takes a UTF-8 text file with one id per line."
-    return read_text(path, remedy=remedy, missing=remedy).split("\n")
 
 
 def _remove(run: TrainedRun, ids: list[str], *, as_json: bool) -> None:
@@ -312,12 +310,7 @@ def _document(hits: Hits) -> dict[str, Any]:
 
 
 def print_hits(hits: Hits, *, show: bool = False) -> None:
-    """Print the hits on standard output, and notes on what is left out on standard error.
-
-    Args:
-        hits: The hits.
-        show: Show the picture of each hit, if the terminal can show pictures.
-    """
+    """Print the hits on standard output, with their pictures if they are to be shown, and notes on standard error."""
     from silohash.search.table import as_fields
 
     graphics, reason = terminal_graphics() if show else (None, "")

@@ -77,11 +77,7 @@ def serve(
 
 
 def require_page() -> None:
-    """Check that the search page can be served: the operating system, and the packages.
-
-    Raises:
-        UserError: If it cannot.
-    """
+    """Check that the search page can be served: the operating system, and the packages."""
     _refuse_windows("serve")
     for package in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):
         require(package, "The search page")

@@ -101,11 +101,7 @@ def _adapted(config: StudyConfig, *, smoke: bool, processes: int | None) -> Stud
 
 
 def _folders(files: Sequence[Path], out: Path | None) -> list[Path]:
-    """Return the folder of each study.
-
-    Raises:
-        UserError: If two studies would share a folder.
-    """
+    """Return the folder of each study, after checking that no two share one."""
     if out is not None and len(files) == 1:
         return [out]
     folders = [(out or Path("studies")) / file.stem for file in files]

@@ -191,15 +191,9 @@ def train_on(
     *,
     tensorboard: bool = False,
 ) -> None:
-    """Train a run with silos on other machines, and fetch its model.
+    """Train a run with silos on other machines, named or all, and fetch its model.
 
-    Args:
-        kit: The kit that starts runs.
-        resolved: The config with its methods.
-        folder: The folder of the run.
-        silos: Names of the silos; all connected ones if empty.
-        limits: The deadline of a round in seconds, its quorum, and the number of silos that must be there at the start.
-        tensorboard: Whether to write curves.
+    The limits are a round's deadline in seconds, its quorum, and the number of silos that must be there at the start.
     """
     require("nvflare", "Training on other machines")
     from silohash.run.folder import Run

@@ -60,13 +60,7 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 @dataclass(frozen=True)
 class Account:
-    """An account of a person.
-
-    Attributes:
-        name: Name with which the person signs in.
-        admin: Whether the person may administer the service.
-        created: Time of creation, in seconds since 1970.
-    """
+    """An account of a person, and the time of its creation in seconds since 1970."""
 
     name: str
     admin: bool
@@ -75,14 +69,9 @@ class Account:
 
 @dataclass(frozen=True)
 class Token:
-    """A token of a program, without its secret.
+    """A token of a program, without its secret. Its id is its public part.
 
     Attributes:
-        id: The public part of the token.
-        account: Name of the account that it belongs to.
-        label: What the token is for.
-        scopes: What the token permits.
-        created: Time of creation, in seconds since 1970.
         expires: Time after which it is refused, in seconds since 1970; None if it does not expire.
     """
 
@@ -98,11 +87,7 @@ class Accounts:
     """An open file of accounts. Use it in a ``with`` block, or call `close`. Threads may share it."""
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
-        """Open a file of accounts, which is created if it does not exist.
-
-        Args:
-            path: The file.
-            clock: Returns the time in seconds since 1970.
+        """Open a file of accounts, which is created if it does not exist. The clock returns seconds since 1970.
 
         Raises:
             UserError: If the file is not one of accounts, is in a newer format, or cannot be read or written.

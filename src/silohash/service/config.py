@@ -151,11 +151,7 @@ class ItemsSettings(_Table):
 
 
 class MetricsSettings(_Table):
-    """Where the metrics of a silo's process are served.
-
-    Attributes:
-        listen: Address and port, which only this machine can reach.
-    """
+    """Address and port where the metrics of a silo's process are served, which only this machine can reach."""
 
     listen: Annotated[str, AfterValidator(_checked_listen)] = "127.0.0.1:9100"
 
@@ -164,10 +160,7 @@ class SiloConfig(_Table):
     """The file of a silo.
 
     Attributes:
-        silo: Name of the silo.
-        federation: Name of the federation.
         run: Folder of the trained run, with the silo's index.
-        bus: How to connect.
         policy: File of the silo's policy; None for that in the folder of the run.
         items: Where further items come from; None if the silo has the items of its index only.
         metrics: Where the metrics of the process are served; None for none.
@@ -199,9 +192,7 @@ class HubConfig(_Table):
     """The file of a hub.
 
     Attributes:
-        federation: Name of the federation.
         run: Folder of the trained run, with its model.
-        bus: How to connect.
         silos: The public key of each silo by its name.
         deadline_seconds: Time limit for the answers of the silos to one query.
         nats: The NATS server, if its config is written from this file.

@@ -15,12 +15,9 @@ _LISTENING = "0A"
 def listening_socket(
     host: str, port: int, *, remedy: str = "Choose another with --port, or --port 0 for any that is free."
 ) -> socket.socket:
-    """Return a socket that listens on an address.
+    """Return a socket that listens on an address. Port 0 takes any that is free.
 
-    Args:
-        host: The address.
-        port: The port; 0 for any that is free.
-        remedy: Sentence of the error that says how to choose another port.
+    The remedy is the sentence of the error that says how to choose another port.
 
     Raises:
         UserError: If the port is taken or may not be used.
@@ -44,11 +41,8 @@ def listening_socket(
 def port_user(port: int, proc: Path = PROC) -> str | None:
     """Return the name and number of the process that listens on a port, as ``"python (process 17)"``.
 
-    Returns None if the operating system does not tell, for example because the process is that of another user.
-
-    Args:
-        port: A TCP port of this machine.
-        proc: Folder in which Linux describes its processes.
+    Returns None if the operating system does not tell, for example because the process is that of another user. Linux
+    describes its processes in the folder ``proc``.
     """
     try:
         sockets = {f"socket:[{number}]" for number in _socket_numbers(port, proc)}

@@ -21,11 +21,7 @@ if TYPE_CHECKING:
 
 
 class LocalBackend:
-    """Search the silos of a finished run in threads of this process. See `silohash.service.web.state.Backend`.
-
-    Attributes:
-        silos: The search that the threads run.
-    """
+    """Search the silos of a finished run in threads of this process. See `silohash.service.web.state.Backend`."""
 
     def __init__(self, run: Run, nodes: Sequence[SiloNode]) -> None:
         """Search the given silos with the model of a run."""

@@ -50,11 +50,7 @@ _DIGEST = re.compile("[0-9A-Za-z]{1,128}")
 
 
 class _Federation(Collector):
-    """Show the state of the silos as it was last seen.
-
-    Attributes:
-        status: The state; None if it was not seen yet.
-    """
+    """Show the state of the silos as it was last seen; none before."""
 
     def __init__(self) -> None:
         self.status: FederationStatus | None = None
@@ -172,11 +168,7 @@ REFUSALS: Mapping[type[Exception], Refusal] = {
 
 
 class SiloMetrics:
-    """Count what a silo answers. Every process has metrics of its own.
-
-    Attributes:
-        registry: Where the counters are.
-    """
+    """Count what a silo answers. Every process has metrics of its own."""
 
     def __init__(self, status: SiloStatus) -> None:
         self.registry = CollectorRegistry()

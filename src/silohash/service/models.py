@@ -23,8 +23,6 @@ class Progress:
     """How far the index of a new model is.
 
     Attributes:
-        digests: Digests of the models of the new run.
-        done: Number of encoded items.
         total: Number of items to encode; 0 if it is not known yet.
     """
 
@@ -34,11 +32,7 @@ class Progress:
 
 
 class SiloModels:
-    """Choose the node that answers a request.
-
-    Attributes:
-        progress: Returns how far the index of a new model is.
-    """
+    """Choose the node that answers a request. ``progress`` returns how far the index of a new model is."""
 
     def __init__(self, node: SiloNode, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Answer with one node."""

@@ -30,11 +30,7 @@ _SEED = re.compile("SU[A-Z2-7]{56}")
 
 @dataclass(frozen=True)
 class Subjects:
-    """Name the subjects of a federation. A subject is the address of messages on the bus.
-
-    Attributes:
-        federation: Name of the federation.
-    """
+    """Name the subjects of a federation. A subject is the address of messages on the bus."""
 
     federation: str
 

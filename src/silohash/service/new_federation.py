@@ -96,14 +96,8 @@ def write_federation(
 ) -> list[str]:
     """Write the files of a federation into a new folder, and return the names of its silos.
 
-    A silo that is indexed in the run gets its index. Other silos get the model only, and build their index with it.
-
-    Args:
-        run: The trained run.
-        folder: The new folder.
-        silos: Names of the silos; all that are indexed in the run if empty.
-        name: Name of the federation; None for the name of the folder.
-        server: The NATS server; None for one on this machine.
+    A silo that is indexed in the run gets its index. Other silos get the model only, and build their index with it. By
+    default, the silos are those that are indexed, the federation has the folder's name, and the server is on this machine.
 
     Raises:
         UserError: If the folder is not empty, a name or the server is not valid, the run is not trained, or a file cannot
@@ -114,7 +108,12 @@ def write_federation(
     _ = run.model  # is trained
     check_new_folder(folder)
     federation = folder.resolve().name if name is None else name
-    _check_federation(federation)
+    try:
+        of_value(federation, FederationName)
+    except ValidationError as error:
+        raise UserError(
+            f'A federation cannot have the name "{federation}". Set one of at most 64 letters, digits, - and _ with --name.'
+        ) from error
     with run.writing():
         indexed = read_listing(run.index_folder) or {}
         members = list(dict.fromkeys(silos)) or [silo for silo, held in indexed.items() if held is not None]
@@ -125,15 +124,6 @@ def write_federation(
             if folder.exists():
                 folder.rmdir()
     return members
-
-
-def _check_federation(name: str) -> None:
-    try:
-        of_value(name, FederationName)
-    except ValidationError as error:
-        raise UserError(
-            f'A federation cannot have the name "{name}". Set one of at most 64 letters, digits, - and _ with --name.'
-        ) from error
 
 
 def _check_names(silos: Sequence[str], run: Run) -> None:

@@ -27,10 +27,9 @@ from silohash.search.silos import POLICIES, open_node
 from silohash.search.wire import Responder, Response, encode_refusal, respond
 from silohash.service.audit import FOLDER, AuditError, AuditLog, entry_of
 from silohash.service.config import MetricsSettings, SiloConfig
-from silohash.service.event_loop import run_loop
 from silohash.service.logs import is_logged, log_event
 from silohash.service.models import SiloModels
-from silohash.service.nats_bus import SiloLink
+from silohash.service.nats_bus import SiloLink, run_loop
 
 LOOK_SECONDS = 1.0
 """Pause between two looks whether the index of a new model is finished, or that of the old one is no longer needed."""

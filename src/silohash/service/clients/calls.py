@@ -61,11 +61,7 @@ def form(fields: Iterable[tuple[str, bytes]], **files: bytes) -> tuple[bytes, st
 
 
 class Connection:
-    """Calls to one server of silohash.
-
-    Attributes:
-        url: Address of the server.
-    """
+    """Calls to one server of silohash."""
 
     def __init__(self, url: str, token: str, timeout_seconds: float, *, kind: str, remedy: str) -> None:
         """Keep the address of a server.

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, closing
-from logging import ERROR, WARNING
+from logging import WARNING
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +41,7 @@ from silohash.service.config import SiloConfig
 from silohash.service.items.indexer import Indexer, encoder_of, open_indexer
 from silohash.service.items.keeper import Keeper, Server
 from silohash.service.items.ledger import LEDGER, Ledger
-from silohash.service.logs import log_event
+from silohash.service.logs import log_event, logged_errors
 from silohash.service.models import Progress, SiloModels
 
 SECONDS_PER_HOUR = 3600.0
@@ -54,6 +54,8 @@ BATCH_ROWS = 256
 """Number of items of the archive that are encoded at the same time."""
 
 KEYS_AT_ONCE = 10_000
+FAILED = "the change to the new model failed"
+"""Event of an unexpected error, after which the process answers with the old model."""
 
 NAMED = 10
 """Number of items without a new code that one line of the log names. Each has a line of its own with the reason."""
@@ -72,11 +74,7 @@ class ModelChange:
     ) -> None:
         """Begin to keep the index, and to change to the new run that the config names, if it is not indexed yet.
 
-        Args:
-            config: The file of the silo.
-            models: The nodes that answer.
-            executor: Runs the answers, one at a time.
-            serve_items: Serves the API of `ItemsSettings.listen`; None for no API.
+        The executor runs the answers, one at a time. ``serve_items`` serves the API of `ItemsSettings.listen`.
 
         Raises:
             UserError: If the index cannot be opened, the API cannot be served, or the new run does not have a model.
@@ -162,30 +160,17 @@ class ModelChange:
 
     async def look_again(self) -> None:
         """Do `look` in a thread, and log the error with which it ends."""
-        await self._logged(self.look)
+        with logged_errors("the change to the new model does not go on", FAILED):
+            await asyncio.to_thread(self.look)
 
     async def reload(self, read: Callable[[], SiloConfig]) -> None:
         """Read the file of the silo again, and begin to change to the new run that it names.
 
         Other changes of the file need a restart.
         """
-
-        def begin() -> None:
-            self.begin(read())
+        with logged_errors("the config cannot be read again", FAILED):
+            await asyncio.to_thread(lambda: self.begin(read()))
             log_event("the config was read again", next_run=str(self._config.next_run or ""))
-
-        await self._logged(begin, "the config cannot be read again")
-
-    async def _logged(
-        self, work: Callable[[], None], refused: str = "the change to the new model does not go on"
-    ) -> None:
-        """Do some work in a thread, and log the error with which it ends, a `UserError` as the event ``refused``."""
-        try:
-            await asyncio.to_thread(work)
-        except UserError as error:
-            log_event(refused, level=WARNING, reason=str(error))
-        except Exception as error:  # the process answers with the old model
-            log_event("the change to the new model failed", level=ERROR, reason=f"{type(error).__name__}: {error}")
 
 
 def successor_of(config: SiloConfig, policy: Policy) -> Successor:
@@ -212,13 +197,7 @@ class _Note(BaseModel):
 
 
 class Successor:
-    """Build the index of a silo for the model of a new run.
-
-    Attributes:
-        old: The run whose index is searched.
-        new: The new run.
-        silo: Name of the silo.
-    """
+    """Build the index of a silo for the model of a new run."""
 
     def __init__(
         self, old: Run, new: Run, silo: str, *, folder: Path, fields: Collection[str], archive: Path | None = None
@@ -260,8 +239,7 @@ class Successor:
     def build(self, stopped: threading.Event) -> Indexer:
         """Encode the items of the old index, and return the index, which is still in the folder for unfinished ones.
 
-        Args:
-            stopped: Ends the build early when it is set.
+        The build ends early when ``stopped`` is set.
 
         Raises:
             UserError: If the archive cannot be read, or the index cannot be written.
@@ -279,10 +257,9 @@ class Successor:
         return indexer
 
     def finish(self, indexer: Indexer) -> Indexer:
-        """Make the index that of the silo in the new run, and return it opened in its new place.
+        """Make the result of `build` the index of the silo in the new run, and return it opened in its new place.
 
-        Args:
-            indexer: The result of `build`, to which the items of the folder were added. It is closed.
+        The items of the folder have been added to the indexer, which is closed.
 
         Raises:
             UserError: If the folder cannot be renamed.

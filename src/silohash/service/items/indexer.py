@@ -63,14 +63,7 @@ class Change:
 
 
 class Indexer:
-    """Write the items of an items folder to the index of a silo. Several threads may use it, one at a time writes.
-
-    Attributes:
-        index: Folder of the index.
-        digest: Digest of the model.
-        encoder: The model.
-        ledger: What is known of the items.
-    """
+    """Write the items of an items folder to the index of a silo. Several threads may use it, one at a time writes."""
 
     def __init__(self, index: Path, silo: str, folder: Path, encoder: Encoder, fields: Collection[str]) -> None:
         """Open the index files, which are created if they do not exist.

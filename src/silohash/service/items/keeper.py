@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import asdict, dataclass
 from logging import ERROR, WARNING, getLogger
 from pathlib import Path
@@ -21,9 +21,8 @@ from silohash.base.memory import return_unused
 from silohash.base.optional import require
 from silohash.base.types import Modality, UserError
 from silohash.service.items.indexer import Change, Indexer
-from silohash.service.items.records import PUT, Record
-from silohash.service.items.scan import FolderItem, FolderScanner
-from silohash.service.logs import log_event
+from silohash.service.items.scan import PUT, FolderItem, FolderScanner, Record
+from silohash.service.logs import log_event, logged_errors
 
 if TYPE_CHECKING:
     from filelock import FileLock
@@ -80,11 +79,7 @@ class ItemState:
 
 
 class Keeper:
-    """Keep the index of a silo up to its items folder while a block runs.
-
-    Attributes:
-        folder: The items folder.
-    """
+    """Keep the index of a silo up to its items folder while a block runs."""
 
     def __init__(self, folder: Path, lock: Path, opener: Opener, server: Server | None = None) -> None:
         """Prepare to keep an index.
@@ -407,12 +402,6 @@ def _locked(path: Path) -> FileLock | None:
     return lock
 
 
-@contextmanager
-def _logged() -> Iterator[None]:
-    """Log the error with which a block ends, so that the thread goes on."""
-    try:
-        yield
-    except UserError as error:
-        log_event("the items cannot be indexed", level=ERROR, reason=str(error))
-    except Exception as error:  # the thread must not end because of one unexpected error
-        log_event("indexing items failed", level=ERROR, reason=f"{type(error).__name__}: {error}")
+def _logged() -> AbstractContextManager[None]:
+    """Log the error with which a block ends. The thread must not end because of one."""
+    return logged_errors("the items cannot be indexed", "indexing items failed", level=ERROR)

@@ -31,7 +31,6 @@ class Entry:
     """Describe what is known of one item.
 
     Attributes:
-        id: Id of the item.
         stamp: Stamp of the item as it was indexed, see `FolderItem`.
         state: "pending" while it is being indexed; "skipped" if it cannot be indexed; "removed" if it hides an item of the
             first indexing.

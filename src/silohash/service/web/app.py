@@ -51,14 +51,9 @@ def create_app(
     limits: Limits | None = None,
     metrics: Metrics | None = None,
 ) -> FastAPI:
-    """Return the application.
+    """Return the application over a federation.
 
-    Args:
-        backend: The federation.
-        access: Decides which requests are allowed.
-        hosts: The names under which the service may be reached; ``*`` for any.
-        limits: Limits of uploaded pictures; the defaults if None.
-        metrics: The metrics in which the application counts, if the backend counts in them too; new ones if None.
+    It answers under the names ``hosts``, where ``*`` is any. If the backend counts in metrics, the application must, too.
     """
     metrics = metrics or Metrics()
     service = Service(MeasuredBackend(backend, metrics), access, limits or Limits(), metrics=metrics)

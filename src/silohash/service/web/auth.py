@@ -295,13 +295,9 @@ class Gate:
 def app_for(
     backend: Backend, gate: Gate | None, hosts: Iterable[str] = (), *, metrics: Metrics | None = None
 ) -> FastAPI:
-    """Return the application for people with an account and programs with a token or, without accounts, for this machine.
+    """Return the application for people with an account and programs with a token or, without a gate, for this machine.
 
-    Args:
-        backend: The federation.
-        gate: Controls the access; None if there are no accounts.
-        hosts: Names under which the application is reached, besides those of this machine. They need accounts.
-        metrics: As in `create_app`.
+    Further names under which it is reached, besides those of this machine, need accounts. See `create_app`.
     """
     if gate is None:
         return create_app(backend, metrics=metrics)

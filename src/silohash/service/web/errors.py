@@ -75,11 +75,7 @@ SEND_JSON = "The request is not sent as JSON. Send JSON with Content-Type: appli
 
 
 def responses(*further: int) -> dict[int | str, dict[str, Any]]:
-    """Return the description of the responses of a call.
-
-    Args:
-        further: Statuses of errors that the call can have besides `ALWAYS`.
-    """
+    """Return the description of the responses of a call, which can have errors of `ALWAYS` and of further statuses."""
     described: dict[int | str, dict[str, Any]] = {200: {"headers": REQUEST_ID}}
     for status in sorted({*ALWAYS, *further}):
         described[status] = {
@@ -114,11 +110,7 @@ def handle_errors(
 ) -> None:
     """Let an application answer with sentences when a request fails.
 
-    Args:
-        app: The application.
-        status: Returns the HTTP status code of an error.
-        answer: Returns the response.
-        reasons: Sentences for the errors of the framework, by their phrases.
+    ``status`` returns the HTTP status code of an error, and ``reasons`` has sentences for the framework's phrases.
     """
 
     async def explained(request: Request, error: Exception) -> Response:
@@ -161,7 +153,9 @@ def _sentence(fault: Mapping[str, Any], request: Request) -> str:
     if fault["loc"] == ("body",):
         return "The body is empty. Send a JSON object." if kind == "missing" else "The body is not a JSON object."
     if kind == "extra_forbidden" and place == "query":
-        return f'There is no parameter "{name}". Choose from: {", ".join(_parameters(request))}.'
+        call = request.app.openapi()["paths"][request.scope["route"].path][request.method.lower()]
+        known = [parameter["name"] for parameter in call["parameters"] if parameter["in"] == "query"]
+        return f'There is no parameter "{name}". Choose from: {", ".join(known)}.'
     if kind == "extra_forbidden":
         return f'There is no field "{name}".'
     return f"{name}: {fault['msg']}."
@@ -173,8 +167,3 @@ def _is_json(request: Request) -> bool:
     message["content-type"] = request.headers.get("content-type", "text/plain")
     kind = message.get_content_subtype()
     return message.get_content_maintype() == "application" and (kind == "json" or kind.endswith("+json"))
-
-
-def _parameters(request: Request) -> list[str]:
-    call = request.app.openapi()["paths"][request.scope["route"].path][request.method.lower()]
-    return [parameter["name"] for parameter in call["parameters"] if parameter["in"] == "query"]

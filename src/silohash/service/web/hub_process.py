@@ -11,12 +11,10 @@ import uvicorn
 
 from silohash.run.folder import Run
 from silohash.search.wire import WireBus
-from silohash.service.adoption import AdoptingBackend
-from silohash.service.event_loop import run_loop
-from silohash.service.hub import HubBackend
+from silohash.service.hub import AdoptingBackend, HubBackend
 from silohash.service.logs import log_event
 from silohash.service.metrics import Metrics
-from silohash.service.nats_bus import NatsBus
+from silohash.service.nats_bus import NatsBus, run_loop
 from silohash.service.web.auth import Gate, app_for
 from silohash.service.web.server import Server, ignoring_signals
 

@@ -24,7 +24,7 @@ from silohash.base.types import UserError
 from silohash.data.pictures.formats import format_of
 from silohash.index.items import is_id
 from silohash.service.items.keeper import ItemState, Keeper
-from silohash.service.items.records import Record
+from silohash.service.items.scan import Record
 from silohash.service.listening import listening_socket
 from silohash.service.web.app import LOOPBACK
 from silohash.service.web.errors import handle_errors

@@ -46,11 +46,7 @@ SIGN_IN = "/sign-in"
 
 @dataclass(frozen=True)
 class Asker:
-    """The person or program that sends a request.
-
-    Attributes:
-        name: Name for limits and logs; empty where no account is needed.
-    """
+    """The person or program that sends a request. The name, for limits and logs, is empty where no account is needed."""
 
     name: str = ""
 
@@ -86,13 +82,7 @@ class Backend(Protocol):
 
 @dataclass(frozen=True)
 class KeptPicture:
-    """A picture that was searched for.
-
-    Attributes:
-        content: The content of the picture file.
-        drawing: Whether it is a drawing.
-        until: Time at which it is dropped, in seconds of `RecentPictures.clock`.
-    """
+    """The picture file of a search, and the time until which it is kept, in seconds of the clock of `RecentPictures`."""
 
     content: bytes
     drawing: bool
@@ -129,15 +119,7 @@ class RecentPictures:
 
 @dataclass
 class Service:
-    """The state that the routes of an application share.
-
-    Attributes:
-        backend: The federation.
-        access: Decides which requests are allowed.
-        limits: Limits of uploaded pictures.
-        recent: The pictures of recent searches.
-        metrics: What the application counts.
-    """
+    """The state that the routes of an application share."""
 
     backend: Backend
     access: Access = everyone

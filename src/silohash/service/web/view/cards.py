@@ -65,15 +65,11 @@ class Card:
     """One item in a grid.
 
     Attributes:
-        address: Address of the item's page.
         title: The item's caption, or its id where that is not released.
-        badge: Its silo.
         source: Address of its picture, or a data URL; empty without a picture.
         small: Whether the picture is a small graphic, which is shown whole. Photographs fill the card.
         tiny: Whether the picture is a graphic of so few pixels that each is shown as a square. Blending them would blur it.
-        distance: Distance in words; empty where there is none.
         near: Closeness from 0 (half of the bits differ, as between unrelated codes) to 100 (no bit differs).
-        found_by: The sides that found it, in words; empty if that is not known.
     """
 
     address: str
@@ -256,9 +252,6 @@ class Summary:
 
     Attributes:
         headline: One short sentence, which screen readers announce.
-        missing: Why silos did not answer, by silo.
-        limited: Why silos released less than requested, by silo.
-        notes: Further sentences.
         previous: Address of the previous page; empty on the first.
         next: Address of the next page; empty on the last.
         first: Number of the first hit of the page, from 1.

@@ -39,11 +39,8 @@ class Chart:
     """A curve over the rounds.
 
     Attributes:
-        title: What is shown.
-        points: The values.
         line: The points as the attribute of a polyline.
         ticks: Height and text of each grid line.
-        note: One sentence about the curve.
     """
 
     title: str
@@ -76,9 +73,10 @@ def _chart(title: str, values: Sequence[tuple[int, float]], note: str) -> Chart 
         return None
     numbers = [value for _, value in values]
     low, high = _limits(min(numbers), max(numbers))
+    width, most = WIDTH - LEFT - RIGHT, len(values) - 1
     points = tuple(
         Point(
-            x=_across(place, len(values)),
+            x=LEFT + width * (place / most if most else 0.5),
             y=_up(value, low, high),
             round=number + 1,
             text=f"{value:.3g}",
@@ -99,11 +97,6 @@ def _limits(low: float, high: float) -> tuple[float, float]:
     """Return the lower and upper end of an axis that shows all values with some room."""
     room = 0.08 * (high - low) or max(abs(high) * 0.1, 1e-6)
     return max(0.0, low - room) if low >= 0 else low - room, high + room
-
-
-def _across(place: int, count: int) -> float:
-    width = WIDTH - LEFT - RIGHT
-    return LEFT + width * (place / (count - 1) if count > 1 else 0.5)
 
 
 def _up(value: float, low: float, high: float) -> float:

@@ -40,9 +40,7 @@ class SearchForm:
     """Hold what a page of results was asked for.
 
     Attributes:
-        text: The words to search for.
         picture: Name of a kept picture to search for.
-        find: What to find.
         silos: Names of the silos to search; all if empty.
         label: The label of the items to search; all if empty.
         within_bits: Maximum distance of a hit; None for no limit.
@@ -104,11 +102,7 @@ class SearchForm:
         )
 
     def options(self, bits: int) -> SearchOptions:
-        """Return the options of the search, with one more hit than a page shows, which tells whether there is a next page.
-
-        Args:
-            bits: Code length.
-        """
+        """Return the options of the search. One hit more than a page shows tells whether there is a next page."""
         return SearchOptions(
             target=self.find,
             k=PAGE_HITS + 1,
