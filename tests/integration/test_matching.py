@@ -21,7 +21,7 @@ from silohash.run.model.scores import ArchiveScores
 from silohash.search.hits import SearchOptions
 from silohash.search.requests import SearchRequest
 from silohash.service.local import LocalBackend
-from silohash.service.web.view.cards import hit_cards
+from silohash.service.web.cards import hit_cards
 from tests.regions import matching_config, write_region_set
 from tests.runs import same_arrays, silohash
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from silohash.data.archive import Archive
 from silohash.data.catalogue import named_or_folder
+from silohash.data.partitions.base import Partition
 from silohash.data.partitions.base import partition as partition_archive
-
-if TYPE_CHECKING:
-    from silohash.data.archive import Archive
-    from silohash.data.partitions.base import Partition
 
 
 def load_archive(archive: str | Path, **options: object) -> Archive:

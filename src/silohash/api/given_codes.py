@@ -156,11 +156,6 @@ def _every(values: Table, holds: Callable[[Table], Table]) -> bool:
     return all(bool(holds(values[start : start + BLOCK_ROWS]).all()) for start in starts)
 
 
-def _is_one_output(values: Any) -> bool:  # noqa: ANN401  a table
-    """Return whether a table holds a single item, whose numbers are not those of a sigmoid or of packed bytes."""
-    return values.dtype.kind == "f" and len(values) == 1 and not (values.min() >= 0 and values.max() <= 1)
-
-
 def _unclear(values: Any, side: str) -> UserError:  # noqa: ANN401  a table
     """Return an error that says why numbers are not certain to be codes."""
     low, high = values.min(), values.max()
@@ -178,7 +173,11 @@ def _are_signed(sides: list[Codes | Table]) -> bool:
     queries, database = (_form(values, side) for values, side in zip(sides, ("queries", "database"), strict=True))
     forms = {queries, database}
     for values, form, side in zip(sides, (queries, database), ("queries", "database"), strict=True):
-        if form == "unclear" and not ("real outputs" in forms and _is_one_output(values)):
+        if form != "unclear" or isinstance(values, Codes):
+            continue
+        # A single item, whose numbers are not those of a sigmoid or of packed bytes, is outputs like the other side.
+        single = values.dtype.kind == "f" and len(values) == 1 and not (values.min() >= 0 and values.max() <= 1)
+        if not (single and "real outputs" in forms):
             raise _unclear(values, side)
     signed = not forms.isdisjoint({"-1 and +1", "real outputs"})
     floats = all(not isinstance(side, Codes) and side.dtype.kind == "f" for side in sides)

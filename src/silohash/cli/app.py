@@ -14,7 +14,7 @@ from silohash import __version__
 from silohash.base.optional import missing_package, sentence
 from silohash.base.types import UserError
 from silohash.base.visible import visible
-from silohash.cli import account, audit, compare, data, demo, evaluate, export, inspect, search, serve, study, train
+from silohash.cli import account, audit, compare, data, demo, export, inspect, search, serve, study, train
 from silohash.cli.console import prepare_output, print_status
 from silohash.cli.help import COMPARE, DATA, SEARCH, START, TRAIN, Commands, add_command
 
@@ -28,7 +28,7 @@ INTERRUPTION = (
 
 COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
     START: (demo.demo, train.new, inspect.doctor),
-    TRAIN: (train.train, train.resume, evaluate.evaluate, evaluate.report, serve.server),
+    TRAIN: (train.train, train.resume, train.evaluate, train.report, serve.server),
     SEARCH: (
         search.index,
         search.index_move,

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from silohash.data.archive import Archive
     from silohash.features.base import Value
     from silohash.run.config.load import ResolvedConfig
-    from silohash.run.config.sections import RunConfig
     from silohash.run.folder import Run
 
 OVERRIDES = {"pooled": ("train.workers=1", "train.threads=0")}
@@ -66,9 +65,11 @@ def demo(
     print_status(
         "Five libraries of characters, simulated on this machine, train one model without sharing a picture or a text."
     )
+    from silohash.run.folder import archive_of
+
     with spinner("Reading the characters"):
         configs = demo_configs(set_ or [])
-        archive = open_demo_archive(configs["federated"].config)
+        archive = archive_of(configs["federated"].config)
     print_status(f"{len(archive):,} pictures of characters with their Unicode names.")
     runs = {name: _train(config, out / name) for name, config in configs.items()}
     _compare(runs)
@@ -91,7 +92,7 @@ def check_page(port: int) -> None:
     Raises:
         UserError: If a package is not installed, or the port cannot be used.
     """
-    from silohash.service.listening import listening_socket
+    from silohash.service.web.server import listening_socket
 
     require_page()
     listening_socket(LOOPBACK[0], port, remedy="Choose another: --port N, or make SERVE=1 PORT=N demo.").close()
@@ -118,13 +119,6 @@ def recipe(name: str) -> Path:
         if path.exists():
             return path
     raise UserError(f"The recipe {name} is missing from this installation. Reinstall silohash.")
-
-
-def open_demo_archive(config: RunConfig) -> Archive:
-    """Open the archive of the demo's config."""
-    from silohash.run.folder import archive_of
-
-    return archive_of(config)
 
 
 def _train(resolved: ResolvedConfig, folder: Path) -> Run:

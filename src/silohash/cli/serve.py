@@ -61,9 +61,9 @@ def serve(
             f"one of them. Use --host {LOOPBACK[0]}."
         )
     from silohash.run.folder import Run
-    from silohash.service.listening import listening_socket
     from silohash.service.local import LocalBackend
     from silohash.service.web.app import create_app
+    from silohash.service.web.server import listening_socket
 
     Run.open(run)
     with listening_socket(host, port) as listening:  # a taken port is noticed before the indexes are loaded
@@ -206,9 +206,9 @@ def hub(
 def _serve_hub(config: Path, host: str, port: int, *, verbose: bool) -> None:
     from silohash.service.accounts import accounts_beside
     from silohash.service.config import HubConfig, read_config
-    from silohash.service.listening import listening_socket
     from silohash.service.logs import start_logging
     from silohash.service.web.hub_process import run_hub
+    from silohash.service.web.server import listening_socket
 
     with ExitStack() as stack:
         accounts = accounts_beside(config)

@@ -79,7 +79,9 @@ def study(
     for file, config, folder in zip(files, configs, _folders(files, out), strict=True):
         with _naming(file):
             outcomes.append(
-                _run(config, folder, only=only or [], smoke=smoke, fresh=fresh, tables_only=tables_only, until=until)
+                run_and_write(
+                    config, folder, only=only or [], smoke=smoke, fresh=fresh, tables_only=tables_only, until=until
+                )
             )
     _print_outcomes(outcomes, _folders(files, out), as_json=as_json)
 
@@ -148,7 +150,7 @@ def sweep(
     config = make_study(value, where="sweep", overrides=[*(set_ or []), *(SMOKE if smoke else ())])
     folder = out or Path("studies") / f"{recipe.stem}-sweep"
     try:
-        outcome = _run(config, folder, only=[], smoke=smoke, fresh=fresh, tables_only=False, until=_until(hours))
+        outcome = run_and_write(config, folder, smoke=smoke, fresh=fresh, until=_until(hours))
     except OverrideError as error:
         key, _, setting = error.override.partition("=")
         option = "--set" if key in config.set else "--over"
@@ -180,10 +182,17 @@ def _until(hours: float | None) -> float:
     return math.inf if hours is None else time.monotonic() + 3600 * hours
 
 
-def _run(
-    config: StudyConfig, out: Path, *, only: list[str], smoke: bool, fresh: bool, tables_only: bool, until: float
+def run_and_write(
+    config: StudyConfig,
+    out: Path,
+    *,
+    only: Sequence[str] = (),
+    smoke: bool = False,
+    fresh: bool = False,
+    tables_only: bool = False,
+    until: float = math.inf,
 ) -> StudyOutcome:
-    """Run a study, and write its tables and plots."""
+    """Run a study until a time as `time.monotonic` gives it, or only write its tables and plots."""
     require("torch", "A study")
     from silohash.study.execution import StudyOutcome, run_study
     from silohash.study.plots import write_plots

@@ -327,11 +327,7 @@ class Accounts:
 
 
 def accounts_beside(config: Path) -> Accounts | None:
-    """Return the accounts in the folder of a hub's config, or None if there are none.
-
-    Raises:
-        UserError: If the file of accounts cannot be used.
-    """
+    """Return the accounts in the folder of a hub's config, or None if there are none."""
     path = config.parent / FILE
     if not path.exists():
         return None

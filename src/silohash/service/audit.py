@@ -102,7 +102,7 @@ class AuditLog:
             raise _unwritable(path, error) from error
 
     def append(self, entry: Entry) -> None:
-        """Add a line with the current time.
+        """Add a line with the current time, or raise a `UserError` if it cannot be written.
 
         Raises:
             UserError: If it cannot be written.

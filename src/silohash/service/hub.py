@@ -17,12 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
 from logging import WARNING
-from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
 from silohash.base.files import write_json
 from silohash.base.types import Modality, UserError
+from silohash.features.base import Value
 from silohash.features.text import BagOfWords
 from silohash.run.folder import Run
 from silohash.search.bus import Bus
@@ -31,11 +31,8 @@ from silohash.search.hits import Hits, SearchOptions, kind_of
 from silohash.search.node import CONTENT_REFUSED
 from silohash.search.released import Item, SiloStatus
 from silohash.search.requests import FederationStatus, SearchRequest
+from silohash.service.config import HubConfig
 from silohash.service.logs import log_event, logged_errors, request_id
-
-if TYPE_CHECKING:
-    from silohash.features.base import Value
-    from silohash.service.config import HubConfig
 
 KNOWN_SECONDS = 30.0
 """Time for which a statement of a silo is relied on."""
@@ -183,12 +180,7 @@ class Acceptance:
 
 
 class AdoptingBackend:
-    """Search with the model of one run, and later with that of the next. See `silohash.service.web.state.Backend`.
-
-    Attributes:
-        current: The backend that answers.
-        following: The backend of the next run; None if there is none, or it answers already.
-    """
+    """Search with the model of one run, and later with that of the next. See `silohash.service.web.state.Backend`."""
 
     def __init__(self, config: HubConfig, make: Callable[[Run], HubBackend]) -> None:
         """Open the run that a config names, or the next one if it was adopted before.

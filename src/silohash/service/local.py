@@ -3,39 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from typing_extensions import override
 
 from silohash.base.types import Modality, UserError
+from silohash.run.folder import Run
 from silohash.search.bus import now
 from silohash.search.hits import Hits, SearchOptions
 from silohash.search.released import Item
 from silohash.search.requests import FederationStatus, SearchRequest
 from silohash.search.silos import RunSearch, open_nodes
 
-if TYPE_CHECKING:
-    from silohash.run.folder import Run
-    from silohash.search.node import SiloNode
 
-
-class LocalBackend:
+class LocalBackend(RunSearch):
     """Search the silos of a finished run in threads of this process. See `silohash.service.web.state.Backend`."""
-
-    def __init__(self, run: Run, nodes: Sequence[SiloNode]) -> None:
-        """Search the given silos with the model of a run."""
-        self.silos = RunSearch(run, nodes)
 
     @classmethod
     def open(cls, folder: Path) -> LocalBackend:
-        """Open the indexes of a run.
-
-        Raises:
-            UserError: If the folder does not hold a run, or the run is not indexed.
-        """
-        from silohash.run.folder import Run
-
+        """Open the indexes of a run, which must have been indexed."""
         run = Run.open(folder)
         backend = cls(run, open_nodes(run.index_folder, prepared=True))
         backend.warm_up()
@@ -45,31 +32,31 @@ class LocalBackend:
         """Search once with a text and once with a picture, so that the models are loaded before the first request."""
         from PIL import Image
 
-        captions = (caption for node in self.silos.nodes.values() for caption in node.captions(1))
+        captions = (caption for node in self.nodes.values() for caption in node.captions(1))
         options = SearchOptions(k=1, previews=False)
         # A model may encode only texts or only pictures; a search then says so.
         with suppress(UserError):
-            now(self.silos.search(SearchRequest.of(options, picture=Image.new("L", (32, 32), "white"))))
+            now(super().search(SearchRequest.of(options, picture=Image.new("L", (32, 32), "white"))))
         with suppress(UserError):
-            now(self.silos.search(SearchRequest.of(options, text=next(captions, "a"))))
+            now(super().search(SearchRequest.of(options, text=next(captions, "a"))))
 
     def close(self) -> None:
         """Close the indexes."""
-        for node in self.silos.nodes.values():
+        for node in self.nodes.values():
             node.close()
 
+    @override
     async def search(self, request: SearchRequest) -> Hits:
-        """Return the nearest items of the silos. See `Federation.search`."""
-        return await asyncio.to_thread(now, self.silos.search(request))
+        return await asyncio.to_thread(now, super().search(request))
 
+    @override
     async def similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None = None) -> Hits:
-        """Return the items nearest to an item, without the item. See `Federation.similar`."""
-        return await asyncio.to_thread(now, self.silos.similar(silo, name, options, by))
+        return await asyncio.to_thread(now, super().similar(silo, name, options, by))
 
+    @override
     async def item(self, silo: str, name: str, *, asker: str = "") -> Item:
-        """Return what a silo releases of one item. See `Federation.item`."""
-        return await asyncio.to_thread(now, self.silos.item(silo, name, asker=asker))
+        return await asyncio.to_thread(now, super().item(silo, name, asker=asker))
 
+    @override
     async def status(self) -> FederationStatus:
-        """Return the state of the federation. See `Federation.status`."""
-        return await asyncio.to_thread(now, self.silos.status())
+        return await asyncio.to_thread(now, super().status())

@@ -98,7 +98,6 @@ class Record:
     """What is known of a request while it is answered.
 
     Attributes:
-        id: Id of the request, random hexadecimal digits.
         kind: Kind of its last query; None if there was none.
         outcome: Outcome of its last query; None if there was none.
         silos_answered: Number of silos that answered its last query.

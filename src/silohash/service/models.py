@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from silohash.base.types import UserError
 from silohash.search.hits import Query
@@ -18,21 +17,8 @@ from silohash.search.policy import Policy
 from silohash.search.requests import CodeRequest, Request, StatusRequest
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far the index of a new model is.
-
-    Attributes:
-        total: Number of items to encode; 0 if it is not known yet.
-    """
-
-    digests: frozenset[str] = frozenset()
-    done: int = 0
-    total: int = 0
-
-
 class SiloModels:
-    """Choose the node that answers a request. ``progress`` returns how far the index of a new model is."""
+    """Choose the node that answers a request. ``unready`` returns why a model cannot be searched with yet, or nothing."""
 
     def __init__(self, node: SiloNode, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Answer with one node."""
@@ -40,7 +26,7 @@ class SiloModels:
         self._lock = threading.Lock()
         self._clock = clock
         self._last_old = clock()
-        self.progress: Callable[[], Progress] = Progress
+        self.unready: Callable[[str], str] = lambda model_digest: ""
 
     @property
     def nodes(self) -> tuple[SiloNode, ...]:
@@ -71,10 +57,8 @@ class SiloModels:
                     if node is nodes[0]:
                         self._last_old = self._clock()
                     return node
-        progress = self.progress()
-        if digest in progress.digests:
-            count = f" ({progress.done:,} of {progress.total:,} are done)" if progress.total else ""
-            raise UserError(f"It is still encoding its items with the new model{count}.")
+        if reason := self.unready(digest):
+            raise UserError(reason)
         return nodes[-1] if isinstance(request, StatusRequest) else nodes[0]
 
     def add(self, node: SiloNode) -> None:

@@ -258,10 +258,6 @@ async def completed(
             yield future
 
 
-def ignore(silo: str, answer: bytes) -> None:
-    """Do nothing with an answer."""
-
-
 class NatsBus:
     """The hub's side of the bus. See `silohash.search.wire.Carrier`."""
 
@@ -274,7 +270,7 @@ class NatsBus:
         self.link = Link(settings, f"hub of {federation}", self._subscribe, self._give_up)
 
     async def ask(
-        self, requests: Mapping[str, bytes], deadline_seconds: float, read: Reader = ignore
+        self, requests: Mapping[str, bytes], deadline_seconds: float, read: Reader = lambda silo, answer: None
     ) -> Replies[bytes]:
         """Send one request per silo, and wait for the answers. See `Carrier.ask`."""
         start = asyncio.get_running_loop().time()

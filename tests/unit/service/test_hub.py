@@ -308,7 +308,7 @@ def test_codes_of_another_model_are_refused_by_the_silos(hub: HubBackend, local:
     found = asyncio.run(local.status()).bits
     from silohash.search.released import item_code
 
-    code = item_code(local.silos.nodes[first.silo], first.id)
+    code = item_code(local.nodes[first.silo], first.id)
     other = Code(words=code.words, bits=found, model_digest="beef")
     hits = search(hub, code=other)
     assert not hits.answered

@@ -54,11 +54,11 @@ def test_words_and_pictures_find_what_the_run_finds(folder: Path, backend: Local
 
 
 def test_the_model_is_loaded_once(backend: LocalBackend) -> None:
-    assert len(backend.silos._encoders) == 1, "before the first search"
+    assert len(backend._encoders) == 1, "before the first search"
     first = search(backend, text="red square")
-    [encoder] = backend.silos._encoders.values()
+    [encoder] = backend._encoders.values()
     assert places(search(backend, text="red square")) == places(first)
-    assert [*backend.silos._encoders.values()] == [encoder]
+    assert [*backend._encoders.values()] == [encoder]
 
 
 def test_the_options_reach_the_silos(backend: LocalBackend) -> None:
@@ -76,7 +76,7 @@ def test_the_options_reach_the_silos(backend: LocalBackend) -> None:
 
 def test_a_code_finds_what_its_words_find(backend: LocalBackend) -> None:
     status = asyncio.run(backend.status())
-    encoder = backend.silos.run.model.encoder()
+    encoder = backend.run.model.encoder()
     words = encoder.encode("red square", "text").words[0]
     code = Code(words=words, bits=status.bits, model_digest=status.silos[0].model_digest)
     assert places(search(backend, code=code)) == places(search(backend, text="red square"))
@@ -87,7 +87,7 @@ def test_a_code_finds_what_its_words_find(backend: LocalBackend) -> None:
 
 def test_similar_items_are_nearest_to_the_items_own_code_and_leave_it_out(backend: LocalBackend) -> None:
     first = search(backend, text="red square", target="image", k=1)[0]
-    store = backend.silos.nodes[first.silo].loaded("image").store
+    store = backend.nodes[first.silo].loaded("image").store
     code = Code(words=store.words([first.id])[0], bits=store.manifest.bits, model_digest=store.manifest.model_digest)
     everything = search(backend, code=code, target="image", k=100)
     expected = [place for place in places(everything) if place[:2] != (first.silo, first.id)]
@@ -150,9 +150,7 @@ def test_a_policy_limits_items_and_status(folder: Path, tmp_path: Path) -> None:
     (copied / "policies" / "silo-1.toml").write_text('fields = []\nmodalities = ["image"]\n')
     backend = LocalBackend.open(copied)
     [name] = (
-        backend.silos.nodes["silo-1"]
-        .loaded("image")
-        .store.item_ids(backend.silos.nodes["silo-1"].loaded("image").index.keys[:1])
+        backend.nodes["silo-1"].loaded("image").store.item_ids(backend.nodes["silo-1"].loaded("image").index.keys[:1])
     )
     item = asyncio.run(backend.item("silo-1", name))
     assert (item.modalities, item.caption, item.labels, item.preview_url, item.path) == (("image",), "", (), None, None)
@@ -187,6 +185,6 @@ def test_examples_have_the_paths_of_their_pictures(folder: Path, backend: LocalB
     silo = asyncio.run(backend.status()).silos[0]
     assert silo.examples
     assert all(item.path is not None and item.path.is_file() for item in silo.examples)
-    without = LocalBackend(backend.silos.run, [*backend.silos.nodes.values()])
+    without = LocalBackend(backend.run, [*backend.nodes.values()])
     without.silos.folders = {}
     assert all(item.path is None for item in asyncio.run(without.status()).silos[0].examples)

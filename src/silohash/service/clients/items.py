@@ -22,11 +22,7 @@ class Items:
     """
 
     def __init__(self, url: str, token: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        """Keep the address and the token of an API.
-
-        Raises:
-            UserError: If the address is not valid.
-        """
+        """Keep the address and the token of an API."""
         self.url = checked_address(url, "an items API", "http://127.0.0.1:8766")
         remedy = "Check that the silo is running."
         self._connection = Connection(self.url, token, timeout_seconds, kind="an items API", remedy=remedy)

@@ -42,7 +42,7 @@ from silohash.service.items.indexer import Indexer, encoder_of, open_indexer
 from silohash.service.items.keeper import Keeper, Server
 from silohash.service.items.ledger import LEDGER, Ledger
 from silohash.service.logs import log_event, logged_errors
-from silohash.service.models import Progress, SiloModels
+from silohash.service.models import SiloModels
 
 SECONDS_PER_HOUR = 3600.0
 LAST_QUERY_SECONDS = 1.0
@@ -118,15 +118,11 @@ class ModelChange:
             return
         self.keeper = self.keeper or self._keep()
         self.successor = successor
-        self._models.progress = successor.progress
+        self._models.unready = successor.unready
         self.keeper.follow(successor)
 
     def look(self) -> None:
-        """Open the new index if it is finished, and close the old one if nobody needs it.
-
-        Raises:
-            UserError: If the new index cannot be opened.
-        """
+        """Open the new index if it is finished, and close the old one if nobody needs it."""
         successor = self.successor
         if successor is None:
             return
@@ -204,13 +200,8 @@ class Successor:
     ) -> None:
         """Prepare to build with the model of the new run.
 
-        Args:
-            old: The run whose index is searched.
-            new: The new run.
-            silo: Name of the silo.
-            folder: The items folder.
-            fields: The fields that the policy of the silo releases.
-            archive: Folder of the archive that the old index was built from; None for the one that is noted beside it.
+        The policy of the silo releases ``fields``. The old index was built from the archive; None for the one noted beside
+        it.
         """
         self.old, self.new, self.silo = old, new, silo
         self._folder, self._fields, self._archive = folder, fields, archive
@@ -232,17 +223,15 @@ class Successor:
         """Whether the index is finished."""
         return is_indexed(self.new.index_folder, self.silo)
 
-    def progress(self) -> Progress:
-        """Return how far the index is."""
-        return Progress(self._digests, self._done, self._total)
+    def unready(self, model_digest: str) -> str:
+        """Return why a model of the new run cannot be searched with yet; empty for other models."""
+        count = f" ({self._done:,} of {self._total:,} are done)" if self._total else ""
+        return f"It is still encoding its items with the new model{count}." if model_digest in self._digests else ""
 
     def build(self, stopped: threading.Event) -> Indexer:
         """Encode the items of the old index, and return the index, which is still in the folder for unfinished ones.
 
         The build ends early when ``stopped`` is set.
-
-        Raises:
-            UserError: If the archive cannot be read, or the index cannot be written.
         """
         place = self.new.folder / BUILDING / self.silo
         encoder = encoder_of(self.new, self.silo)
@@ -260,9 +249,6 @@ class Successor:
         """Make the result of `build` the index of the silo in the new run, and return it opened in its new place.
 
         The items of the folder have been added to the indexer, which is closed.
-
-        Raises:
-            UserError: If the folder cannot be renamed.
         """
         place, modalities = indexer.index, indexer.modalities
         surplus = _ids(place) - self._old_ids()
@@ -284,11 +270,7 @@ class Successor:
         return self.open()
 
     def open(self) -> Indexer:
-        """Return the finished index, opened for writing.
-
-        Raises:
-            UserError: If it cannot be opened.
-        """
+        """Return the finished index, opened for writing."""
         return open_indexer(self.new, self.silo, self._folder, self._fields)
 
     def remove_old(self) -> None:

@@ -63,17 +63,15 @@ class Change:
 
 
 class Indexer:
-    """Write the items of an items folder to the index of a silo. Several threads may use it, one at a time writes."""
+    """Write the items of an items folder to the index of a silo. Several threads may use it, one at a time writes.
+
+    Every method that writes raises a `UserError` if the index cannot be written.
+    """
 
     def __init__(self, index: Path, silo: str, folder: Path, encoder: Encoder, fields: Collection[str]) -> None:
         """Open the index files, which are created if they do not exist.
 
-        Args:
-            index: Folder of the silo's index.
-            silo: Name of the silo.
-            folder: The items folder.
-            encoder: The model.
-            fields: The fields of an item that are stored with its codes, as far as the policy releases them.
+        The ``fields`` of an item that the policy releases are stored with its codes.
 
         Raises:
             UserError: If a file is damaged or was built with another model, or the model encodes items with their labels.
@@ -113,9 +111,6 @@ class Indexer:
             before: What `Ledger.stamps` returned before the scan. Items that were added since are left alone.
             is_current: Returns whether an item is still in the folder as the scan found it.
             stopped: Ends the update early when it is set.
-
-        Raises:
-            UserError: If the index cannot be written.
         """
         changed = [item for name, item in scan.items.items() if before.get(name) != item.stamp]
         gone = set(before) - set(scan.items) - scan.waiting if scan.complete else set()
@@ -136,9 +131,6 @@ class Indexer:
         """Add items, in place of former ones with the same ids, and return what has changed. Deleted ones are removed.
 
         An item that cannot be encoded is noted with the reason, and does not prevent the others.
-
-        Raises:
-            UserError: If the index cannot be written.
         """
         with self._lock:
             deleted = [item for item in items if item.deleted]
@@ -148,11 +140,7 @@ class Indexer:
             return Change(removed=len(deleted)) + self._add_encodable([item for item in items if not item.deleted])
 
     def add_rows(self, archive: Archive, rows: Rows, modality: Modality, fields: Collection[str]) -> None:
-        """Encode rows of an archive that have a modality, and add those that the index lacks, with some fields.
-
-        Raises:
-            UserError: If an item cannot be encoded, or the index cannot be written.
-        """
+        """Encode rows of an archive that have a modality, and add those that the index lacks, with some fields."""
         with self._lock:
             store = self._stores[modality]
             missing = rows[store.keys_of(archive.ids[rows].tolist()) < 0] if len(rows) else rows
@@ -175,11 +163,7 @@ class Indexer:
                     yield from self._encoded_rows(archive, np.array([row]), modality, fields)
 
     def remove(self, ids: Sequence[str]) -> None:
-        """Remove items from the index.
-
-        Raises:
-            UserError: If the index cannot be written.
-        """
+        """Remove items from the index."""
         with self._lock:
             self._drop(ids)
             self.ledger.forget(ids)
@@ -286,11 +270,7 @@ def prepare_index(run: Run, silo: str) -> None:
 
 
 def open_indexer(run: Run, silo: str, folder: Path, fields: Collection[str]) -> Indexer:
-    """Open the index of a silo in a run for writing, with the run's model. The other arguments are those of `Indexer`.
-
-    Raises:
-        UserError: As `Indexer` and `prepare_index`.
-    """
+    """Open the index of a silo in a run for writing, with the run's model. The other arguments are those of `Indexer`."""
     return Indexer(run.index_folder / silo, silo, folder, encoder_of(run, silo), fields)
 
 

@@ -16,6 +16,8 @@ from logging import ERROR, WARNING, getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from filelock import FileLock, Timeout
+
 from silohash.base.files import explaining_disk_errors
 from silohash.base.memory import return_unused
 from silohash.base.optional import require
@@ -25,8 +27,6 @@ from silohash.service.items.scan import PUT, FolderItem, FolderScanner, Record
 from silohash.service.logs import log_event, logged_errors
 
 if TYPE_CHECKING:
-    from filelock import FileLock
-
     from silohash.service.items.change import Successor
 
 LOOK_MILLISECONDS = 500
@@ -82,13 +82,9 @@ class Keeper:
     """Keep the index of a silo up to its items folder while a block runs."""
 
     def __init__(self, folder: Path, lock: Path, opener: Opener, server: Server | None = None) -> None:
-        """Prepare to keep an index.
+        """Prepare to keep the index of an items folder, which is created if it does not exist.
 
-        Args:
-            folder: The items folder. It is created if it does not exist.
-            lock: File that the keeping process locks.
-            opener: Opens the index for writing. It is called when this process holds the lock.
-            server: Serves the API for programs while this process keeps the index; None for no API.
+        The process that locks a file opens the index, and serves the API for programs if there is a server.
         """
         require("watchfiles", "Watching the items folder")
         self.folder = folder
@@ -98,8 +94,6 @@ class Keeper:
         self._following: Indexer | None = None
         self._successor: Successor | None = None
         self._builder: threading.Thread | None = None
-        self._builds: Successor | None = None
-        self._starting = threading.Lock()
         self._changing = threading.RLock()
         self._updating = threading.RLock()
         self._scanning = threading.Lock()
@@ -195,11 +189,7 @@ class Keeper:
         return [state for state in states if state is not None]
 
     def update(self, *, again: bool = False) -> Change:
-        """Bring the index up to the folder. Items that were skipped are tried ``again``, or else when they change.
-
-        Raises:
-            UserError: If the index cannot be written.
-        """
+        """Bring the index up to the folder. Items that were skipped are tried ``again``, or else when they change."""
         with self._updating:
             if not self._is_mounted(self._writer()):
                 return Change()
@@ -208,10 +198,10 @@ class Keeper:
             return changes[0]
 
     def follow(self, successor: Successor) -> None:
-        """Build the index of a new model if this process keeps the index, and keep it besides the present one."""
+        """Build the index of a new model while this process keeps the index, and keep it besides the present one."""
         self._successor = successor
-        if self.keeps:
-            self._start_builder(successor)
+        self._builder = threading.Thread(target=self._build, args=(successor,), name="new model", daemon=True)
+        self._builder.start()
 
     def drop_old(self) -> None:
         """Keep only the index of the new model, and remove the old one. A process that keeps no index does nothing."""
@@ -240,23 +230,15 @@ class Keeper:
             writer.compact()
         return change
 
-    def _start_builder(self, successor: Successor) -> None:
-        """Start to build the index of a new model, unless that has been started."""
-        with self._starting:  # `follow` may be called while another thread becomes the keeper
-            if self._builds is successor:
-                return
-            self._builds = successor
-            self._builder = threading.Thread(target=self._build, args=(successor,), name="new model", daemon=True)
-            self._builder.start()
-
     def _build(self, successor: Successor) -> None:
         """Build the index of a new model, again and again until it succeeds."""
         _lower_priority()
         while not self._stopped.is_set() and self._following is None and self._successor is successor:
             with _logged():
-                self._build_once(successor)
+                if self.keeps:
+                    self._build_once(successor)
             if self._following is None:
-                self._stopped.wait(RETRY_SECONDS)
+                self._stopped.wait(RETRY_SECONDS if self.keeps else TAKEOVER_SECONDS)
 
     def _build_once(self, successor: Successor) -> None:
         """Build the index of a new model, add the items of the folder, and put it into place."""
@@ -325,8 +307,12 @@ class Keeper:
     def _begin(self) -> bool:
         """Become the process that keeps the index, if there is no other, and return whether it did."""
         with ExitStack() as opened:
-            lock = _locked(self._lock_path)
-            if lock is None:
+            self._lock_path.parent.mkdir(parents=True, exist_ok=True)
+            # filelock keeps its state per thread by default, but the lock may be released by another thread than took it.
+            lock = FileLock(self._lock_path, thread_local=False)
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
                 return False
             opened.callback(lock.release)
             self._scanner.records.remove_leftovers()
@@ -336,16 +322,13 @@ class Keeper:
                 opened.enter_context(self._server(self))
             self._kept = opened.pop_all()
         log_event("keeping the index", folder=str(self.folder))
-        if self._successor is not None:
-            self._start_builder(self._successor)
         return True
 
     def _end(self) -> None:
-        indexers = (self._indexer, self._following)
+        indexers = filter(None, (self._indexer, self._following))
         self._indexer = self._following = None
         for indexer in indexers:
-            if indexer is not None:
-                indexer.close()
+            indexer.close()
 
     def _run(self) -> None:
         _lower_priority()
@@ -386,20 +369,6 @@ class Keeper:
 def _lower_priority() -> None:
     with suppress(OSError, AttributeError):  # not every system has priorities of threads
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND_PRIORITY)
-
-
-def _locked(path: Path) -> FileLock | None:
-    """Return the lock of a file, which this process now holds, or None if another process holds it."""
-    from filelock import FileLock, Timeout
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # filelock keeps its state per thread by default, but the lock may be released by another thread than took it.
-    lock = FileLock(path, thread_local=False)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        return None
-    return lock
 
 
 def _logged() -> AbstractContextManager[None]:

@@ -49,11 +49,7 @@ class Ledger:
     """Read and write the file. Several threads may use it."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, which is created if it does not exist.
-
-        Raises:
-            UserError: If it is damaged or cannot be written.
-        """
+        """Open the file, which is created if it does not exist."""
         self.path = path
         self._lock = threading.Lock()
         with explaining_database_errors(path):

@@ -103,9 +103,6 @@ class Records:
             record: The record. Its field ``picture`` is ignored.
             picture: Content of the picture file; empty without a picture.
             suffix: End of the name of the picture file, such as ``.png``.
-
-        Raises:
-            UserError: If the disk is full or the folder cannot be written.
         """
         path = self._path(record.id)
         former = self._picture_of(record.id)

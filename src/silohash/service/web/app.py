@@ -18,9 +18,9 @@ from silohash.service.web.documents import HealthDocument, ReadyDocument
 from silohash.service.web.errors import REQUEST_ID, handle_errors, json_answer, responses, status_of
 from silohash.service.web.guard import BODY_ROOM, Guard
 from silohash.service.web.monitor import MeasuredBackend, Monitor
+from silohash.service.web.page_templates import STATIC
 from silohash.service.web.state import Access, Backend, Service, Shared, everyone
 from silohash.service.web.uploads import Limits
-from silohash.service.web.view.templates import STATIC
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """Names of this machine for itself."""

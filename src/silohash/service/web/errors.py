@@ -40,30 +40,22 @@ ERRORS: Mapping[int, tuple[str, str]] = {
 ALWAYS = (400, 401, 403, 413, 422, 429)
 """Statuses that every call can have."""
 
-REQUEST_ID: Mapping[str, Any] = {
-    "x-request-id": {
-        "description": "Id of the request, which is in the logs of the hub and of the silos.",
-        "required": True,
-        "schema": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
-    }
-}
+
+def _header(name: str, description: str, **schema: object) -> Mapping[str, Any]:
+    return {name: {"description": description, "required": True, "schema": schema}}
+
+
+REQUEST_ID = _header(
+    "x-request-id",
+    "Id of the request, which is in the logs of the hub and of the silos.",
+    type="string",
+    pattern="^[0-9a-f]{16}$",
+)
 """Header of every response."""
 
 HEADERS: Mapping[int, Mapping[str, Any]] = {
-    401: {
-        "www-authenticate": {
-            "description": "How to send a token.",
-            "required": True,
-            "schema": {"type": "string", "enum": ["Bearer"]},
-        }
-    },
-    429: {
-        "retry-after": {
-            "description": "Seconds until the request is allowed.",
-            "required": True,
-            "schema": {"type": "integer", "minimum": 1},
-        }
-    },
+    401: _header("www-authenticate", "How to send a token.", type="string", enum=["Bearer"]),
+    429: _header("retry-after", "Seconds until the request is allowed.", type="integer", minimum=1),
 }
 """Further headers of some errors."""
 

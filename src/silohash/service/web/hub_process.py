@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import uvicorn
 
 from silohash.run.folder import Run
 from silohash.search.wire import WireBus
+from silohash.service.accounts import Accounts
+from silohash.service.config import HubConfig
 from silohash.service.hub import AdoptingBackend, HubBackend
 from silohash.service.logs import log_event
 from silohash.service.metrics import Metrics
 from silohash.service.nats_bus import NatsBus, run_loop
 from silohash.service.web.auth import Gate, app_for
 from silohash.service.web.server import Server, ignoring_signals
-
-if TYPE_CHECKING:
-    import socket
-
-    from silohash.service.accounts import Accounts
-    from silohash.service.config import HubConfig
 
 FIRST_CONNECTION_SECONDS = 2.0
 """Maximum time to wait for the bus at the start. After it, a hub without a bus reports all silos as missing."""
@@ -41,12 +37,8 @@ def run_hub(
 ) -> None:
     """Serve the API and the page until the process gets SIGINT or SIGTERM.
 
-    Args:
-        config: The file of the hub.
-        listening: The socket on which to serve.
-        accounts: The accounts; None to allow everyone on this machine.
-        ready: Called when the model is loaded and the process begins to serve.
-        read_again: Reads the file of the hub again after SIGHUP, to find a new run; None if the signal ends the process.
+    Without accounts, everyone on this machine is allowed. After SIGHUP the file of the hub is read again, to find a new
+    run. ``ready`` is called when the model is loaded and the process begins to serve.
 
     Raises:
         UserError: If the folder does not hold a trained run, or the key or a certificate cannot be read.

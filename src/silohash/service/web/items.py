@@ -25,10 +25,10 @@ from silohash.data.pictures.formats import format_of
 from silohash.index.items import is_id
 from silohash.service.items.keeper import ItemState, Keeper
 from silohash.service.items.scan import Record
-from silohash.service.listening import listening_socket
 from silohash.service.web.app import LOOPBACK
 from silohash.service.web.errors import handle_errors
 from silohash.service.web.guard import BODY_ROOM, Guard
+from silohash.service.web.server import listening_socket
 from silohash.service.web.uploads import Limits, UploadError, read_picture
 
 LONGEST_ID = 1_000

@@ -44,20 +44,14 @@ SIGN_IN = "/sign-in"
 """Address of the form for signing in."""
 
 
-@dataclass(frozen=True)
-class Asker:
-    """The person or program that sends a request. The name, for limits and logs, is empty where no account is needed."""
-
-    name: str = ""
+Access: TypeAlias = Callable[[Request], Awaitable[str]]
+"""A function that returns the name of the person or program that sends a request, or an empty text where no account is
+needed. It raises an `HTTPException` with the status 401, 403 or 429."""
 
 
-Access: TypeAlias = Callable[[Request], Awaitable[Asker]]
-"""A function that returns the sender of a request, or raises an `HTTPException` with the status 401, 403 or 429."""
-
-
-async def everyone(_: Request) -> Asker:
+async def everyone(_: Request) -> str:
     """Allow every request. This is meant for a service that only this machine can reach."""
-    return Asker()
+    return ""
 
 
 class Backend(Protocol):
@@ -174,11 +168,7 @@ class Service:
         return len(status.silos)
 
     async def read_picture(self, content: bytes, *, drawing: bool) -> Image.Image:
-        """Decode a picture file for a search. A drawing is fitted to the pictures of the archive.
-
-        Raises:
-            UploadError: If the file is refused.
-        """
+        """Decode a picture file for a search. A drawing is fitted to the pictures of the archive."""
         if not drawing:
             return await asyncio.to_thread(read_picture, content, self.limits)
         archive = (await self.status()).archive
@@ -200,10 +190,10 @@ async def service_of(request: Request) -> Service:
 Shared = Annotated[Service, Depends(service_of)]
 
 
-async def asker(request: Request) -> Asker:
+async def asker(request: Request) -> str:
     """Return the sender of a request, according to the access rule of the application."""
     access: Access = request.app.state.service.access
     return await access(request)
 
 
-Allowed = Annotated[Asker, Depends(asker)]
+Allowed = Annotated[str, Depends(asker)]

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from silohash.base.types import Target, UserError
 from silohash.search.hits import SearchOptions
 from silohash.search.inputs import target_named
-from silohash.service.web.view.templates import address
+from silohash.service.web.page_templates import address
 
 FARTHEST_OFFSET = 10_000
 """Most items that a page of results may skip."""
