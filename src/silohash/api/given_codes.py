@@ -41,10 +41,7 @@ FORMS = (
 def packed_codes(queries: Codes | Given, database: Codes | Given, bits: int | None = None) -> tuple[Words, Words, int]:
     """Return the packed codes of both sides, ``(Q, W)`` and ``(N, W)``, and the code length.
 
-    Args:
-        queries: Codes of the queries.
-        database: Codes of the items.
-        bits: The code length, which packed bytes need. It is checked for codes in another form.
+    Packed bytes need the number of bits. It is checked for codes in another form.
 
     Raises:
         UserError: If the form is ambiguous or differs between the sides, or the codes cannot be compared.
@@ -141,19 +138,21 @@ def _form(values: Codes | Table, side: str) -> Form:
         return "only 0" if high == 0 else "only 1" if low == 1 else "0 and 1"
     if _every(values, lambda part: (part == 1) | (part == -1)):
         return "-1 and +1"
-    if values.dtype.kind == "f" and low < 0 < high and (max(-low, high) <= 1 or not _every(values, _are_whole)):
+    is_signed = values.dtype.kind == "f" and low < 0 < high
+    if is_signed and (max(-low, high) <= 1 or not _every(values, lambda part: np.asarray(part == np.rint(part)))):
         return "real outputs"
     return "unclear"
-
-
-def _are_whole(values: Table) -> Table:
-    return np.asarray(values == np.rint(values))
 
 
 def _every(values: Table, holds: Callable[[Table], Table]) -> bool:
     """Return whether something holds for all values."""
     starts = range(0, len(values), BLOCK_ROWS)
     return all(bool(holds(values[start : start + BLOCK_ROWS]).all()) for start in starts)
+
+
+def _is_one_output(values: Any) -> bool:  # noqa: ANN401  a table
+    """Return whether a table holds a single item, whose numbers are not those of a sigmoid or of packed bytes."""
+    return values.dtype.kind == "f" and len(values) == 1 and not (values.min() >= 0 and values.max() <= 1)
 
 
 def _unclear(values: Any, side: str) -> UserError:  # noqa: ANN401  a table
@@ -173,11 +172,7 @@ def _are_signed(sides: list[Codes | Table]) -> bool:
     queries, database = (_form(values, side) for values, side in zip(sides, ("queries", "database"), strict=True))
     forms = {queries, database}
     for values, form, side in zip(sides, (queries, database), ("queries", "database"), strict=True):
-        if form != "unclear" or isinstance(values, Codes):
-            continue
-        # A single item, whose numbers are not those of a sigmoid or of packed bytes, is outputs like the other side.
-        single = values.dtype.kind == "f" and len(values) == 1 and not (values.min() >= 0 and values.max() <= 1)
-        if not (single and "real outputs" in forms):
+        if form == "unclear" and not ("real outputs" in forms and _is_one_output(values)):
             raise _unclear(values, side)
     signed = not forms.isdisjoint({"-1 and +1", "real outputs"})
     floats = all(not isinstance(side, Codes) and side.dtype.kind == "f" for side in sides)

@@ -15,9 +15,7 @@ _FAMILIES = {"local": LOCAL_METHODS, "federated": FEDERATED_METHODS}
 def list_methods(kind: Literal["local", "federated"] | None = None) -> list[MethodCard]:
     """Return the cards of the available methods: title, authors, venue, and what a silo sends and keeps.
 
-    Args:
-        kind: "local" for the methods that silos train with, "federated" for the methods by which they cooperate; None for
-            both.
+    Silos train with "local" methods, and cooperate by "federated" methods. Without a kind, both are returned.
 
     Raises:
         UserError: If ``kind`` is unknown, or an installed package adds a method that cannot be described.

@@ -61,7 +61,11 @@ def demo(
     read_config(recipe("demo.toml"), set_ or [])
     require("torch", "Training")
     if serve_:
-        check_page(port)
+        # Checked before minutes are spent on training.
+        require_page()
+        from silohash.service.web.server import listening_socket
+
+        listening_socket(LOOPBACK[0], port, remedy="Choose another: --port N, or make SERVE=1 PORT=N demo.").close()
     print_status(
         "Five libraries of characters, simulated on this machine, train one model without sharing a picture or a text."
     )
@@ -74,7 +78,12 @@ def demo(
     runs = {name: _train(config, out / name) for name, config in configs.items()}
     _compare(runs)
     _search(runs["federated"], archive)
-    page = _report(list(runs.values()), out)
+    from silohash.report.gather import report_data
+    from silohash.report.page import write_report
+
+    page = out / "report.html"
+    with spinner("Writing the report"):
+        write_report(report_data(list(runs.values()), title="silohash demo: five libraries of characters"), page)
     print_result(f"\nReport: {page}")
     print_status(f'Next: silohash search {out}/federated "{NEXT_QUERY}"')
     print_status(f"Total time: {time.perf_counter() - started:.0f} s")
@@ -84,18 +93,6 @@ def demo(
         print_status(
             f"Open the search page, and draw a character to find its name: silohash serve {out}/federated --open"
         )
-
-
-def check_page(port: int) -> None:
-    """Check that the search page can be opened on this machine, before minutes are spent on training.
-
-    Raises:
-        UserError: If a package is not installed, or the port cannot be used.
-    """
-    from silohash.service.web.server import listening_socket
-
-    require_page()
-    listening_socket(LOOPBACK[0], port, remedy="Choose another: --port N, or make SERVE=1 PORT=N demo.").close()
 
 
 def demo_configs(overrides: list[str]) -> dict[str, ResolvedConfig]:
@@ -214,13 +211,3 @@ def picture_query(archive: Archive, split: str, name: str, title: str) -> tuple[
     pictures = archive.pictures()
     assert pictures is not None  # noqa: S101  the archive consists of pictures
     return f"{title}: {display_text(archive, row)}", pictures.picture(row), "image"
-
-
-def _report(runs: list[Run], out: Path) -> Path:
-    from silohash.report.gather import report_data
-    from silohash.report.page import write_report
-
-    page = out / "report.html"
-    with spinner("Writing the report"):
-        write_report(report_data(runs, title="silohash demo: five libraries of characters"), page)
-    return page

@@ -11,7 +11,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 from silohash.base.visible import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 START = "Start"
 TRAIN = "Train"
@@ -82,19 +82,16 @@ class Commands(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401  as above
         """Write one section per group of commands."""
         width = max(map(len, self.list_commands(ctx)))
-        for heading in (*GROUPS, OTHER):
-            rows = [(f"{name:{width}}", summary) for name, summary in self._summaries(ctx, heading)]
-            if rows:
-                with formatter.section(heading):
-                    formatter.write_dl(rows)
-
-    def _summaries(self, ctx: Any, heading: str) -> Iterator[tuple[str, str]]:  # noqa: ANN401  as above
-        """Yield the name and the first sentence of each command of a group."""
+        rows: dict[str, list[tuple[str, str]]] = {heading: [] for heading in (*GROUPS, OTHER)}
         for name in self.list_commands(ctx):
             command = self.get_command(ctx, name)
-            if isinstance(command, TyperCommand | TyperGroup) and (command.rich_help_panel or OTHER) == heading:
+            if isinstance(command, TyperCommand | TyperGroup):
                 paragraph = " ".join((command.help or "").partition("\n\n")[0].split())
-                yield name, paragraph.partition(". ")[0].removesuffix(".") + "."
+                summary = paragraph.partition(". ")[0].removesuffix(".") + "."
+                rows[command.rich_help_panel or OTHER].append((f"{name:{width}}", summary))
+        for heading in filter(rows.get, rows):
+            with formatter.section(heading):
+                formatter.write_dl(rows[heading])
 
 
 def add_command(app: typer.Typer, function: Any, group: str | None = None, name: str | None = None) -> None:  # noqa: ANN401  any signature

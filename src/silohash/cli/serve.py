@@ -207,7 +207,8 @@ def _serve_hub(config: Path, host: str, port: int, *, verbose: bool) -> None:
     from silohash.service.accounts import accounts_beside
     from silohash.service.config import HubConfig, read_config
     from silohash.service.logs import start_logging
-    from silohash.service.web.hub_process import run_hub
+    from silohash.service.nats_bus import run_loop
+    from silohash.service.web.hub_process import serve_hub
     from silohash.service.web.server import listening_socket
 
     with ExitStack() as stack:
@@ -219,13 +220,14 @@ def _serve_hub(config: Path, host: str, port: int, *, verbose: bool) -> None:
         listening = stack.enter_context(listening_socket(host, port))
         address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
         start_logging(level=DEBUG if verbose else INFO)
-        run_hub(
+        serving = serve_hub(
             read_config(config, HubConfig),
             listening,
             accounts=accounts,
             ready=lambda: print_result(f"The search page is at {address}"),
             read_again=lambda: read_config(config, HubConfig),
         )
+        run_loop(serving)
 
 
 def init(

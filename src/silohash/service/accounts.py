@@ -84,7 +84,10 @@ class Token:
 
 
 class Accounts:
-    """An open file of accounts. Use it in a ``with`` block, or call `close`. Threads may share it."""
+    """An open file of accounts. Use it in a ``with`` block, or call `close`. Threads may share it.
+
+    What is done to an account or a token that does not exist is a `UserError`.
+    """
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
         """Open a file of accounts, which is created if it does not exist. The clock returns seconds since 1970.
@@ -144,11 +147,7 @@ class Accounts:
             run("DELETE FROM sessions WHERE account = ?", name)
 
     def remove(self, name: str) -> None:
-        """Remove an account with its sessions and tokens.
-
-        Raises:
-            UserError: If it does not exist.
-        """
+        """Remove an account with its sessions and tokens."""
         with self._changing() as run:
             self._account(name)
             run("DELETE FROM accounts WHERE name = ?", name)
@@ -178,11 +177,7 @@ class Accounts:
         return row is not None
 
     def start_session(self, name: str) -> str:
-        """Return the secret of a new session, which ends after `SESSION_SECONDS` without a request.
-
-        Raises:
-            UserError: If the account does not exist.
-        """
+        """Return the secret of a new session, which ends after `SESSION_SECONDS` without a request."""
         secret, now = secrets.token_urlsafe(32), self._clock()
         with self._changing() as run:
             self._account(name)
@@ -209,16 +204,13 @@ class Accounts:
     def add_token(
         self, account: str, scopes: Collection[Scope], *, label: str = "", days: float | None = None
     ) -> tuple[Token, str]:
-        """Add a token for a program.
+        """Add a token for a program, and return it with its text, which cannot be shown again.
 
         Args:
             account: Name of the account that it belongs to. Only that of an administrator may have the scope "admin".
             scopes: What the token permits.
             label: What the token is for.
             days: Number of days after which it expires; None if it does not expire.
-
-        Returns:
-            The token, and its text, which cannot be shown again.
 
         Raises:
             UserError: If the account does not exist, a scope is unknown or not allowed, or ``days`` is not positive.

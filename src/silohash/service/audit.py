@@ -23,7 +23,7 @@ from io import FileIO
 from itertools import chain
 from logging import ERROR
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from filelock import lock_descriptor, unlock_descriptor
 
@@ -49,9 +49,6 @@ FOLDER = "audit"
 
 class AuditError(UserError):
     """An answer is not released, because it cannot be written to the audit log."""
-
-
-Entry: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -101,7 +98,7 @@ class AuditLog:
         except OSError as error:
             raise _unwritable(path, error) from error
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: Mapping[str, Any]) -> None:
         """Add a line with the current time, or raise a `UserError` if it cannot be written.
 
         Raises:
@@ -167,7 +164,7 @@ class AuditLog:
         if file is not None:
             file.close()
 
-    def _write(self, file: FileIO, size: int, entry: Entry) -> None:
+    def _write(self, file: FileIO, size: int, entry: Mapping[str, Any]) -> None:
         """Write a line into the current file of ``size`` bytes, whose lock is held."""
         # Another size than after the last line means that another process has written, so the chain goes on from its line.
         if size != self._size:

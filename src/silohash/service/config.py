@@ -86,7 +86,6 @@ class BusSettings(_Table):
         key: File with the secret key of this member.
         authority: Certificates of the authorities to trust; None for those of the operating system.
         certificate: This member's certificate, if the server requires one.
-        certificate_key: The private key of the certificate.
     """
 
     servers: Annotated[tuple[Server, ...], Field(min_length=1)]
@@ -113,9 +112,7 @@ class NatsSettings(_Table):
     """The NATS server for which a config file is written.
 
     Attributes:
-        listen: Address and port on which it listens.
         certificate: The server's certificate; None for unencrypted connections, allowed on this machine only.
-        certificate_key: The private key of the certificate.
         authority: Certificates of the authorities that signed the members' certificates. If set, members must have one.
     """
 

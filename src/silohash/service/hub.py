@@ -183,11 +183,7 @@ class AdoptingBackend:
     """Search with the model of one run, and later with that of the next. See `silohash.service.web.state.Backend`."""
 
     def __init__(self, config: HubConfig, make: Callable[[Run], HubBackend]) -> None:
-        """Open the run that a config names, or the next one if it was adopted before.
-
-        Raises:
-            UserError: If a folder does not hold a run.
-        """
+        """Open the run that a config names, or the next one if it was adopted before."""
         self._config, self._make = config, make
         self.following = _next_backend(config, make)
         adopted = config.next_run if self.following is None else None

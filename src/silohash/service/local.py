@@ -6,8 +6,6 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 
-from typing_extensions import override
-
 from silohash.base.types import Modality, UserError
 from silohash.run.folder import Run
 from silohash.search.bus import now
@@ -45,18 +43,18 @@ class LocalBackend(RunSearch):
         for node in self.nodes.values():
             node.close()
 
-    @override
     async def search(self, request: SearchRequest) -> Hits:
+        """Return the nearest items of the silos. See `Federation.search`."""
         return await asyncio.to_thread(now, super().search(request))
 
-    @override
     async def similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None = None) -> Hits:
+        """Return the items nearest to an item, without the item. See `Federation.similar`."""
         return await asyncio.to_thread(now, super().similar(silo, name, options, by))
 
-    @override
     async def item(self, silo: str, name: str, *, asker: str = "") -> Item:
+        """Return what a silo releases of one item. See `Federation.item`."""
         return await asyncio.to_thread(now, super().item(silo, name, asker=asker))
 
-    @override
     async def status(self) -> FederationStatus:
+        """Return the state of the federation. See `Federation.status`."""
         return await asyncio.to_thread(now, super().status())

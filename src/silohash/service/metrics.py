@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from itertools import product
 from typing import Literal, TypeAlias, get_args
@@ -27,7 +27,7 @@ from prometheus_client.registry import Collector
 
 from silohash import __version__
 from silohash.base.types import UserError
-from silohash.search.hits import Hits, MissingKind, Query, kind_of
+from silohash.search.hits import Hits, Query, kind_of
 from silohash.search.policy import LimitReached
 from silohash.search.released import Item, NotFound, SiloStatus
 from silohash.search.requests import CodeRequest, FederationStatus, ItemRequest, StatusRequest
@@ -86,10 +86,10 @@ class Metrics:
         self._silo_seconds = histogram(
             "silohash_silo_seconds", "Time from a query until the silo's answer arrived.", ("silo",)
         )
-        self._missing = counter("silohash_missing_silos", "Silos that were missing from an answer.", ("silo", "reason"))
+        self.missing = counter("silohash_missing_silos", "Silos that were missing from an answer.", ("silo", "reason"))
         self._requests = counter("silohash_http_requests", "Requests of HTTP.", ("area", "status"))
-        self._in_flight = gauge("silohash_requests_in_flight", "Requests that are being answered.")
-        self._sign_in_failures = counter("silohash_sign_in_failures", "Refused passwords and tokens.", ("reason",))
+        self.in_flight = gauge("silohash_requests_in_flight", "Requests that are being answered.")
+        self.sign_in_failures = counter("silohash_sign_in_failures", "Refused passwords and tokens.", ("reason",))
         self._rate_limited = counter(
             "silohash_rate_limited_requests", "Requests that were refused with the status 429."
         )
@@ -100,7 +100,7 @@ class Metrics:
         for kind, outcome in product(get_args(Kind), get_args(Outcome)):
             self._queries.labels(kind, outcome)
         for reason in get_args(SignInFailure):
-            self._sign_in_failures.labels(reason)
+            self.sign_in_failures.labels(reason)
 
     def text(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
@@ -115,23 +115,11 @@ class Metrics:
         """Count the answer of a silo of the federation."""
         self._silo_seconds.labels(silo).observe(seconds)
 
-    def silo_missing(self, silo: str, reason: MissingKind) -> None:
-        """Count an answer without a silo of the federation."""
-        self._missing.labels(silo, reason).inc()
-
     def request(self, area: str, status: int) -> None:
         """Count a request of HTTP in an area, one of a closed set. The status is 0 if there was no response."""
         self._requests.labels(area, f"{status // 100}xx" if status else "none").inc()
         if status == 429:
             self._rate_limited.inc()
-
-    def in_flight(self) -> AbstractContextManager[object]:
-        """Return a context manager that counts a request while its block runs."""
-        return self._in_flight.track_inprogress()
-
-    def sign_in_failed(self, reason: SignInFailure) -> None:
-        """Count a refused password or token."""
-        self._sign_in_failures.labels(reason).inc()
 
     def show(self, status: FederationStatus) -> None:
         """Show the state of the silos from now on."""

@@ -20,7 +20,7 @@ from functools import partial
 from itertools import count
 from logging import WARNING
 from secrets import randbelow, token_hex
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from nats.aio.client import Client, Server
 from nats.aio.msg import Msg
@@ -66,9 +66,6 @@ class ArrivedMessage(Msg):
     arrived: float = field(default_factory=time.monotonic)
 
 
-Opened: TypeAlias = Callable[[Client], Awaitable[None]]
-
-
 class _EncryptedClient(Client):
     """A client that disconnects from a server that does not encrypt its connections."""
 
@@ -82,7 +79,11 @@ class Link:
     """Keep a connection to the NATS server open."""
 
     def __init__(
-        self, settings: BusSettings, name: str, opened: Opened, lost: Callable[[], None] | None = None
+        self,
+        settings: BusSettings,
+        name: str,
+        opened: Callable[[Client], Awaitable[None]],
+        lost: Callable[[], None] = lambda: None,
     ) -> None:
         """Prepare the connection. ``restored_at`` is the time at which a lost connection was last restored.
 
@@ -148,7 +149,8 @@ class Link:
             await asyncio.sleep(FIRST_WAIT_SECONDS)
 
     async def _connect(self, client: Client, closed: asyncio.Event) -> None:
-        async def on_closed() -> None:  # `_keep` then connects with a new client
+        async def on_closed() -> None:
+            """Make `_keep` connect with a new client."""
             closed.set()
 
         await client.connect(
@@ -179,8 +181,7 @@ class Link:
             self._up.clear()
             self._was_lost = True
             log_event("lost the connection to the bus", level=WARNING)
-        if self._lost is not None:
-            self._lost()
+        self._lost()
 
     async def _report(self, error: Exception) -> None:
         """Log an error of the connection, unless it is the same as the last one."""
@@ -230,11 +231,7 @@ def next_server(servers: list[Server], _: dict[str, Any]) -> tuple[Server, float
 
 
 def tls_context(settings: BusSettings) -> ssl.SSLContext:
-    """Return the TLS settings of connections. The certificate and the host name of the server are always verified.
-
-    Raises:
-        UserError: If a certificate cannot be read.
-    """
+    """Return the TLS settings of connections. The certificate and the host name of the server are always verified."""
     with reading(settings.authority or settings.key, remedy="Use a PEM file.", missing="Correct the path in [bus]."):
         context = ssl.create_default_context(cafile=settings.authority)
     if settings.certificate is not None and settings.certificate_key is not None:
@@ -293,7 +290,10 @@ class NatsBus:
 
     def _is_final(self, outcome: bytes | Reason | None, end: float) -> bool:
         """Return whether the outcome for a silo is final: it answered, it is absent, or the time is over."""
-        absent = isinstance(outcome, Reason) and not self._in_grace()
+        restored_at = self.link.restored_at
+        # After the connection was restored, silos may not be connected again yet.
+        in_grace = restored_at is not None and asyncio.get_running_loop().time() < restored_at + GRACE_SECONDS
+        absent = isinstance(outcome, Reason) and not in_grace
         return absent or isinstance(outcome, bytes) or _left(end) <= RETRY_SECONDS
 
     async def _ask_once(
@@ -332,11 +332,6 @@ class NatsBus:
             return False
         return True
 
-    def _in_grace(self) -> bool:
-        """Return whether the connection was restored so recently that silos may not be connected again yet."""
-        restored_at = self.link.restored_at
-        return restored_at is not None and asyncio.get_running_loop().time() < restored_at + GRACE_SECONDS
-
     async def _subscribe(self, client: Client) -> None:
         pattern = self._subjects.answers(self._hub)
         await client.subscribe(pattern, cb=self._receive, pending_bytes_limit=MOST_WAITING_BYTES)
@@ -373,6 +368,7 @@ class SiloLink(Link):
 
     async def _subscribe(self, client: Client) -> None:
         async def answer(message: Msg) -> None:
+            """Answer one request."""
             arrived = message.arrived if isinstance(message, ArrivedMessage) else time.monotonic()
             arguments = (message.data, min(client.max_payload, MOST_ANSWER_BYTES), arrived)
             if self._executor is None:

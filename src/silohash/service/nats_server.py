@@ -88,11 +88,7 @@ def new_key(path: Path) -> str:
 
 
 def public_key(path: Path) -> str:
-    """Return the public key that belongs to the secret key in a file.
-
-    Raises:
-        UserError: If the file is missing or does not hold a secret key, or a package is missing.
-    """
+    """Return the public key that belongs to the secret key in a file."""
     require("nkeys", "Reading a key")
     import nkeys
 

@@ -47,7 +47,6 @@ class ServerSettings:
     Attributes:
         address: Address of the server, such as ``tls://nats.example.org:4222``. Without TLS, it is this machine.
         certificate: The server's certificate. It is required with TLS.
-        certificate_key: The private key of the certificate.
         authority: Certificates that the members trust; None for those that their operating systems trust.
     """
 

@@ -67,7 +67,7 @@ def open_models(config: SiloConfig) -> SiloModels:
 def run_silo(
     config: SiloConfig,
     *,
-    ready: Callable[[], None] | None = None,
+    ready: Callable[[], None] = lambda: None,
     serve_items: Server | None = None,
     read_again: Callable[[], SiloConfig] | None = None,
 ) -> None:
@@ -103,19 +103,17 @@ async def _serve(
     config: SiloConfig,
     link: SiloLink,
     change: ModelChange,
-    ready: Callable[[], None] | None,
+    ready: Callable[[], None],
     read_again: Callable[[], SiloConfig] | None,
 ) -> None:
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
     log_event("silo started", silo=config.silo, federation=config.federation)
-    if ready is not None:
-        ready()
+    ready()
     await link.start(wait_seconds=0)
     if read_again is not None:
-        read = read_again
-        loop.add_signal_handler(signal.SIGHUP, lambda: loop.create_task(change.reload(read)))
+        loop.add_signal_handler(signal.SIGHUP, lambda read: loop.create_task(change.reload(read)), read_again)
     while not stopped.is_set():
         if change.successor is not None:
             await change.look_again()
@@ -138,6 +136,7 @@ def responder(
     """
 
     def answer(content: bytes, most_bytes: int, arrived: float) -> bytes:
+        """Answer one request."""
         start = time.perf_counter()
         response = _audited(node, respond(node, content, most_bytes, choose, arrived=arrived), log)
         seconds = time.perf_counter() - start

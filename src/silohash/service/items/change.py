@@ -148,6 +148,7 @@ class ModelChange:
         following = None if self._config.next_run is None else Run.open(self._config.next_run)
 
         def opener() -> Indexer:
+            """Open the index of the new run if the old one was removed."""
             replaced = following is not None and is_replaced(run, following, silo)
             return open_indexer(following if replaced else run, silo, folder, self._models.policy.fields)
 
@@ -200,8 +201,7 @@ class Successor:
     ) -> None:
         """Prepare to build with the model of the new run.
 
-        The policy of the silo releases ``fields``. The old index was built from the archive; None for the one noted beside
-        it.
+        The policy releases ``fields``. The old index was built from the archive; None for the one that is noted beside it.
         """
         self.old, self.new, self.silo = old, new, silo
         self._folder, self._fields, self._archive = folder, fields, archive

@@ -54,7 +54,6 @@ NOT_MOUNTED = f"it does not have the subfolder {PUT}. If the folder is the right
 MOST_LOGGED = 20
 """Number of problems that are logged one by one at a time."""
 
-Opener: TypeAlias = Callable[[], Indexer]
 Server: TypeAlias = "Callable[[Keeper], AbstractContextManager[object]]"
 """A function that serves the items API while its context lasts."""
 
@@ -79,9 +78,12 @@ class ItemState:
 
 
 class Keeper:
-    """Keep the index of a silo up to its items folder while a block runs."""
+    """Keep the index of a silo up to its items folder while a block runs.
 
-    def __init__(self, folder: Path, lock: Path, opener: Opener, server: Server | None = None) -> None:
+    Items that cannot be written, or a folder that is not the one of the index, are a `UserError`.
+    """
+
+    def __init__(self, folder: Path, lock: Path, opener: Callable[[], Indexer], server: Server | None = None) -> None:
         """Prepare to keep the index of an items folder, which is created if it does not exist.
 
         The process that locks a file opens the index, and serves the API for programs if there is a server.
@@ -131,15 +133,9 @@ class Keeper:
         return self._indexer is not None
 
     def put(self, record: Record, picture: bytes = b"", suffix: str = "") -> ItemState:
-        """Write an item to the folder and to the index, in place of a former one with the same id.
+        """Write an item to the folder and to the index, in place of a former one with the same id, and return its state.
 
-        The arguments are those of `Records.write`.
-
-        Returns:
-            The state of the item, after it is on the disk and, unless it has a problem, can be found.
-
-        Raises:
-            UserError: If the item cannot be written, or the items folder is not the one of the index.
+        The arguments are those of `Records.write`. The item is then on the disk and, unless it has a problem, can be found.
         """
         with self._changing:
             self._check_mounted()
@@ -150,9 +146,6 @@ class Keeper:
         """Remove an item from the index and from the folder, and return whether it existed.
 
         The files of the user stay: an item of theirs, or of the first indexing, is hidden.
-
-        Raises:
-            UserError: If the index cannot be written, or the items folder is not the one of the index.
         """
         with self._changing:
             self._check_mounted()

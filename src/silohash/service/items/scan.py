@@ -262,17 +262,8 @@ class FolderScanner:
         return FolderItem(record.id, picture, record.text, record.labels, stamp, put=True, deleted=record.deleted)
 
     def _found_rows(self, scan: Scan, metadata: Path, now: float) -> Iterator[_Found]:
-        """Yield the rows of the metadata except queries, which are held out, as by ``silohash index``.
-
-        While it or the list of labels is being written, the rows read before are used.
-        """
-        stats = {path: path.stat() for path in (metadata, self.folder / LABELS) if path.is_file()}
-        if all(_is_settled(stat, now) for stat in stats.values()):
-            files = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()]
-            if self._rows is None or self._rows.files != files:
-                self._read_rows(scan, metadata, files)
-        else:
-            scan.unsettled, scan.complete = True, False
+        """Yield the rows of the metadata except queries, which are held out, as by ``silohash index``."""
+        self._read_rows(scan, metadata, now)
         if self._rows is None:
             return
         boundary, allowed = Boundary(self.folder), self._rows.allowed
@@ -281,8 +272,7 @@ class FolderScanner:
             values, picture = row.values, pictures[row.values.get("file_name", "")]
             if SPLIT_OF.get(values.get("split", "").lower()) == "query":
                 continue
-            problem = row.problem or _problem_of_picture(picture.name, boundary)
-            problem = problem or next(problems_of_values(row, allowed, needs_split=False), "")
+            problem = _problem_of_row(row, picture.name, allowed, boundary)
             if not problem and name in scan.items:
                 problem = f'the id "{name}" occurs in an earlier row'
             if problem:
@@ -290,7 +280,15 @@ class FolderScanner:
             else:
                 yield _Found(name, picture, values.get("text", ""), row.labels)
 
-    def _read_rows(self, scan: Scan, metadata: Path, files: object) -> None:
+    def _read_rows(self, scan: Scan, metadata: Path, now: float) -> None:
+        """Read the metadata if it has changed, but not while it or the list of labels is being written."""
+        stats = {path: path.stat() for path in (metadata, self.folder / LABELS) if path.is_file()}
+        if not all(_is_settled(stat, now) for stat in stats.values()):
+            scan.unsettled, scan.complete = True, False
+            return
+        files = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()]
+        if self._rows is not None and self._rows.files == files:
+            return
         try:
             _, rows = read_metadata(self.folder)
             allowed = allowed_labels(self.folder)
@@ -304,6 +302,7 @@ class FolderScanner:
         boundary = Boundary(self.folder)
 
         def unreadable(error: OSError) -> None:
+            """Note that a part of the folder could not be read."""
             scan.problems[str(error.filename)] = f"it cannot be read ({error.strerror})"
             scan.complete = False
 
@@ -363,6 +362,11 @@ def _is_settled(stat: os.stat_result, now: float) -> bool:
     """Return whether a file has not changed for a second. Its change time is set by the system, also for copied files."""
     # abs: the clock may have been set back since, and a file must not wait until it has caught up.
     return abs(now - stat.st_ctime) >= SETTLED_SECONDS
+
+
+def _problem_of_row(row: MetadataRow, picture: str, allowed: tuple[str, ...] | None, boundary: Boundary) -> str:
+    values = problems_of_values(row, allowed, needs_split=False)
+    return row.problem or _problem_of_picture(picture, boundary) or next(values, "")
 
 
 def _problem_of_picture(name: str, boundary: Boundary) -> str:

@@ -16,13 +16,13 @@ from silohash.search.requests import FederationStatus, SearchRequest, Vector
 from silohash.service.web.documents import (
     ItemDocument,
     Options,
-    PictureQuery,
+    PictureOptions,
     ResultsDocument,
     SearchDocument,
-    SimilarQuery,
+    SimilarOptions,
     StatusDocument,
-    TextQuery,
-    VectorQuery,
+    TextOptions,
+    VectorOptions,
 )
 from silohash.service.web.errors import responses
 from silohash.service.web.form import LONGEST_NAME
@@ -35,7 +35,7 @@ router = APIRouter(prefix=PREFIX, dependencies=[Depends(asker)])
 
 
 @router.get("/search", summary="Search for words", responses=responses(404, 503))
-async def search_words(service: Shared, who: Allowed, query: TextQuery) -> ResultsDocument:
+async def search_words(service: Shared, who: Allowed, query: Annotated[TextOptions, Query()]) -> ResultsDocument:
     """Return the items of all silos that are nearest to some words."""
     return await _search(service, who, query, text=query.text)
 
@@ -53,7 +53,7 @@ async def search_document(service: Shared, who: Allowed, document: SearchDocumen
 async def search_picture(
     service: Shared,
     who: Allowed,
-    query: PictureQuery,
+    query: Annotated[PictureOptions, Query()],
     picture: Annotated[UploadFile, File(description=f"A {NAMES} file.")],
 ) -> ResultsDocument:
     """Return the items of all silos that are nearest to a picture. The picture is not kept."""
@@ -65,7 +65,7 @@ async def search_picture(
 async def search_vector(
     service: Shared,
     who: Allowed,
-    query: VectorQuery,
+    query: Annotated[VectorOptions, Query()],
     vector: Annotated[UploadFile, File(description="A .npy file with numbers, computed like the features of the run.")],
 ) -> ResultsDocument:
     """Return the items of all silos that are nearest to a feature vector, for runs that were trained on given features.
@@ -76,7 +76,7 @@ async def search_vector(
 
 
 @router.get("/similar", summary="Search for items like an item", responses=responses(404, 503))
-async def similar(service: Shared, who: Allowed, query: SimilarQuery) -> ResultsDocument:
+async def similar(service: Shared, who: Allowed, query: Annotated[SimilarOptions, Query()]) -> ResultsDocument:
     """Return the items of all silos whose codes are nearest to the code of an item, without the item itself."""
     hits = await service.backend.similar(query.of_silo, query.of_id, query.options(who), query.by)
     return await _results(service, hits, query.silo)

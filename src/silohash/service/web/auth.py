@@ -154,7 +154,6 @@ class Gate:
             for a service without encryption whose connections nobody else can read.
         account_limit: Limit on the requests of an account. A page of results shows up to a hundred pictures.
         address_limit: Limit on the requests from an address, which several people may share.
-        back_off: The waiting times after wrong passwords.
     """
 
     accounts: Accounts

@@ -198,11 +198,6 @@ def ways_to_search(status: FederationStatus) -> str:
     return "The model takes feature vectors, which programs send. Here, choose an item to find those like it."
 
 
-def silent_silos(status: FederationStatus) -> list[SiloStatus]:
-    """Return the silos that do not answer, each with the reason."""
-    return [silo for silo in status.silos if not silo.reachable]
-
-
 def suggestions(silos: Sequence[SiloStatus]) -> list[str]:
     """Return a few searches that have answers: names of labels, then captions of the archive, the shortest first.
 

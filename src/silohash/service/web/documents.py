@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Literal, cast
 
-from fastapi import Query as QueryParameter
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.config import JsonDict
 from typing_extensions import TypedDict
@@ -77,12 +76,6 @@ class VectorOptions(Options):
     """A search for a feature vector."""
 
     of: Modality = Field("image", description="What the vector describes: an image or a text.")
-
-
-VectorQuery = Annotated[VectorOptions, QueryParameter()]
-PictureQuery = Annotated[PictureOptions, QueryParameter()]
-TextQuery = Annotated[TextOptions, QueryParameter()]
-SimilarQuery = Annotated[SimilarOptions, QueryParameter()]
 
 
 class CodeDocument(BaseModel):

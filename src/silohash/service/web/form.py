@@ -57,11 +57,7 @@ class SearchForm:
 
     @classmethod
     def read(cls, parameters: Parameters) -> SearchForm:
-        """Return the form that an address or a sent form holds. Empty fields have their defaults.
-
-        Raises:
-            UserError: If a value is not valid.
-        """
+        """Return the form that an address or a sent form holds. Empty fields have their defaults."""
         silos = [_text(silo, "silo", LONGEST_NAME) for silo in parameters.getlist("silo")[:MOST_SILOS]]
         return cls(
             text=_text(parameters.get("q"), "q", LONGEST_TEXT),

@@ -16,7 +16,7 @@ from silohash.service.config import HubConfig
 from silohash.service.hub import AdoptingBackend, HubBackend
 from silohash.service.logs import log_event
 from silohash.service.metrics import Metrics
-from silohash.service.nats_bus import NatsBus, run_loop
+from silohash.service.nats_bus import NatsBus
 from silohash.service.web.auth import Gate, app_for
 from silohash.service.web.server import Server, ignoring_signals
 
@@ -27,12 +27,12 @@ LAST_REQUESTS_SECONDS = 3
 """Maximum time to wait for requests in progress when the process is stopped."""
 
 
-def run_hub(
+async def serve_hub(
     config: HubConfig,
     listening: socket.socket,
     *,
     accounts: Accounts | None = None,
-    ready: Callable[[], None] | None = None,
+    ready: Callable[[], None] = lambda: None,
     read_again: Callable[[], HubConfig] | None = None,
 ) -> None:
     """Serve the API and the page until the process gets SIGINT or SIGTERM.
@@ -43,16 +43,6 @@ def run_hub(
     Raises:
         UserError: If the folder does not hold a trained run, or the key or a certificate cannot be read.
     """
-    run_loop(_serve(config, listening, accounts, ready, read_again))
-
-
-async def _serve(
-    config: HubConfig,
-    listening: socket.socket,
-    accounts: Accounts | None,
-    ready: Callable[[], None] | None,
-    read_again: Callable[[], HubConfig] | None,
-) -> None:
     bus = NatsBus(config.bus, config.federation)
     metrics = Metrics()
 
@@ -65,8 +55,7 @@ async def _serve(
     backend.warm_up()
     app = app_for(backend, None if accounts is None else Gate(accounts), config.hosts, metrics=metrics)
     await bus.link.start(wait_seconds=FIRST_CONNECTION_SECONDS)
-    if ready is not None:
-        ready()
+    ready()
     log_event("hub started", federation=config.federation, silos=sorted(config.silos))
     options = uvicorn.Config(
         app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=LAST_REQUESTS_SECONDS

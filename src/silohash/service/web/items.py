@@ -132,11 +132,7 @@ def items_app(keeper: Keeper, token: str, limits: Limits | None = None) -> FastA
 
 @contextmanager
 def serving(keeper: Keeper, address: tuple[str, int], token: str) -> Iterator[None]:
-    """Serve the API of a keeper at a host and port while a block runs, in a thread, for programs that send a token.
-
-    Raises:
-        UserError: If the address cannot be used.
-    """
+    """Serve the API of a keeper at a host and port while a block runs, in a thread, for programs that send a token."""
     with listening_socket(*address, remedy="Change listen in [items].") as listening:
         options = uvicorn.Config(
             items_app(keeper, token),

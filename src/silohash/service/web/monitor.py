@@ -82,7 +82,7 @@ class Monitor:
             await self._app(scope, receive, send)
             return
         status, start = 0, time.perf_counter()
-        with recording() as record, self._metrics.in_flight():
+        with recording() as record, self._metrics.in_flight.track_inprogress():
 
             async def sending(message: Message) -> None:
                 """Add the id of the request to the start of the response."""
@@ -101,9 +101,9 @@ class Monitor:
     def _count(self, scope: Scope, status: int) -> None:
         self._metrics.request(area_of(scope["path"]), status)
         if scope["path"] == SIGN_IN and scope["method"] == "POST" and status in (401, 429):
-            self._metrics.sign_in_failed("password" if status == 401 else "waiting")
+            self._metrics.sign_in_failures.labels("password" if status == 401 else "waiting").inc()
         elif status == 401 and any(name == b"authorization" for name, _ in scope["headers"]):
-            self._metrics.sign_in_failed("token")
+            self._metrics.sign_in_failures.labels("token").inc()
 
 
 def area_of(path: str) -> str:
@@ -191,7 +191,7 @@ class MeasuredBackend:
         finally:
             self._metrics.query(kind, outcome, time.perf_counter() - start)
             for silo, reason in missing.items():
-                self._metrics.silo_missing(silo, reason)
+                self._metrics.missing.labels(silo, reason).inc()
             if (record := current_record()) is not None:
                 record.kind, record.outcome = kind, outcome
                 record.silos_answered, record.missing = answered, missing

@@ -235,7 +235,7 @@ def _search_page(
         examples=cards.example_cards(status),
         suggestions=cards.suggestions(status.silos) if "text" in status.inputs else [],
         silos=[(known[silo.name], silo) for silo in status.silos],
-        silent=cards.silent_silos(status),
+        silent=[silo for silo in status.silos if not silo.reachable],
         labels=cards.labels_of(status),
         targets=cards.TARGET_WORDS,
         ways=cards.ways_to_search(status),
@@ -251,6 +251,7 @@ def _item_page(
     words = {"image": "picture", "text": "text"}
 
     def tab(side: Modality, target: str) -> str:
+        """Return the address of the item's page with the items that are near one of its codes."""
         return cards.item_address(found.silo, found.id, by=side, find="" if target == "item" else target_named(target))
 
     return _page(

@@ -33,7 +33,6 @@ from silohash.service.web.cards import (
     item_count,
     labels_of,
     picture_address,
-    silent_silos,
     size_in_words,
     suggestions,
     summarized,
@@ -176,12 +175,6 @@ def test_long_captions_are_suggested_by_their_beginnings() -> None:
 def test_a_single_suggestion_is_not_shown() -> None:
     assert suggestions([captioned("black star")]) == []
     assert len(suggestions([captioned("black star", "white star")])) == 2
-
-
-def test_silos_that_do_not_answer_are_listed_with_their_reasons(backend: MadeUpBackend) -> None:
-    backend.missing = {"south": "It is off."}
-    [silo] = silent_silos(asyncio.run(backend.status()))
-    assert (silo.name, silo.reason) == ("south", "It is off.")
 
 
 def test_labels_and_counts(backend: MadeUpBackend) -> None:
