@@ -271,7 +271,7 @@ class Accounts:
         query = f"SELECT id, account, label, scopes, created, expires FROM tokens {which}"  # noqa: S608  literals
         with self._changing() as run:
             rows = run(query, *values).fetchall()
-        return [Token(*row[:3], check_scopes(row[3].split()), *row[4:]) for row in rows]
+        return [Token(*(*row[:3], check_scopes(row[3].split()), *row[4:])) for row in rows]
 
     def _listed(self, which: str, *values: object) -> list[Account]:
         query = f"SELECT name, admin, created FROM accounts {which}"  # noqa: S608  literals

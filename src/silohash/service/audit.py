@@ -74,11 +74,8 @@ class AuditLog:
     def __init__(self, path: Path, *, sync_seconds: float = 0.0, most_bytes: int = MOST_BYTES) -> None:
         """Open a log, which is created if it does not exist.
 
-        Args:
-            path: The file. Files that have reached their maximum size are in the same folder.
-            sync_seconds: Maximum time until a line is on the disk and survives a loss of power. At 0, `append` waits for
-                the disk. A line survives the end of the process at once.
-            most_bytes: Size at which the next file is started.
+        Files that have reached their maximum size are in the same folder. Within ``sync_seconds`` a line is on the disk and
+        survives a loss of power. At 0, `append` waits for the disk. A line survives the end of the process at once.
 
         Raises:
             UserError: If the file cannot be written, or its last line is not a line of a log.

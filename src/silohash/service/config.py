@@ -6,6 +6,7 @@ Paths in a file are relative to the folder of the file.
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Self, TypeVar
 from urllib.parse import urlsplit
@@ -220,7 +221,12 @@ class HubConfig(_Table):
 
 
 ConfigT = TypeVar("ConfigT", bound=_Table)
-TABLES = {"bus": BusSettings, "nats": NatsSettings, "items": ItemsSettings, "metrics": MetricsSettings}
+TABLES: Mapping[str, type[_Table]] = {
+    "bus": BusSettings,
+    "nats": NatsSettings,
+    "items": ItemsSettings,
+    "metrics": MetricsSettings,
+}
 
 
 def read_config(path: Path, form: type[ConfigT]) -> ConfigT:
@@ -243,7 +249,7 @@ def _explained(error: ValidationError, form: type[BaseModel]) -> str:
     if first["type"] != "extra_forbidden":
         return fault(error)
     *tables, name = map(str, first["loc"])
-    known = (TABLES.get(tables[-1], form) if tables else form).model_fields
+    known = (TABLES[tables[-1]] if tables else form).model_fields
     return detail(ValueError(f'unknown key "{name}"{suggestion(name, known)}; the keys here are: {", ".join(known)}'))
 
 

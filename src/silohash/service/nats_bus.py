@@ -85,14 +85,11 @@ class Link:
         opened: Callable[[Client], Awaitable[None]],
         lost: Callable[[], None] = lambda: None,
     ) -> None:
-        """Prepare the connection. ``restored_at`` is the time at which a lost connection was last restored.
+        """Prepare the connection of a member, whose name is for the server's monitoring.
 
-        Args:
-            settings: How to connect.
-            name: Name of this member, for the server's monitoring.
-            opened: Called with each new client, before it is used. After a lost connection a client renews its
-                subscriptions by itself, so this is called again only if the server closed the connection for good.
-            lost: Called whenever the connection is lost.
+        ``opened`` is called with each new client, before it is used. After a lost connection a client renews its
+        subscriptions by itself, so it is called again only if the server closed the connection for good. ``lost`` is called
+        whenever the connection is lost, and ``restored_at`` is when it was last restored.
 
         Raises:
             UserError: If the key or a certificate cannot be read.

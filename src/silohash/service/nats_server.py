@@ -112,10 +112,8 @@ def secret_key(path: Path) -> str:
 def server_config(config: HubConfig, *, beside: Path | None = None) -> str:
     """Return the config file of the NATS server of a federation.
 
-    Args:
-        config: The file of the hub.
-        beside: Folder of the config file. Certificates in it are written without their folder, so that the folder can be
-            moved, and the server must be started in it. None writes absolute paths.
+    Certificates ``beside`` it, in its folder, are written without the folder, so that it can be moved, and the server must
+    be started in it. None writes absolute paths.
 
     Raises:
         UserError: If the hub's file has no table ``[nats]``, or the hub has no key.

@@ -186,5 +186,5 @@ def test_examples_have_the_paths_of_their_pictures(folder: Path, backend: LocalB
     assert silo.examples
     assert all(item.path is not None and item.path.is_file() for item in silo.examples)
     without = LocalBackend(backend.run, [*backend.nodes.values()])
-    without.silos.folders = {}
+    without.folders = {}
     assert all(item.path is None for item in asyncio.run(without.status()).silos[0].examples)

@@ -83,14 +83,7 @@ class Client:
         return _hits(self._call("/search", {"text": text, **query}))
 
     def similar(self, silo: str, id: str, *, by: str | None = None, **options: Any) -> Hits:  # noqa: A002, ANN401
-        """Search all silos for the items nearest to an item.
-
-        Args:
-            silo: Name of the silo that holds the item.
-            id: Id of the item.
-            by: "image" or "text": which code of the item to search with.
-            options: As for `search`.
-        """
+        """Search all silos for the items nearest to one, by its "image" or its "text". The options are those of `search`."""
         return _hits(self._call("/similar", {"of_silo": silo, "of_id": id, "by": by, **_query(options)}))
 
     def item(self, silo: str, id: str) -> dict[str, Any]:  # noqa: A002

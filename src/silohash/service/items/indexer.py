@@ -106,11 +106,8 @@ class Indexer:
     ) -> Change:
         """Bring the index up to a scan of the folder, and return what has changed.
 
-        Args:
-            scan: The content of the folder.
-            before: What `Ledger.stamps` returned before the scan. Items that were added since are left alone.
-            is_current: Returns whether an item is still in the folder as the scan found it.
-            stopped: Ends the update early when it is set.
+        What was added since `Ledger.stamps` returned ``before``, or is no longer as the scan found it, is left alone. The
+        update ends early when ``stopped`` is set.
         """
         changed = [item for name, item in scan.items.items() if before.get(name) != item.stamp]
         gone = set(before) - set(scan.items) - scan.waiting if scan.complete else set()

@@ -192,9 +192,10 @@ class Keeper:
 
     def follow(self, successor: Successor) -> None:
         """Build the index of a new model while this process keeps the index, and keep it besides the present one."""
-        self._successor = successor
-        self._builder = threading.Thread(target=self._build, args=(successor,), name="new model", daemon=True)
-        self._builder.start()
+        if self._successor is not successor:
+            self._successor = successor
+            self._builder = threading.Thread(target=self._build, args=(successor,), name="new model", daemon=True)
+            self._builder.start()
 
     def drop_old(self) -> None:
         """Keep only the index of the new model, and remove the old one. A process that keeps no index does nothing."""

@@ -99,4 +99,4 @@ class Ledger:
 
     def _entries(self, which: str, *values: object) -> list[Entry]:
         rows = self._rows(f"SELECT * FROM items WHERE {which}", *values)  # noqa: S608  literals of this class
-        return [Entry(*row[:-1], replaced=bool(row[-1])) for row in rows]
+        return [Entry(*(*row[:-1], bool(row[-1]))) for row in rows]

@@ -97,12 +97,9 @@ class Records:
         return read_json(path, Record, remedy=REMEDY) if path.exists() else None
 
     def write(self, record: Record, picture: bytes = b"", suffix: str = "") -> Record:
-        """Write the record of an item, and return it with the name of its picture file.
+        """Write the record of an item, and return it with the name of its picture file, in place of its own.
 
-        Args:
-            record: The record. Its field ``picture`` is ignored.
-            picture: Content of the picture file; empty without a picture.
-            suffix: End of the name of the picture file, such as ``.png``.
+        The content of the picture file is empty without one. The end of its name is such as ``.png``.
         """
         path = self._path(record.id)
         former = self._picture_of(record.id)
