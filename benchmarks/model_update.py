@@ -40,9 +40,8 @@ from silohash.api.runs import open_run
 from silohash.run.folder import Run
 from silohash.search.requests import SearchRequest
 from silohash.search.wire import WireBus
-from silohash.service.hub import AdoptingBackend, HubBackend
+from silohash.service.backends import AdoptingBackend, Backend, HubBackend
 from silohash.service.nats_bus import NatsBus, run_loop
-from silohash.service.web.state import Backend
 
 SILO = "library"
 ITEMS = (20_000, 200_000)

@@ -54,7 +54,7 @@ from silohash.search.released import Code
 from silohash.search.requests import SearchRequest
 from silohash.search.silos import open_node
 from silohash.search.wire import WireBus, decode_answer, encode_answer
-from silohash.service.hub import HubBackend
+from silohash.service.backends import HubBackend
 from silohash.service.logs import start_logging
 from silohash.service.nats_bus import NatsBus, run_loop
 from silohash.service.web.app import create_app

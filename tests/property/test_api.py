@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from silohash.service.local import LocalBackend
+from silohash.service.backends import LocalBackend
 from silohash.service.web.app import create_app
 from silohash.service.web.auth import Gate, RateLimit, app_for
 from tests.accounts import PASSWORD, quick_accounts

@@ -61,7 +61,7 @@ def serve(
             f"one of them. Use --host {LOOPBACK[0]}."
         )
     from silohash.run.folder import Run
-    from silohash.service.local import LocalBackend
+    from silohash.service.backends import LocalBackend
     from silohash.service.web.app import create_app
     from silohash.service.web.server import listening_socket
 

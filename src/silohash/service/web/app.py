@@ -12,6 +12,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from silohash import __version__
+from silohash.service.backends import Backend
 from silohash.service.metrics import Metrics
 from silohash.service.web import api, monitor, pages
 from silohash.service.web.documents import HealthDocument, ReadyDocument
@@ -19,7 +20,7 @@ from silohash.service.web.errors import REQUEST_ID, handle_errors, json_answer, 
 from silohash.service.web.guard import BODY_ROOM, Guard
 from silohash.service.web.monitor import MeasuredBackend, Monitor
 from silohash.service.web.page_templates import STATIC
-from silohash.service.web.state import Access, Backend, Service, Shared, everyone
+from silohash.service.web.state import Access, Service, Shared, everyone
 from silohash.service.web.uploads import Limits
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")

@@ -23,12 +23,13 @@ from fastapi import APIRouter, FastAPI, Form, HTTPException, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from silohash.service.accounts import SESSION_SECONDS, Account, Accounts, Scope
+from silohash.service.backends import Backend
 from silohash.service.metrics import Metrics
 from silohash.service.web.app import LOOPBACK, create_app
 from silohash.service.web.guard import SAFE_METHODS
 from silohash.service.web.monitor import METRICS
 from silohash.service.web.page_templates import render
-from silohash.service.web.state import SIGN_IN, Backend
+from silohash.service.web.state import SIGN_IN
 
 LOG = logging.getLogger("silohash.service.web.auth")
 

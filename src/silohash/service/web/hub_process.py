@@ -12,8 +12,8 @@ import uvicorn
 from silohash.run.folder import Run
 from silohash.search.wire import WireBus
 from silohash.service.accounts import Accounts
+from silohash.service.backends import AdoptingBackend, HubBackend
 from silohash.service.config import HubConfig
-from silohash.service.hub import AdoptingBackend, HubBackend
 from silohash.service.logs import log_event
 from silohash.service.metrics import Metrics
 from silohash.service.nats_bus import NatsBus

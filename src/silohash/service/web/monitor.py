@@ -20,11 +20,12 @@ from silohash.base.types import Modality, UserError
 from silohash.search.hits import Hits, MissingKind, SearchOptions, kind_of
 from silohash.search.released import Item
 from silohash.search.requests import FederationStatus, SearchRequest, Unavailable
+from silohash.service.backends import Backend
 from silohash.service.config import is_local
 from silohash.service.logs import Kind, Outcome, Record, current_record, log_event, recording
 from silohash.service.metrics import CONTENT_TYPE, Metrics
 from silohash.service.web.guard import without_port
-from silohash.service.web.state import SIGN_IN, Backend, Shared
+from silohash.service.web.state import SIGN_IN, Shared
 
 METRICS = "/metrics"
 AREAS: Mapping[str, str] = {

@@ -12,15 +12,13 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from logging import ERROR
-from typing import Annotated, Protocol, TypeAlias
+from typing import Annotated, TypeAlias
 
 from fastapi import Depends, Request
 from PIL import Image
 
-from silohash.base.types import Modality
-from silohash.search.hits import Hits, SearchOptions
-from silohash.search.released import Item
-from silohash.search.requests import FederationStatus, SearchRequest
+from silohash.search.requests import FederationStatus
+from silohash.service.backends import Backend
 from silohash.service.logs import log_event
 from silohash.service.metrics import Metrics
 from silohash.service.web.uploads import Limits, read_drawing, read_picture
@@ -52,26 +50,6 @@ needed. It raises an `HTTPException` with the status 401, 403 or 429."""
 async def everyone(_: Request) -> str:
     """Allow every request. This is meant for a service that only this machine can reach."""
     return ""
-
-
-class Backend(Protocol):
-    """A federation that can be searched, see `silohash.search.federation.Federation`. Its methods can run concurrently."""
-
-    async def search(self, request: SearchRequest) -> Hits:
-        """Return the nearest items of the silos."""
-        ...
-
-    async def similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None = None) -> Hits:
-        """Return the items nearest to an item, without the item itself."""
-        ...
-
-    async def item(self, silo: str, name: str, *, asker: str = "") -> Item:
-        """Return what a silo releases of one item."""
-        ...
-
-    async def status(self) -> FederationStatus:
-        """Return the state of the federation. A silo that does not answer is listed with the reason."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
-"""The search of a hub: its silos are behind a bus, and encoding a query does not hold up the event loop.
+"""What the API and the page search: the silos of a finished run in this process, or those of a federation behind a bus.
 
-If the model scores pairs, silos whose policies accept the words and regions of queries are sent them, and score their items.
-The others are sent the code alone. Words and regions leave the hub only for a silo that has stated within the last
-`KNOWN_SECONDS` that its policy accepts them and that it has the model of the query (`Acceptance`).
+Searching in this process and encoding a query do not hold up the event loop. If the model scores pairs, silos whose
+policies accept the words and regions of queries are sent them, and score their items. The others are sent the code alone.
+Words and regions leave the hub only for a silo that has stated within the last `KNOWN_SECONDS` that its policy accepts them
+and that it has the model of the query (`Acceptance`).
 
 A hub changes to the model of a new run as soon as the silos have it. Each query is answered by one backend, and so with the
 model of one run. The change is recorded in the folder of the new run, so that it outlives the process.
@@ -14,9 +15,12 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from logging import WARNING
+from pathlib import Path
+from typing import Protocol
 
 from typing_extensions import override
 
@@ -25,12 +29,13 @@ from silohash.base.types import Modality, UserError
 from silohash.features.base import Value
 from silohash.features.text import BagOfWords
 from silohash.run.folder import Run
-from silohash.search.bus import Bus
+from silohash.search.bus import Bus, now
 from silohash.search.federation import Encode, Encoded, Federation
 from silohash.search.hits import Hits, SearchOptions, kind_of
 from silohash.search.node import CONTENT_REFUSED
 from silohash.search.released import Item, SiloStatus
 from silohash.search.requests import FederationStatus, SearchRequest
+from silohash.search.silos import RunSearch, open_nodes
 from silohash.service.config import HubConfig
 from silohash.service.logs import log_event, logged_errors, request_id
 
@@ -46,6 +51,71 @@ ADOPTED = "adopted.json"
 
 LOOK_SECONDS = 5.0
 """Pause between two looks whether the silos have the new model."""
+
+
+class Backend(Protocol):
+    """A federation that can be searched, see `silohash.search.federation.Federation`. Its methods can run concurrently."""
+
+    async def search(self, request: SearchRequest) -> Hits:
+        """Return the nearest items of the silos."""
+        ...
+
+    async def similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None = None) -> Hits:
+        """Return the items nearest to an item, without the item itself."""
+        ...
+
+    async def item(self, silo: str, name: str, *, asker: str = "") -> Item:
+        """Return what a silo releases of one item."""
+        ...
+
+    async def status(self) -> FederationStatus:
+        """Return the state of the federation. A silo that does not answer is listed with the reason."""
+        ...
+
+
+class LocalBackend(RunSearch):
+    """Search the silos of a finished run in threads of this process."""
+
+    @classmethod
+    def open(cls, folder: Path) -> LocalBackend:
+        """Open the indexes of a run, which must have been indexed."""
+        run = Run.open(folder)
+        backend = cls(run, open_nodes(run.index_folder, prepared=True))
+        backend.warm_up()
+        return backend
+
+    def warm_up(self) -> None:
+        """Search once with a text and once with a picture, so that the models are loaded before the first request."""
+        from PIL import Image
+
+        captions = (caption for node in self.nodes.values() for caption in node.captions(1))
+        options = SearchOptions(k=1, previews=False)
+        # A model may encode only texts or only pictures; a search then says so.
+        with suppress(UserError):
+            now(super().search(SearchRequest.of(options, picture=Image.new("L", (32, 32), "white"))))
+        with suppress(UserError):
+            now(super().search(SearchRequest.of(options, text=next(captions, "a"))))
+
+    def close(self) -> None:
+        """Close the indexes."""
+        for node in self.nodes.values():
+            node.close()
+
+    async def search(self, request: SearchRequest) -> Hits:
+        """Return the nearest items of the silos. See `Federation.search`."""
+        return await asyncio.to_thread(now, super().search(request))
+
+    async def similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None = None) -> Hits:
+        """Return the items nearest to an item, without the item. See `Federation.similar`."""
+        return await asyncio.to_thread(now, super().similar(silo, name, options, by))
+
+    async def item(self, silo: str, name: str, *, asker: str = "") -> Item:
+        """Return what a silo releases of one item. See `Federation.item`."""
+        return await asyncio.to_thread(now, super().item(silo, name, asker=asker))
+
+    async def status(self) -> FederationStatus:
+        """Return the state of the federation. See `Federation.status`."""
+        return await asyncio.to_thread(now, super().status())
 
 
 class HubBackend(Federation):
@@ -180,7 +250,7 @@ class Acceptance:
 
 
 class AdoptingBackend:
-    """Search with the model of one run, and later with that of the next. See `silohash.service.web.state.Backend`."""
+    """Search with the model of one run, and later with that of the next. See `Backend`."""
 
     def __init__(self, config: HubConfig, make: Callable[[Run], HubBackend]) -> None:
         """Open the run that a config names, or the next one if it was adopted before."""
