@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.report.tables import read_results
 from silohash.run.config.load import resolve
 from silohash.run.config.toml import to_toml, toml_value

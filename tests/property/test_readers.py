@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from silohash import features
+from silohash.base.errors import UserError
 from silohash.base.files import digest_file, write_json
-from silohash.base.types import UserError
 from silohash.data.formats.folder import read_folder
 from silohash.data.formats.native import read_native, write_native
 from silohash.data.partitions.base import read_partition

@@ -11,8 +11,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from silohash import __version__
+from silohash.base.errors import UserError
 from silohash.base.optional import missing_package, sentence
-from silohash.base.types import UserError
 from silohash.base.visible import visible
 from silohash.cli import account, audit, compare, data, demo, export, inspect, search, serve, study, train
 from silohash.cli.console import prepare_output, print_status

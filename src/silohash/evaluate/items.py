@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import Rows, UserError
+from silohash.base.errors import LengthsDiffer, MissingContent
+from silohash.base.types import Rows
 from silohash.evaluate import kernels
 from silohash.evaluate.relevance import Pairs, Relevance, Words, to_words
 from silohash.evaluate.scores import Scores, score_gains, score_histogram
@@ -38,13 +39,13 @@ class ItemCodes:
     def __post_init__(self) -> None:
         sizes = {len(values) for values in (*self.sides, *self.held)}
         if len(self.sides) != len(self.held) or len(sizes) != 1:
-            raise UserError(
+            raise LengthsDiffer(
                 f"There are {len(self.sides)} sides of {sorted(sizes)} items. Give codes of the same items on every side, "
                 "and which items have them."
             )
         without = ~np.any(self.held, axis=0)
         if without.any():
-            raise UserError(f"Item {int(without.argmax())} does not have a code on any side. Leave it out.")
+            raise MissingContent(f"Item {int(without.argmax())} does not have a code on any side. Leave it out.")
 
     def __len__(self) -> int:
         return len(self.held[0])

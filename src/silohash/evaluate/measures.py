@@ -11,8 +11,9 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import NoEffect, OutOfRange, TooFew, UnknownName, UnknownOption, WrongChoice, WrongForm
 from silohash.base.registry import suggestion
-from silohash.base.types import Rows, UserError
+from silohash.base.types import Rows
 from silohash.evaluate import MEASURES, ranked
 from silohash.evaluate.cutoffs import Denominator, Gain
 from silohash.evaluate.items import ItemCodes, counts_by_distance, gains_by_distance
@@ -90,16 +91,16 @@ class Measure:
     def __post_init__(self) -> None:
         text = str(self)
         if self.cutoff is not None and self.cutoff < 1:
-            raise UserError(f'The cutoff of "{text}" is {self.cutoff}; it must be at least 1.')
+            raise OutOfRange(f'The cutoff of "{text}" is {self.cutoff}; it must be at least 1.')
         if self.radius_bits is not None and (not self.kind.has_radius or self.cutoff is not None):
             having = " and ".join(name for name in MEASURES.names() if kind_of(name).has_radius)
-            raise UserError(f'"{text}" cannot have a radius. Only {having} can, as "P@radius2".')
+            raise NoEffect(f'"{text}" cannot have a radius. Only {having} can, as "P@radius2".')
         if self.kind.without_cutoff and self.cutoff is not None:
-            raise UserError(f'"{self.name}" has no cutoff, because {self.kind.without_cutoff}. Write "{self.name}".')
+            raise NoEffect(f'"{self.name}" has no cutoff, because {self.kind.without_cutoff}. Write "{self.name}".')
         if self.kind.needs_cutoff and self.radius_bits is None:
             cutoff_of(self)
         for option in self._options_without_use():
-            raise UserError(f'"{text.split("[")[0]}" has no option "{option}"{self._options_in_words()}.')
+            raise UnknownOption(f'"{text.split("[")[0]}" has no option "{option}"{self._options_in_words()}.')
 
     @property
     def kind(self) -> MeasureKind:
@@ -140,7 +141,7 @@ class Measure:
         known = {name.lower(): name for name in MEASURES.names()}
         name = "" if match is None else known.get(match["name"].lower(), "")
         if match is None or (match["cutoff"] is None and not (name and kind_of(name).without_cutoff)):
-            raise UserError(
+            raise WrongForm(
                 f'"{text}" is not a measure. Write one such as "mAP@all", "mAP@50[denominator=min,ties=index]" or "P@10".'
             )
         options = _parsed_options(text, match["options"] or "")
@@ -149,12 +150,12 @@ class Measure:
             near = suggestion(match["name"].lower(), known)  # in lower case, as users type the names
             for lower, right in known.items():
                 near = near.replace(f'"{lower}"', f'"{right}"')
-            raise UserError(f'There is no measure "{match["name"]}"{near}. Available: {", ".join(known.values())}.')
+            raise UnknownName(f'There is no measure "{match["name"]}"{near}. Available: {", ".join(known.values())}.')
         values: dict[str, Any] = {"name": name, **where, **options}
         measure = Measure(**values)
         for option in options:
             if option not in measure._options():
-                raise UserError(f'"{text}" has no option "{option}"{measure._options_in_words()}.')
+                raise UnknownOption(f'"{text}" has no option "{option}"{measure._options_in_words()}.')
         return measure
 
 
@@ -167,17 +168,17 @@ def _parsed_options(text: str, given: str) -> dict[str, str | int]:
             continue
         if option not in _CHOICES:
             near = suggestion(option, _CHOICES)
-            raise UserError(f'"{text}": there is no option "{option}"{near}. Available: {", ".join(_CHOICES)}.')
+            raise UnknownOption(f'"{text}": there is no option "{option}"{near}. Available: {", ".join(_CHOICES)}.')
         if value not in _CHOICES[option]:
             near = suggestion(value, _CHOICES[option])
-            raise UserError(f'"{text}": {option} cannot be "{value}"{near}; it is {" or ".join(_CHOICES[option])}.')
+            raise WrongChoice(f'"{text}": {option} cannot be "{value}"{near}; it is {" or ".join(_CHOICES[option])}.')
         options[option] = value
     return options
 
 
 def _folds(text: str, value: str) -> int:
     if not _is_number(value) or not int(value):
-        raise UserError(
+        raise OutOfRange(
             f'"{text}": folds is "{value}"; it must be a whole number of at least 1, as in "R@1[by=pairs,folds=5]".'
         )
     return int(value)
@@ -189,7 +190,7 @@ def _where(text: str, cutoff: str) -> dict[str, int | None]:
         return {"radius_bits": int(radius[1])}
     if cutoff != "all" and not _is_number(cutoff):
         near = suggestion(cutoff, ["all", "radius2"])
-        raise UserError(
+        raise WrongForm(
             f'"{text}": "{cutoff}" is not a cutoff{near}. Write a number of up to {MOST_DIGITS} digits, "all", or a radius '
             'such as "radius2".'
         )
@@ -406,7 +407,7 @@ def folds_of(pairs: Pairs, count: int) -> list[tuple[Rows, Rows]]:
     asked = pairs.queries <= pairs.items
     pictures, texts = (pairs.queries, pairs.items) if asked else (pairs.items, pairs.queries)
     if count > pictures:
-        raise UserError(f"{pictures} pictures cannot be divided into {count} folds. Lower folds in the measure.")
+        raise TooFew(f"{pictures} pictures cannot be divided into {count} folds. Lower folds in the measure.")
     picture_of = np.full(texts, -1)
     ends = (pairs.database_rows, pairs.query_rows) if asked else (pairs.query_rows, pairs.database_rows)
     picture_of[ends[0]] = ends[1]

@@ -8,7 +8,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import Rows, UserError
+from silohash.base.errors import BitsDiffer, LengthsDiffer, OutOfRange, RepeatedValue, WrongShape
+from silohash.base.types import Rows
 
 Words = npt.NDArray[np.uint64]
 MAX_SHARED_LABELS = 255
@@ -28,17 +29,19 @@ def to_words(packed: npt.NDArray[np.generic], bits: int) -> Words:
         UserError: If the array is not of that form.
     """
     if packed.ndim != 2 or packed.dtype.kind != "u":
-        raise UserError(f"Codes must be a table of unsigned words, not {packed.dtype} of shape {packed.shape}.")
+        raise WrongShape(f"Codes must be a table of unsigned words, not {packed.dtype} of shape {packed.shape}.")
     held = packed.shape[1] * packed.dtype.itemsize
     width = -(-bits // 64)
     if not 1 <= bits <= 256 or held * 8 < bits or held > width * 8:
-        raise UserError(f"Codes of {held * 8} bits were given as codes of {bits} bits; 1 to 256 bits can be evaluated.")
+        raise BitsDiffer(
+            f"Codes of {held * 8} bits were given as codes of {bits} bits; 1 to 256 bits can be evaluated."
+        )
     padded = np.zeros((len(packed), width * 8), np.uint8)
     little = packed.astype(packed.dtype.newbyteorder("<"), copy=False)
     padded[:, :held] = np.ascontiguousarray(little).view(np.uint8).reshape(len(packed), held)
     words = padded.view(np.dtype("<u8")).astype(np.uint64, copy=False)
     if bits % 64 and np.any(words[:, -1] >> np.uint64(bits % 64)):
-        raise UserError(f"Some codes have bits beyond their length of {bits}. Were they packed with another length?")
+        raise BitsDiffer(f"Some codes have bits beyond their length of {bits}. Were they packed with another length?")
     return words
 
 
@@ -80,24 +83,24 @@ class Relevance:
 
     def __post_init__(self) -> None:
         if self.query_labels.ndim != 2 or self.database_labels.ndim != 2:
-            raise UserError(
+            raise WrongShape(
                 f"Labels of shapes {self.query_labels.shape} and {self.database_labels.shape} are not tables. "
                 "Give one row per item and one column per class."
             )
         classes = self.query_labels.shape[1]
         if classes != self.database_labels.shape[1]:
-            raise UserError(
+            raise LengthsDiffer(
                 f"The queries have {classes} classes and the database has {self.database_labels.shape[1]}. "
                 "Use the same classes in both."
             )
         wrong = [column for column in self.ignore if not 0 <= column < classes]
         if wrong:
-            raise UserError(f"Label column {wrong[0]} cannot be ignored. Give columns from 0 to {classes - 1}.")
+            raise OutOfRange(f"Label column {wrong[0]} cannot be ignored. Give columns from 0 to {classes - 1}.")
         own = self.left_out
         if own is not None and (
             len(own) != self.queries or own.min(initial=-1) < -1 or own.max(initial=-1) >= self.items
         ):
-            raise UserError(
+            raise OutOfRange(
                 f"{len(own)} of {self.queries} queries name an item to leave out, from {own.min(initial=-1)} to "
                 f"{own.max(initial=-1)}. Each must name one of the {self.items} items, or -1."
             )
@@ -178,7 +181,7 @@ class Relevance:
             )
         )
         if most > MAX_SHARED_LABELS:
-            raise UserError(
+            raise OutOfRange(
                 f"Items share up to {most} labels, and at most {MAX_SHARED_LABELS} can be graded. Ignore some labels."
             )
         return most
@@ -209,14 +212,14 @@ class Pairs:
 
     def __post_init__(self) -> None:
         if len(self.query_rows) != len(self.database_rows):
-            raise UserError(
+            raise LengthsDiffer(
                 f"{len(self.query_rows)} queries are paired with {len(self.database_rows)} items. Give as many of each."
             )
         for rows, count, what in ((self.query_rows, self.queries, "query"), (self.database_rows, self.items, "item")):
             if len(rows) and not (rows.min() >= 0 and rows.max() < count):
-                raise UserError(f"A pair names {what} {rows.max()}, and there are {count}. Count them from 0.")
+                raise OutOfRange(f"A pair names {what} {rows.max()}, and there are {count}. Count them from 0.")
         if len(np.unique(self.query_rows * max(1, self.items) + self.database_rows)) != len(self.query_rows):
-            raise UserError("Some pairs of a query and an item are given twice. Give each once.")
+            raise RepeatedValue("Some pairs of a query and an item are given twice. Give each once.")
 
     @staticmethod
     def of_groups(query_groups: npt.NDArray[np.generic], database_groups: npt.NDArray[np.generic]) -> Pairs:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import Rows, UserError
+from silohash.base.errors import LengthsDiffer, NotFinite
+from silohash.base.types import Rows
 from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.evaluate.ties import Histogram
 
@@ -35,7 +36,7 @@ class Scores:
 
     def __post_init__(self) -> None:
         if np.isnan(self.values).any():
-            raise UserError("Some scores are not a number. Train the model again with a lower learning rate.")
+            raise NotFinite("Some scores are not a number. Train the model again with a lower learning rate.")
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -121,7 +122,7 @@ def _blocks(scores: Scores) -> list[Rows]:
 
 def _check(scores: Scores, relevance: Relevance | Pairs) -> None:
     if scores.values.shape != (relevance.queries, relevance.items) or not scores.values.size:
-        raise UserError(
+        raise LengthsDiffer(
             f"There are scores of {scores.values.shape[0]} queries with {len(scores)} items, and relevance of "
             f"{relevance.queries} queries and {relevance.items} items. Give both for the same queries and items, at least "
             "one of each."

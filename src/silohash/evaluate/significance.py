@@ -11,8 +11,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import LengthsDiffer, OutOfRange
 from silohash.base.seeds import numpy_generator
-from silohash.base.types import UserError
 from silohash.evaluate.ties import Values
 
 RESAMPLES = 2_000
@@ -42,7 +42,7 @@ def bootstrap_interval(
         UserError: If the level is not between 0 and 1.
     """
     if not 0 < level < 1:
-        raise UserError(f"The level of an interval is {level}; it must lie between 0 and 1, as 0.95.")
+        raise OutOfRange(f"The level of an interval is {level}; it must lie between 0 and 1, as 0.95.")
     of_queries = np.asarray(values, np.float64)
     if len(of_queries) < FEWEST_QUERIES:
         return float("nan"), float("nan")
@@ -71,7 +71,7 @@ def paired_bootstrap(first: npt.ArrayLike, second: npt.ArrayLike, seed: int, *, 
     """
     one, other = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if one.shape != other.shape or not one.size:
-        raise UserError(
+        raise LengthsDiffer(
             f"Values of {one.size} and of {other.size} queries cannot be compared query by query. Give one value per query."
         )
     if one.size < FEWEST_QUERIES:

@@ -24,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.cores import available_cores
-from silohash.base.types import Rows, UserError
+from silohash.base.errors import LengthsDiffer, NothingUsable
+from silohash.base.types import Rows
 from silohash.evaluate import kernels
 from silohash.evaluate.relevance import Pairs, Relevance, Words, to_words
 
@@ -82,7 +83,7 @@ class Histogram:
         """
         if self.counts.shape[:2] != other.counts.shape[:2]:
             mine, theirs = self.counts.shape, other.counts.shape
-            raise UserError(
+            raise LengthsDiffer(
                 f"A histogram of {mine[0]} queries and {mine[1] - 1} bits cannot be added to one of {theirs[0]} queries and "
                 f"{theirs[1] - 1} bits. Count the same queries with codes of the same length in every silo."
             )
@@ -183,12 +184,12 @@ def check_sizes(queries: Words, database: Words, relevance: Relevance | Pairs) -
         UserError: If the numbers differ or are 0.
     """
     if (len(queries), len(database)) != (relevance.queries, relevance.items):
-        raise UserError(
+        raise LengthsDiffer(
             f"There are codes of {len(queries)} queries and {len(database)} items, and relevance of {relevance.queries} "
             f"queries and {relevance.items} items. Give both for the same queries and items."
         )
     if not len(queries) or not len(database):
-        raise UserError(
+        raise NothingUsable(
             f"{len(queries)} queries and {len(database)} items cannot be evaluated. Give at least one of each."
         )
 

@@ -41,6 +41,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash import __version__
+from silohash.base.errors import RunsDiffer, UnsuitableMeasure, UnsuitableMethod
 from silohash.base.files import digest_json
 from silohash.base.types import (
     ORACLE,
@@ -51,7 +52,6 @@ from silohash.base.types import (
     Rows,
     Side,
     Task,
-    UserError,
     database_modalities,
     is_unified,
     query_modality,
@@ -182,7 +182,7 @@ class Evaluator:
         self.holdings = self.database_codes.holdings
         self.scores = _scores_of(run, ensemble)
         if self.scores is None and any(rule.by == "scores" for rule in self.rules):
-            raise UserError(
+            raise UnsuitableMeasure(
                 f"Measures with by=scores compare codes with scores of pairs, and the model of {run.folder} has only codes. "
                 "Remove them from the measures."
             )
@@ -366,12 +366,12 @@ def _scores_of(run: Run, ensemble: Sequence[Run]) -> ArchiveScores | EnsembleSco
     for member in runs if ensemble else ():
         model = member.model
         if not model.record.spec.scores_pairs or model.personalized:
-            raise UserError(
+            raise UnsuitableMethod(
                 f"{member.folder} does not have one model for all silos that scores pairs, and only scores of such models "
                 "can be averaged. Leave it out."
             )
         if member.archive.card.digest != run.archive.card.digest:
-            raise UserError(
+            raise RunsDiffer(
                 f"{member.folder} was trained on other items than {run.folder}. Average runs on one archive."
             )
     if not run.model.record.spec.scores_pairs:

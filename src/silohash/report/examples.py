@@ -21,13 +21,13 @@ import numpy.typing as npt
 from PIL import Image
 
 from silohash.base import seeds
+from silohash.base.errors import OtherVersion
 from silohash.base.files import read_json, write_json
 from silohash.base.forms import damaged
 from silohash.base.types import (
     Modality,
     Rows,
     Task,
-    UserError,
     database_modalities,
     database_target,
     is_across,
@@ -278,7 +278,7 @@ def read_examples(path: Path) -> Examples | None:
         return None
     stored = read_json(path, _StoredExamples, remedy=MEASURE_AGAIN)
     if stored.format_version != FORMAT_VERSION:
-        raise UserError(
+        raise OtherVersion(
             f"{path} has format version {stored.format_version}, and this silohash reads version {FORMAT_VERSION}. "
             f"{MEASURE_AGAIN}"
         )

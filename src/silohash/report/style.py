@@ -23,8 +23,8 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from silohash.base.errors import WrongKindOfFile
 from silohash.base.files import digest_bytes, write_bytes
-from silohash.base.types import UserError
 from silohash.base.visible import visible
 
 INK, SOFT, LINE, ACCENT = "#15211e", "#4d5b58", "#d5dcd9", "#0a6b62"
@@ -176,7 +176,7 @@ def save_figure(figure: Figure, path: Path, title: str) -> None:
             stream, format="png", dpi=PNG_DOTS_PER_INCH, facecolor="white", metadata={"Software": None, "Title": title}
         )
     else:
-        raise UserError(f'"{path}" ends in neither .svg nor .png. Plots are written in these two formats.')
+        raise WrongKindOfFile(f'"{path}" ends in neither .svg nor .png. Plots are written in these two formats.')
     write_bytes(path, stream.getvalue())
 
 

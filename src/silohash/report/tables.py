@@ -12,9 +12,10 @@ from typing import Any, get_args
 
 from rich.table import Table
 
+from silohash.base.errors import BadLine, WrongKindOfFile
 from silohash.base.files import write_text
 from silohash.base.forms import reading
-from silohash.base.types import Evaluation, ResultRow, Task, UserError
+from silohash.base.types import Evaluation, ResultRow, Task
 from silohash.base.visible import csv_cell, csv_text, visible
 from silohash.base.visible import markdown as markdown_of
 from silohash.evaluate.measures import is_rank
@@ -271,7 +272,7 @@ def read_results(path: Path) -> list[ResultRow]:
             raise ValueError("its last line is incomplete")
         lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     if not lines or tuple(lines[0]) != COLUMNS:
-        raise UserError(
+        raise WrongKindOfFile(
             f"{path} does not start with the columns of a result table ({', '.join(COLUMNS[:4])}, …). "
             'Remove it and run "silohash evaluate" on the run again.'
         )
@@ -280,7 +281,7 @@ def read_results(path: Path) -> list[ResultRow]:
 
 def _result(path: Path, line_number: int, line: list[str]) -> ResultRow:
     if len(line) != len(COLUMNS):
-        raise UserError(
+        raise BadLine(
             f"{path}, line {line_number} has {len(line)} columns instead of {len(COLUMNS)}. "
             'Remove the file and run "silohash evaluate" again.'
         )
@@ -291,7 +292,7 @@ def _result(path: Path, line_number: int, line: list[str]) -> ResultRow:
             if text not in _CHOICES.get(column.name, (text,)):
                 raise ValueError(text)
         except (ValueError, KeyError) as error:
-            raise UserError(
+            raise BadLine(
                 f'{path}, line {line_number}: "{text}" is not a valid {column.name}. '
                 'Remove the file and run "silohash evaluate" again.'
             ) from error

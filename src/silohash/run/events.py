@@ -14,9 +14,10 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from silohash.base.errors import DependencyMissing
 from silohash.base.files import explaining_disk_errors, read_text, write_text
 from silohash.base.forms import damaged, fault, of_json
-from silohash.base.types import UserError, ValidationBy
+from silohash.base.types import ValidationBy
 from silohash.base.visible import visible
 
 RUN_AGAIN = "Restore the file, or run the training again."
@@ -280,7 +281,7 @@ class TensorBoard:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise UserError("TensorBoard is not installed. Run: pip install 'silohash[tensorboard]'") from error
+            raise DependencyMissing("TensorBoard is not installed. Run: pip install 'silohash[tensorboard]'") from error
         self.folder = folder
         self._writer = SummaryWriter
 

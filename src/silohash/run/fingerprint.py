@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import OtherVersion
 from silohash.base.files import TRAIN_AGAIN, digest_arrays, digest_json, read_arrays, write_arrays
 from silohash.base.forms import of_value, reading
-from silohash.base.types import UserError
 from silohash.base.visible import visible
 from silohash.data.archive import Archive, Pictures
 from silohash.data.pictures.reading import GrayPictures, PackedPictures, PictureFiles
@@ -105,7 +105,7 @@ def read_fingerprint(path: Path) -> Fingerprint:
     with reading(path, remedy=TRAIN_AGAIN):
         stated = of_value(about, _About)
         if stated.version != VERSION:
-            raise UserError(
+            raise OtherVersion(
                 f"{path} has version {stated.version}, and this silohash reads version {VERSION}. "
                 "Use the silohash that wrote it."
             )

@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from silohash.base.errors import AlreadyExists, DataChanged, ForeignFiles, MissingFile, NotARun, NotSupported
 from silohash.base.files import explaining_disk_errors, read_toml, write_json, write_text
 from silohash.base.locks import LOCK, locked_run
-from silohash.base.types import UserError
 from silohash.run.model.saved import SavedModel
 from silohash.run.model.trained import MODEL_RECORD
 
@@ -152,11 +152,11 @@ class Run:
         inside = sorted(str(path.parent) for path in self.folder.glob("*/config.toml"))
         if inside:
             more = f" and {len(inside) - MOST_NAMED} more" if len(inside) > MOST_NAMED else ""
-            raise UserError(
+            raise NotARun(
                 f'"{self.folder}" does not hold a run, but folders in it do. '
                 f"Choose one of them: {', '.join(inside[:MOST_NAMED])}{more}"
             )
-        raise UserError(
+        raise NotARun(
             f'"{self.folder}" does not hold a run: it has no config.toml. '
             f"Train one: silohash train CONFIG --out {self.folder}"
         )
@@ -172,14 +172,14 @@ class Run:
             if (self.folder / LOCK).exists():
                 with self.writing():  # names the process if the run is being trained
                     pass
-            raise UserError(
+            raise AlreadyExists(
                 f'"{self.folder}" already holds a run. Continue it with: silohash resume {self.folder}; '
                 "or choose another folder with --out."
             )
         foreign = self._foreign_names()
         if foreign:
             more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
-            raise UserError(
+            raise ForeignFiles(
                 f'"{self.folder}" already holds files that do not belong to a run: {foreign[0]}{more}. '
                 "Choose a new or an empty folder with --out."
             )
@@ -241,7 +241,7 @@ class Run:
 
         path = self.config.data.path
         if path is not None and not path.exists():
-            raise UserError(
+            raise MissingFile(
                 f"The archive of the run, {path}, does not exist. If it was moved, set path in the table [data] of "
                 f"{self.config_path}."
             )
@@ -249,7 +249,7 @@ class Run:
         if self.fingerprint_path.exists():
             changed = changes(read_fingerprint(self.fingerprint_path), archive)
             if changed:
-                raise UserError(_changed_archive(self, archive, changed))
+                raise DataChanged(_changed_archive(self, archive, changed))
         return archive
 
     @cached_property
@@ -264,7 +264,7 @@ class Run:
 
         self.check()
         if self.trained_elsewhere:
-            raise UserError(
+            raise NotSupported(
                 f'The silos of "{self.folder}" hold their items on their own machines. Give the folder of a silo\'s items: '
                 f"silohash index {self.folder} ARCHIVE --name SILO"
             )

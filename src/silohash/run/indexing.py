@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from silohash.base.errors import NoEffect, NothingUsable, UserError
 from silohash.base.files import folder_beside
-from silohash.base.types import Modality, Notify, Rows, UserError
+from silohash.base.types import Modality, Notify, Rows
 from silohash.data.archive import Archive, Pictures
 from silohash.data.pictures.reading import PictureFiles
 from silohash.features.truncation import truncation_remark
@@ -136,19 +137,19 @@ def _check_options(archive: Archive | None, given: Mapping[str, str | None]) -> 
     for option, value in given.items():
         if value is not None and archive is None:
             what = "selects the model that encodes" if option == "--model" else "is the name of"
-            raise UserError(f"{option} {what} an additional archive, and no archive is given. Give its folder as well.")
+            raise NoEffect(f"{option} {what} an additional archive, and no archive is given. Give its folder as well.")
 
 
 def _check_items(run: Run, archive: Archive, rows: Rows, encodable: Mapping[Modality, Rows]) -> None:
     if not len(rows):
-        raise UserError(
+        raise NothingUsable(
             f'All {len(archive):,} items of "{archive.card.name}" are queries, which are held out of the indexes. Index '
             f"them with: silohash index {run.folder} {archive.folder or archive.card.name} --all"
         )
     if not len(indexed_rows(encodable)):
         has_any = np.any([archive.has(modality)[rows] for modality in encodable])
         unknown = "their texts do not contain a word that the model knows"
-        raise UserError(
+        raise NothingUsable(
             f'None of the {len(rows):,} items of "{archive.card.name}" can be indexed, because '
             f"{unknown if has_any else cannot_encode(tuple(encodable))}. "
             "Use an archive with items that the model can encode."

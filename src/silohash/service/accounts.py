@@ -20,9 +20,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from silohash.base.errors import (
+    AlreadyExists,
+    InvalidName,
+    NotPermitted,
+    OtherVersion,
+    OutOfRange,
+    UnknownName,
+    UnreadableFile,
+    WrongKindOfFile,
+)
 from silohash.base.optional import require
 from silohash.base.sqlite_files import transaction
-from silohash.base.types import UserError
 
 if TYPE_CHECKING:
     from argon2 import PasswordHasher
@@ -131,7 +140,7 @@ class Accounts:
         checked, hashed = check_name(name), self._hashed(password)
         with self._changing() as run:
             if self._listed("WHERE name = ?", checked):
-                raise UserError(f'The account "{checked}" already exists. Choose another name, or remove it first.')
+                raise AlreadyExists(f'The account "{checked}" already exists. Choose another name, or remove it first.')
             run("INSERT INTO accounts VALUES (?, ?, ?, ?)", checked, hashed, admin, self._clock())
 
     def set_password(self, name: str, password: str) -> None:
@@ -217,14 +226,14 @@ class Accounts:
         """
         chosen, now = check_scopes(scopes), self._clock()
         if days is not None and not days > 0:
-            raise UserError(f"A token cannot expire after {days} days. Use a positive number.")
+            raise OutOfRange(f"A token cannot expire after {days} days. Use a positive number.")
         expires = None if days is None else now + days * DAY_SECONDS
         token = Token(secrets.token_hex(6), account, label, chosen, now, expires)
         secret = f"{TOKEN_START}{token.id}_{secrets.token_urlsafe(32)}"
         row = token.id, _digest(secret), account, label, " ".join(sorted(chosen)), now, expires
         with self._changing() as run:
             if not self._account(account).admin and "admin" in chosen:
-                raise UserError(
+                raise NotPermitted(
                     f'"{account}" is not an administrator. Leave out the scope "admin", or choose another account.'
                 )
             run("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?)", *row)
@@ -247,7 +256,7 @@ class Accounts:
         """
         with self._changing() as run:
             if not run("DELETE FROM tokens WHERE id = ?", token_id).rowcount:
-                raise UserError(
+                raise UnknownName(
                     f'There is no token "{token_id}" in {self.path}. silohash account list prints all tokens.'
                 )
 
@@ -281,7 +290,9 @@ class Accounts:
     def _account(self, name: str) -> Account:
         found = self._listed("WHERE name = ?", name)
         if not found:
-            raise UserError(f'There is no account "{name}" in {self.path}. silohash account list prints all accounts.')
+            raise UnknownName(
+                f'There is no account "{name}" in {self.path}. silohash account list prints all accounts.'
+            )
         return found[0]
 
     def _prepare(self) -> None:
@@ -293,9 +304,11 @@ class Accounts:
                 for statement in filter(str.strip, SCHEMA.split(";\n")):
                     run(statement)
             elif kind != APPLICATION_ID:
-                raise UserError(f"{self.path} is not a file of accounts. Choose another folder, or move the file away.")
+                raise WrongKindOfFile(
+                    f"{self.path} is not a file of accounts. Choose another folder, or move the file away."
+                )
             elif version != FORMAT_VERSION:
-                raise UserError(
+                raise OtherVersion(
                     f"{self.path} has format version {version}, but this silohash reads version {FORMAT_VERSION}. "
                     "Use the silohash that wrote it."
                 )
@@ -313,7 +326,7 @@ class Accounts:
         except sqlite3.ProgrammingError:
             raise
         except (sqlite3.DatabaseError, OSError) as error:
-            raise UserError(
+            raise UnreadableFile(
                 f"The file of accounts {self.path} cannot be read or written ({error}). Check the file and its folder."
             ) from error
 
@@ -346,7 +359,7 @@ def check_name(name: str) -> str:
     """
     checked = name.strip().lower()
     if not NAME.fullmatch(checked):
-        raise UserError(
+        raise InvalidName(
             f'"{name}" cannot be the name of an account. Use up to 64 of the characters a-z, 0-9, ".", "_", "@" and "-", '
             "and begin with a letter or a digit."
         )
@@ -360,7 +373,7 @@ def check_password(password: str) -> None:
         UserError: If it is. The message does not hold the password.
     """
     if len(password) not in PASSWORD_LENGTHS:
-        raise UserError(
+        raise OutOfRange(
             f"The password has {len(password)} characters. Use from {PASSWORD_LENGTHS.start} to {PASSWORD_LENGTHS.stop - 1}."
         )
 
@@ -373,5 +386,7 @@ def check_scopes(scopes: Collection[str]) -> frozenset[Scope]:
     """
     unknown = sorted(set(scopes) - set(SCOPES))
     if unknown or not scopes:
-        raise UserError(f"{', '.join(unknown) or 'None'} is not a scope of a token. Choose from: {', '.join(SCOPES)}.")
+        raise UnknownName(
+            f"{', '.join(unknown) or 'None'} is not a scope of a token. Choose from: {', '.join(SCOPES)}."
+        )
     return frozenset(scope for scope in SCOPES if scope in scopes)

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from secrets import token_hex
 from typing import Literal, TextIO, TypeAlias
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.base.visible import visible_json
 from silohash.search.hits import MissingKind
 

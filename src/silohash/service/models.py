@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from silohash.base.types import UserError
+from silohash.base.errors import NotSearchable, UserError
 from silohash.search.hits import Query
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
@@ -25,7 +25,7 @@ class SiloModels:
 
     def __init__(self, node: SiloNode, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Answer with one node."""
-        self.nodes = (node,)
+        self.nodes: tuple[SiloNode, ...] = (node,)
         self._lock = threading.Lock()
         self._clock = clock
         self._last_old = clock()
@@ -56,7 +56,7 @@ class SiloModels:
                         self._last_old = self._clock()
                     return node
         if reason := self.unready(digest):
-            raise UserError(reason)
+            raise NotSearchable(reason)
         return nodes[-1] if isinstance(request, StatusRequest) else nodes[0]
 
     def add(self, node: SiloNode) -> None:
@@ -75,8 +75,7 @@ class SiloModels:
     def drop_oldest(self) -> SiloNode:
         """Answer without the oldest model from now on, and return its node, which the caller closes."""
         with self._lock:
-            oldest, *newer = self.nodes
-            self.nodes = tuple(newer)
+            oldest, self.nodes = self.nodes[0], self.nodes[1:]
             self._note_models()
             return oldest
 

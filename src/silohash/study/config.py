@@ -10,9 +10,10 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import tomlkit
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from silohash.base.errors import InvalidFile, MissingFile, UserError, WrongKindOfFile, WrongKindOfPath
 from silohash.base.files import read_toml
 from silohash.base.registry import suggestion
-from silohash.base.types import Evaluation, UserError
+from silohash.base.types import Evaluation
 from silohash.evaluate.measures import Measure
 from silohash.run.config.load import absolute_path, read_override, similar_file
 from silohash.run.config.sections import Section
@@ -349,14 +350,14 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudyConfig:
         UserError: If the file is missing or not TOML, or a key, name or value in it is wrong.
     """
     if path.is_dir():
-        raise UserError(f'"{path}" is a folder. Give the path of a TOML file.')
+        raise WrongKindOfPath(f'"{path}" is a folder. Give the path of a TOML file.')
     if not path.exists():
-        raise UserError(
+        raise MissingFile(
             f'There is no study file "{path}"{similar_file(path)}. See docs/how-to/studies.md for an example.'
         )
     value = read_toml(path, remedy="Correct the file.")
     if "axis" not in value and "data" in value:
-        raise UserError(f'"{path}" is the config of one run, not a study. Train it: silohash train {path}')
+        raise WrongKindOfFile(f'"{path}" is the config of one run, not a study. Train it: silohash train {path}')
     return make_study(value, where=str(path), folder=path.parent, overrides=overrides)
 
 
@@ -371,7 +372,7 @@ def make_study(
     try:
         config = StudyConfig.model_validate(value)
     except ValidationError as error:
-        raise UserError(f"{where}: {explain(error, value, StudyConfig, MODELS)}") from error
+        raise InvalidFile(f"{where}: {explain(error, value, StudyConfig, MODELS)}") from error
     settings = {**_resolve_paths(config.set, folder), **dict(read_override(text) for text in overrides)}
     axes = [
         axis.model_copy(update={"choices": tuple(_resolved(choice, folder) for choice in axis.choices)})

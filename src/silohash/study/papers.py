@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from silohash.base.errors import NothingUsable, UnknownName, UserError
 from silohash.base.files import write_text
 from silohash.base.forms import reading
 from silohash.base.registry import suggestion
-from silohash.base.types import UserError
 from silohash.base.visible import csv_cell
 from silohash.base.visible import markdown as markdown_of
 from silohash.data.benchmarks.dataset import AUTO, benchmark, folder_of
@@ -129,7 +129,7 @@ def paper_table(key: str) -> PaperTable:
         UserError: If there is no such table; suggests the nearest key.
     """
     if key not in PAPER_TABLES:
-        raise UserError(
+        raise UnknownName(
             f'There is no table "{key}"{suggestion(key, PAPER_TABLES)}. Available: {", ".join(PAPER_TABLES)}.'
         )
     return PAPER_TABLES[key]
@@ -158,7 +158,7 @@ def without_missing(config: StudyConfig, missing: Sequence[MissingRequirement]) 
     empty = {"", *(axis.name for axis in axes if not axis.choices)}
     preventing = [requirement for requirement in missing if requirement.axis in empty]
     if preventing:
-        raise UserError(_nothing_left(config.title, preventing))
+        raise NothingUsable(_nothing_left(config.title, preventing))
     return config.model_copy(update={"axes": tuple(axes)})
 
 

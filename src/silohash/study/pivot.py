@@ -11,7 +11,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import EVALUATIONS, TASKS, Evaluation, ResultRow, UserError
+from silohash.base.errors import RunsDiffer
+from silohash.base.types import EVALUATIONS, TASKS, Evaluation, ResultRow
 from silohash.evaluate.measures import is_rank
 from silohash.evaluate.significance import seed_interval
 from silohash.report.headline import OF_PAIRS
@@ -346,7 +347,7 @@ def _row_of(run: RunResult, fields: Mapping[str, str]) -> ResultRow | None:
 def _check_conditions(rows: Sequence[ResultRow], runs: Sequence[RunResult]) -> None:
     different = sorted({conditions(row) for row in rows})
     if len(different) > 1:
-        raise UserError(
+        raise RunsDiffer(
             f"The runs of {', '.join(runs[0].choices.values())} were measured differently and cannot be averaged: "
             f'"{different[0]}" and "{different[1]}". Run "silohash evaluate" on them or train them again.'
         )

@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import UserError
 from silohash.base.memory import read_peak
-from silohash.base.types import ResultRow, UserError
+from silohash.base.types import ResultRow
 from silohash.measure.per_query import Key, read_per_query
 from silohash.report.tables import read_results, write_results
 from silohash.run.events import RoundRecord

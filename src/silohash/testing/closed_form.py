@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from silohash.base import seeds
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.local import LOCAL_METHODS
 from silohash.methods.local.base import SiloData, outputs_of
 from silohash.methods.local.closed_form.base import FromSums

@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from silohash.base.errors import NotPrivate
 from silohash.base.registry import Registry
-from silohash.base.types import Arrays, Modality, Rows, UserError
+from silohash.base.types import Arrays, Modality, Rows
 from silohash.data.archive import Archive, Column
 from silohash.features.base import SETS, Featurizer
 from silohash.features.given import GivenFeatures
@@ -157,7 +158,7 @@ def _check_needs_none(featurizer: Featurizer) -> None:
         else "Take feature vectors, with standardize = false and equal_lengths = true, or texts as "
         '"tfidf", "count" or "binary" with min_texts = 1.'
     )
-    raise UserError(
+    raise NotPrivate(
         f'features.{featurizer.modality} kind "{featurizer.kind}" is fitted to exact sums over the items of silos, which '
         f"exchange.privacy does not let a silo send. {remedy}"
     )

@@ -17,8 +17,17 @@ import torch
 
 from silohash import __version__
 from silohash.base import seeds
+from silohash.base.errors import (
+    LabelsNeeded,
+    ModalityNeeded,
+    NoEffect,
+    OutOfRange,
+    PairsNeeded,
+    UnsuitableFeatures,
+    ValidationNeeded,
+)
 from silohash.base.locks import INPUTS
-from silohash.base.types import MODALITIES, Modality, Notify, UserError
+from silohash.base.types import MODALITIES, Modality, Notify
 from silohash.data.archive import Archive
 from silohash.data.formats.columns import unused_columns
 from silohash.data.partitions.base import Partition, partition
@@ -169,7 +178,7 @@ def unfitted_featurizers(archive: Archive, resolved: ResolvedConfig) -> dict[Mod
         if column is not None:
             unfitted[modality] = featurizer(modality, column, options[modality])
     if not unfitted:
-        raise UserError(f'Archive "{archive.card.name}" has neither images nor texts. Add a column of either.')
+        raise ModalityNeeded(f'Archive "{archive.card.name}" has neither images nor texts. Add a column of either.')
     check_tokens(unfitted, resolved)
     return unfitted
 
@@ -187,7 +196,7 @@ def check_tokens(featurizers: Mapping[Modality, Featurizer], resolved: ResolvedC
     name, scores = resolved.config.local.name, resolved.local.traits.scores_pairs
     for modality, found in featurizers.items():
         if isinstance(found, NODE_FEATURES) != scores:
-            raise UserError(
+            raise UnsuitableFeatures(
                 f'The local method "{name}" matches regions with words, and features.{modality} are "{found.kind}". Use an '
                 'archive with regions, and set features.text = { kind = "words" }.'
                 if scores
@@ -198,7 +207,7 @@ def check_tokens(featurizers: Mapping[Modality, Featurizer], resolved: ResolvedC
             continue
         if len(found.shape) == 2 and not resolved.local.traits.takes_tokens:
             able = [name for name in LOCAL_METHODS.table if LOCAL_METHODS.resolve(name).traits.takes_tokens]
-            raise UserError(
+            raise UnsuitableFeatures(
                 f'[features.{modality}] pooling = "tokens" gives a vector per token, and the local method '
                 f'"{resolved.config.local.name}" takes one per item. Remove pooling, or set local.name = "{able[0]}".'
             )
@@ -219,9 +228,9 @@ def check_methods(archive: Archive, modalities: int, validation: int, resolved: 
     config, federated = resolved.config, resolved.federated
     labeled = archive.labels is not None and bool(archive.labels.any())
     if resolved.needs_labels and not labeled:
-        raise UserError(needs_labels(archive, resolved))
+        raise LabelsNeeded(needs_labels(archive, resolved))
     if modalities < federated.traits.min_modalities:
-        raise UserError(
+        raise ModalityNeeded(
             f'"{config.federated.name}" needs {federated.traits.min_modalities} modalities, and archive '
             f'"{archive.card.name}" has {modalities}. Choose another federated method.'
         )
@@ -237,17 +246,17 @@ def _check_item_bits(resolved: ResolvedConfig, modalities: int) -> None:
     if not item_bits:
         return
     if item_bits >= bits:
-        raise UserError(
+        raise OutOfRange(
             f"local.item_bits = {item_bits} does not leave any bits for the classes, because codes have {bits} bits. "
             f"Set local.item_bits to at most {bits - 1}."
         )
     if modalities < len(MODALITIES):
-        raise UserError(
+        raise NoEffect(
             f"Nothing trains the bits of local.item_bits = {item_bits}, because the archive has one modality. Set "
             "local.item_bits = 0."
         )
     if resolved.federated.traits.class_codes:
-        raise UserError(
+        raise NoEffect(
             f'"{resolved.config.federated.name}" replaces the bits of local.item_bits = {item_bits}, because its codes '
             "tell only classes apart. Set local.item_bits = 0, or choose another federated method."
         )
@@ -274,12 +283,12 @@ def _check_validation(archive: Archive, modalities: int, resolved: ResolvedConfi
     if not settings.validation:
         return
     if settings.validation_by == "labels" and archive.labels is None:
-        raise UserError(
+        raise LabelsNeeded(
             f'evaluate.validation_by = "labels" chooses the round by labels, and archive "{archive.card.name}" has none. '
             'Set it to "pairs", or set evaluate.validation = 0 to take the last round.'
         )
     if settings.validation_by == "pairs" and modalities < len(MODALITIES):
-        raise UserError(
+        raise PairsNeeded(
             'evaluate.validation_by = "pairs" chooses the round by pairs of a picture and a text, and the archive '
             f'"{archive.card.name}" has one modality. Set evaluate.validation = 0 to take the last round.'
         )
@@ -291,7 +300,7 @@ def _check_scores(*, judged: bool, resolved: ResolvedConfig) -> None:
     members = federated.parts(config.federated.name)
     scoring = [label for label, member in members.items() if member.traits.needs_scores]
     if scoring and not judged:
-        raise UserError(
+        raise ValidationNeeded(
             f'"{scoring[0]}" weights silos by their scores on validation queries, and no silo has any with known answers '
             f"(evaluate.validation is {config.evaluate.validation:g}). Set evaluate.validation = 0.1, or the method's "
             'weighting = "examples".'

@@ -15,6 +15,7 @@ import torch
 from numpy.lib.format import open_memmap
 
 from silohash.base import seeds
+from silohash.base.errors import ConflictingOptions, ModalityNeeded, NothingUsable, UnknownName, UnsuitableFeatures
 from silohash.base.files import (
     explaining_disk_errors,
     read_arrays,
@@ -25,7 +26,7 @@ from silohash.base.files import (
     write_text,
 )
 from silohash.base.registry import suggestion
-from silohash.base.types import MODALITIES, Arrays, Modality, Rows, UserError
+from silohash.base.types import MODALITIES, Arrays, Modality, Rows
 from silohash.data.archive import Archive
 from silohash.data.pairs import groups_of, picture_numbers
 from silohash.data.partitions.base import Partition
@@ -101,7 +102,7 @@ def training_silos(archive: Archive, partition: Partition, resolved: ResolvedCon
             )
         )
     if not any(len(silo.train) for silo in silos):
-        raise UserError(
+        raise NothingUsable(
             f'Archive "{archive.card.name}" has no items in the split "train". Assign some of its items to that split.'
         )
     return [_pooled(silos)] if resolved.federated.traits.pooled else silos
@@ -109,7 +110,7 @@ def training_silos(archive: Archive, partition: Partition, resolved: ResolvedCon
 
 def _pooled(silos: list[TrainingSilo]) -> TrainingSilo:
     if not all(silo.has_image and silo.has_text and silo.paired for silo in silos):
-        raise UserError(
+        raise ConflictingOptions(
             'Pooled training (federated.name = "centralized") needs every silo\'s images, texts and pairs, but the '
             "partition removes some. Remove partition.missing_image, partition.missing_text and partition.unpaired."
         )
@@ -138,7 +139,7 @@ def fit_featurizers(
         statistics = partial(no_statistics, featurizer) if private else featurizer.statistics
         parts = [statistics(column, rows) for rows in held if len(rows)]
         if not parts:
-            raise UserError(
+            raise ModalityNeeded(
                 f"No silo has training items with {modality} data, so the {modality} tower cannot be trained. "
                 "Set data.modality, or change the partition."
             )
@@ -171,7 +172,7 @@ def tower_spec(modality: Modality, featurizer: Featurizer, model: ModelConfig) -
     shape = tuple(featurizer.shape)
     backbone = model.of(modality)
     if isinstance(featurizer, TokenFeatures) and not backbone:
-        raise UserError(
+        raise UnsuitableFeatures(
             'features.text kind "tokens" requires a text tower that is fine-tuned from a published network. Set '
             'model.text = { backbone = "huggingface", model = ... }, or another kind of features.'
         )
@@ -446,7 +447,9 @@ def coarse_labels(archive: Archive, rows: Rows, column: str) -> npt.NDArray[np.f
     if column not in archive.columns:
         near, listed = suggestion(column, archive.columns), ", ".join(archive.columns)
         remedy = f"Set it to one of: {listed}" if listed else "It has no columns, so remove local.coarse_column"
-        raise UserError(f'local.coarse_column: archive "{archive.card.name}" has no column "{column}"{near}. {remedy}.')
+        raise UnknownName(
+            f'local.coarse_column: archive "{archive.card.name}" has no column "{column}"{near}. {remedy}.'
+        )
     names, places, _ = values_of(archive.columns[column][rows])
     labels = [place for place, name in enumerate(names) if name]
     found: npt.NDArray[np.float32] = (places[:, None] == labels).astype(np.float32)

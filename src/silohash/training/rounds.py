@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from silohash.base import seeds
-from silohash.base.types import Arrays, UserError, ValidationBy
+from silohash.base.errors import Diverged, TooFewSilos
+from silohash.base.types import Arrays, ValidationBy
 from silohash.methods.federated.audit import UpdateAudit, mislabeled_silos
 from silohash.methods.federated.averaging import Aggregation
 from silohash.methods.federated.base import FederatedMethod
@@ -341,10 +342,10 @@ def term_means(receipts: Sequence[Receipt]) -> dict[str, float]:
 def _rejections(receipts: Sequence[Receipt], number: int) -> int:
     """Return the number of rejected updates."""
     if not receipts:
-        raise UserError(f"Round {number + 1}: no silo answered. Start the silos, then resume the run.")
+        raise TooFewSilos(f"Round {number + 1}: no silo answered. Start the silos, then resume the run.")
     rejections = sum(receipt.rejected is not None for receipt in receipts)
     if rejections == len(receipts):
-        raise UserError(
+        raise Diverged(
             f"Round {number + 1}: all silo updates were rejected ({receipts[0].rejected}). "
             "Lower train.learning_rate, or set train.clip_norm = 1.0, and train again."
         )

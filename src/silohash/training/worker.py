@@ -15,17 +15,8 @@ import numpy.typing as npt
 import torch
 
 from silohash.base import seeds
-from silohash.base.types import (
-    PAIR_TASKS,
-    SIDES,
-    Modality,
-    Rows,
-    Side,
-    Task,
-    UserError,
-    database_modalities,
-    query_modality,
-)
+from silohash.base.errors import UserError
+from silohash.base.types import PAIR_TASKS, SIDES, Modality, Rows, Side, Task, database_modalities, query_modality
 from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.evaluate.ties import average_precision, histogram
 from silohash.features.device import choose_device

@@ -16,7 +16,7 @@ import pytest
 import typer.main
 
 from silohash import __version__
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.cli import app, inspect, main
 from silohash.run.config.load import load_config
 from silohash.run.folder import Run

@@ -5,7 +5,7 @@ from itertools import pairwise, permutations
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.evaluate.measures import PAIR_MEASURES, Measure, by_pairs, describe, evaluate_all, is_rank, mean_of
 from silohash.evaluate.relevance import Pairs, Relevance
 from tests.unit.evaluate import rankings

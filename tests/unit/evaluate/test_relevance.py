@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.evaluate.relevance import MAX_SHARED_LABELS, Pairs, Relevance, label_words, to_words
 from tests.unit.evaluate import rankings
 from tests.unit.evaluate.rankings import evaluated

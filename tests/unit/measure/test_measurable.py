@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.archive import Archive
 from silohash.evaluate.measures import PAIR_MEASURES
 from silohash.measure.measurable import (

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.types import UserError, database_target, query_modality
+from silohash.base.errors import UserError
+from silohash.base.types import database_target, query_modality
 from silohash.index.codes import pack
 from silohash.measure.evaluation import Evaluator
 from silohash.report.content import OWN_PARTNER, SHARES_A_LABEL

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.run import events
 from silohash.run.events import (
     ConsoleProgress,

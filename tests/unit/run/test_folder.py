@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from silohash.base.errors import UserError
 from silohash.base.files import read_json
-from silohash.base.types import UserError
 from silohash.data import catalogue
 from silohash.data.archive import Archive
 from silohash.data.partitions import base

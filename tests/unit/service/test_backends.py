@@ -17,15 +17,15 @@ import numpy as np
 import pytest
 
 from silohash.api.runs import open_run
-from silohash.base.types import UserError
+from silohash.base.errors import NotFound, Unavailable, UserError
 from silohash.run.config.load import load_resolved
 from silohash.run.folder import Run
 from silohash.search.bus import UNKNOWN
 from silohash.search.hits import Hits, SearchOptions, kind_of
 from silohash.search.node import CONTENT_REFUSED, SiloNode
 from silohash.search.policy import Policy
-from silohash.search.released import Code, NotFound, SiloStatus
-from silohash.search.requests import SearchRequest, Unavailable, Vector
+from silohash.search.released import Code, SiloStatus
+from silohash.search.requests import SearchRequest, Vector
 from silohash.search.silos import open_node, open_nodes
 from silohash.search.wire import WireBus
 from silohash.service import backends as module

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.run.config.load import load_config
 from silohash.study.execution import StudyOutcome, StudyProgress, duration
 from silohash.study.jobs import Job, Outcome

@@ -8,8 +8,8 @@ from itertools import product
 
 import pytest
 
+from silohash.base.errors import UserError
 from silohash.base.registry import Registry
-from silohash.base.types import UserError
 from silohash.data.benchmarks.dataset import benchmarks
 from silohash.run.config.load import resolve
 from silohash.study import papers

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.study.pivot import (
     Cell,
     Layout,

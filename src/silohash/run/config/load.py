@@ -16,10 +16,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from silohash.base.errors import (
+    MissingFile,
+    UserError,
+    WrongForm,
+    WrongKindOfFile,
+    WrongKindOfPath,
+    WrongOverride,
+    WrongValue,
+)
 from silohash.base.files import read_toml
 from silohash.base.forms import detail
 from silohash.base.registry import Registry, suggestion
-from silohash.base.types import MODALITIES, MethodCard, UserError, ValidationBy
+from silohash.base.types import MODALITIES, MethodCard, ValidationBy
 from silohash.base.visible import visible
 from silohash.features.network import NETWORK_FILES
 from silohash.methods.federated import DEFAULT_MEMBERS, FEDERATED_METHODS
@@ -47,32 +56,6 @@ if TYPE_CHECKING:
 Source = Path | Mapping[str, Any]
 MethodTable: TypeAlias = "LocalConfig | FederatedConfig | MemberConfig"
 _Section = TypeVar("_Section", bound=Section)
-
-
-class WrongValueError(UserError):
-    """A value of a config cannot be used.
-
-    Attributes:
-        key: The dotted key of the value.
-    """
-
-    def __init__(self, key: str, message: str) -> None:
-        super().__init__(message)
-        self.key = key
-
-
-class OverrideError(UserError):
-    """An override of a config cannot be used.
-
-    Attributes:
-        override: The override, such as ``train.batch=0``.
-        reason: What is wrong with it, as a sentence.
-    """
-
-    def __init__(self, override: str, reason: str, *, place: str = "--set ") -> None:
-        super().__init__(f'{place}"{override}": {reason}')
-        self.override = override
-        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -167,7 +150,7 @@ def read_config(source: Source, overrides: Sequence[str] = ()) -> RunConfig:
             _check_name(registry, section, chosen)
     except ValidationError as error:
         raise _located(_wrong_value(error, RunConfig), _name_of(source), overrides) from error
-    except WrongValueError as error:
+    except WrongValue as error:
         raise _located(error, _name_of(source), overrides) from error
     return config
 
@@ -197,12 +180,12 @@ def resolve(config: RunConfig, *, where: str = "the config", overrides: Sequence
 
 def _located(error: UserError, where: str, overrides: Sequence[str]) -> UserError:
     """Return the error with the override that it is about, or with the name of the config, in front."""
-    key, message = error.key if isinstance(error, WrongValueError) else "", str(error)
+    key, message = error.setting if isinstance(error, WrongValue) else "", str(error)
     for override in reversed(overrides):
         name = override.partition("=")[0].strip()
         if key and (f"{key}.".startswith(f"{name}.") or name.startswith(f"{key}.")):
-            return OverrideError(override, message.removeprefix(f"{name}: "))
-    return UserError(f"{where}: {message}{_remedy_for_other_method(key, message, overrides)}")
+            return WrongOverride(override, message.removeprefix(f"{name}: "))
+    return error.reworded(f"{where}: {message}{_remedy_for_other_method(key, message, overrides)}")
 
 
 def _remedy_for_other_method(key: str, message: str, overrides: Sequence[str]) -> str:
@@ -270,7 +253,7 @@ def _check_closed_form(config: RunConfig, local: LocalMethod, federated: Federat
     """Return remarks on a local method without gradient steps, or none if it has gradient steps.
 
     Raises:
-        WrongValueError: If the federated method cannot train the local method.
+        WrongValue: If the federated method cannot train the local method.
     """
     from silohash.methods.local.base import ClosedForm
 
@@ -284,10 +267,10 @@ def refuse(found: Iterable[Objection]) -> None:
     """Refuse a config because of the first objection.
 
     Raises:
-        WrongValueError: If there is one.
+        WrongValue: If there is one.
     """
     for key, message in found:
-        raise WrongValueError(key, message)
+        raise WrongValue(key, message)
 
 
 def _objections_to_solver(config: RunConfig, federated: FederatedMethod) -> Iterator[Objection]:
@@ -328,7 +311,7 @@ def read_override(override: str) -> tuple[str, Any]:
     """
     key, equals, text = override.partition("=")
     if not equals or not all(key.strip().split(".")):
-        raise UserError(f'--set "{override}" is not of the form section.key=value. Write it like federated.rounds=5.')
+        raise WrongForm(f'--set "{override}" is not of the form section.key=value. Write it like federated.rounds=5.')
     try:
         return key.strip(), tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -346,12 +329,14 @@ def similar_file(path: Path) -> str:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     if path.is_dir():
-        raise UserError(f'"{path}" is a folder, not a TOML file. Create a config: silohash new run.toml')
+        raise WrongKindOfPath(f'"{path}" is a folder, not a TOML file. Create a config: silohash new run.toml')
     if not path.exists():
-        raise UserError(f'The config file "{path}" does not exist{similar_file(path)}. Create one: silohash new {path}')
+        raise MissingFile(
+            f'The config file "{path}" does not exist{similar_file(path)}. Create one: silohash new {path}'
+        )
     value = read_toml(path, remedy="Correct the file.")
     if "axis" in value:
-        raise UserError(f'"{path}" is a study, not the config of one run. Run all of it: silohash study {path}')
+        raise WrongKindOfFile(f'"{path}" is a study, not the config of one run. Run all of it: silohash study {path}')
     _make_absolute(value, path.parent)
     return value
 
@@ -362,7 +347,7 @@ def _override(value: dict[str, Any], override: str) -> None:
     for part in parts[:-1]:
         value = value.setdefault(part, {})
         if not isinstance(value, dict):
-            raise OverrideError(override, f'"{part}" is a value, not a table. Set "{part}" itself.')
+            raise WrongOverride(override, f'"{part}" is a value, not a table. Set "{part}" itself.')
     value[parts[-1]] = new
 
 
@@ -394,7 +379,7 @@ def absolute_path(base: Path, path: str) -> Path:
     try:
         return (base / Path(path).expanduser()).resolve()
     except (ValueError, RuntimeError, OSError) as error:  # a NUL character, an unknown home folder, a circle of links
-        raise UserError(f'"{visible(path)}" is not a path ({detail(error)}). Correct it.') from error
+        raise WrongForm(f'"{visible(path)}" is not a path ({detail(error)}). Correct it.') from error
 
 
 def _table(value: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -408,7 +393,7 @@ def _parameters(registry: Registry, section: str, config: MethodTable) -> tuple[
     kind = registry.resolve(config.name)
     _check_card(registry, section, config.name)
     if config.preset not in kind.presets:
-        raise WrongValueError(
+        raise WrongValue(
             f"{section}.preset",
             f'{section}.preset: {config.name} has no preset "{config.preset}"{suggestion(config.preset, kind.presets)}. '
             f"Its presets are: {', '.join(kind.presets)}.",
@@ -431,7 +416,7 @@ def _check_card(registry: Registry, section: str, name: str) -> None:
     try:
         registry.card(name)
     except UserError as error:
-        raise WrongValueError(f"{section}.name", str(error)) from error
+        raise WrongValue(f"{section}.name", str(error)) from error
 
 
 def _check_name(registry: Registry, section: str, config: MethodTable) -> None:
@@ -439,7 +424,7 @@ def _check_name(registry: Registry, section: str, config: MethodTable) -> None:
     try:
         registry.target(config.name)
     except UserError as error:
-        raise WrongValueError(f"{section}.name", str(error)) from error
+        raise WrongValue(f"{section}.name", str(error)) from error
 
 
 def _name_of(source: Source) -> str:
@@ -449,14 +434,14 @@ def _name_of(source: Source) -> str:
 
 def _wrong_value(
     error: ValidationError, model: type[BaseModel], *, prefix: str = "", known: Sequence[str] = ()
-) -> WrongValueError:
+) -> WrongValue:
     """Return the error about the first value that is wrong."""
     first = error.errors()[0]
     path = [str(part) for part in first["loc"]]
     key = ".".join([prefix, *path] if prefix else path)
     if first["type"] == "extra_forbidden":
-        return WrongValueError(key, _unknown_key(key, known or _keys_at(path[:-1])))
-    return WrongValueError(key, _explain(first, key, model))
+        return WrongValue(key, _unknown_key(key, known or _keys_at(path[:-1])))
+    return WrongValue(key, _explain(first, key, model))
 
 
 def _unknown_key(key: str, known: Sequence[str]) -> str:

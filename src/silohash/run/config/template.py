@@ -12,8 +12,9 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from silohash.base.errors import MissingFile, ModalityNeeded, UnknownName, UserError
 from silohash.base.registry import suggestion
-from silohash.base.types import MODALITIES, TASKS, Modality, Task, UserError, database_modalities, query_modality
+from silohash.base.types import MODALITIES, TASKS, Modality, Task, database_modalities, query_modality
 from silohash.data import ARCHIVES
 from silohash.data.archive import Archive
 from silohash.data.catalogue import named_or_folder
@@ -279,13 +280,13 @@ def find_backbone(name: str, file: Path) -> PublishedBackbone:
         return BACKBONES[name]
     folder = Path(name).expanduser()
     if not folder.is_dir():
-        raise UserError(
+        raise UnknownName(
             f'There is no backbone "{name}"{suggestion(name, BACKBONES)}. Choose {", ".join(BACKBONES)}, or give the folder '
             "of a Hugging Face model."
         )
     held = [m for m in MODALITIES if any(any(folder.glob(pattern)) for pattern in PARTS_OF[m])]
     if not (folder / "config.json").is_file() or not held:
-        raise UserError(
+        raise MissingFile(
             f'The folder "{name}" does not hold a Hugging Face model. It needs config.json, model.safetensors, and '
             "preprocessor_config.json (pictures) or a tokenizer (texts)."
         )
@@ -308,7 +309,7 @@ def feature_tables(backbone: PublishedBackbone, present: tuple[Modality, ...]) -
     """
     held = [modality for modality in present if modality in backbone.models]
     if not held:
-        raise UserError(
+        raise ModalityNeeded(
             f"The backbone is for {' and '.join(backbone.models)} data, and the archive has only "
             f"{' and '.join(present)}. Choose another backbone, or leave out --backbone."
         )

@@ -12,7 +12,8 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import Modality, Rows, Side, UserError
+from silohash.base.errors import CannotEncode, UserError
+from silohash.base.types import Modality, Rows, Side
 from silohash.data.archive import Archive
 from silohash.features.base import Featurizer, Value
 from silohash.features.onnx_session import open_session, run_session
@@ -101,7 +102,7 @@ class Encoder:
             UserError: If a side needs labels.
         """
         if self.label_sides:
-            raise UserError(
+            raise CannotEncode(
                 f"{what} because the model encodes items of the {' and the '.join(self.label_sides)} with their true "
                 f"labels. Train with {self.label_free}."
             )
@@ -115,7 +116,7 @@ class Encoder:
         """
         self._check(modality)
         if "query" in self.label_sides:
-            raise UserError(
+            raise CannotEncode(
                 "The model encodes queries with their true labels, which a search does not have. Train with "
                 f"{self.label_free} to search."
             )
@@ -163,7 +164,7 @@ class Encoder:
 
     def _check(self, modality: Modality) -> None:
         if modality not in self.featurizers:
-            raise UserError(
+            raise CannotEncode(
                 f"The model was trained without {modality} data and encodes only {' and '.join(self.featurizers)}. "
                 f"Ask with {' or '.join(self.featurizers)} instead."
             )

@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash import __version__, features
+from silohash.base.errors import ModalityNeeded, NotExportable
 from silohash.base.files import check_own_folder, write_bytes, write_json
 from silohash.base.optional import require
-from silohash.base.types import Modality, Rows, UserError
+from silohash.base.types import Modality, Rows
 from silohash.data.archive import Archive
 from silohash.features.base import Featurizer
 from silohash.features.network import NETWORK_FILES
@@ -77,7 +78,7 @@ def export_onnx(
         content = onnx_bytes(ExportedOutputs(encoder.towers, modality).eval(), given, about)
         parity = compare(encoder.towers, modality, content, given)
         if sentence := difference(modality, parity):
-            raise UserError(f"{sentence} Nothing was written; use `silohash encode`.")
+            raise NotExportable(f"{sentence} Nothing was written; use `silohash encode`.")
         made.append((ExportedTower(modality, folder / f"{modality}.onnx", parity), content))
     for tower, content in made:
         write_bytes(tower.path, content)
@@ -101,7 +102,7 @@ def compared_rows(archive: Archive, modality: Modality) -> Rows:
         rows = rows[archive.has(modality)[rows]]
         if len(rows):
             return rows
-    raise UserError(
+    raise ModalityNeeded(
         f'Archive "{archive.card.name}" has no item with {modality}, so the export cannot be checked. '
         "Write codes instead: silohash encode"
     )

@@ -10,7 +10,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from silohash.base.types import Arrays, Modality, Rows, UserError
+from silohash.base.errors import NotIndexed, QueryUnsuitable
+from silohash.base.types import Arrays, Modality, Rows
 from silohash.data.archive import Archive
 from silohash.data.regions import Regions
 from silohash.features.base import Value
@@ -136,7 +137,7 @@ class Matcher:
         asked: Modality = "text" if modality == "image" else "image"
         values = torch.from_numpy(np.array(content))
         if flaw := self._flaw(values, asked):
-            raise UserError(
+            raise QueryUnsuitable(
                 f"The {'words' if asked == 'text' else 'regions'} of the query do not fit the model: {flaw}."
             )
         return arrays_of(nodes_of(self._network, values, asked))
@@ -181,7 +182,7 @@ class Matcher:
             folder = nodes_folder(self._folder, modality)
             if not folder.exists():
                 what = "regions" if modality == "image" else "words"
-                raise UserError(f"The {what} of its items are not stored. Index the silo again.")
+                raise NotIndexed(f"The {what} of its items are not stored. Index the silo again.")
             self._files[modality] = NodeFiles(folder)
         return self._files[modality]
 

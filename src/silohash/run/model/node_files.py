@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import NotIndexed
 from silohash.base.files import read_npy
-from silohash.base.types import Arrays, Modality, Rows, UserError
+from silohash.base.types import Arrays, Modality, Rows
 from silohash.index.base import Keys
 from silohash.index.store import Store
 
@@ -79,7 +80,7 @@ class NodeFiles:
         self._files = {path.stem: read_npy(path, mapped=True, remedy=INDEX_AGAIN) for path in _files_of_nodes(folder)}
         count = int(self._places.max(initial=-1)) + 1
         if "values" not in self._files or any(len(file) < count for file in self._files.values()):
-            raise UserError(f"{folder} does not hold the nodes of all {count:,} items. {INDEX_AGAIN}")
+            raise NotIndexed(f"{folder} does not hold the nodes of all {count:,} items. {INDEX_AGAIN}")
 
     @property
     def most_shared(self) -> int:
@@ -97,7 +98,7 @@ class NodeFiles:
         """
         wanted = np.asarray(keys, np.int64)
         if (wanted >= len(self._places)).any() or (self._places[wanted] == REMOVED).any():
-            raise UserError(f"The nodes of some items are missing. {INDEX_AGAIN}")
+            raise NotIndexed(f"The nodes of some items are missing. {INDEX_AGAIN}")
         places, position = np.unique(self._places[wanted], return_inverse=True)
         return {name: np.asarray(file[places]) for name, file in self._files.items()}, position
 

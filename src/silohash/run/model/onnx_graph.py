@@ -24,8 +24,9 @@ import torch
 from torch import Tensor, nn
 
 from silohash import __version__
+from silohash.base.errors import NotExportable, UserError
 from silohash.base.optional import missing_package
-from silohash.base.types import Arrays, Modality, Outputs, UserError
+from silohash.base.types import Arrays, Modality, Outputs
 from silohash.features.onnx_session import INPUT, OUTPUT, open_session, run_session
 from silohash.run.model.encoder import Towers
 from silohash.run.model.torch_towers import TorchTowers
@@ -107,7 +108,7 @@ def onnx_bytes(network: nn.Module, given: npt.NDArray[np.generic], about: Mappin
 
     size = sum(tensor.nbytes for tensor in network.state_dict().values())
     if size > MOST_BYTES:
-        raise UserError(f"The tower takes {size:,} bytes; one ONNX file holds at most {MOST_BYTES:,}.")
+        raise NotExportable(f"The tower takes {size:,} bytes; one ONNX file holds at most {MOST_BYTES:,}.")
     example = torch.from_numpy(np.resize(given[:2], (2, *given.shape[1:])))  # with one item, torch would fix the number
     model = onnx.load_from_string(_traced(network, example))
     onnx.helper.set_model_props(model, dict(about))
@@ -292,5 +293,5 @@ def _tower(
         traced.setdefault(modality, content)
     parity = compare(encoder.towers, modality, content, given)
     if sentence := difference(modality, parity):
-        raise UserError(sentence)
+        raise NotExportable(sentence)
     return content, parity

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from silohash import features
+from silohash.base.errors import ChoiceNeeded, DamagedFile, ModelMissing, OtherVersion, UnknownName, UserError
 from silohash.base.files import TRAIN_AGAIN, digest_bytes, digest_file, read_json
 from silohash.base.forms import damaged, reading
 from silohash.base.optional import installed, require
-from silohash.base.types import MODALITIES, Modality, UserError
+from silohash.base.types import MODALITIES, Modality
 from silohash.features.base import Featurizer
 from silohash.index.codes import BITS_HIGHEST, BITS_LOWEST
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -123,7 +124,7 @@ class ModelFiles:
 
     def _compare(self, path: Path, digest: str) -> None:
         if self.digests.get(path.name) != digest:
-            raise UserError(
+            raise DamagedFile(
                 f"{path} does not match its digest in {MODEL_RECORD}: it was damaged or replaced. {self._remedy}"
             )
 
@@ -187,12 +188,12 @@ class SavedModel:
             UserError: If the folder is missing, damaged, or has another version of the format.
         """
         if not folder.exists():
-            raise UserError(
+            raise ModelMissing(
                 f"{folder} does not exist: the run has no trained model yet. Run: silohash resume {folder.parent}"
             )
         record = read_json(folder / MODEL_RECORD, ModelRecord, remedy=TRAIN_AGAIN)
         if record.format_version != FORMAT_VERSION:
-            raise UserError(
+            raise OtherVersion(
                 f"{folder} has format version {record.format_version} (written by silohash {record.silohash}), and this "
                 f"silohash reads version {FORMAT_VERSION}. {TRAIN_AGAIN}"
             )
@@ -240,7 +241,7 @@ class SavedModel:
         for name in self.names:
             if self.digest(name) == digest:
                 return name
-        raise UserError(
+        raise ModelMissing(
             f"An index was made by the model {digest}, which the run does not have. Make it again: silohash index RUN"
         )
 
@@ -252,7 +253,7 @@ class SavedModel:
         """
         if self.personalized:
             personal = ", ".join(name for name in self.names if name != GLOBAL)
-            raise UserError(
+            raise ChoiceNeeded(
                 f"Each silo of this run encodes with a personal model. Name one with --model: {personal}; or {GLOBAL}, "
                 "which no silo deploys."
             )
@@ -322,7 +323,7 @@ class SavedModel:
 
     def _check(self, name: str) -> None:
         if name not in self.names:
-            raise UserError(f'The run has no model "{name}". Its models are: {", ".join(self.names)}.')
+            raise UnknownName(f'The run has no model "{name}". Its models are: {", ".join(self.names)}.')
 
     def _onnx_files(self, name: str) -> dict[Modality, str]:
         """Return the name of each modality's ONNX file; empty unless all of them exist."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from silohash import __version__, features
+from silohash.base.errors import CannotEncode, DamagedFile, UnknownName
 from silohash.base.files import (
     digest_arrays,
     digest_file,
@@ -23,7 +24,7 @@ from silohash.base.files import (
     write_json,
 )
 from silohash.base.forms import MALFORMED, detail
-from silohash.base.types import Arrays, Modality, UserError
+from silohash.base.types import Arrays, Modality
 from silohash.features.base import Featurizer
 from silohash.models.specs import ModelSpec
 from silohash.run.model.encoder import Encoder
@@ -175,16 +176,16 @@ class TrainedModel:
         from silohash.models.parameters import install
 
         if name not in self.weights:
-            raise UserError(f'The run has no model "{name}". Its models are: {", ".join(self.weights)}.')
+            raise UnknownName(f'The run has no model "{name}". Its models are: {", ".join(self.weights)}.')
         weights, method = self.weights[name], self.resolved.federated
         missing = [extra for extra in method.traits.encode_extras if extra not in weights.extras]
         if missing:
-            raise UserError(
+            raise CannotEncode(
                 f'The model "{name}" lacks {", ".join(missing)}, which its codes depend on. Train it again.'
             )
         network = self._network(name)
         if any(parameter not in weights.params for parameter in network.state_dict()):
-            raise UserError(f'The model "{name}" cannot encode, because {self._reason()}')
+            raise CannotEncode(f'The model "{name}" cannot encode, because {self._reason()}')
         install(network, weights.params)
         return network
 
@@ -196,7 +197,7 @@ class TrainedModel:
             network = self.resolved.local.build(self.spec, self.config.local.bits)
             check_fit(network, self.weights[name].params)
         except MALFORMED as error:
-            raise UserError(
+            raise DamagedFile(
                 f'The weights of the model "{name}" do not fit its towers ({detail(error)}). Restore the folder "model" of '
                 "the run, or train the run again."
             ) from error

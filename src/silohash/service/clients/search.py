@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from silohash.base.types import UserError
+from silohash.base.errors import OneInputNeeded
 from silohash.features.truncation import Unread
 from silohash.search.hits import Hits
 from silohash.search.inputs import VectorLike
@@ -71,9 +71,12 @@ class Client:
             vector_modality: Whether the vector describes an "image" or a "text".
             options: ``find``, ``k``, ``offset``, ``radius_bits``, ``label``, ``silos`` (a list of names) and
                 ``previews``, as for `TrainedRun.search`.
+
+        Raises:
+            UserError: If not exactly one of text, image and vector is given.
         """
         if sum(given is not None for given in (text, image, vector)) != 1:
-            raise UserError("Search for exactly one of text, image and vector.")
+            raise OneInputNeeded("Search for exactly one of text, image and vector.")
         query = _query(options)
         if vector is not None:
             return _hits(self._call("/search/vector", {**query, "of": vector_modality}, vector=_npy(vector)))

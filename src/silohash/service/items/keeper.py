@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from filelock import FileLock, Timeout
 
+from silohash.base.errors import InUse, MissingFile, UserError
 from silohash.base.files import explaining_disk_errors
 from silohash.base.memory import return_unused
 from silohash.base.optional import require
-from silohash.base.types import Modality, UserError
+from silohash.base.types import Modality
 from silohash.service.items.indexer import Change, Indexer
 from silohash.service.items.scan import PUT, FolderItem, FolderScanner, Record
 from silohash.service.logs import log_event, logged_errors
@@ -258,7 +259,7 @@ class Keeper:
 
     def _writer(self) -> Indexer:
         if self._indexer is None:
-            raise UserError("Another process keeps the index of this silo. Send the request to that process.")
+            raise InUse("Another process keeps the index of this silo. Send the request to that process.")
         return self._indexer
 
     def _is_mounted(self, writer: Indexer) -> bool:
@@ -279,7 +280,7 @@ class Keeper:
     def _check_mounted(self) -> None:
         """Check that items can be written to the folder."""
         if not self._is_mounted(self._writer()):
-            raise UserError(f"The items folder {self.folder} cannot be used: {NOT_MOUNTED}.")
+            raise MissingFile(f"The items folder {self.folder} cannot be used: {NOT_MOUNTED}.")
 
     def _is_current(self, item: FolderItem) -> bool:
         """Return whether an item of a scan is still what the folder holds. Programs may have changed it meanwhile."""

@@ -24,6 +24,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from silohash.base.errors import UserError
 from silohash.base.files import (
     PART,
     digest_bytes,
@@ -34,7 +35,6 @@ from silohash.base.files import (
     write_text,
 )
 from silohash.base.sqlite_files import Signature, signature
-from silohash.base.types import UserError
 from silohash.data.formats.file_names import FoundName, find_names
 from silohash.data.formats.folder import (
     LABELS,

@@ -9,7 +9,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.config import JsonDict
 from typing_extensions import TypedDict
 
-from silohash.base.types import Modality, Target, UserError
+from silohash.base.errors import BitsDiffer
+from silohash.base.types import Modality, Target
 from silohash.index.codes import byte_count
 from silohash.search.fields import words_of
 from silohash.search.hits import Hits, SearchOptions, described, shown_of
@@ -95,7 +96,7 @@ class CodeDocument(BaseModel):
         """
         digits = 2 * byte_count(self.bits)
         if len(self.hex) != digits:
-            raise UserError(f"A code of {self.bits} bits has {digits} hexadecimal digits, not {len(self.hex)}.")
+            raise BitsDiffer(f"A code of {self.bits} bits has {digits} hexadecimal digits, not {len(self.hex)}.")
         return Code(words=words_of(self.hex, self.bits), bits=self.bits, model_digest=self.model_digest)
 
 

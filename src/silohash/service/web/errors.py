@@ -11,11 +11,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from silohash.base.types import UserError
-from silohash.search.released import NotFound
-from silohash.search.requests import Unavailable
+from silohash.base.errors import NotFound, Unavailable, UploadRefused, UserError
 from silohash.service.web.documents import ErrorDocument
-from silohash.service.web.uploads import UploadError
 
 Answer: TypeAlias = Callable[[Request, int, str], Response]
 """A function that returns an error with a status and a message."""
@@ -123,7 +120,7 @@ def handle_errors(
 
 def status_of(error: UserError) -> int:
     """Return the HTTP status code of an error."""
-    if isinstance(error, UploadError):
+    if isinstance(error, UploadRefused):
         return error.status
     if isinstance(error, NotFound):
         return 404

@@ -16,10 +16,11 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from silohash.base.types import Modality, UserError
+from silohash.base.errors import Unavailable, UserError
+from silohash.base.types import Modality
 from silohash.search.hits import Hits, MissingKind, SearchOptions, kind_of
 from silohash.search.released import Item
-from silohash.search.requests import FederationStatus, SearchRequest, Unavailable
+from silohash.search.requests import FederationStatus, SearchRequest
 from silohash.service.backends import Backend
 from silohash.service.config import is_local
 from silohash.service.logs import Kind, Outcome, Record, current_record, log_event, recording

@@ -19,13 +19,14 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from PIL import Image
 
+from silohash.base.errors import NotFound, UnreadablePicture, UploadRefused, UserError
 from silohash.base.files import digest_json, read_bytes
-from silohash.base.types import MODALITIES, TARGETS, Modality, UserError
+from silohash.base.types import MODALITIES, TARGETS, Modality
 from silohash.data.pictures.formats import MEDIA_TYPES
 from silohash.data.pictures.reading import decode
 from silohash.search.hits import Hits
 from silohash.search.inputs import target_named
-from silohash.search.released import Item, NotFound
+from silohash.search.released import Item
 from silohash.search.requests import FederationStatus, SearchRequest
 from silohash.service.web import cards
 from silohash.service.web.cards import summarized
@@ -33,7 +34,6 @@ from silohash.service.web.errors import status_of
 from silohash.service.web.form import LONGEST_NAME, SearchForm
 from silohash.service.web.page_templates import render
 from silohash.service.web.state import Allowed, Service, Shared, asker
-from silohash.service.web.uploads import UploadError
 
 SIZES = (480, 1600)
 """Longest sides of pictures, in pixels: in a grid, and on the page of an item."""
@@ -76,7 +76,7 @@ class Media:
                     return self._known[key]
             found = encoded(decode(read_bytes(path), at_least_pixels=pixels), pixels)
         except (OSError, ValueError) as error:
-            raise UserError(f"The picture cannot be read ({error}). Its silo must restore the file.") from error
+            raise UnreadablePicture(f"The picture cannot be read ({error}). Its silo must restore the file.") from error
         self._remember(key, found)
         return found
 
@@ -120,7 +120,7 @@ async def send_picture(request: Request, service: Shared) -> Response:
         content = b"" if file is None else await file.read()
     is_chosen = file is not None and bool(file.filename or content)  # else browsers send an empty file without a name
     if not is_chosen:
-        raise UploadError("No picture was sent. Choose a picture file first.")
+        raise UploadRefused("No picture was sent. Choose a picture file first.")
     await service.read_picture(content, drawing=drawing)  # a refusal comes before the address of results exists
     name = service.recent.keep(content, drawing=drawing)
     return RedirectResponse(replace(form, text="", picture=name).address(), 303)

@@ -12,7 +12,7 @@ from types import FrameType
 
 import uvicorn
 
-from silohash.base.types import UserError
+from silohash.base.errors import AddressUnavailable
 
 PROC = Path("/proc")
 _LISTENING = "0A"
@@ -62,7 +62,7 @@ def listening_socket(
         listening.close()
         user = port_user(port) if error.errno == errno.EADDRINUSE else None
         reason = f"({error.strerror})" if user is None else f"because {user} uses it"
-        raise UserError(f"Port {port} of {host} cannot be used {reason}. {remedy}") from error
+        raise AddressUnavailable(f"Port {port} of {host} cannot be used {reason}. {remedy}") from error
     return listening
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import get_args
 
-from silohash.base.types import UserError
+from silohash.base.errors import JobFailed, UserError
 from silohash.methods.message import Message
 from silohash.training.engines.port import Absence, Answer, SiloResult, SiloTask, TaskKind
 
@@ -83,7 +83,7 @@ def decode_result(message: Message) -> SiloResult:
     if "crash" in message.notes:
         raise RuntimeError(f"A worker process failed:\n{message.notes['crash']}")
     if "failure" in message.notes:
-        raise UserError(message.notes["failure"])
+        raise JobFailed(message.notes["failure"])
     about = json.loads(message.notes["result"])
     notes = {name: text for name, text in message.notes.items() if name != "result"}
     return SiloResult(

@@ -10,8 +10,8 @@ from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
+from silohash.base.errors import JobFailed
 from silohash.base.files import explaining_disk_errors
-from silohash.base.types import UserError
 from silohash.methods.message import Message
 from silohash.training.engines.port import WAIT_FOR_ALL, Answer, Limits, SiloResult, SiloTask
 from silohash.training.engines.processes import Exchange, ProcessEndedError, ProcessPool
@@ -94,7 +94,7 @@ def _exchange_task(task: SiloTask, exchange: Exchange) -> SiloResult:
     try:
         answer = exchange(encode_task(task))
     except ProcessEndedError as error:
-        raise UserError(
+        raise JobFailed(
             f"A worker process ended while it trained silo {task.silo} (exit status {error.status}). If memory ran "
             "out, lower train.workers or train.batch; then resume the run."
         ) from error

@@ -15,7 +15,8 @@ import numpy.typing as npt
 import torch
 
 from silohash.base import seeds
-from silohash.base.types import MODALITIES, Modality, ReadArrays, Rows, UserError
+from silohash.base.errors import TooFew
+from silohash.base.types import MODALITIES, Modality, ReadArrays, Rows
 from silohash.features.vectors import vectors
 from silohash.index.codes import pack, unpack
 from silohash.methods.local.base import SiloData
@@ -123,7 +124,7 @@ class Attacker:
         for modality in self.run.model.featurizers:
             rows = rows[archive.has(modality)[rows]]
         if len(rows) < 2 * FEWEST_OF_A_LABEL:
-            raise UserError(
+            raise TooFew(
                 f'Archive "{archive.card.name}" has {len(rows)} queries that no silo trained on, and an audit needs at '
                 f'least {2 * FEWEST_OF_A_LABEL} to compare with. Add items to the split "query".'
             )

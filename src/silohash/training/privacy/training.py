@@ -17,9 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from silohash.base import seeds
+from silohash.base.errors import NotPrivate
 from silohash.base.files import digest_arrays, read_arrays, write_arrays
 from silohash.base.optional import require
-from silohash.base.types import Modality, Outputs, PairBatch, ReadArrays, Step, UserError
+from silohash.base.types import Modality, Outputs, PairBatch, ReadArrays, Step
 from silohash.methods.federated.base import FederatedMethod, SiloContext
 from silohash.methods.federated.private_updates import noise_share, private_change, private_statistics, public_weights
 from silohash.models.parameters import buffers_of, fixed_buffers
@@ -241,7 +242,7 @@ def check_private_model(resolved: ResolvedConfig, spec: ModelSpec) -> None:
         model = resolved.local.build(spec, resolved.config.local.bits)
     buffers = sorted(buffers_of(model) - fixed_buffers(model))
     if buffers:
-        raise UserError(
+        raise NotPrivate(
             f"exchange.privacy: the model has buffers that silos send exactly, such as {buffers[0]}. Choose a local method "
             "and towers without batch normalization, such as csq on feature vectors."
         )
@@ -308,7 +309,7 @@ class RecordGradients:
         covered = {id(p) for layer in self.layers for p in layer.parameters()}
         others = [name for name, p in model.named_parameters() if p.requires_grad and id(p) not in covered]
         if others:
-            raise UserError(
+            raise NotPrivate(
                 f'exchange.privacy.unit = "record" trains linear layers only, and {others[0]} belongs to another one. Take '
                 "feature vectors of a published network in place of pictures or word pieces, and a local method without "
                 'parameters of its own such as csq, or set the unit to "silo".'
@@ -339,7 +340,7 @@ class RecordGradients:
             for handle in handles:
                 handle.remove()
         if len(set(map(id, passes.layers))) != len(passes.layers) or any(given.ndim != 2 for given in passes.inputs):
-            raise UserError(
+            raise NotPrivate(
                 'exchange.privacy.unit = "record" needs a network that uses each linear layer once per item. Choose another '
                 'local method, such as csq, or set the unit to "silo".'
             )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from silohash.base.types import Notify, UserError
+from silohash.base.errors import JobFailed, TooFewSilos
+from silohash.base.types import Notify
 from silohash.run.events import RoundRecord
 
 ATTEMPTS = 3
@@ -15,10 +16,6 @@ PATIENCE = 0.2
 """Share of the time to wait for silos after which a run continues without those that it does not need."""
 
 POLL_SECONDS = 1.0
-
-
-class LostJobError(UserError):
-    """The engine ended a job, or the server died. The run can continue after its last round with a new job."""
 
 
 def train_in_jobs(
@@ -50,7 +47,7 @@ def train_in_jobs(
         except lost as error:
             fruitless = 0 if rounds() > before else fruitless + 1
             if fruitless == ATTEMPTS:
-                raise UserError(
+                raise JobFailed(
                     f"{ATTEMPTS} jobs in a row ended without a round ({error}). The logs in the kits have the reason."
                 ) from error
             notify(f"The job has ended after {rounds()} rounds ({error}). A new one continues the run.")
@@ -79,7 +76,7 @@ def wait_for(connected: Callable[[], Sequence[str]], silos: Sequence[str], neede
         if not missing or (enough and waited > seconds * PATIENCE):
             return
         if waited > seconds:
-            raise UserError(
+            raise TooFewSilos(
                 f"{', '.join(missing)} did not connect to the server within {seconds:g} seconds. Start them, then start "
                 "the run again: it continues after its last round."
             )

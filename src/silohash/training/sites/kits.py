@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from silohash.base.errors import NotAKit, UserError
 from silohash.base.files import write_text
 from silohash.base.forms import reading
 from silohash.base.optional import installed
-from silohash.base.types import UserError
 from silohash.run.folder import archive_of_data
 from silohash.training.sites.settings import read_site_settings
 from silohash.training.updates.encryption import KEY, SiloKey
@@ -116,7 +116,7 @@ def check_kit(kit: Path, now: datetime | None = None) -> list[Finding]:
     """
     startup, site = kit / STARTUP, kit / LOCAL / SITE_FILE
     if not any((startup / name).exists() for name in (SERVER_FILE, CLIENT_FILE, ADMIN_FILE)):
-        raise UserError(f"{kit} is not the kit of a member that {ENGINE}. Make kits with: silohash federation kits")
+        raise NotAKit(f"{kit} is not the kit of a member that {ENGINE}. Make kits with: silohash federation kits")
     found = list(certificates(kit, now))
     if not (startup / CERTIFICATE).exists():
         found.append(_server(startup))

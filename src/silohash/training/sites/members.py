@@ -13,8 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from silohash.base.errors import NotAKit
 from silohash.base.files import explaining_disk_errors, write_json
-from silohash.base.types import Notify, UserError
+from silohash.base.types import Notify
 from silohash.training.sites.kits import CLIENT_FILE, ENGINE, LOCAL, ORGANIZATION, SERVER_FILE, SITE_FILE, STARTUP
 from silohash.training.sites.settings import read_site_settings
 
@@ -67,7 +68,7 @@ def member_of(kit: Path) -> Member:
         name = read_site_settings(kit / LOCAL / SITE_FILE).silo
         module, file, settings = "client.client_train", CLIENT_FILE, [f"uid={name}"]
     else:
-        raise UserError(
+        raise NotAKit(
             f"{kit} is not the kit of a server or of a silo that {ENGINE}. Make kits with: silohash federation kits"
         )
     command = [
@@ -144,7 +145,7 @@ def member_beside(kit: Path, silo: str, notify: Notify) -> Iterator[None]:
     """
     settings = kit / LOCAL / SITE_FILE
     if not settings.exists() or read_site_settings(settings).silo != silo:
-        raise UserError(f'{kit} is not the training kit of the silo "{silo}". Set training to the folder of its kit.')
+        raise NotAKit(f'{kit} is not the training kit of the silo "{silo}". Set training to the folder of its kit.')
     stopped = threading.Event()
     thread = threading.Thread(target=run_member, args=(kit, notify, stopped), name="training")
     thread.start()

@@ -16,9 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from silohash import features
+from silohash.base.errors import ModalityNeeded, NotSupported, SilosDiffer
 from silohash.base.forms import reading
 from silohash.base.names import canonical, one_spelling, tidy
-from silohash.base.types import MODALITIES, Arrays, Modality, Rows, UserError
+from silohash.base.types import MODALITIES, Arrays, Modality, Rows
 from silohash.data.archive import Archive
 from silohash.data.partitions.base import Partition, SiloRows
 from silohash.features.base import Featurizer, add_statistics
@@ -58,17 +59,17 @@ def check_separable(resolved: ResolvedConfig) -> None:
             are not exchanged.
     """
     if resolved.federated.traits.pooled:
-        raise UserError(
+        raise NotSupported(
             f'federated.name = "{resolved.config.federated.name}" pools the items of all silos, and they are on different '
             "machines. Choose another federated method."
         )
     if resolved.config.model.image or resolved.config.model.text:
-        raise UserError(
+        raise NotSupported(
             "Published networks cannot be fine-tuned yet where silos are on different machines. Remove model.image and "
             "model.text, and take the features of such a network instead."
         )
     if resolved.local.traits.coarse_column:
-        raise UserError(
+        raise NotSupported(
             "local.coarse_column is not supported where silos are on different machines. Choose another local method."
         )
 
@@ -287,13 +288,13 @@ def _fitted(modality: Modality, descriptions: Sequence[Message]) -> Featurizer:
     first, about = given[0], given[0].notes[f"features/{modality}"]
     for message in given[1:]:
         if message.notes[f"features/{modality}"] != about:
-            raise UserError(
+            raise SilosDiffer(
                 f"The {modality} features of {message.sender} ({message.notes[f'features/{modality}']}) are not of the form "
                 f"of those of {first.sender} ({about}). Give all silos data of the same kind and width."
             )
     sums = [found for message in given if (found := _section(dict(message.sums), modality))]
     if not sums:
-        raise UserError(f"No silo has training items with {modality} data. Give at least one silo some.")
+        raise ModalityNeeded(f"No silo has training items with {modality} data. Give at least one silo some.")
     return features.restored({}, json.loads(about)).fitted(add_statistics(sums))
 
 

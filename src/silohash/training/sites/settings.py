@@ -21,9 +21,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from silohash.base.errors import InvalidFile, InvalidName
 from silohash.base.files import read_toml
 from silohash.base.forms import fault
-from silohash.base.types import UserError
 from silohash.run.config.sections import DataConfig
 from silohash.training.updates.encryption import KEY
 
@@ -52,7 +52,7 @@ def check_run_name(name: str) -> None:
         UserError: If it cannot.
     """
     if not RUN_NAME.fullmatch(name):
-        raise UserError(
+        raise InvalidName(
             f'A run in a federation cannot have the name "{name}". Use at most 64 letters, digits, - and _, and begin '
             "with a letter or digit."
         )
@@ -67,7 +67,7 @@ def read_site_settings(path: Path) -> SiteSettings:
     try:
         settings = SiteSettings.model_validate(read_toml(path))
     except ValidationError as error:
-        raise UserError(f"{path}: {fault(error)}.") from error
+        raise InvalidFile(f"{path}: {fault(error)}.") from error
     folder = path.resolve().parent
     data = settings.data
     if data.path is not None:

@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from silohash.base.errors import Diverged, NotPermitted, OtherVersion, SilosDiffer, UserError
 from silohash.base.files import digest_arrays, read_arrays, write_arrays, write_bytes
-from silohash.base.types import Arrays, Modality, Notify, ReadArrays, UserError
+from silohash.base.types import Arrays, Modality, Notify, ReadArrays
 from silohash.data.partitions.base import Partition, SiloRows
 from silohash.features.base import Featurizer
 from silohash.features.device import choose_device
@@ -149,14 +150,14 @@ class Announced:
         """
         silos = [str(name) for name in json.loads(task.broadcast.notes["silos"])]
         if silos[task.silo : task.silo + 1] != [settings.silo]:
-            raise UserError(f'The server takes this silo, "{settings.silo}", for number {task.silo + 1} of {silos}.')
+            raise SilosDiffer(f'The server takes this silo, "{settings.silo}", for number {task.silo + 1} of {silos}.')
         tables = tomllib.loads(task.broadcast.notes["config"])
         if not settings.downloads and (place := _download(tables)):
-            raise UserError(
+            raise NotPermitted(
                 f"The run asks for a download ({place}), which this silo does not permit. Set downloads = true in its file."
             )
         if not settings.files and (place := _file(tables)):
-            raise UserError(
+            raise NotPermitted(
                 f"The run asks for a file of this silo ({place}), which the silo does not permit. Set files = true in its "
                 "file if the run may read any file here, or remove the key from the config of the run."
             )
@@ -277,9 +278,7 @@ class KeptArrays:
             return {}
         reason = infinite_array("its stored ", arrays)
         if reason is not None:
-            raise UserError(
-                f"{reason[0].upper()}{reason[1:]}. Lower train.learning_rate, or set train.clip_norm = 1.0."
-            )
+            raise Diverged(f"{reason[0].upper()}{reason[1:]}. Lower train.learning_rate, or set train.clip_norm = 1.0.")
         place = (round, int(finishing))
         self.folder.mkdir(parents=True, exist_ok=True)
         write_arrays(self._path(*place), {name: arrays[name] for name in arrays}, private=True)
@@ -299,7 +298,7 @@ class KeptArrays:
     def _place(self, reference: ReadArrays) -> tuple[int, int]:
         place = reference.get(REFERENCE)
         if place is None or place.shape != (2,) or place.dtype != np.int64 or (place < 0).any():
-            raise UserError(
+            raise OtherVersion(
                 "The server sent a reference to stored arrays that this silo did not make. Install the same version of "
                 "silohash everywhere, and train a new run."
             )

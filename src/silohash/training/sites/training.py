@@ -9,9 +9,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from silohash.base.errors import TooFewSilos
 from silohash.base.files import write_bytes, write_json, write_text
 from silohash.base.names import describe_near
-from silohash.base.types import Modality, Notify, UserError
+from silohash.base.types import Modality, Notify
 from silohash.features.base import Featurizer
 from silohash.features.device import choose_device
 from silohash.methods.federated.base import ServerState
@@ -172,7 +173,7 @@ def _check_start(asked: Attendance, silos: Sequence[str], needed: int) -> None:
     there = len(silos) - len(asked.absent)
     if there < needed:
         reasons = "; ".join(f"{silos[silo]} {reason.removesuffix('.')}" for silo, reason in asked.absent.items())
-        raise UserError(
+        raise TooFewSilos(
             f"{there} of {len(silos)} silos can begin, and {needed} must: {reasons}. Start the run again when they can."
         )
 

@@ -29,9 +29,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import OutOfRange, UnusableSecret
 from silohash.base.files import read_arrays, write_arrays
 from silohash.base.optional import require
-from silohash.base.types import Arrays, ReadArrays, UserError
+from silohash.base.types import Arrays, ReadArrays
 from silohash.training.updates.chain import DamagedUpdateError
 
 DEGREE = 8192
@@ -209,7 +210,7 @@ class SiloKey:
         arrays = read_arrays(path, remedy=OTHER_KEY, missing=OTHER_KEY)[0]
         names = [scheme.name for scheme in SCHEMES]
         if arrays.keys() != {*names, "seal"} or arrays["seal"].nbytes != 32:
-            raise UserError(f"{path} does not hold the key of a federation. {OTHER_KEY}")
+            raise UnusableSecret(f"{path} does not hold the key of a federation. {OTHER_KEY}")
         return cls({name: arrays[name].tobytes() for name in names}, arrays["seal"].tobytes())
 
     @classmethod
@@ -242,7 +243,7 @@ class SiloKey:
 
         most = float(np.abs(values).max(initial=0.0))
         if most * silos > scheme.largest:
-            raise UserError(
+            raise OutOfRange(
                 f"A value of {most:.3g} is too large to be encrypted: the sum of {silos} silos can be "
                 f"{scheme.largest:.3g} at most. Lower train.learning_rate, or remove exchange.encryption."
             )
@@ -287,7 +288,7 @@ class SiloKey:
         try:
             return AESGCM(self.seal).decrypt(content[:12], content[12:], label.encode())
         except (InvalidTag, ValueError) as error:
-            raise UserError(
+            raise UnusableSecret(
                 f"What was received as {label} was not sealed with the key of this silo. Give all silos the same key file."
             ) from error
 

@@ -18,8 +18,9 @@ import numpy as np
 from torch import nn
 from typing_extensions import override
 
+from silohash.base.errors import OtherVersion, TooFewSilos, UnusableSecret
 from silohash.base.files import digest_json
-from silohash.base.types import Arrays, ReadArrays, UserError
+from silohash.base.types import Arrays, ReadArrays
 from silohash.methods.federated.base import FederatedMethod, ServerState, entries_under
 from silohash.methods.federated.refusal import refusal
 from silohash.methods.federated.statistics import add_sums
@@ -223,7 +224,7 @@ class SealedMethod(FederatedMethod):
                 if wanted in answer.update.encrypted:
                     return answer.update
                 reason = f"silo {silo} did not send the {wanted}"
-        raise UserError(
+        raise TooFewSilos(
             f"No silo could decrypt the sums of the round ({reason}). Start the silos, then resume the run."
         )
 
@@ -272,7 +273,7 @@ class Encryption(Link):
         if task.kind == "merge":
             return self._merge(task)
         if task.kind == "weigh":
-            raise UserError(
+            raise OtherVersion(
                 "The server asked for the weights of a silo, and this run encrypts them. Install the same version of "
                 "silohash everywhere."
             )
@@ -295,7 +296,7 @@ class Encryption(Link):
         if message.round == 0 and INITIAL in message.encrypted:
             return state_from(message.encrypted[INITIAL].tobytes())
         if SEALED not in message.encrypted:
-            raise UserError(
+            raise OtherVersion(
                 "The server sent a task for silos that do not encrypt what they send, and this run encrypts it. Install the "
                 "same version of silohash everywhere."
             )
@@ -305,7 +306,7 @@ class Encryption(Link):
     @property
     def _key(self) -> SiloKey:
         if self.key is None:
-            raise UserError("exchange.encryption needs the key that all silos share, and this silo has none.")
+            raise UnusableSecret("exchange.encryption needs the key that all silos share, and this silo has none.")
         return self.key
 
     def _merged(self, message: Message) -> Arrays:

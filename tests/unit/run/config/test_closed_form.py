@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
 from silohash.methods.traits import Traits

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.run.config.ineffective import KEYS_OF_RULES, cap_is_too_low, objections_to_silos
 from silohash.run.config.load import load_resolved

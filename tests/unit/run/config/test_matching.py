@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.run.config.load import load_resolved
 
 BASE = {"data": {"name": "flickr8k-1k", "options": {"image": "regions"}}, "local": {"name": "vsepp"}}

@@ -13,7 +13,8 @@ import onnx
 import pytest
 import torch
 
-from silohash.base.types import MODALITIES, Arrays, Modality, Outputs, UserError
+from silohash.base.errors import UserError
+from silohash.base.types import MODALITIES, Arrays, Modality, Outputs
 from silohash.features.onnx_session import open_session, run_session
 from silohash.methods.federated.base import FederatedMethod
 from silohash.methods.local.base import MethodParams

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from silohash.base.errors import UserError
 from silohash.base.files import digest_file, read_arrays, write_arrays, write_json
-from silohash.base.types import MODALITIES, UserError
+from silohash.base.types import MODALITIES
 from silohash.run.folder import Run
 from silohash.run.model.encoder import OnnxTowers
 from silohash.run.model.saved import SavedModel

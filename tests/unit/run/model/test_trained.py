@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from silohash.base.errors import UserError
 from silohash.base.files import digest_file, read_arrays
-from silohash.base.types import MODALITIES, Modality, UserError
+from silohash.base.types import MODALITIES, Modality
 from silohash.methods.federated.base import ServerState
 from silohash.methods.traits import Traits
 from silohash.run.folder import Run

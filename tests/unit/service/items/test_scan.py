@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.formats.folder import read_folder
 from silohash.data.pictures.formats import SUFFIXES
 from silohash.service.items.scan import SETTLED_SECONDS, FolderScanner, Record, Records

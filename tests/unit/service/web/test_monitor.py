@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from silohash.base.types import UserError
+from silohash.base.errors import NotFound, Unavailable, UserError
 from silohash.search.hits import Reason, SearchOptions
-from silohash.search.released import Code, NotFound
-from silohash.search.requests import SearchRequest, Unavailable
+from silohash.search.released import Code
+from silohash.search.requests import SearchRequest
 from silohash.service.accounts import Accounts
 from silohash.service.logs import Record, recording, start_logging
 from silohash.service.metrics import Metrics

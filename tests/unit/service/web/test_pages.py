@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.types import Modality, UserError
+from silohash.base.errors import UserError
+from silohash.base.types import Modality
 from silohash.service.web import pages
 from silohash.service.web.form import PAGE_HITS
 from silohash.service.web.pages import EXPIRED, SIZES, Media, encoded, etag

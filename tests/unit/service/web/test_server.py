@@ -15,7 +15,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.service.web.server import Server, ignoring_signals, listening_socket, port_user
 
 

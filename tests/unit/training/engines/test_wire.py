@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.message import Message
 from silohash.training.engines.port import Absence, SiloResult, SiloTask
 from silohash.training.engines.wire import (

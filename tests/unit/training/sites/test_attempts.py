@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import JobLost, UserError
 from silohash.run.events import RoundRecord, SiloRecord
 from silohash.training.sites import attempts
-from silohash.training.sites.attempts import ATTEMPTS, LostJobError, missed, train_in_jobs, wait_for
+from silohash.training.sites.attempts import ATTEMPTS, missed, train_in_jobs, wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -28,13 +28,13 @@ def trained(plan: Iterator[int | None]) -> tuple[int, int, list[str]]:
         if rounds is None:
             return
         done += rounds
-        raise LostJobError("gone")
+        raise JobLost("gone")
 
     def wait() -> None:
         nonlocal waits
         waits += 1
 
-    train_in_jobs(job, lost=(LostJobError,), rounds=lambda: done, wait=wait, notify=said.append)
+    train_in_jobs(job, lost=(JobLost,), rounds=lambda: done, wait=wait, notify=said.append)
     return done, waits, said
 
 
@@ -55,7 +55,7 @@ def test_other_errors_end_a_run() -> None:
         raise UserError("wrong")
 
     with pytest.raises(UserError, match=r"^wrong$"):
-        train_in_jobs(job, lost=(LostJobError,), rounds=lambda: 0, wait=lambda: None, notify=lambda text: None)
+        train_in_jobs(job, lost=(JobLost,), rounds=lambda: 0, wait=lambda: None, notify=lambda text: None)
 
 
 def test_silos_that_do_not_come_back_are_named() -> None:

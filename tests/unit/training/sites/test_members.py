@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.training.sites import members
 from silohash.training.sites.kits import Training
 from silohash.training.sites.members import Member, member_beside, member_of, place_storage, run_member

@@ -13,7 +13,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.run.config.load import load_resolved
 from silohash.run.events import RoundRecord, read_rounds
 from silohash.run.folder import Run

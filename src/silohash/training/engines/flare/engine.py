@@ -16,7 +16,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from silohash.base.types import UserError
+from silohash.base.errors import JobFailed
 from silohash.training.engines.attendance import check_quorum
 from silohash.training.engines.port import WAIT_FOR_ALL, Absence, Answer, Limits, SiloTask
 from silohash.training.engines.wire import decode_answer, encode_distant_task
@@ -155,7 +155,7 @@ class FlareEngine:
         silo, left = sent.task.silo, True
         while left and not sent.arrived.wait(POLL_SECONDS):
             if self.abort.triggered:
-                raise UserError(f"{ENDED}. Start the run again: it continues after its last round.")
+                raise JobFailed(f"{ENDED}. Start the run again: it continues after its last round.")
             left = time.monotonic() < until and sent.flare.completion_status is None
         if not sent.arrived.is_set():
             self.missed[silo] = self.missed.get(silo, 0) + 1

@@ -18,16 +18,17 @@ from nvflare.fuel.flare_api.api_spec import AuthenticationError, InternalError, 
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 from pydantic import ValidationError
 
+from silohash.base.errors import JobFailed, JobLost, NotAKit, ServerUnreachable, TooFewSilos, UserError
 from silohash.base.files import explaining_disk_errors, write_json
 from silohash.base.forms import of_json
-from silohash.base.types import Notify, UserError
+from silohash.base.types import Notify
 from silohash.run.config.load import ResolvedConfig
 from silohash.run.events import Observer, RoundRecord
 from silohash.training.engines.flare.controller import EARLIER, FAILED, NOTE, RESULT, ROUND
 from silohash.training.engines.flare.engine import ENDED, NOT_IN_JOB, SILENT
 from silohash.training.engines.flare.kits import ADMIN, CONTROLLER, EXECUTOR
 from silohash.training.engines.port import Limits
-from silohash.training.sites.attempts import ATTEMPTS, LostJobError, missed, train_in_jobs, wait_for
+from silohash.training.sites.attempts import ATTEMPTS, missed, train_in_jobs, wait_for
 from silohash.training.sites.kits import ADMIN_FILE, ENGINE, LEADER, STARTUP
 
 LOG = "log.txt"
@@ -55,7 +56,7 @@ seconds, and FLARE lists them for ten minutes after the last one."""
 UNANSWERED = (FLCommunicationError, ConnectionError, NoReply, InternalError, RuntimeError)
 """What is raised when a server does not answer, because it has died or its connection is busy with a large model."""
 
-LOST = (LostJobError, SessionClosed, AuthenticationError, *UNANSWERED)
+LOST = (JobLost, SessionClosed, AuthenticationError, *UNANSWERED)
 """What is raised when a server dies while a job is followed."""
 
 
@@ -100,7 +101,7 @@ def session(kit: Path, seconds: float = 20.0) -> Iterator[Session]:
         UserError: If the folder is not a kit, or the server cannot be reached.
     """
     if not (kit / STARTUP / ADMIN_FILE).is_file():
-        raise UserError(
+        raise NotAKit(
             f"{kit} is not the kit that starts runs of members that {ENGINE}. Give its folder, such as museums/{LEADER}."
         )
     with _logged(kit / LOG) as log:
@@ -108,7 +109,7 @@ def session(kit: Path, seconds: float = 20.0) -> Iterator[Session]:
             with redirect_stdout(log):
                 opened = new_secure_session(ADMIN, str(kit), timeout=seconds)
         except (FLCommunicationError, NoConnection, AssertionError, OSError) as error:
-            raise UserError(
+            raise ServerUnreachable(
                 f"The server of {kit} cannot be reached ({error}). Start it: silohash server KIT"
             ) from error
         try:
@@ -180,7 +181,7 @@ def train_in_federation(
     with session(kit) as opened:
         chosen = list(silos) or connected_silos(opened)
     if not chosen:
-        raise UserError("No silo is connected to the server. Start the silos: silohash silo KIT")
+        raise TooFewSilos("No silo is connected to the server. Start the silos: silohash silo KIT")
     followed = Followed(observers, notify)
     needed = limits.start or len(chosen)
     total = resolved.config.federated.rounds
@@ -222,7 +223,7 @@ def _train_once(kit: Path, beside: Path, folder: Path, followed: Followed) -> No
         except BaseException as error:
             with suppress(Exception):
                 opened.abort_job(job)
-                if isinstance(error, LostJobError):
+                if isinstance(error, JobLost):
                     _wait_for_end(opened, job)
             raise
         fetched = Path(opened.download_job_result(job, str(beside / "result")))
@@ -345,7 +346,7 @@ def follow(opened: Session, job: str, followed: Followed) -> None:
         followed: The rounds that the observers have received, which is changed here.
 
     Raises:
-        LostJobError: If FLARE ended the job, the server died, or a silo can take part again.
+        JobLost: If FLARE ended the job, the server died, or a silo can take part again.
         UserError: If the run failed for another reason.
     """
     followed.begin()
@@ -358,14 +359,14 @@ def follow(opened: Session, job: str, followed: Followed) -> None:
         if ended.startswith(FINISHED):
             reasons = [line.partition(FAILED)[2] for line in log.splitlines() if FAILED in line]
             if reasons and ENDED not in reasons[-1]:
-                raise UserError(reasons[-1])
+                raise JobFailed(reasons[-1])
             if ended != RunStatus.FINISHED_COMPLETED.value:
-                raise LostJobError(f"FLARE ended the job ({ended}).")
+                raise JobLost(f"FLARE ended the job ({ended}).")
             return
         if started != first:
-            raise LostJobError("The server was started again.")
+            raise JobLost("The server was started again.")
         if followed.away and (back := followed.returned(heartbeats(opened))):
-            raise LostJobError(f"{', '.join(back)} can take part again.")
+            raise JobLost(f"{', '.join(back)} can take part again.")
         time.sleep(POLL_SECONDS)
 
 

@@ -15,8 +15,8 @@ from nvflare.lighter.prov_utils import prepare_builders
 from nvflare.lighter.provision import prepare_project
 from nvflare.lighter.provisioner import Provisioner
 
+from silohash.base.errors import InvalidName
 from silohash.base.files import check_new_folder, folder_beside, write_json
-from silohash.base.types import UserError
 from silohash.training.sites.kits import LEADER, ORGANIZATION, SERVER, Training, new_silo_key, write_site
 
 CONTROLLER = "silohash.training.engines.flare.controller.RoundsController"
@@ -48,7 +48,7 @@ def write_kits(folder: Path, silos: Sequence[str], training: Training) -> None:
             with redirect_stdout(StringIO()):  # FLARE prints what it does
                 Provisioner(beside, prepare_builders(project)).provision(prepare_project(project))
         except ValueError as error:
-            raise UserError(f"The kits cannot be made: {error}. Choose other names.") from error
+            raise InvalidName(f"The kits cannot be made: {error}. Choose other names.") from error
         made = next(Path(beside).glob("*/prod_00"))
         for name, kept in {training.host: SERVER, ADMIN: LEADER, **{silo: silo for silo in silos}}.items():
             shutil.move(made / name, new / kept)

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import JobLost, UserError
 from silohash.run.config.load import load_resolved
 from silohash.run.events import RoundRecord, SiloRecord
 from silohash.training.engines.port import Limits
 from silohash.training.sites import attempts
-from silohash.training.sites.attempts import ATTEMPTS, LostJobError
+from silohash.training.sites.attempts import ATTEMPTS
 from tests.runs import Records, tiny
 
 pytest.importorskip("nvflare")
@@ -126,11 +126,11 @@ def test_job_that_is_given_up_has_ended_before_the_next_one_begins(
     )
 
     def lose(*arguments: object) -> None:
-        raise LostJobError("south can take part again.")
+        raise JobLost("south can take part again.")
 
     monkeypatch.setattr(jobs, "session", lambda kit: nullcontext(opened))
     monkeypatch.setattr(jobs, "follow", lose)
-    with pytest.raises(LostJobError):
+    with pytest.raises(JobLost):
         jobs._train_once(tmp_path, tmp_path, tmp_path, Followed([]))
     assert calls == ["id"]
     assert states == []
@@ -260,7 +260,7 @@ def test_failures_are_told(status: str, log: str, reason: str) -> None:
 
 def test_job_that_flare_ends_is_lost_and_not_failed() -> None:
     log = f"x {FAILED}FLARE has ended the job. Start\n"
-    with pytest.raises(LostJobError, match="EXECUTION_EXCEPTION"):
+    with pytest.raises(JobLost, match="EXECUTION_EXCEPTION"):
         follow(Session(("FINISHED:EXECUTION_EXCEPTION", log)), "id", Followed([]))
 
 
@@ -268,7 +268,7 @@ def test_job_that_is_running_for_ever_since_the_server_died_is_lost() -> None:
     stale = Session(("RUNNING", line(0)))
     stale.restarted_at = 3
     seen = Records()
-    with pytest.raises(LostJobError, match="was started again"):
+    with pytest.raises(JobLost, match="was started again"):
         follow(stale, "id", Followed([seen]))
     assert seen.records == [record(0)]
 
@@ -277,7 +277,7 @@ def test_job_that_is_running_for_ever_since_the_server_died_is_lost() -> None:
 def test_job_ends_when_a_silo_that_is_away_is_connected_again(reason: str) -> None:
     away = ("RUNNING", line(1, north=None, south=reason))
     followed = Followed([])
-    with pytest.raises(LostJobError, match=r"^south can take part again\.$"):
+    with pytest.raises(JobLost, match=r"^south can take part again\.$"):
         follow(Session(away, away, connected=("north", "south")), "id", followed)
     follow(Session(*[away] * 9, ("FINISHED:COMPLETED", ""), connected=("north",)), "id", Followed([]))
 
