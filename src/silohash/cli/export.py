@@ -15,13 +15,16 @@ if TYPE_CHECKING:
     from silohash.run.model.export import ExportedTower
 
 
+Model = Annotated[
+    str | None, typer.Option(metavar="SILO", help="Silo whose model to use, if silos use different models.")
+]
+
+
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")],
     onnx: Annotated[bool, typer.Option("--onnx", help="Write ONNX files, one per modality.")] = False,
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder to write to. Default: RUN/onnx.")] = None,
-    model: Annotated[
-        str | None, typer.Option(metavar="SILO", help="Silo whose model to use, if silos use different models.")
-    ] = None,
+    model: Model = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Export the networks of a run for use in other programs.
@@ -63,9 +66,7 @@ def encode(
     modality: Annotated[
         str | None, typer.Option(metavar="image|text", help="Which codes to write. Required if the archive has both.")
     ] = None,
-    model: Annotated[
-        str | None, typer.Option(metavar="SILO", help="Silo whose model to use, if silos use different models.")
-    ] = None,
+    model: Model = None,
     follow_links: Annotated[
         bool, typer.Option("--follow-links", help="Follow links that lead out of the folder of the archive.")
     ] = False,

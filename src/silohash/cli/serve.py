@@ -30,6 +30,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 LeaderKit = Annotated[Path, typer.Argument(metavar="KIT", help="Folder of the kit that starts runs.")]
 SiloName = Annotated[str, typer.Argument(metavar="SILO", help="Name of the silo.")]
+Port = Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0 for any that is free.")]
 NewKey = Annotated[
     bool, typer.Option("--new-key", help="Make the secret key that [bus] names, print its public key, and exit.")
 ]
@@ -44,9 +45,7 @@ def serve(
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Address to listen on: 127.0.0.1, localhost or ::1.")
     ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0 for any that is free.")
-    ] = PORT,
+    port: Port = PORT,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Open a search page over a finished run, for this machine.
@@ -170,9 +169,7 @@ def hub(
         str,
         typer.Option(metavar="ADDRESS", help="Address to listen on. Without accounts: 127.0.0.1, localhost or ::1."),
     ] = LOOPBACK[0],
-    port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0 for any that is free.")
-    ] = PORT,
+    port: Port = PORT,
     new_key: NewKey = False,
     write_nats_config: Annotated[
         Path | None,

@@ -52,6 +52,8 @@ Ensemble = Annotated[
     ),
 ]
 
+Curves = Annotated[bool, typer.Option("--tensorboard", help="Also write the curves to RUN/tensorboard.")]
+
 SMOKE = ("federated.rounds=2", "federated.local_epochs=1")
 
 
@@ -112,9 +114,7 @@ def train(
     smoke: Annotated[
         bool, typer.Option("--smoke", help="Train only two rounds of one epoch, as a quick test.")
     ] = False,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Also write the curves to RUN/tensorboard.")
-    ] = False,
+    tensorboard: Curves = False,
     index: Index = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     on: On = None,
@@ -152,9 +152,7 @@ def train(
 
 def resume(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an interrupted run.")],
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Also write the curves to RUN/tensorboard.")
-    ] = False,
+    tensorboard: Curves = False,
     index: Index = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:

@@ -20,12 +20,9 @@ API = "/api/v1"
 
 
 def connect(url: str, *, token: str = "", timeout_seconds: float = TIMEOUT_SECONDS) -> Client:
-    """Connect to a search service.
+    """Connect to a search service at an address such as ``http://127.0.0.1:8765``.
 
-    Args:
-        url: Address of the service, such as ``http://127.0.0.1:8765``.
-        token: Token of an account, if the service needs one.
-        timeout_seconds: Time limit for each request.
+    The token is that of an account, if the service needs one. Each request has the time limit.
 
     Raises:
         UserError: If the address is not valid, or no search service answers there.

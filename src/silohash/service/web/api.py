@@ -25,11 +25,9 @@ from silohash.service.web.documents import (
     VectorOptions,
 )
 from silohash.service.web.errors import responses
-from silohash.service.web.form import LONGEST_NAME
-from silohash.service.web.state import Allowed, Service, Shared, asker
+from silohash.service.web.state import Allowed, IdQuery, NameQuery, Service, Shared, asker
 
 PREFIX = "/api/v1"
-NameQuery = Annotated[str, Query(min_length=1, max_length=LONGEST_NAME)]
 
 router = APIRouter(prefix=PREFIX, dependencies=[Depends(asker)])
 
@@ -83,14 +81,9 @@ async def similar(service: Shared, who: Allowed, query: Annotated[SimilarOptions
 
 
 @router.get("/item", summary="Show an item", responses=responses(404, 503))
-async def item(
-    service: Shared,
-    who: Allowed,
-    silo: NameQuery,
-    id: NameQuery,  # noqa: A002  the name in the address
-) -> ItemDocument:
+async def item(service: Shared, who: Allowed, silo: NameQuery, name: IdQuery) -> ItemDocument:
     """Return what a silo releases of one item."""
-    return ItemDocument.model_validate(await service.backend.item(silo, id, asker=who))
+    return ItemDocument.model_validate(await service.backend.item(silo, name, asker=who))
 
 
 @router.get("/status", summary="Show the federation", responses=responses())

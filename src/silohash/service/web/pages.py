@@ -13,9 +13,8 @@ from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from PIL import Image
 
@@ -31,9 +30,9 @@ from silohash.search.requests import FederationStatus, SearchRequest
 from silohash.service.web import cards
 from silohash.service.web.cards import summarized
 from silohash.service.web.errors import status_of
-from silohash.service.web.form import LONGEST_NAME, SearchForm
+from silohash.service.web.form import SearchForm
 from silohash.service.web.page_templates import render
-from silohash.service.web.state import Allowed, Service, Shared, asker
+from silohash.service.web.state import Allowed, IdQuery, NameQuery, Service, Shared, asker
 
 SIZES = (480, 1600)
 """Longest sides of pictures, in pixels: in a grid, and on the page of an item."""
@@ -47,8 +46,6 @@ MOST_BYTES = 64_000_000
 EXPIRED = "The picture of this search is no longer kept. Choose it again."
 KEPT_PIXELS = 160
 DAY = "private, max-age=86400"
-
-NameQuery = Annotated[str, Query(min_length=1, max_length=LONGEST_NAME)]
 
 
 class Media:
@@ -139,15 +136,10 @@ async def kept_picture(service: Shared, name: str) -> Response:
 
 @router.get("/picture")
 async def picture(
-    request: Request,
-    service: Shared,
-    who: Allowed,
-    silo: NameQuery,
-    id: NameQuery,  # noqa: A002  the name in the address
-    size: int = SIZES[0],
+    request: Request, service: Shared, who: Allowed, silo: NameQuery, name: IdQuery, size: int = SIZES[0]
 ) -> Response:
     """Return the picture of an item in one of the sizes of the page, if its silo releases the file on this machine."""
-    item = await service.backend.item(silo, id, asker=who)
+    item = await service.backend.item(silo, name, asker=who)
     if item.path is None:
         raise NotFound("There is no picture of this item on this machine.")
     if size not in SIZES:
@@ -160,19 +152,13 @@ async def picture(
 
 
 @router.get("/item")
-async def item(
-    request: Request,
-    service: Shared,
-    who: Allowed,
-    silo: NameQuery,
-    id: NameQuery,  # noqa: A002  the name in the address
-) -> HTMLResponse:
+async def item(request: Request, service: Shared, who: Allowed, silo: NameQuery, name: IdQuery) -> HTMLResponse:
     """Show one item, and the items most similar to it."""
-    status, found = await asyncio.gather(service.status(), service.backend.item(silo, id, asker=who))
+    status, found = await asyncio.gather(service.status(), service.backend.item(silo, name, asker=who))
     form = replace(SearchForm.read(request.query_params), silos=())  # the address names the silo of the item
     chosen = request.query_params.get("by") or ""
     by: Modality | None = next((modality for modality in found.modalities if modality == chosen), None)
-    hits = await service.backend.similar(silo, id, replace(form.options(status.bits), asker=who), by)
+    hits = await service.backend.similar(silo, name, replace(form.options(status.bits), asker=who), by)
     return _item_page(status, found, form, by or found.modalities[0], hits, who)
 
 

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field
 from logging import ERROR
 from typing import Annotated, TypeAlias
 
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
 from PIL import Image
 
 from silohash.search.requests import FederationStatus
 from silohash.service.backends import Backend
 from silohash.service.logs import log_event
 from silohash.service.metrics import Metrics
+from silohash.service.web.form import LONGEST_NAME
 from silohash.service.web.uploads import Limits, read_drawing, read_picture
 
 STATUS_SECONDS = 5.0
@@ -175,3 +176,5 @@ async def asker(request: Request) -> str:
 
 
 Allowed = Annotated[str, Depends(asker)]
+NameQuery = Annotated[str, Query(min_length=1, max_length=LONGEST_NAME)]
+IdQuery = Annotated[str, Query(alias="id", min_length=1, max_length=LONGEST_NAME)]
