@@ -205,7 +205,7 @@ class TrainedRun:
         return counts
 
     def remove(self, ids: str | Collection[str]) -> dict[str, list[str]]:
-        """Remove items from the indexes of all silos, release their disk space, and return the ids by silo that held them.
+        """Remove items from the indexes of all silos, release their disk space, and return the removed ids of each silo.
 
         Indexing the run again adds them again, unless they are removed from the archive too.
 

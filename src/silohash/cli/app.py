@@ -58,7 +58,7 @@ SUBCOMMANDS: dict[str, tuple[str, str, tuple[Callable[..., None], ...]]] = {
         (account.add, account.list_, account.password, account.remove, account.token, account.revoke),
     ),
 }
-"""The commands that have commands of their own: group, help text, and these."""
+"""The commands that have subcommands: their group, their help text, and the subcommands."""
 
 app = typer.Typer(
     name="silohash",

@@ -286,7 +286,7 @@ def train_on(
     *,
     tensorboard: bool = False,
 ) -> None:
-    """Train a run with silos on other machines, named or all, and fetch its model.
+    """Train a run with silos on other machines, and fetch its model. Without names, all connected silos take part.
 
     The limits are a round's deadline in seconds, its quorum, and the number of silos that must be there at the start.
     """

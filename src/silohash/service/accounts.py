@@ -78,7 +78,7 @@ class Account:
 
 @dataclass(frozen=True)
 class Token:
-    """A token of a program, without its secret. Its id is its public part.
+    """A token of a program, without its secret. The id is its public part.
 
     Attributes:
         expires: Time after which it is refused, in seconds since 1970; None if it does not expire.
@@ -95,7 +95,7 @@ class Token:
 class Accounts:
     """An open file of accounts. Use it in a ``with`` block, or call `close`. Threads may share it.
 
-    What is done to an account or a token that does not exist is a `UserError`.
+    Its methods raise a `UserError` for an account or a token that does not exist.
     """
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:

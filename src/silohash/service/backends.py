@@ -237,7 +237,7 @@ class Acceptance:
         return [silo for silo in silos if self._statement(silo) is None]
 
     def refusal(self, silo: str, model_digest: str) -> str:
-        """Return why a silo is not sent the words or regions of a query of some model; empty if it accepts them."""
+        """Return why a silo is not sent the words or regions of a query with a model; empty if it accepts them."""
         status = self._statement(silo)
         if status is None or not status.model_digest:
             return ACCEPTANCE_UNKNOWN

@@ -18,9 +18,9 @@ from silohash.search.requests import CodeRequest, Request, StatusRequest
 
 
 class SiloModels:
-    """Choose the node that answers a request, of the nodes with that of the oldest model first.
+    """Choose the node that answers a request. The node of the oldest model is the first of the nodes.
 
-    ``unready`` returns why a model cannot be searched with yet, or nothing.
+    ``unready`` returns why a model cannot be searched with yet, or an empty text.
     """
 
     def __init__(self, node: SiloNode, *, clock: Callable[[], float] = time.monotonic) -> None:

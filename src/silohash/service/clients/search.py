@@ -22,7 +22,7 @@ API = "/api/v1"
 def connect(url: str, *, token: str = "", timeout_seconds: float = TIMEOUT_SECONDS) -> Client:
     """Connect to a search service at an address such as ``http://127.0.0.1:8765``.
 
-    The token is that of an account, if the service needs one. Each request has the time limit.
+    The token is that of an account, if the service needs one. The time limit is that of each request.
 
     Raises:
         UserError: If the address is not valid, or no search service answers there.

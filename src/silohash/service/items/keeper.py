@@ -81,13 +81,13 @@ class ItemState:
 class Keeper:
     """Keep the index of a silo up to its items folder while a block runs.
 
-    Items that cannot be written, or a folder that is not the one of the index, are a `UserError`.
+    `put` and `delete` raise a `UserError` if an item cannot be written, or the folder is not the one of the index.
     """
 
     def __init__(self, folder: Path, lock: Path, opener: Callable[[], Indexer], server: Server | None = None) -> None:
         """Prepare to keep the index of an items folder, which is created if it does not exist.
 
-        The process that locks a file opens the index, and serves the API for programs if there is a server.
+        The process that holds the lock opens the index and, if there is a server, serves the API for programs.
         """
         require("watchfiles", "Watching the items folder")
         self.folder = folder
@@ -367,5 +367,5 @@ def _lower_priority() -> None:
 
 
 def _logged() -> AbstractContextManager[None]:
-    """Log the error with which a block ends. The thread must not end because of one."""
+    """Log the error with which a block ends, so that the thread goes on."""
     return logged_errors("the items cannot be indexed", "indexing items failed", level=ERROR)

@@ -63,7 +63,7 @@ class Ledger:
         self._connection.close()
 
     def stamps(self, *, again: bool = False) -> dict[str, str]:
-        """Return the stamps of all items by id, empty ones of items that are pending or, ``again`` to be tried, skipped."""
+        """Return the stamp of each item by id, which is empty if the item is pending or, with ``again``, skipped."""
         query = "SELECT id, CASE WHEN state = 'pending' OR ? AND state = 'skipped' THEN '' ELSE stamp END FROM items"
         return dict(self._rows(query, again))
 

@@ -97,9 +97,9 @@ class Records:
         return read_json(path, Record, remedy=REMEDY) if path.exists() else None
 
     def write(self, record: Record, picture: bytes = b"", suffix: str = "") -> Record:
-        """Write the record of an item, and return it with the name of its picture file, in place of its own.
+        """Write the record of an item, and return it with the name of its picture file.
 
-        The content of the picture file is empty without one. The end of its name is such as ``.png``.
+        That name replaces the one in the given record. It ends with a suffix such as ``.png``.
         """
         path = self._path(record.id)
         former = self._picture_of(record.id)

@@ -54,7 +54,7 @@ def create_app(
 ) -> FastAPI:
     """Return the application over a federation.
 
-    It answers under the names ``hosts``, where ``*`` is any. If the backend counts in metrics, the application must, too.
+    It answers under the names ``hosts``, where ``*`` is any. If the backend counts in metrics, they are those to give here.
     """
     metrics = metrics or Metrics()
     service = Service(MeasuredBackend(backend, metrics), access, limits or Limits(), metrics=metrics)
