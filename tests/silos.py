@@ -27,7 +27,7 @@ from silohash.search.policy import Policy
 from silohash.search.requests import CodeRequest, ItemRequest, Refusal, Request, SearchRequest, StatusRequest
 from silohash.search.silos import RunSearch
 from silohash.search.wire import MOST_ANSWER_BYTES, Reader, Responder, decode_answer, respond, with_time_left
-from silohash.service.nats_bus import completed, ignore
+from silohash.service.nats_bus import completed
 
 MODEL = "3f2a"
 
@@ -107,7 +107,7 @@ class BytesInThreads:
         return cls({node.name: responder(node) for node in nodes})
 
     async def ask(
-        self, requests: Mapping[str, bytes], deadline_seconds: float, read: Reader = ignore
+        self, requests: Mapping[str, bytes], deadline_seconds: float, read: Reader = lambda silo, answer: None
     ) -> Replies[bytes]:
         start = time.monotonic()
         silo_of = {

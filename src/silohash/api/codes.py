@@ -136,8 +136,8 @@ def _score(measure: Measure, values: PerQuery) -> Score:
     return Score(
         measure=str(measure),
         value=values.mean(),
-        best=values.mean_best(),
-        worst=values.mean_worst(),
+        best=values.mean("best"),
+        worst=values.mean("worst"),
         prior=values.prior,
         queries=int(values.counted.sum()),
         queries_without_relevant=values.queries_without_relevant,

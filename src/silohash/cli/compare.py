@@ -10,10 +10,9 @@ import typer
 
 from silohash.base.optional import require
 from silohash.base.visible import visible
-from silohash.cli.console import console, print_json, print_result, print_status, print_table, spinner
+from silohash.cli.console import print_json, print_result, print_status, print_table
 from silohash.cli.demo import recipe
-from silohash.cli.help import COMPARE, add_command
-from silohash.cli.study import AsJson, Only, Set, Smoke, print_failures
+from silohash.cli.study import AsJson, Only, Set, Smoke, print_failures, run_and_write
 from silohash.cli.train import SMOKE
 
 if TYPE_CHECKING:
@@ -24,12 +23,6 @@ if TYPE_CHECKING:
     from silohash.study.compare import Difference
     from silohash.study.config import StudyConfig
     from silohash.study.papers import MissingRequirement, PaperTable
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    add_command(app, compare, COMPARE)
-    add_command(app, reproduce, COMPARE)
 
 
 def compare(
@@ -49,10 +42,10 @@ def compare(
 
     The table shows the difference with its 95 % interval and its p-value.
     """
-    from silohash.run.folder import runs
+    from silohash.run.folder import Run
     from silohash.study.compare import compare_runs, read_evaluated
 
-    differences = compare_runs(read_evaluated(runs(run)), measure or [])
+    differences = compare_runs(read_evaluated([Run.open(folder) for folder in run]), measure or [])
     if as_json:
         print_json({"differences": [asdict(difference) for difference in differences]})
         return
@@ -89,7 +82,7 @@ def reproduce(
     if table is None or list_:
         _list_tables(recipes, table, as_json=as_json)
         return
-    chosen = paper_table(table)
+    chosen = paper_table(recipes, table)
     require("torch", "A study")
     config = chosen.study(recipes, [*(set_ or []), *(SMOKE if smoke else ())])
     missing = missing_requirements(config)
@@ -111,19 +104,13 @@ def _reproduce(
     as_json: bool,
 ) -> None:
     """Run a paper's study and write its tables. Exit with 1 or 2 if a run failed."""
-    from silohash.study.execution import run_study
     from silohash.study.papers import read_published, write_comparison
-    from silohash.study.plots import write_plots
-    from silohash.study.tables import write_tables
 
-    outcome = run_study(config, out, console(), only=only, smoke=smoke)
+    outcome = run_and_write(config, out, only=only, smoke=smoke)
     written: list[Path] = []
     if outcome.results.runs:
-        with spinner("Writing tables and plots"):
-            published = read_published(table.file(recipes, ".csv"))
-            written = write_comparison(table, outcome.results, published, out)
-            write_tables(outcome.results, out)
-            write_plots(outcome.results, out)
+        published = read_published(table.file(recipes, ".csv"))
+        written = write_comparison(table, outcome.results, published, out)
     print_failures(outcome.failed)
     if as_json:
         print_json({"study": str(out), "beside_the_paper": [str(path) for path in written]})
@@ -135,9 +122,9 @@ def _reproduce(
 
 def _list_tables(recipes: Path, wanted: str | None, *, as_json: bool) -> None:
     """Print the tables of papers, or one of them in detail, with what is missing to run them."""
-    from silohash.study.papers import PAPER_TABLES, missing_requirements, paper_table
+    from silohash.study.papers import missing_requirements, paper_table, paper_tables
 
-    tables = [paper_table(wanted)] if wanted is not None else list(PAPER_TABLES.values())
+    tables = list(paper_tables(recipes).values()) if wanted is None else [paper_table(recipes, wanted)]
     missing = {table.key: missing_requirements(table.study(recipes)) for table in tables}
     if as_json:
         print_json(_document(tables, missing))

@@ -75,12 +75,7 @@ class MeasureKind(ABC):
 
     @abstractmethod
     def in_known_order(self, measure: Measure, gains: ranked.Gains) -> Values:
-        """Return the values ``(Q,)`` if items are ranked in a known order.
-
-        Args:
-            measure: The measure.
-            gains: ``(Q, N)`` uint16, relevance of each query's items in ranked order; above 0 is relevant.
-        """
+        """Return the values ``(Q,)`` if items are ranked in a known order, from their relevance in that order."""
 
 
 @cache

@@ -100,7 +100,8 @@ class Measure:
         if self.kind.needs_cutoff and self.radius_bits is None:
             cutoff_of(self)
         for option in self._options_without_use():
-            raise UnknownOption(f'"{text.split("[")[0]}" has no option "{option}"{self._options_in_words()}.')
+            bare = text.split("[")[0]
+            raise UnknownOption(f'"{bare}" has no option "{option}"; it has {", ".join(self._options())}.')
 
     @property
     def kind(self) -> MeasureKind:
@@ -117,9 +118,6 @@ class Measure:
         defaults = {field.name: field.default for field in fields(self)}
         used = self._options()
         return [name for name in (*_CHOICES, "folds") if name not in used and getattr(self, name) != defaults[name]]
-
-    def _options_in_words(self) -> str:
-        return f"; it has {', '.join(self._options())}"
 
     def __str__(self) -> str:
         where = "all" if self.cutoff is None else str(self.cutoff)
@@ -155,7 +153,7 @@ class Measure:
         measure = Measure(**values)
         for option in options:
             if option not in measure._options():
-                raise UnknownOption(f'"{text}" has no option "{option}"{measure._options_in_words()}.')
+                raise UnknownOption(f'"{text}" has no option "{option}"; it has {", ".join(measure._options())}.')
         return measure
 
 
@@ -210,7 +208,6 @@ class PerQuery:
         best: ``(Q,)`` highest value over all orders of ties; NaN for a measure without ties.
         worst: ``(Q,)`` lowest value over all orders of ties.
         counted: ``(Q,)`` bool, which queries enter the mean.
-        queries_without_relevant: Number of queries without a relevant item.
         prior: Share of relevant items over the counted queries, which is the mAP of random codes. By pairs, the value of
             the measure for random codes.
         are_ranks: Whether the values are ranks, which have a median in place of a mean.
@@ -224,17 +221,9 @@ class PerQuery:
     prior: float
     are_ranks: bool = False
 
-    def mean(self) -> float:
+    def mean(self, of: Literal["value", "best", "worst"] = "value") -> float:
         """Return the mean over the counted queries, or the median of ranks; NaN if there are none."""
-        return mean_of(self.value[self.counted], are_ranks=self.are_ranks)
-
-    def mean_best(self) -> float:
-        """Return the same of the best values."""
-        return mean_of(self.best[self.counted], are_ranks=self.are_ranks)
-
-    def mean_worst(self) -> float:
-        """Return the same of the worst values."""
-        return mean_of(self.worst[self.counted], are_ranks=self.are_ranks)
+        return mean_of(getattr(self, of)[self.counted], are_ranks=self.are_ranks)
 
 
 def mean_of(values: Values, *, are_ranks: bool = False) -> float:
@@ -281,8 +270,6 @@ def evaluate_all(
     database: npt.NDArray[np.generic] | ItemCodes | Scores,
     relevance: Relevance | Pairs,
     bits: int,
-    *,
-    threads: int | None = None,
 ) -> dict[Measure, PerQuery]:
     """Compute several measures of one retrieval task. The codes are compared once.
 
@@ -292,7 +279,6 @@ def evaluate_all(
         database: ``(N, W)`` packed codes, or the codes of items with several sides, or the scores of queries with items.
         relevance: Which items are relevant to which query.
         bits: Length of the codes; 0 if there are scores.
-        threads: Number of threads; None for as many as the process may use.
 
     Raises:
         UserError: If codes and relevance do not fit together, or a radius exceeds the code length.
@@ -300,7 +286,7 @@ def evaluate_all(
     graded = isinstance(relevance, Relevance) and any(
         "gain" in measure.kind.conventions(measure) for measure in measures
     )
-    counts = counts_by_distance(query_words, database, relevance, bits, graded=graded, threads=threads)
+    counts = counts_by_distance(query_words, database, relevance, bits, graded=graded)
     parts = {measure: measure.kind.parts(measure) for measure in measures}
     single = set(chain.from_iterable(parts.values()))
     values = {measure: _tie_values(measure, counts) for measure in single}
@@ -429,14 +415,14 @@ def _among(pairs: Pairs, queries: Rows, items: Rows) -> Pairs:
 
 def _joined(parts: Sequence[PerQuery], order: Rows) -> PerQuery:
     """Return the values of all parts in the order of the queries. The prior is the mean, weighted by the queries."""
-    value, best, worst = (
-        np.concatenate([getattr(part, name) for part in parts])[order] for name in ("value", "best", "worst")
+    value, best, worst, counted = (
+        np.concatenate([getattr(part, name) for part in parts])[order] for name in ("value", "best", "worst", "counted")
     )
     return PerQuery(
         value=value,
         best=best,
         worst=worst,
-        counted=np.concatenate([part.counted for part in parts])[order],
+        counted=counted,
         queries_without_relevant=sum(part.queries_without_relevant for part in parts),
         prior=float(np.average([part.prior for part in parts], weights=[len(part.value) for part in parts])),
         are_ranks=parts[0].are_ranks,

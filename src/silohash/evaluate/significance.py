@@ -26,17 +26,10 @@ DRAWS_AT_ONCE = 1 << 22
 def bootstrap_interval(
     values: npt.ArrayLike, seed: int, *, level: float = 0.95, resamples: int = RESAMPLES, median: bool = False
 ) -> tuple[float, float]:
-    """Return the percentile interval of the mean over queries.
+    """Return the percentile interval of the mean, or of the median, over queries: (low, high).
 
-    Args:
-        values: ``(Q,)`` value of each query.
-        seed: Seed of the run; equal seeds and values give equal intervals.
-        level: Share of resampled means within the interval.
-        resamples: Number of resamples of the queries.
-        median: Return the interval of the median in place of the mean.
-
-    Returns:
-        (low, high); NaN for fewer than `FEWEST_QUERIES`.
+    The level is the share of resampled means within the interval. Equal seeds and values ``(Q,)`` give equal intervals.
+    Both ends are NaN for fewer than `FEWEST_QUERIES`.
 
     Raises:
         UserError: If the level is not between 0 and 1.
@@ -55,16 +48,13 @@ def paired_bootstrap(first: npt.ArrayLike, second: npt.ArrayLike, seed: int, *, 
     """Return the two-sided p-value of the difference between two means over the same queries.
 
     The differences are shifted to a mean of 0. The p-value is the share of resampled means that are at least as far from
-    0 as the observed mean; the observation itself counts as one of them.
+    0 as the observed mean; the observation itself counts as one of them. It is 1 for fewer than `FEWEST_QUERIES`.
 
     Args:
         first: ``(Q,)`` value of each query under one method.
         second: ``(Q,)`` value of each query under the other.
         seed: Seed of the run.
         resamples: Number of resamples of the queries.
-
-    Returns:
-        The p-value; 1 for fewer than `FEWEST_QUERIES`.
 
     Raises:
         UserError: If the two differ in their number of queries, or have none.
@@ -84,12 +74,8 @@ def paired_bootstrap(first: npt.ArrayLike, second: npt.ArrayLike, seed: int, *, 
     return float((1 + np.count_nonzero(np.abs(means) >= found - slack)) / (1 + resamples))
 
 
-def seed_interval(values: npt.ArrayLike, *, level: float = 0.95) -> tuple[float, float]:
-    """Return Student's interval of the mean over runs that differ only in their seed.
-
-    Args:
-        values: ``(n,)`` one value per run.
-        level: Coverage of the interval for normally distributed values.
+def seed_interval(values: npt.ArrayLike) -> tuple[float, float]:
+    """Return Student's 95 % interval of the mean over runs that differ only in their seed, from one value per run.
 
     Returns:
         (low, high); NaN for fewer than two runs. If all values are equal, both are that value.
@@ -100,7 +86,7 @@ def seed_interval(values: npt.ArrayLike, *, level: float = 0.95) -> tuple[float,
     # The mean of equal values can differ from them by rounding, which is not a spread.
     if (of_runs == of_runs[0]).all():
         return float(of_runs[0]), float(of_runs[0])
-    half = student_quantile(level, len(of_runs) - 1) * float(of_runs.std(ddof=1)) / math.sqrt(len(of_runs))
+    half = student_quantile(0.95, len(of_runs) - 1) * float(of_runs.std(ddof=1)) / math.sqrt(len(of_runs))
     return float(of_runs.mean()) - half, float(of_runs.mean()) + half
 
 

@@ -36,7 +36,6 @@ class LabelRule:
     """Relevance by labels that are not ignored.
 
     Attributes:
-        by: What makes an item relevant.
         queries: ``(Q,)`` archive rows of the queries.
         database: ``(N,)`` archive rows of the items that are searched.
 
@@ -48,7 +47,9 @@ class LabelRule:
 
     def __init__(self, archive: Archive, settings: EvaluateConfig) -> None:
         self._archive, self._settings = archive, settings
-        self._labels = labels_of(archive)
+        self._labels = archive.required_labels(
+            'so it is unknown which items are relevant to a query. Add a column "labels" to its metadata.'
+        )
         self._ignored = ignored_labels(archive, settings)
         self.queries, self.database = counted_items(archive, self._labels, self._ignored)
 
@@ -275,17 +276,6 @@ def counted_items(archive: Archive, labels: npt.NDArray[np.uint8], ignored: Sequ
                 "Assign items to it, or list fewer labels in evaluate.ignore_labels."
             )
     return queries, database
-
-
-def labels_of(archive: Archive) -> npt.NDArray[np.uint8]:
-    """Return the labels of an archive, ``(N, C)``.
-
-    Raises:
-        UserError: If it does not have labels.
-    """
-    return archive.required_labels(
-        'so it is unknown which items are relevant to a query. Add a column "labels" to its metadata.'
-    )
 
 
 def ignored_labels(archive: Archive, settings: EvaluateConfig) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -32,11 +32,11 @@ MOST_NAMED = 5
 """Maximum number of runs that an error names."""
 
 
+@dataclass(frozen=True)
 class _Inside:
     """A file or folder of a run, as an attribute of the run."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
 
     def __get__(self, run: Run, owner: type[Run]) -> Path:
         return run.folder / self.name
@@ -103,16 +103,6 @@ class Run:
         archive: Archive,
     ) -> Run:
         """Create a run's folder, with the files that are known before the first round.
-
-        Args:
-            folder: The folder of the new run.
-            resolved: The config with its methods.
-            partition: How the archive is divided among silos.
-            environment: The content of ``environment.json``.
-            archive: The archive, whose content is recorded.
-
-        Returns:
-            The new run.
 
         Raises:
             UserError: If the folder already holds a run or files of the user, or another process writes to it.
@@ -249,7 +239,12 @@ class Run:
         if self.fingerprint_path.exists():
             changed = changes(read_fingerprint(self.fingerprint_path), archive)
             if changed:
-                raise DataChanged(_changed_archive(self, archive, changed))
+                place = archive.folder or archive.card.name
+                raise DataChanged(
+                    f'The archive "{archive.card.name}" has changed since {self.folder} was trained: {"; ".join(changed)}. '
+                    "Restore it, train a new run, or search it as it is now with: silohash index "
+                    f"{self.folder} {place} --name NEW"
+                )
         return archive
 
     @cached_property
@@ -310,15 +305,6 @@ class Run:
         return len(self.rounds()) >= self.config.federated.rounds and (self.model_folder / MODEL_RECORD).exists()
 
 
-def _changed_archive(run: Run, archive: Archive, changed: Sequence[str]) -> str:
-    """Return the message that an archive has changed: what exactly, and what to do."""
-    place = archive.folder or archive.card.name
-    return (
-        f'The archive "{archive.card.name}" has changed since {run.folder} was trained: {"; ".join(changed)}. '
-        f"Restore it, train a new run, or search it as it is now with: silohash index {run.folder} {place} --name NEW"
-    )
-
-
 def archive_of(config: RunConfig) -> Archive:
     """Open the configured archive, or only one modality of it if the config says so.
 
@@ -336,12 +322,3 @@ def archive_of_data(data: DataConfig) -> Archive:
     options = {**data.options, **protocol, **link_options(follow_links=data.follow_links)}
     archive = open_archive(data.name, data.path, options=options)
     return archive if data.modality is None else archive.of_modality(data.modality)
-
-
-def runs(folders: Sequence[Path]) -> list[Run]:
-    """Return the runs in the given folders.
-
-    Raises:
-        UserError: If a folder does not hold a run.
-    """
-    return [Run.open(folder) for folder in folders]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -232,23 +232,3 @@ class FederationStatus:
     federated_method: str = ""
     rounds: tuple[RoundRecord, ...] = ()
     chosen_round: int | None = None
-
-
-class Backend(Protocol):
-    """A federation that can be searched, see `silohash.search.federation.Federation`. Its methods can run concurrently."""
-
-    async def search(self, request: SearchRequest) -> Hits:
-        """Return the nearest items of the silos."""
-        ...
-
-    async def similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None = None) -> Hits:
-        """Return the items nearest to an item, without the item itself."""
-        ...
-
-    async def item(self, silo: str, name: str, *, asker: str = "") -> Item:
-        """Return what a silo releases of one item."""
-        ...
-
-    async def status(self) -> FederationStatus:
-        """Return the state of the federation. A silo that does not answer is listed with the reason."""
-        ...

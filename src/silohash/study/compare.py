@@ -14,7 +14,7 @@ from silohash.base.registry import suggestion
 from silohash.base.types import ResultRow
 from silohash.evaluate.measures import Measure, is_rank
 from silohash.evaluate.significance import bootstrap_interval, paired_bootstrap
-from silohash.measure.per_query import Key, read_per_query
+from silohash.measure.evaluation import Key, read_per_query
 from silohash.report.tables import choices_besides_round, read_results
 from silohash.run.folder import Run
 from silohash.study.pivot import GROUPS
@@ -25,16 +25,11 @@ class Difference:
     """The difference between two runs in one figure.
 
     Attributes:
-        first: Name of the first run.
-        second: Name of the second run.
         evaluation: Such as "GG", or "GG/PG" if one run has a global model and the other personal models.
-        task: Such as "i2t".
-        measure: Such as "mAP@all".
         first_mean: The first run's figure, over the queries that both runs count.
         second_mean: The second run's figure, over the same queries.
         difference: The first minus the second.
         low: Lower end of the 95 % bootstrap interval of the difference over the queries.
-        high: Upper end of the interval.
         p_value: Two-sided p-value of the paired bootstrap.
         queries: Number of queries that both runs count.
     """
@@ -59,7 +54,6 @@ class EvaluatedRun:
 
     Attributes:
         name: The run's name in messages.
-        rows: Its figures.
         per_query: (evaluation, task, measure) -> ``(Q,)``, NaN for a query that is not counted.
         queries: Digest of the query ids.
     """
@@ -97,10 +91,7 @@ def read_evaluated(runs: Sequence[Run]) -> list[EvaluatedRun]:
 
 
 def compare_runs(found: Sequence[EvaluatedRun], measures: Sequence[str] = ()) -> list[Difference]:
-    """Compare every pair of runs, by default on all measures that both have.
-
-    Returns:
-        One difference per pair, evaluation, task and measure that both runs have.
+    """Return the differences of every pair of runs, one per evaluation, task and measure that both have.
 
     Raises:
         UserError: If there are fewer than two runs, two runs were measured differently or on different queries, no run

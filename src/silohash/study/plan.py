@@ -8,7 +8,7 @@ Later settings override earlier ones.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
@@ -39,14 +39,7 @@ Tuned = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of a study.
-
-    Attributes:
-        choices: Axis -> choice.
-        seed: The run's seed.
-        name: Name of its folder, made of the choices and the seed.
-        config: The run's config.
-    """
+    """One run of a study. Its name is that of its folder, made of the choices (axis -> choice) and the seed."""
 
     choices: Choices
     seed: int
@@ -169,7 +162,8 @@ def _settings(
     by_axis = _by_axis(config, choices)
     recipes = {axis: choice.recipe for axis, choice in by_axis.items() if choice.recipe is not None}
     if len(recipes) > 1:
-        raise ConflictingOptions(f"The axes {_quoted(recipes)} both name recipes. Only one of them may.")
+        both = " and ".join(f'"{axis}"' for axis in recipes)
+        raise ConflictingOptions(f"The axes {both} both name recipes. Only one of them may.")
     setters = {_place(axis, choice): choice.set for axis, choice in by_axis.items()}
     _check_conflicts(setters)
     rules = {
@@ -274,7 +268,3 @@ def _place(axis: str, choice: Choice) -> str:
 
 def _description(run: PlannedRun) -> str:
     return f'"{", ".join(run.choices.values())}" (seed {run.seed})'
-
-
-def _quoted(names: Iterable[str]) -> str:
-    return " and ".join(f'"{name}"' for name in names)

@@ -27,8 +27,7 @@ from silohash.run.config.load import resolve
 from silohash.run.config.sections import RunConfig
 from silohash.run.folder import Run
 from silohash.study.config import Choices, Parameter, StudyConfig, Tune
-from silohash.study.folders import set_aside, unfinished
-from silohash.study.jobs import Chain, Job, Outcome
+from silohash.study.jobs import Chain, Job, Outcome, set_aside, unfinished
 from silohash.study.plan import folder_name, run_config
 from silohash.study.results import BEST
 
@@ -209,7 +208,9 @@ class Tuning:
         lines: list[list[object]] = [["search", "trial", "state", "validation", *self.tune.parameters]]
         for search in self.searches:
             trials = self._study(search).trials[: self.tune.trials]
-            lines += [self._line(search, trial) for trial in trials]
+            for trial in trials:
+                values = [trial.params.get(key, "") for key in self.tune.parameters]
+                lines.append([search.name, trial.number, trial.state.name.lower(), trial.value, *values])
             scored = [trial for trial in trials if trial.value is not None]
             if scored:
                 # Of equal scores the earliest counts, so that further trials do not change the choice by themselves.
@@ -230,11 +231,6 @@ class Tuning:
                 self.notify(
                     f"{search.name}: the best {key} = {value:g} is at an end of its range. Consider a wider one."
                 )
-
-    def _line(self, search: Search, trial: optuna.trial.FrozenTrial) -> list[object]:
-        """Return a trial as a row of ``trials.csv``."""
-        values = [trial.params.get(key, "") for key in self.tune.parameters]
-        return [search.name, trial.number, trial.state.name.lower(), trial.value, *values]
 
 
 def _forget_model(trial: Run) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from silohash.base.errors import DamagedFile, OtherVersion, RunChanged
@@ -116,23 +116,12 @@ def save_checkpoint(folder: Path, state: RunState, config_digest: str) -> None:
             else:
                 digests["best_server"] = _write_server(new / "best_server.safetensors", state.best_server)
                 digests["best_silos"] = _write_silos(new / "best_silos.safetensors", state.best_silos)
-        about = {
-            "format_version": FORMAT_VERSION,
-            "round": state.round,
-            "best_score": state.best_score,
-            "best_round": state.best_round,
-            "config_digest": config_digest,
-            "digests": digests,
-        }
-        write_json(new / "state.json", about)
+        stored = _StoredState(FORMAT_VERSION, state.round, state.best_score, state.best_round, config_digest, digests)
+        write_json(new / "state.json", asdict(stored))
 
 
 def load_checkpoint(folder: Path, config_digest: str) -> RunState:
     """Read a checkpoint.
-
-    Args:
-        folder: The folder of the checkpoint.
-        config_digest: Digest of the config.
 
     Raises:
         UserError: If it is missing, damaged, or was written for another config or has another version of the format.

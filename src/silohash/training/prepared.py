@@ -40,13 +40,14 @@ from silohash.features.text import BagOfWords
 from silohash.features.vectors import pixel_statistics, vectors
 from silohash.features.word_pieces import TokenFeatures
 from silohash.measure.measurable import ignored_labels
-from silohash.methods.federated.base import FederationInfo
+from silohash.methods.federated.base import FederationInfo, ServerState
 from silohash.methods.local.base import ClosedForm, SiloData
 from silohash.methods.local.label_counts import federation_labels, label_sums
 from silohash.models.backbones import network_settings, published_weights
 from silohash.models.specs import ModelSpec, TowerKind, TowerSpec
 from silohash.run.config.load import ResolvedConfig, load_resolved
 from silohash.run.config.sections import ModelConfig, RunConfig
+from silohash.run.model.trained import TrainedModel, deployed_weights
 from silohash.training.checks import (
     SiloSizes,
     decay_of_absent_words,
@@ -187,6 +188,18 @@ def tower_spec(modality: Modality, featurizer: Featurizer, model: ModelConfig) -
     )
 
 
+def model_spec(
+    featurizers: Mapping[Modality, Featurizer], resolved: ResolvedConfig, labels: int, arrays: Arrays
+) -> ModelSpec:
+    """Return the structure of a model, given the number of labels, and the inputs, if they are here."""
+    return ModelSpec(
+        towers={m: tower_spec(m, featurizer, resolved.config.model) for m, featurizer in featurizers.items()},
+        classes=labels if resolved.needs_labels else 0,
+        class_head=resolved.federated.traits.class_head,
+        coarse_classes=arrays["coarse_labels"].shape[1] if "coarse_labels" in arrays else 0,
+    )
+
+
 @dataclass(frozen=True)
 class Prepared:
     """Everything that training needs from the config and the archive.
@@ -234,6 +247,18 @@ class Prepared:
             links.append(Encryption(self.key, federated, run_digest(self.config), names))
         return Chain(tuple(links))
 
+    def trained(
+        self,
+        featurizers: Mapping[Modality, Featurizer],
+        server: ServerState,
+        personal: Mapping[str, Arrays],
+        *,
+        round: int,  # noqa: A002  the field's word
+    ) -> TrainedModel:
+        """Return the model that a run ends with, given the server's state, and the parameters of personal models."""
+        weights = deployed_weights(self.resolved.federated, server, personal)
+        return TrainedModel(self.resolved, self.spec, featurizers, weights, round)
+
     def info(self) -> FederationInfo:
         """Return what the server knows before the first round."""
         several = int(self.arrays["label_items"][1]) if "label_items" in self.arrays else 0
@@ -244,31 +269,30 @@ class Prepared:
 
     def silo(self, number: int, device: torch.device) -> tuple[SiloData, SiloData]:
         """Return a silo's training items and validation items on the device."""
+        name, (train, held) = self.silos[number][0], self._rows(number)
+        return self._data(name, train, device), self._data(name, held, device)
+
+    def _rows(self, number: int) -> tuple[slice, slice]:
+        """Return the rows of a silo's training items and of its validation items."""
         start = sum(train + validation for _, train, validation in self.silos[:number])
-        name, train, validation = self.silos[number]
-        held = slice(start + train, start + train + validation)
-        return self._data(name, slice(start, start + train), device), self._data(name, held, device)
+        _, train, validation = self.silos[number]
+        return slice(start, start + train), slice(start + train, start + train + validation)
 
     def pictures(self, number: int) -> npt.NDArray[np.int64] | None:
         """Return the numbers of the pictures of a silo's validation items, or None if labels choose the round."""
         if "pictures" not in self.arrays:
             return None
-        end = sum(train + validation for _, train, validation in self.silos[: number + 1])
-        return np.asarray(self.arrays["pictures"][end - self.silos[number][2] : end])
+        return np.asarray(self.arrays["pictures"][self._rows(number)[1]])
 
     def judged(self, number: int, pairs: tuple[SiloData, SiloData]) -> tuple[SiloData, SiloData]:
-        """Return a silo's training items and validation items with the labels that the validation score compares.
-
-        Args:
-            number: Position of the silo.
-            pairs: The two parts that `silo` returns, which lack labels if neither method learns from them.
-        """
+        """Return a silo's two parts, as `silo` returns them, with the labels that the validation score compares."""
         if "judged_labels" not in self.arrays:
             return pairs
-        train, validation = pairs
-        start = sum(sizes[1] + sizes[2] for sizes in self.silos[:number])
-        labels = _tensor(self.arrays["judged_labels"][start:][: len(train) + len(validation)], train.has_image.device)
-        return replace(train, labels=labels[: len(train)]), replace(validation, labels=labels[len(train) :])
+        train, held = (
+            replace(part, labels=_tensor(self.arrays["judged_labels"][rows], part.has_image.device))
+            for part, rows in zip(pairs, self._rows(number), strict=True)
+        )
+        return train, held
 
     @property
     def ignored_labels(self) -> tuple[int, ...]:
@@ -276,13 +300,9 @@ class Prepared:
         return tuple(int(column) for column in self.arrays.get("ignored_labels", ()))
 
     def _data(self, name: str, rows: slice, device: torch.device) -> SiloData:
-        def tensor(key: str) -> torch.Tensor | None:
-            """Return the silo's rows of an array, or None if the array does not exist."""
+        def tensor(key: str, rows: slice = rows) -> torch.Tensor | None:
+            """Return rows of an array, those of the silo by default, or None if the array does not exist."""
             return _tensor(self.arrays[key][rows], device) if key in self.arrays else None
-
-        def whole(key: str) -> torch.Tensor | None:
-            """Return a whole array, or None if the array does not exist."""
-            return _tensor(self.arrays[key], device) if key in self.arrays else None
 
         has_image, has_text = tensor("has_image"), tensor("has_text")
         assert has_image is not None  # noqa: S101  always written
@@ -296,8 +316,8 @@ class Prepared:
             has_text=has_text,
             coarse_labels=tensor("coarse_labels"),
             pictures=tensor("pictures"),
-            pixel_mean=whole("pixel_mean"),
-            pixel_deviation=whole("pixel_deviation"),
+            pixel_mean=tensor("pixel_mean", slice(None)),
+            pixel_deviation=tensor("pixel_deviation", slice(None)),
             federation=federation_labels(self.arrays, self.config.seed, device),
         )
 
@@ -355,16 +375,13 @@ def prepare(
             validation queries that they require.
     """
     parts = [parts_of(archive, silo, featurizers) for silo in silos]
-    arrays = input_arrays(archive, featurizers, list(chain.from_iterable(parts)))
-    arrays.update(pixel_statistics(featurizers))
-    arrays.update(label_arrays(archive, parts, resolved))
-    arrays.update(picture_arrays(archive, parts, resolved))
-    spec = ModelSpec(
-        towers={m: tower_spec(m, featurizer, resolved.config.model) for m, featurizer in featurizers.items()},
-        classes=len(archive.label_names) if resolved.needs_labels else 0,
-        class_head=resolved.federated.traits.class_head,
-        coarse_classes=arrays["coarse_labels"].shape[1] if "coarse_labels" in arrays else 0,
-    )
+    items = list(chain.from_iterable(parts))
+    rows = np.concatenate([part.rows for part in items])
+    arrays = _vectors(archive, featurizers, items, rows) | pixel_statistics(featurizers)
+    arrays |= label_arrays(archive, parts, rows, resolved)
+    if resolved.validation_by == "pairs":
+        arrays["pictures"] = picture_numbers(archive)[rows]
+    spec = model_spec(featurizers, resolved, len(archive.label_names), arrays)
     sizes = [(silo.name, len(train), len(held)) for silo, (train, held) in zip(silos, parts, strict=True)]
     remarks = () if resolved.federated.traits.pooled else _remarks_on_silos(resolved, sizes, arrays)
     remarks += _remarks_on_bits(resolved, spec)
@@ -378,15 +395,10 @@ def prepare(
     )
 
 
-def input_arrays(archive: Archive, featurizers: Mapping[Modality, Featurizer], items: Sequence[SiloItems]) -> Arrays:
-    """Return the vectors of the silos' items per modality, and which items have them; see `Prepared`.
-
-    Args:
-        archive: The archive.
-        featurizers: The fitted featurizers.
-        items: The items that each silo trains on and holds back, in the order of the silos.
-    """
-    rows = np.concatenate([part.rows for part in items])
+def _vectors(
+    archive: Archive, featurizers: Mapping[Modality, Featurizer], items: Sequence[SiloItems], rows: Rows
+) -> Arrays:
+    """Return the vectors of the silos' items per modality, and which items have them; see `Prepared`."""
     arrays: Arrays = {}
     for modality in MODALITIES:
         arrays[f"has_{modality}"] = np.concatenate([part.has[modality] for part in items])
@@ -395,28 +407,14 @@ def input_arrays(archive: Archive, featurizers: Mapping[Modality, Featurizer], i
     return arrays
 
 
-def rows_of_parts(parts: Sequence[Sequence[SiloItems]]) -> Rows:
-    """Return the archive rows of the silos' items, ``(n,)``, in the order of the silos."""
-    return np.concatenate([part.rows for part in chain.from_iterable(parts)])
-
-
-def picture_arrays(archive: Archive, parts: Sequence[tuple[SiloItems, SiloItems]], resolved: ResolvedConfig) -> Arrays:
-    """Return the numbers of the pictures of the silos' items if pairs choose the round, otherwise nothing."""
-    return {"pictures": picture_numbers(archive)[rows_of_parts(parts)]} if resolved.validation_by == "pairs" else {}
-
-
-def label_arrays(archive: Archive, parts: Sequence[tuple[SiloItems, SiloItems]], resolved: ResolvedConfig) -> Arrays:
+def label_arrays(
+    archive: Archive, parts: Sequence[tuple[SiloItems, SiloItems]], rows: Rows, resolved: ResolvedConfig
+) -> Arrays:
     """Return the arrays of the silos' items that are made from labels; see `Prepared`.
 
     This is the only place where labels enter the training. If neither method learns from labels, the silos' data does not
     hold any, and only the validation score can see them.
-
-    Args:
-        archive: The archive.
-        parts: The items that each silo trains on and holds back.
-        resolved: The config with its methods.
     """
-    rows = rows_of_parts(parts)
     arrays: Arrays = {}
     if resolved.validation_by == "labels" and resolved.config.evaluate.ignore_labels:
         arrays["ignored_labels"] = np.array(ignored_labels(archive, resolved.config.evaluate), np.int64)
@@ -435,11 +433,6 @@ def label_arrays(archive: Archive, parts: Sequence[tuple[SiloItems, SiloItems]],
 
 def coarse_labels(archive: Archive, rows: Rows, column: str) -> npt.NDArray[np.float32]:
     """Return the labels of a coarser level, one per value of a column, ``(n, C')``. An empty value is not a label.
-
-    Args:
-        archive: The items.
-        rows: ``(n,)`` rows of the items.
-        column: Name of the column.
 
     Raises:
         UserError: If the archive does not have the column.

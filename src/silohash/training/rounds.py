@@ -14,11 +14,10 @@ import numpy as np
 from silohash.base import seeds
 from silohash.base.errors import Diverged, TooFewSilos
 from silohash.base.types import Arrays, ValidationBy
-from silohash.methods.federated.audit import UpdateAudit, mislabeled_silos
 from silohash.methods.federated.averaging import Aggregation
 from silohash.methods.federated.base import FederatedMethod
 from silohash.methods.federated.folding import Collection, Folded, Listed
-from silohash.methods.federated.refusal import LARGEST_COUNT
+from silohash.methods.federated.screening import LARGEST_COUNT, Outliers, mislabeled_silos
 from silohash.methods.message import Message
 from silohash.methods.stored import Spool
 from silohash.run.events import Observer, ProgressReporter, RoundRecord, SiloRecord
@@ -81,20 +80,10 @@ def run_rounds(
     progress: ProgressReporter | None = None,
     save: Callable[[RunState], None] = lambda state: None,
 ) -> RunState:
-    """Run the remaining rounds.
+    """Run the remaining rounds, and return the state after the last one.
 
-    Args:
-        state: The state to continue from.
-        federated: The federated method.
-        engine: Trains the silos. It has been started.
-        settings: The number of rounds and the participating silos.
-        observers: Receive the record of each round.
-        progress: Reports the silos that have finished within a round; by default to no one.
-        save: Called with the state after each round, after the observers, so that every saved round has been recorded.
-            An interruption loses at most one round.
-
-    Returns:
-        The state after the last round.
+    ``save`` is called with the state after each round, after the observers, so that every saved round has been recorded. An
+    interruption loses at most one round.
 
     Raises:
         UserError: If all updates of a round were rejected, or too few silos took part.
@@ -216,16 +205,7 @@ def trained(
     settings: RoundSettings,
     progressed: Callable[[Iterable[SiloResult]], Iterable[SiloResult]],
 ) -> Outcome:
-    """Train the silos of a round, and aggregate their updates.
-
-    Args:
-        state: The state before the round.
-        silos: Numbers of the participating silos, which are live.
-        spool: Stores updates, and what silos keep until their statistics are merged.
-        federated: The federated method.
-        attendance: Sends tasks to the silos.
-        settings: As for `run_rounds`.
-        progressed: Yields the results of the training, and reports each of them.
+    """Train the live silos of a round, and aggregate their updates.
 
     Raises:
         UserError: If all updates were rejected.
@@ -235,11 +215,11 @@ def trained(
     if isinstance(updates, Folded) and federated.traits.weights_known == "before training":
         updates.expect(announced(attendance, tasks.to_weigh()))
     exchange = StatisticsExchange(tasks, attendance, spool, updates, settings.chain)
-    audit = UpdateAudit(federated.origin(state.server), len(silos))
+    outliers = Outliers(federated.origin(state.server), len(silos))
     results = exchange.completed(progressed(attendance.results(tasks)))
     if settings.keep is not None:
         settings.keep.begin(state.round, federated.origin(state.server), state.server.extras)
-    receipts, kept = received(results, tasks, audit, updates, settings)
+    receipts, kept = received(results, tasks, outliers, updates, settings)
     rejections = _rejections(receipts, state.round)
     server = replace(state.server, extras={**state.server.extras, **exchange.extras})
     used, remarks = settings.chain.screened(federated.origin(server), updates.updates(), rejections)
@@ -249,7 +229,7 @@ def trained(
     return Outcome(
         state=replace(state, round=state.round + 1, server=server, silos={**state.silos, **kept}),
         receipts=sorted([*receipts, *_absences(attendance)], key=lambda receipt: receipt.result.silo),
-        remarks=audit.remarks() | remarks,
+        remarks=outliers.remarks() | remarks,
         uplink_bytes=exchange.uplink_bytes + sent,
         downlink_bytes=exchange.downlink_bytes + tasks.downlink_bytes + received_bytes,
     )
@@ -260,11 +240,6 @@ def collection_of(tasks: Tasks, spool: Spool, held_bytes: int) -> Collection:
 
     They are added up as they arrive if all of them do not fit into memory, provided that the server needs only sums and
     every silo can announce its weights before it sends its update. Otherwise those that do not fit are written to disk.
-
-    Args:
-        tasks: The tasks of the round.
-        spool: Stores updates.
-        held_bytes: Memory for the updates.
     """
     federated, current = tasks.federated, tasks.state.server.params
     if sum(array.nbytes for array in current.values()) * len(tasks.silos) <= held_bytes:
@@ -275,20 +250,11 @@ def collection_of(tasks: Tasks, spool: Spool, held_bytes: int) -> Collection:
 
 
 def received(
-    results: Iterable[SiloResult], tasks: Tasks, audit: UpdateAudit, updates: Collection, settings: RoundSettings
+    results: Iterable[SiloResult], tasks: Tasks, outliers: Outliers, updates: Collection, settings: RoundSettings
 ) -> tuple[list[Receipt], dict[int, Arrays]]:
     """Inspect and collect the updates of a round as they arrive.
 
-    Args:
-        results: One result per silo, in silo order.
-        tasks: The tasks of the round.
-        audit: Receives the updates that are not rejected.
-        updates: Receives the updates that are not rejected.
-        settings: The chain that the updates pass, and whether they are kept.
-
-    Returns:
-        One receipt per silo, with the size of the update as it was sent, and what the silos keep whose updates are not
-        rejected.
+    Return one receipt per silo, and what the silos keep whose updates are not rejected, by their numbers.
     """
     receipts: list[Receipt] = []
     kept: dict[int, Arrays] = {}
@@ -301,7 +267,7 @@ def received(
         receipts.append(_receipt(result, reason))
         if reason is None:
             kept[result.silo] = dict(result.kept)
-            audit.add(update)
+            outliers.add(update)
             if settings.keep is not None:
                 settings.keep.add(result.silo, update)
             updates.add(update)
@@ -319,7 +285,7 @@ def _absences(attendance: Attendance) -> Iterator[Receipt]:
     """Yield a receipt without figures per silo that did not take part."""
     for silo, reason in attendance.absent.items():
         nothing = Message("absence", "server", -1, counts={"items": 0})
-        yield Receipt(SiloResult(silo, nothing, kept={}, loss=math.nan, terms={}, seconds=0.0), 0, reason)
+        yield Receipt(SiloResult(silo, nothing), 0, reason)
 
 
 def term_means(receipts: Sequence[Receipt]) -> dict[str, float]:
@@ -355,10 +321,8 @@ def _rejections(receipts: Sequence[Receipt], number: int) -> int:
 def participants(settings: RoundSettings, round: int, key: np.ndarray | None = None) -> list[int]:  # noqa: A002
     """Return the numbers of the silos that take part in a round, at least one, in ascending order.
 
-    Args:
-        settings: The settings of the rounds.
-        round: Number of the round, from 0.
-        key: The server's secret, if nobody else may predict who takes part; None to draw from the seed.
+    They are drawn with the server's secret, if it has one, so that nobody else can predict them, and otherwise from the
+    seed.
     """
     count = max(1, round_half_up(settings.fraction * len(settings.silos)))
     if count >= len(settings.silos):

@@ -7,9 +7,9 @@ import re
 import pytest
 
 from silohash.base import errors
-from silohash.base.errors import BadLine, UnknownName, UserError, WrongOverride
+from silohash.base.errors import BadLine, JobFailed, UnknownName, UserError, WrongOverride, restored
 
-KINDS = UserError.__subclasses__()
+KINDS = [kind for kind in UserError.__subclasses__() if kind.__module__ == errors.__name__]
 
 
 def test_a_user_error_shows_its_text_alone() -> None:
@@ -25,7 +25,7 @@ def test_the_text_of_an_error_is_harmless() -> None:
 
 def test_each_error_has_a_key_of_its_own() -> None:
     assert (UnknownName.key, UnknownName("x").key, UserError.key) == ("unknown-name", "unknown-name", "user-error")
-    keys = [kind.key for kind in KINDS if kind.__module__ == errors.__name__]
+    keys = [kind.key for kind in KINDS]
     assert len(set(keys)) == len(keys) > 90
     assert [key for key in keys if not re.fullmatch("[a-z]+(-[a-z]+)*", key)] == []
 
@@ -35,6 +35,12 @@ def test_each_error_says_what_it_means_and_what_mends_it(kind: type[UserError]) 
     meaning = (kind.__doc__ or "").split("\n")[0]
     assert meaning.count(". ") == 1
     assert meaning.endswith(".")
+
+
+def test_an_error_of_another_process_has_its_class_again() -> None:
+    assert [type(restored(kind.key, "x")) for kind in KINDS] == KINDS
+    error = restored("of-a-later-version", "x\x1b")
+    assert (type(error), str(error)) == (JobFailed, "x⟨U+001B⟩")
 
 
 def test_a_reworded_error_keeps_its_class_and_its_values() -> None:

@@ -17,6 +17,7 @@ from silohash.run import events
 from silohash.run.events import (
     ConsoleProgress,
     JsonLines,
+    Observer,
     PrivacyRecord,
     ProgressReporter,
     RoundProgress,
@@ -127,7 +128,7 @@ def test_names_and_warnings_are_printed_as_they_are_without_colors() -> None:
     ]
 
 
-class Follower:
+class Follower(Observer):
     """Keeps the progress that it receives."""
 
     def __init__(self) -> None:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
-
 import numpy as np
 import pytest
 from PIL import Image
 
 from silohash.base.errors import UserError
 from silohash.search.hits import SearchOptions
-from silohash.search.requests import Backend, Code, SearchRequest
-from silohash.service.adoption import AdoptingBackend
-from silohash.service.hub import HubBackend
-from silohash.service.local import LocalBackend
-from silohash.service.web.monitor import MeasuredBackend
+from silohash.search.requests import Code, SearchRequest
 
 CODE = Code(words=np.zeros(1, np.uint16), bits=16, model_digest="m")
 
@@ -35,10 +29,3 @@ def test_options_become_a_request() -> None:
     assert request.values() == options.values() == vars(options)
     assert SearchRequest.of(options, CODE).value is CODE
     assert SearchRequest.of(options, np.ones(3), "text").modality == "text"
-
-
-@pytest.mark.parametrize("kind", [HubBackend, LocalBackend, AdoptingBackend, MeasuredBackend])
-def test_every_backend_has_the_calls_of_the_interface(kind: type) -> None:
-    for name in ("search", "similar", "item", "status"):
-        wanted, found = (inspect.signature(inspect.getattr_static(cls, name)) for cls in (Backend, kind))
-        assert [*found.parameters] == [*wanted.parameters], name

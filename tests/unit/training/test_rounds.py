@@ -12,7 +12,7 @@ import torch
 
 from silohash.base.errors import UserError
 from silohash.methods.federated.base import ServerState
-from silohash.methods.federated.refusal import refusal
+from silohash.methods.federated.screening import refusal
 from silohash.training.engines.in_process import InProcess
 from silohash.training.engines.port import WAIT_FOR_ALL, SiloTask
 from silohash.training.rounds import RoundSettings, participants, round_half_up, run_rounds

@@ -27,7 +27,6 @@ from silohash.run.config.toml import toml_value
 WIDTH = 116
 """Columns of a comment, after "# "."""
 
-
 SMALL_ARCHIVE = 2_500
 """A folder with fewer training items than this gets smaller batches and more local epochs."""
 
@@ -86,7 +85,8 @@ def _document(file: Path, chosen: Mapping[str, Mapping[str, Any]], tasks_comment
         if section == "features" and networks:
             parts.append(networks)
             continue
-        if section == "exchange" and not _sends_parameters(methods["federated"]):
+        traits = methods["federated"].traits
+        if section == "exchange" and (traits.shares == "none" or traits.pooled):
             continue
         keys = _keys(kind, chosen.get(section, {}), comments.get(section, {}), skip_unset=section == "data")
         parts += [f"\n[{section}]\n", keys]
@@ -95,11 +95,6 @@ def _document(file: Path, chosen: Mapping[str, Mapping[str, Any]], tasks_comment
         if section == "exchange":
             parts.append(_optional_tables(kind))
     return "".join(parts)
-
-
-def _sends_parameters(method: Any) -> bool:  # noqa: ANN401  a class of the family
-    """Return whether the silos of a federated method send parameters."""
-    return method.traits.shares != "none" and not method.traits.pooled
 
 
 def _tables() -> Iterator[tuple[str, type[BaseModel]]]:
@@ -267,11 +262,7 @@ BACKBONES: Mapping[str, PublishedBackbone] = {
 
 
 def find_backbone(name: str, file: Path) -> PublishedBackbone:
-    """Return the network of that name, or that in the folder at that path.
-
-    Args:
-        name: One of `BACKBONES`, or the path of a folder with a Hugging Face model.
-        file: The config file, to which the path of a folder is made relative.
+    """Return the network of that name, or that in the folder at that path, relative to the config file.
 
     Raises:
         UserError: If there is no such network or folder, or if the folder does not hold a model.
@@ -290,16 +281,12 @@ def find_backbone(name: str, file: Path) -> PublishedBackbone:
             f'The folder "{name}" does not hold a Hugging Face model. It needs config.json, model.safetensors, and '
             "preprocessor_config.json (pictures) or a tokenizer (texts)."
         )
-    path = os.path.relpath(folder.resolve(), file.resolve().parent)
+    path = _relative(str(folder), file)
     return PublishedBackbone(f"The network in the folder {path}.", dict.fromkeys(held, path), {})
 
 
 def feature_tables(backbone: PublishedBackbone, present: tuple[Modality, ...]) -> list[tuple[Modality, list[str], str]]:
     """Return the tables ``[features.image]`` and ``[features.text]`` of a network.
-
-    Args:
-        backbone: The network.
-        present: The modalities of the archive.
 
     Returns:
         Per table the modality, the paragraphs of the comment above it, and its keys as TOML without ``download``.

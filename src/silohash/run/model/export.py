@@ -45,7 +45,7 @@ class ExportedTower:
 def export_onnx(
     saved: SavedModel, archive: Archive, folder: Path, *, run: str = "", name: str | None = None
 ) -> list[ExportedTower]:
-    """Write ``image.onnx``, ``text.onnx``, their featurizers and ``export.json`` into a folder.
+    """Write ``image.onnx``, ``text.onnx``, their featurizers and ``export.json`` into a folder, and return what was written.
 
     Args:
         saved: The model.
@@ -53,9 +53,6 @@ def export_onnx(
         folder: The folder of the files; existing files of the same names are replaced.
         run: The name of the run, which the files record.
         name: Name of the silo whose model is exported. By default, the model that every silo deploys.
-
-    Returns:
-        One entry per file, with its agreement with torch.
 
     Raises:
         UserError: If a package is missing, the folder holds other files, the run has no such model, the model encodes
@@ -74,7 +71,7 @@ def export_onnx(
     for modality, featurizer in encoder.featurizers.items():
         rows = compared_rows(archive, modality)
         given = vectors(archive, featurizer, rows)
-        about = {"run": run, "config_digest": saved.config.digest(), **description(encoder, modality, given)}
+        about = {"run": run, "config_digest": saved.trained.config.digest(), **description(encoder, modality, given)}
         content = onnx_bytes(ExportedOutputs(encoder.towers, modality).eval(), given, about)
         parity = compare(encoder.towers, modality, content, given)
         if sentence := difference(modality, parity):

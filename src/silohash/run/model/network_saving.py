@@ -32,10 +32,6 @@ def save_networks(featurizers: Mapping[Modality, Featurizer], notify: Notify) ->
     """Write the pretrained networks of a run's featurizers to the cache, unless it holds them.
 
     A network that cannot be written, or that does not agree with torch, is left out. Queries then need torch.
-
-    Args:
-        featurizers: The featurizers of the run.
-        notify: Called with a line per network that is left out.
     """
     for modality, featurizer in featurizers.items():
         if isinstance(featurizer, NetworkFeatures) and not featurizer.half and not _is_cached(featurizer.key):

@@ -66,10 +66,7 @@ class NodeWriter:
 
 
 class NodeFiles:
-    """The nodes of the items of one silo and modality, mapped from disk.
-
-    Args:
-        folder: The folder that a `NodeWriter` wrote.
+    """The nodes of the items of one silo and modality, mapped from the files that a `NodeWriter` wrote.
 
     Raises:
         UserError: If a file is damaged.
@@ -90,9 +87,6 @@ class NodeFiles:
     def read(self, keys: Sequence[int]) -> tuple[Arrays, Rows]:
         """Return the nodes of items, each once, and the position of each item's nodes among them.
 
-        Args:
-            keys: Keys of items in the index.
-
         Raises:
             UserError: If the nodes of an item are missing.
         """
@@ -109,9 +103,7 @@ def forgetting(store: Store, ids: Sequence[str]) -> Iterator[None]:
 
     Nodes that other items share are kept. Nothing happens for an index without nodes.
 
-    Args:
-        store: Index of a silo's items.
-        ids: Ids of the items. Those that the index does not have are left out.
+    Ids that the index does not have are left out.
     """
     folder = nodes_folder(store.path.parent, store.manifest.modality)
     if not (folder / f"{PLACES}.npy").exists():

@@ -66,12 +66,6 @@ class Parity:
         """Largest accepted difference between two outputs."""
         return tolerance(self.largest_output)
 
-    @property
-    def equal_share(self) -> float:
-        """Share of items with equal codes, not counting ties."""
-        counted = self.items - self.ties
-        return self.equal_codes / counted if counted else 1.0
-
 
 def tolerance(largest_output: float) -> float:
     """Return the largest accepted difference between two outputs, given the largest absolute output."""
@@ -143,15 +137,9 @@ def _traced(network: nn.Module, example: Tensor) -> bytes:
 
 
 def with_parameters(content: bytes, params: Arrays, about: Mapping[str, str]) -> bytes | None:
-    """Return a file with other parameters and metadata, without tracing the network again.
+    """Return a file with other parameters, by their names in the model, and with other metadata, without tracing again.
 
-    Args:
-        content: The file of a network with the same structure.
-        params: The parameters by their names in the model.
-        about: Metadata that replaces entries of the file's.
-
-    Returns:
-        The new file, or None if the file has numbers that are not parameters of the model.
+    The result is None if the file has numbers that are not parameters of the model.
     """
     import onnx
 
@@ -167,12 +155,7 @@ def with_parameters(content: bytes, params: Arrays, about: Mapping[str, str]) ->
 
 
 def without_weights(content: bytes, name: str) -> tuple[bytes, bytes]:
-    """Return an ONNX file that takes its weights from another file, and the content of that file.
-
-    Args:
-        content: An ONNX file that holds its weights.
-        name: Name of the other file, which must lie in the same folder.
-    """
+    """Return an ONNX file that takes its weights from another file of the same folder, and the content of that file."""
     import onnx
 
     model = onnx.load_from_string(content)
@@ -226,12 +209,13 @@ def difference(modality: Modality, parity: Parity) -> str:
     It does not agree if an output differs by more than the tolerance or is not a number, or if a code differs in a bit
     that is not a tie.
     """
-    if parity.largest_difference <= parity.tolerance and parity.equal_share == 1:
+    differing = parity.items - parity.ties - parity.equal_codes
+    if parity.largest_difference <= parity.tolerance and not differing:
         return ""
     return (
         f"The {modality} tower as ONNX does not agree with torch on {parity.items:,} items: outputs of up to "
         f"{parity.largest_output:.3g} differ by up to {parity.largest_difference:.2g} ({parity.tolerance:.0e} is allowed), "
-        f"and {parity.items - parity.ties - parity.equal_codes:,} codes differ."
+        f"and {differing:,} codes differ."
     )
 
 

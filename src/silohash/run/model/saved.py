@@ -36,7 +36,6 @@ from silohash.run.model.trained import (
 
 if TYPE_CHECKING:
     from silohash.run.config.load import ResolvedConfig
-    from silohash.run.config.sections import RunConfig
 
 RunBy: TypeAlias = Literal["any", "torch"]
 """The program that runs the towers: torch, or any. If any is allowed, onnxruntime is preferred, because it starts faster."""
@@ -85,12 +84,7 @@ class ModelRecord:
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """The files of a model's folder, which are compared with the digests that the training recorded.
-
-    Attributes:
-        folder: The folder.
-        digests: Digest of each file by its name.
-    """
+    """The files of a model's folder, which are compared with the digests that the training recorded."""
 
     folder: Path
     digests: Mapping[str, str]
@@ -179,10 +173,6 @@ class SavedModel:
     @classmethod
     def open(cls, folder: Path, known: Callable[[], ResolvedConfig] | None = None) -> SavedModel:
         """Read the record of a model's folder.
-
-        Args:
-            folder: The folder.
-            known: See the attribute.
 
         Raises:
             UserError: If the folder is missing, damaged, or has another version of the format.
@@ -303,11 +293,6 @@ class SavedModel:
             },
             round=self.round,
         )
-
-    @property
-    def config(self) -> RunConfig:
-        """The config of the run."""
-        return self.trained.config
 
     def _resolved(self) -> ResolvedConfig:
         from silohash.run.config.load import load_resolved

@@ -26,12 +26,7 @@ RECALL_SUM = Measure.parse("RSum[by=pairs]")
 
 
 class ArchiveScores:
-    """Score rows of an archive with any of the models of a run.
-
-    Args:
-        model: A trained model whose local method scores pairs.
-        archive: The items.
-    """
+    """Score rows of an archive with any of the models of a run."""
 
     def __init__(self, model: SavedModel, archive: Archive) -> None:
         self._model, self._archive = model, archive
@@ -39,14 +34,7 @@ class ArchiveScores:
         self._networks: dict[str, MatchingNet] = {}
 
     def of_model(self, task: Task, name: str, queries: Rows, database: Rows) -> Scores:
-        """Return the scores that one model gives to queries with items.
-
-        Args:
-            task: A task across modalities.
-            name: Name of the model, "global" or that of a silo.
-            queries: ``(Q,)`` archive rows.
-            database: ``(N,)`` archive rows.
-        """
+        """Return the scores that one model, "global" or that of a silo, gives to queries with items, both archive rows."""
         by_image = query_modality(task) == "image"
         images, texts = (queries, database) if by_image else (database, queries)
         network = self._network(name)
@@ -72,12 +60,7 @@ class ArchiveScores:
 
 
 class EnsembleScores:
-    """The mean of the scores of several models for the same items.
-
-    Args:
-        models: Trained models whose local methods score pairs.
-        archive: The items.
-    """
+    """The mean of the scores of several models for the same items."""
 
     def __init__(self, models: Sequence[SavedModel], archive: Archive) -> None:
         self._members = [ArchiveScores(model, archive) for model in models]
@@ -87,22 +70,27 @@ class EnsembleScores:
         return Scores(np.mean([of.of_model(task, name, queries, database).values for of in self._members], axis=0))
 
 
+def paired_rows(items: SiloData, pictures: Rows) -> Mapping[Modality, Rows]:
+    """Return the rows of a silo's pictures, each once, and of their texts; none if fewer than two pictures have a text.
+
+    Args:
+        items: Those without a picture or a text are left out.
+        pictures: ``(n,)`` numbers of the items' pictures. Items with the same number have the same picture.
+    """
+    texts = np.flatnonzero((items.has_image & items.has_text).cpu().numpy())
+    numbers, first = np.unique(pictures[texts], return_index=True)
+    return {"image": texts[first], "text": texts} if len(numbers) > 1 else {}
+
+
 def match_score(model: nn.Module, items: SiloData, pictures: Rows) -> tuple[float, float]:
     """Return the mean of R@1, R@5 and R@10 over i2t and t2i among a silo's items, and the same for random scores.
 
     It is the rSum of papers divided by 600. Both values are NaN if fewer than two pictures have a text.
-
-    Args:
-        model: Scores the items, a `MatchingNet`.
-        items: Items of a silo. Those without a picture or a text are left out.
-        pictures: ``(n,)`` numbers of the items' pictures. Items with the same number have the same picture.
     """
     assert isinstance(model, MatchingNet)  # noqa: S101  the local method scores pairs
-    texts = np.flatnonzero((items.has_image & items.has_text).cpu().numpy())
-    numbers, first = np.unique(pictures[texts], return_index=True)
-    if len(numbers) < 2 or items.image is None or items.text is None:
+    rows = paired_rows(items, pictures)
+    if not rows or items.image is None or items.text is None:
         return float("nan"), float("nan")
-    rows: Mapping[Modality, Rows] = {"image": texts[first], "text": texts}
     device = items.has_image.device
     places = {modality: torch.from_numpy(of).to(device) for modality, of in rows.items()}
     images = nodes_of(model, items.image[places["image"]], "image")

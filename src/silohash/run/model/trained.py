@@ -33,16 +33,13 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from silohash.methods.federated.base import FederatedMethod, ServerState
     from silohash.run.config.load import ResolvedConfig
     from silohash.run.config.sections import RunConfig
-
-if TYPE_CHECKING:
-    from silohash.methods.federated.base import FederatedMethod, ServerState
 
 
 FORMAT_VERSION = 1
 MODEL_RECORD = "model.json"
-
 
 GLOBAL = "global"
 """The name of the weights that all silos train together."""
@@ -107,13 +104,7 @@ def onnx_file(modality: Modality, number: int) -> str:
 
 @dataclass(frozen=True)
 class SavedTowers:
-    """The towers that silos encode with as ONNX files, or the reason why there are none.
-
-    Attributes:
-        contents: Content of each file by its name.
-        record: For each name of weights and each modality, the agreement of the file with torch.
-        reason: Why there are no files; empty if there are.
-    """
+    """The towers that silos encode with, as ONNX files and their agreement with torch, or the reason why there are none."""
 
     contents: Mapping[str, bytes] = field(default_factory=dict)
     record: Mapping[str, Mapping[Modality, Mapping[str, float]]] = field(default_factory=dict)
@@ -227,12 +218,7 @@ class TrainedModel:
         return digest_json([self.spec.to_json(), vectors_digest])
 
     def save(self, folder: Path, towers: SavedTowers | None = None) -> None:
-        """Write the model's folder, replacing an earlier one.
-
-        Args:
-            folder: The folder.
-            towers: The towers as ONNX files, which are written beside the weights.
-        """
+        """Write the model's folder, with the towers as ONNX files if there are any, replacing an earlier one."""
         towers = towers or SavedTowers()
         with folder_beside(folder) as new:
             for modality, featurizer in self.featurizers.items():

@@ -25,10 +25,6 @@ def start_from_word_vectors(model: nn.Module, featurizer: Featurizer | None) -> 
 
     Words that the file does not have keep their random vectors. All vectors are trained.
 
-    Args:
-        model: The model that the server starts from.
-        featurizer: The featurizer of texts.
-
     Raises:
         UserError: If the file is missing or does not fit the model.
     """

@@ -8,34 +8,35 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, File, HTTPException, Query, UploadFile
 
 from silohash.base.errors import BitsDiffer, ModelsDiffer
+from silohash.base.types import Modality
 from silohash.data.pictures.formats import NAMES
+from silohash.features.base import Value
 from silohash.search.hits import Hits
 from silohash.search.inputs import vector_in
 from silohash.search.requests import Code, FederationStatus, SearchRequest
 from silohash.service.web.documents import (
     ItemDocument,
-    PictureQuery,
+    Options,
+    PictureOptions,
     ResultsDocument,
     SearchDocument,
-    SimilarQuery,
+    SimilarOptions,
     StatusDocument,
-    TextQuery,
-    VectorQuery,
+    TextOptions,
+    VectorOptions,
 )
 from silohash.service.web.errors import responses
-from silohash.service.web.state import Allowed, Service, Shared, asker
-from silohash.service.web.view.form import LONGEST_NAME
+from silohash.service.web.state import Allowed, IdQuery, NameQuery, Service, Shared, asker
 
 PREFIX = "/api/v1"
-NameQuery = Annotated[str, Query(min_length=1, max_length=LONGEST_NAME)]
 
 router = APIRouter(prefix=PREFIX, dependencies=[Depends(asker)])
 
 
 @router.get("/search", summary="Search for words", responses=responses(404, 503))
-async def search_words(service: Shared, who: Allowed, query: TextQuery) -> ResultsDocument:
+async def search_words(service: Shared, who: Allowed, query: Annotated[TextOptions, Query()]) -> ResultsDocument:
     """Return the items of all silos that are nearest to some words."""
-    return await _search(service, SearchRequest.of(query.options(who.name), query.text), query.silo)
+    return await _search(service, who, query, query.text)
 
 
 @router.post("/search", summary="Search for words or a code", responses=responses(404, 503))
@@ -44,52 +45,46 @@ async def search_document(service: Shared, who: Allowed, document: SearchDocumen
     value = document.value()
     if isinstance(value, Code):
         check_code(value, await service.recent_status())
-    return await _search(service, SearchRequest.of(document.options(who.name), value), document.silo)
+    return await _search(service, who, document, value)
 
 
 @router.post("/search/picture", summary="Search for a picture", responses=responses(404, 415, 503))
 async def search_picture(
     service: Shared,
     who: Allowed,
-    query: PictureQuery,
+    query: Annotated[PictureOptions, Query()],
     picture: Annotated[UploadFile, File(description=f"A {NAMES} file.")],
 ) -> ResultsDocument:
     """Return the items of all silos that are nearest to a picture. The picture is not kept."""
     value = await service.read_picture(await picture.read(), drawing=query.drawing)
-    return await _search(service, SearchRequest.of(query.options(who.name), value), query.silo)
+    return await _search(service, who, query, value)
 
 
 @router.post("/search/vector", summary="Search for a feature vector", responses=responses(404, 503))
 async def search_vector(
     service: Shared,
     who: Allowed,
-    query: VectorQuery,
+    query: Annotated[VectorOptions, Query()],
     vector: Annotated[UploadFile, File(description="A .npy file with numbers, computed like the features of the run.")],
 ) -> ResultsDocument:
     """Return the items of all silos that are nearest to a feature vector, for runs that were trained on given features.
 
     A vector has the shape (D,), and the regions of a picture with their boxes have the shape (R, D + 4).
     """
-    request = SearchRequest.of(query.options(who.name), vector_in(await vector.read()), query.of)
-    return await _search(service, request, query.silo)
+    return await _search(service, who, query, vector_in(await vector.read()), query.of)
 
 
 @router.get("/similar", summary="Search for items like an item", responses=responses(404, 503))
-async def similar(service: Shared, who: Allowed, query: SimilarQuery) -> ResultsDocument:
+async def similar(service: Shared, who: Allowed, query: Annotated[SimilarOptions, Query()]) -> ResultsDocument:
     """Return the items of all silos whose codes are nearest to the code of an item, without the item itself."""
-    hits = await service.backend.similar(query.of_silo, query.of_id, query.options(who.name), query.by)
+    hits = await service.backend.similar(query.of_silo, query.of_id, query.options(who), query.by)
     return await _results(service, hits, query.silo)
 
 
 @router.get("/item", summary="Show an item", responses=responses(404, 503))
-async def item(
-    service: Shared,
-    who: Allowed,
-    silo: NameQuery,
-    id: NameQuery,  # noqa: A002  the name in the address
-) -> ItemDocument:
+async def item(service: Shared, who: Allowed, silo: NameQuery, name: IdQuery) -> ItemDocument:
     """Return what a silo releases of one item."""
-    return ItemDocument.model_validate(await service.backend.item(silo, id, asker=who.name))
+    return ItemDocument.model_validate(await service.backend.item(silo, name, asker=who))
 
 
 @router.get("/status", summary="Show the federation", responses=responses())
@@ -113,8 +108,11 @@ def check_code(code: Code, status: FederationStatus) -> None:
         )
 
 
-async def _search(service: Service, request: SearchRequest, silos: Sequence[str] | None) -> ResultsDocument:
-    return await _results(service, await service.backend.search(request), silos)
+async def _search(
+    service: Service, who: str, query: Options, value: Value | Code, modality: Modality = "image"
+) -> ResultsDocument:
+    hits = await service.backend.search(SearchRequest.of(query.options(who), value, modality))
+    return await _results(service, hits, query.silo)
 
 
 async def _results(service: Service, hits: Hits, silos: Sequence[str] | None) -> ResultsDocument:

@@ -30,13 +30,7 @@ def check_quorum(absent: Sequence[str], sent: int, limits: Limits) -> None:
 
 @dataclass
 class Attendance:
-    """The silos of one round.
-
-    Attributes:
-        engine: Carries out the tasks.
-        limits: How long to wait for the silos.
-        absent: Why silos do not take part, or no longer, by their number.
-    """
+    """The silos of one round, and why some of them do not take part, or no longer, by their numbers."""
 
     engine: Engine
     limits: Limits

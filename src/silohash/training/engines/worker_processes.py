@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -13,23 +13,18 @@ from pathlib import Path
 from silohash.base.errors import JobFailed
 from silohash.base.files import explaining_disk_errors
 from silohash.methods.message import Message
-from silohash.training.engines.port import WAIT_FOR_ALL, Answer, Limits, SiloResult, SiloTask
+from silohash.training.engines.port import WAIT_FOR_ALL, Answer, Engine, Limits, SiloResult, SiloTask
 from silohash.training.engines.processes import Exchange, ProcessEndedError, ProcessPool
 from silohash.training.engines.wire import decode_result, encode_task
 
 TASKS_PER_PROCESS = 3
 
 
-class WorkerProcesses:
+class WorkerProcesses(Engine):
     """Train several silos at a time, in worker processes that share the prepared inputs.
 
     Every process maps the files of the inputs, so they are in memory only once. Tasks and results are sent through
-    pipes as encoded messages. Nothing is pickled. All silos are always live, and every task is waited for.
-
-    Args:
-        folder: The folder from which the worker processes read the inputs. It exists from `start` to `stop`.
-        workers: Number of worker processes.
-        save: Writes the inputs into the folder, in the form that `silohash.training.worker` reads.
+    pipes as encoded messages. Nothing is pickled, and every task is waited for.
     """
 
     def __init__(self, folder: Path, workers: int, save: Callable[[Path], None]) -> None:
@@ -49,10 +44,6 @@ class WorkerProcesses:
         with explaining_disk_errors(self.folder):
             self.folder.mkdir(parents=True)
         self.save(self.folder)
-
-    def live(self, silos: Sequence[int]) -> list[int]:
-        """Return all silos."""
-        return list(silos)
 
     def send(self, tasks: Iterable[SiloTask], limits: Limits = WAIT_FOR_ALL) -> Iterator[Answer]:
         """Send each task to the next free worker process, and yield the results in the order of the tasks.
@@ -78,10 +69,6 @@ class WorkerProcesses:
         """Give up the tasks that no worker process has begun, and ignore the results of the others."""
         while self._under_way:
             self._under_way.popleft().cancel()
-
-    def status(self) -> Mapping[int, str]:
-        """Return nothing, because all silos are live."""
-        return {}
 
     def stop(self) -> None:
         """Stop the worker processes and remove the inputs."""

@@ -33,28 +33,17 @@ from silohash.training.privacy.budget import KEY, sampling
 
 
 def new_key(seed: int | None, *, silo: int = -1) -> np.ndarray:
-    """Return a secret from the operating system; with a seed, one that everyone who knows the seed can derive.
-
-    Returns:
-        ``(32,)`` uint8.
-    """
+    """Return a secret, ``(32,)`` uint8, of the operating system, or one that everyone can derive who knows the seed."""
     if seed is None:
         return np.frombuffer(seeds.secret(), np.uint8)
     return np.frombuffer(hashlib.blake2b(f"{seed}/privacy/{silo}".encode(), digest_size=32).digest(), np.uint8)
 
 
 def stored_key(path: Path, purpose: str) -> np.ndarray:
-    """Return the secret in a file that only its owner can read, which is made when it is first needed.
+    """Return the secret, ``(32,)`` uint8, in a file that only its owner can read, which is made when it is first needed.
 
     A silo that trains a round again after a failure must add the same noise, or the server sees two noisy versions where the
     accountant counts one. The same noise on other data or under another config would cancel out, so those get a new secret.
-
-    Args:
-        path: The file.
-        purpose: Digest of all that must not have another's secret.
-
-    Returns:
-        ``(32,)`` uint8.
     """
     if path.exists():
         arrays, about = read_arrays(path)
@@ -88,14 +77,7 @@ class PrivateRound:
 
     @classmethod
     def of(cls, task: SiloTask, config: RunConfig, settings: PrivacyConfig, silos: int) -> PrivateRound:
-        """Return the noise for a task.
-
-        Args:
-            task: The task to train for a round, with what the silo keeps.
-            config: The config of the run.
-            settings: Its table ``[exchange.privacy]``.
-            silos: Number of silos of the run.
-        """
+        """Return the noise for a task."""
         key = task.kept.get(KEY)
         if key is None or settings.repeatable:
             key = new_key(config.seed if settings.repeatable else None, silo=task.silo)
@@ -121,10 +103,7 @@ class PrivateRound:
     def protected(self, result: SiloResult, origin: ReadArrays, federated: FederatedMethod) -> SiloResult:
         """Return the result with a private update, without exact losses, and with the secret among what the silo keeps.
 
-        Args:
-            result: The result of the training. With the unit ``record``, its parameters are private already.
-            origin: The parameters that the silo received.
-            federated: The federated method.
+        With the unit ``record``, the parameters of the result are private already.
         """
         settings, update, traits = self.settings, result.update, federated.traits
         if self.by_record and update.sums:
@@ -147,14 +126,7 @@ class PrivateRound:
 class PrivateSteps:
     """The noisy gradients of a phase.
 
-    Attributes:
-        context: The context of the silo's round.
-        federated: The federated method.
-        model: The model that the phase trains.
-        adapted: The model with the outputs that the local method is trained on.
-        steps: The steps of the local method, whose terms are added up.
-        settings: The table ``[exchange.privacy]``.
-        expected: Expected number of items per step, by which the sum is divided.
+    The sum is divided by ``expected``, the expected number of items per step.
     """
 
     context: SiloContext
@@ -166,12 +138,7 @@ class PrivateSteps:
     expected: float
 
     def set_gradients(self, rows: Tensor, generator: np.random.Generator) -> None:
-        """Set the gradients of all trained parameters to the noisy mean of the clipped gradients of some items.
-
-        Args:
-            rows: ``(B,)`` int64, rows of the items; may be empty.
-            generator: Source of the noise.
-        """
+        """Set the gradients of all trained parameters to the noisy mean of the clipped gradients of items, rows ``(B,)``."""
         sums = self._clipped(rows.to(self.context.data.has_image.device)) if len(rows) else {}
         deviation = self.settings.noise_multiplier * self.settings.clip_norm
         for parameter in self.model.parameters():
@@ -224,11 +191,7 @@ def outputs_of_one(outputs: Outputs, place: int, step: Step) -> Outputs:
 
 
 def check_private_model(resolved: ResolvedConfig, spec: ModelSpec) -> None:
-    """Check that differential privacy holds for the model of a run, before the run is created.
-
-    Args:
-        resolved: The config of the run with its methods.
-        spec: The structure of the model.
+    """Check that differential privacy, if the config asks for it, holds for the model of a run, before the run is created.
 
     Raises:
         UserError: If layers are not supported, silos would send buffers such as the statistics of batch normalization, or
@@ -265,14 +228,11 @@ class Passes:
     outputs: list[Tensor] = field(default_factory=list)
 
     def clipped_sum(self, loss: Tensor, limit: float) -> dict[Tensor, Tensor]:
-        """Return the sum over the records of their gradients, each scaled to a norm of at most ``limit``.
+        """Return per parameter the sum over the records of their gradients, each scaled to a norm of at most ``limit``.
 
         Args:
             loss: Scalar, the sum over the records of losses, each of which depends on the outputs for one record only.
             limit: Limit on the norm of a record's gradient with respect to all parameters together.
-
-        Returns:
-            The clipped sum per parameter of the layers that the loss depends on.
         """
         deltas = torch.autograd.grad(loss, self.outputs, allow_unused=True)
         used = [(layer, given, delta) for layer, given, delta in zip(self.layers, self.inputs, deltas, strict=True)
@@ -296,9 +256,6 @@ class Passes:
 
 class RecordGradients:
     """Watch the forward passes of a network whose trained parameters all belong to linear layers.
-
-    Args:
-        model: The network.
 
     Raises:
         UserError: If other layers have trained parameters, because their gradients per record are not computed here.

@@ -51,13 +51,7 @@ path = "../data"          # a folder with metadata.csv, .jsonl or .parquet
 
 @dataclass(frozen=True)
 class Training:
-    """Where silos find the training server.
-
-    Attributes:
-        host: Name or address of the server, which its certificate holds.
-        port: Port of the server.
-        valid_days: Days for which the certificates are valid.
-    """
+    """Where silos find the training server."""
 
     host: str = "127.0.0.1"
     port: int = 8002
@@ -70,13 +64,7 @@ def new_silo_key() -> SiloKey | None:
 
 
 def write_site(kit: Path, name: str, key: SiloKey | None) -> None:
-    """Write what a silo sets itself into its kit.
-
-    Args:
-        kit: The folder of the kit.
-        name: Name of the silo.
-        key: The key that all silos share, or None for none.
-    """
+    """Write what a silo sets itself into its kit, and the key that all silos share, if there is one."""
     write_text(kit / LOCAL / SITE_FILE, SITE_TEMPLATE.format(name=name))
     if key is not None:
         key.save(kit / LOCAL / KEY)
@@ -91,13 +79,7 @@ CONNECT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check.
-
-    Attributes:
-        subject: What was checked.
-        text: What was found.
-        good: Whether the kit can be used as far as this is concerned.
-    """
+    """The result of one check of a kit, and whether the kit can be used as far as this is concerned."""
 
     subject: str
     text: str
@@ -106,10 +88,6 @@ class Finding:
 
 def check_kit(kit: Path, now: datetime | None = None) -> list[Finding]:
     """Check the kit of a server, a silo, or whoever starts runs.
-
-    Args:
-        kit: The folder of the kit.
-        now: The time with which certificates are compared; by default that of this machine.
 
     Raises:
         UserError: If the folder is not a kit.

@@ -1,17 +1,6 @@
 """The TOML file of a silo that trains with its own data.
 
-Paths in the file are relative to its folder::
-
-    silo = "north"                  # name of the silo
-    state = "state"                 # folder for what the silo stores between rounds
-    device = "auto"                 # device that it trains on, in place of the run's
-    threads = 4                     # number of threads; by default one per core
-    downloads = false               # whether a run may download published networks
-    files = false                   # whether a run may name files of this machine for features, such as a vocabulary
-    key = "silos.key"               # key that all silos share, and that the server must not have, for encrypted sums
-
-    [data]                          # the silo's own archive, with the keys of the same table of a run's config
-    path = "paintings"
+Paths in the file are relative to its folder. `silohash.training.sites.kits.SITE_TEMPLATE` explains its keys.
 """
 
 from __future__ import annotations
@@ -31,7 +20,7 @@ RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class SiteSettings(BaseModel):
-    """The settings of a silo."""
+    """The settings of a silo. The number of threads is by default one per core."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -25,11 +25,10 @@ from silohash.features.base import Featurizer
 from silohash.features.device import choose_device
 from silohash.features.network import NETWORK_FILES
 from silohash.methods.federated.base import ServerState
-from silohash.methods.federated.refusal import infinite_array
+from silohash.methods.federated.screening import infinite_array
 from silohash.methods.message import Message
 from silohash.run.config.load import ResolvedConfig, load_resolved
 from silohash.run.folder import Run, archive_of
-from silohash.run.model.trained import TrainedModel, deployed_weights
 from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.engines.processes import serve
 from silohash.training.engines.wire import decode_task, encode_result
@@ -79,11 +78,11 @@ class Site:
             message = described(archive_of(announced.resolved.config), announced.resolved, task.silo, announced.silos)
             self.workers.clear()
             write_bytes(folder / ANNOUNCED, task.broadcast.encode())
-            return _plain(task, message)
+            return SiloResult(task.silo, message)
         if task.kind == "prepare":
             write_bytes(folder / PLAN, task.broadcast.encode())
             self._prepare(run, task)
-            return _plain(task, Message(kind="ready", sender=self.settings.silo, round=0))
+            return SiloResult(task.silo, Message(kind="ready", sender=self.settings.silo, round=0))
         if run not in self.workers:
             self._prepare(run, task)
         kept = KeptArrays(folder / "kept")
@@ -92,7 +91,9 @@ class Site:
         result = self.workers[run].do(replace(task, kept={**kept.load(task.kept), **self.secrets}))
         if task.kind == "deploy":
             self._store_model(run, self.workers[run].chain.received(task), result.update)
-            return _plain(task, Message(kind="deployed", sender=self.settings.silo, round=task.broadcast.round))
+            return SiloResult(
+                task.silo, Message(kind="deployed", sender=self.settings.silo, round=task.broadcast.round)
+            )
         stored = kept.store(result.kept, round=task.broadcast.round, finishing=task.kind == "finish")
         return replace(result, kept=stored)
 
@@ -130,12 +131,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Announced:
-    """A run as a server announces it, with the data and the machine of this silo in place of the server's.
-
-    Attributes:
-        resolved: The config with its methods.
-        silos: Names of all silos.
-    """
+    """A run as a server announces it to all silos, with the data and the machine of this silo in place of the server's."""
 
     resolved: ResolvedConfig
     silos: list[str]
@@ -182,13 +178,7 @@ def store_own_run(
 
     The silo's index is built from it, without a copy of the run of the server. A personal model is only there.
 
-    Args:
-        folder: The folder of the run.
-        prepared: The inputs of the silo.
-        featurizers: The fitted featurizers.
-        broadcast: The server's message of the round after the best one.
-        model: The parameters that the silo deploys, and its name.
-        notify: Called with a line if there are no ONNX files.
+    ``broadcast`` is the server's message of the round after the best one.
 
     Raises:
         UserError: If another process writes to the folder, or the disk is full.
@@ -196,13 +186,7 @@ def store_own_run(
     resolved, silo = prepared.resolved, model.sender
     personal = {silo: dict(model.params)} if resolved.federated.traits.personalized else {}
     server = ServerState(params={} if personal else dict(broadcast.params), extras=dict(broadcast.extras))
-    trained = TrainedModel(
-        resolved=resolved,
-        spec=prepared.spec,
-        featurizers=featurizers,
-        weights=deployed_weights(resolved.federated, server, personal),
-        round=broadcast.round - 1,
-    )
+    trained = prepared.trained(featurizers, server, personal, round=broadcast.round - 1)
     archive = archive_of(resolved.config)
     own = Partition(
         kind=SITES, params={}, seed=resolved.config.seed, silos=(SiloRows(silo, np.arange(len(archive))),),
@@ -234,24 +218,15 @@ def _file(tables: Mapping[str, Any]) -> str:
     return ""
 
 
-def _plain(task: SiloTask, message: Message) -> SiloResult:
-    """Return a result without training."""
-    return SiloResult(silo=task.silo, update=message, kept={}, loss=float("nan"), terms={}, seconds=0.0)
-
-
 REFERENCE = "stored"
 """Name of the array that refers to a file: ``(2,)`` int64, the round and the number of the task within the round."""
 
 
+@dataclass(frozen=True)
 class KeptArrays:
-    """The arrays that a silo keeps, one file per task that keeps any.
+    """The arrays that a silo keeps, one file per task that keeps any."""
 
-    Args:
-        folder: The folder of the files.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    folder: Path
 
     def load(self, reference: ReadArrays) -> Arrays:
         """Return the arrays that a reference stands for. An empty reference stands for no arrays.

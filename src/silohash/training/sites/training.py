@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from silohash.base.errors import TooFewSilos
@@ -20,11 +19,11 @@ from silohash.methods.message import Message
 from silohash.run.config.load import ResolvedConfig
 from silohash.run.events import Observer
 from silohash.run.folder import ENVIRONMENT, Run
-from silohash.run.model.trained import TrainedModel, deployed_weights
+from silohash.run.model.trained import TrainedModel
 from silohash.training.checkpoint import RunState, has_checkpoint, load_checkpoint
 from silohash.training.engines.attendance import Attendance
 from silohash.training.engines.port import WAIT_FOR_ALL, Engine, Limits, SiloTask
-from silohash.training.experiment import deploy_tasks, environment, train_model
+from silohash.training.experiment import deploy_tasks, environment, save_model, train_rounds
 from silohash.training.prepared import Prepared
 from silohash.training.privacy.training import check_private_model
 from silohash.training.sites.plan import PLAN, Plan, check_separable, read_message, unusable
@@ -56,20 +55,9 @@ def train_at_sites(
     observers: Sequence[Observer] = (),
     notify: Notify = lambda text: None,
 ) -> Run:
-    """Train a run, or continue it from its checkpoint.
+    """Train a run, or continue it from its checkpoint, and return it. Its folder does not contain items or a partition.
 
-    Args:
-        resolved: The config with its methods. Silos use their own data in place of its archive.
-        folder: The folder of the run.
-        engine: Reaches the silos. It is started and stopped here.
-        silos: Names of the silos, in order. Enough of them must describe their items before the first round.
-        limits: How long to wait for silos, and how many are needed.
-        observers: Receive the record of each round.
-        notify: Called with a line if the towers could not be saved as ONNX files, and per silo that does not take part yet
-            or did not store its model.
-
-    Returns:
-        The trained run. Its folder does not contain items or a partition.
+    Silos use their own data in place of the archive of the config. The engine is started and stopped here.
 
     Raises:
         UserError: If the config does not fit the silos or the checkpoint of the run, or too few silos answer.
@@ -86,26 +74,19 @@ def train_at_sites(
         try:
             plan = agree(run, engine, silos, limits, notify)
             prepared = plan.server_inputs(resolved)
-            if resolved.config.exchange.privacy is not None:
-                check_private_model(resolved, prepared.spec)
+            check_private_model(resolved, prepared.spec)
             set_threads(resolved.config.train)
             worker = Worker(prepared, choose_device(resolved.config.train.device))
-            train_model(
-                run, worker, plan.featurizers, engine, observers=observers, notify=notify, limits=limits,
-                deployed=partial(deploy_at_sites, limits=limits, notify=notify),
-            )  # fmt: skip
+            state = train_rounds(run, worker, plan.featurizers, engine, observers=observers, limits=limits)
+            trained = deploy_at_sites(state, prepared, plan.featurizers, engine, limits=limits, notify=notify)
+            save_model(run, trained, prepared, notify)
         finally:
             engine.stop()
     return run
 
 
 def copy_run(folder: Path, copy: Path) -> None:
-    """Copy what whoever started a run gets of it: the records of the rounds, and the model.
-
-    Args:
-        folder: The folder of the run.
-        copy: The folder to copy to, which may hold an earlier copy.
-    """
+    """Copy what whoever started a run gets of it: the records of the rounds, and the model."""
     copy.mkdir(parents=True, exist_ok=True)
     for name in COPIED:
         source = folder / name
@@ -120,13 +101,6 @@ def agree(run: Run, engine: Engine, silos: Sequence[str], limits: Limits, notify
 
     Before the first round, it is merged from what the silos tell about their items. A run that continues keeps its plan. So
     it continues without silos that are away, and silos that were away at the beginning join it.
-
-    Args:
-        run: The run, in whose folder the plan is stored.
-        engine: Reaches the silos.
-        silos: Names of the silos, in order.
-        limits: How many silos are needed.
-        notify: Called with a line per silo that does not take part yet.
 
     Raises:
         UserError: If too few silos answer, the descriptions do not fit together, or the stored plan is damaged.
@@ -189,13 +163,7 @@ def deploy_at_sites(
 ) -> TrainedModel:
     """Let each silo store the model that it deploys, and return the model of the server, without personal ones.
 
-    Args:
-        state: The state after the last round.
-        prepared: The inputs of the server.
-        featurizers: The fitted featurizers.
-        engine: Reaches the silos.
-        limits: How long to wait for silos in a round. To store a model, they get at least `STORE_SECONDS`.
-        notify: Called with a line per silo that did not store its model.
+    To store a model, silos get at least `STORE_SECONDS`.
     """
     seconds = None if limits.deadline_seconds is None else max(limits.deadline_seconds, STORE_SECONDS)
     attendance = Attendance(engine, Limits(seconds, quorum=0))
@@ -213,10 +181,4 @@ def deploy_at_sites(
         server = replace(server, params={})  # those of the beginning
     if SEALED in server.private:
         server = ServerState(params={})
-    return TrainedModel(
-        resolved=prepared.resolved,
-        spec=prepared.spec,
-        featurizers=featurizers,
-        weights=deployed_weights(federated, server, {}),
-        round=number,
-    )
+    return prepared.trained(featurizers, server, {}, round=number)

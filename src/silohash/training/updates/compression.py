@@ -207,11 +207,6 @@ def compressed(update: Message, reference: ReadArrays, residual: ReadArrays, cod
 def restored(update: Message, reference: ReadArrays, codec: Codec) -> Message:
     """Return an update as the server uses it, with parameters that are not compressed.
 
-    Args:
-        update: The message of a silo.
-        reference: As for `compressed`, for this silo.
-        codec: The way of compressing.
-
     Raises:
         DamagedUpdateError: If a parameter does not fit the reference.
     """

@@ -19,9 +19,9 @@ Source: Cheon, Kim, Kim and Song, "Homomorphic Encryption for Arithmetic of Appr
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -95,6 +95,7 @@ def context_bytes(context: Any, *, secret: bool) -> bytes:  # noqa: ANN401
     return content
 
 
+@cache
 def public_context(scheme: Scheme) -> Any:  # noqa: ANN401
     """Return a context without a key, which can add."""
     import tenseal
@@ -102,17 +103,13 @@ def public_context(scheme: Scheme) -> Any:  # noqa: ANN401
     return tenseal.context_from(context_bytes(new_context(scheme), secret=False), n_threads=1)
 
 
+@dataclass
 class EncryptedSum:
-    """The sum of encrypted vectors of the same length. It does not need a key.
+    """The sum of encrypted vectors of the same length. It does not need a key."""
 
-    Args:
-        context: A context of the vectors' scheme.
-        count: Number of values of each vector.
-    """
-
-    def __init__(self, context: Any, count: int) -> None:  # noqa: ANN401
-        self.context, self.count = context, count
-        self.blocks: list[Any] = []
+    context: Any
+    count: int
+    blocks: list[Any] = field(default_factory=list)
 
     def add(self, vector: ReadArrays) -> None:
         """Add an encrypted vector.
@@ -229,12 +226,7 @@ class SiloKey:
         return {name: tenseal.context_from(content, n_threads=1) for name, content in self.contexts.items()}
 
     def encrypted(self, scheme: Scheme, values: Values, silos: int) -> Arrays:
-        """Return an encrypted vector.
-
-        Args:
-            scheme: The parameters.
-            values: ``(n,)``, finite.
-            silos: Number of silos whose vectors are added.
+        """Return the ciphertext of finite values, ``(n,)``, which is added to those of the other silos.
 
         Raises:
             UserError: If a sum over the silos could exceed what the scheme can hold.
@@ -248,7 +240,8 @@ class SiloKey:
                 f"{scheme.largest:.3g} at most. Lower train.learning_rate, or remove exchange.encryption."
             )
         context = self._opened[scheme.name]
-        return packed([tenseal.ckks_vector(context, block).serialize() for block in blocks_of(values)])
+        blocks = (values[start : start + BLOCK] for start in range(0, len(values), BLOCK))
+        return packed([tenseal.ckks_vector(context, block).serialize() for block in blocks])
 
     def decrypted(self, scheme: Scheme, vector: ReadArrays, count: int) -> Values:
         """Return the values of an encrypted sum, ``(count,)``.
@@ -264,12 +257,7 @@ class SiloKey:
         return values
 
     def sealed(self, content: bytes, label: str) -> npt.NDArray[np.uint8]:
-        """Return some bytes so that only silos can read them.
-
-        Args:
-            content: The bytes.
-            label: What they are, which `opened` must be told.
-        """
+        """Return some bytes so that only silos can read them: with `opened`, under the same label."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = os.urandom(12)
@@ -291,12 +279,6 @@ class SiloKey:
             raise UnusableSecret(
                 f"What was received as {label} was not sealed with the key of this silo. Give all silos the same key file."
             ) from error
-
-
-def blocks_of(values: Values) -> Iterator[Values]:
-    """Yield the values of each ciphertext."""
-    for start in range(0, len(values), BLOCK):
-        yield values[start : start + BLOCK]
 
 
 def on_grid(values: Values, bits: int | None) -> Values:

@@ -12,9 +12,8 @@ from silohash.index.codes import pack
 from silohash.search.fields import hexadecimal
 from silohash.search.requests import Code
 from silohash.service.web.documents import MOST_HITS
-from silohash.service.web.state import Asker
+from silohash.service.web.form import FARTHEST_OFFSET
 from silohash.service.web.uploads import Limits
-from silohash.service.web.view.form import FARTHEST_OFFSET
 from tests.served import MadeUpBackend, client_of, drawn, npy, png
 
 MODEL = "m" * 32
@@ -31,7 +30,7 @@ def error_of(answer: Any, status: int) -> str:
     assert answer.status_code == status, answer.text
     error = answer.json()["error"]
     assert set(answer.json()) == {"error"}
-    assert set(error) == {"status", "code", "message"}
+    assert set(error) <= {"status", "code", "message", "key"}
     assert error["status"] == status
     assert error["code"].isidentifier()
     return str(error["message"])
@@ -185,6 +184,12 @@ def test_requests_that_are_refused(
     assert reason.endswith(".")
 
 
+def test_an_error_that_the_user_can_mend_has_its_key(backend: MadeUpBackend) -> None:
+    client = client_of(backend)
+    for address, key in (("item?silo=east&id=item-1", "not-found"), ("search?text=a&find=sound", None)):
+        assert client.get(f"/api/v1/{address}").json()["error"].get("key") == key
+
+
 def test_other_errors_have_the_same_form(backend: MadeUpBackend) -> None:
     client = client_of(backend)
     error_of(client.delete("/api/v1/search"), 405)
@@ -208,8 +213,8 @@ def test_the_description_has_examples_and_every_error(backend: MadeUpBackend) ->
 
 
 def test_silos_get_the_name_of_who_asks(backend: MadeUpBackend) -> None:
-    async def ann(_: Request) -> Asker:
-        return Asker("ann")
+    async def ann(_: Request) -> str:
+        return "ann"
 
     client = client_of(backend, access=ann)
     assert client.get("/api/v1/search", params={"text": "red"}).status_code == 200

@@ -37,7 +37,7 @@ def inputs(unit: str, *, rounds: int = 3, silos: tuple[int, ...] = SIZES, federa
 
 def budget(unit: str, **more) -> Budget:
     made = inputs(unit, **more)
-    return Budget.of(made.resolved, made.config.exchange.privacy, [train for _, train, _ in made.silos])
+    return Budget(made.resolved, made.config.exchange.privacy, [train for _, train, _ in made.silos])
 
 
 def test_epsilon_per_item_is_that_of_the_smallest_silo() -> None:

@@ -29,14 +29,9 @@ ALLOWED = "class_allow_list"
 
 
 def write_kits(folder: Path, silos: Sequence[str], training: Training) -> None:
-    """Write one kit per silo, one for the server and one for whoever starts runs, into a new folder.
+    """Write one kit per silo, ``server``, and ``leader`` for whoever starts runs into a new folder.
 
     The kits of silos hold a common key for encrypted sums, if the packages for them are installed.
-
-    Args:
-        folder: The new folder. It gets ``server``, ``leader`` and one folder per silo.
-        silos: Names of the silos.
-        training: Where silos find the server.
 
     Raises:
         UserError: If the folder is not empty, or FLARE does not accept a name.

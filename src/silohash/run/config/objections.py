@@ -1,0 +1,302 @@
+"""Settings of ``[federated]`` that have no effect beside others or with too few silos, and methods that do not fit together.
+
+A value that equals its default is not objected to, because the config of a run spells out every value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from silohash.base.types import PAIR_TASKS
+from silohash.methods.federated import FEDERATED_METHODS
+from silohash.methods.local import LOCAL_METHODS
+from silohash.run.config.sections import FederatedConfig, RobustConfig, RunConfig, ServerConfig
+from silohash.run.config.toml import toml_value
+
+if TYPE_CHECKING:
+    from silohash.methods.federated.base import FederatedMethod
+    from silohash.methods.local.base import LocalMethod, MethodParams
+
+Objection: TypeAlias = tuple[str, str]
+"""The dotted key of a setting, and the message about it."""
+
+SELF_COUNTING = ("column", "nested")
+"""Kinds of partition whose number of silos may come from the archive or from their parameters."""
+
+KEYS_OF_RULES: Mapping[str, tuple[str, ...]] = {
+    "median": (), "trimmed_mean": ("faulty",), "multi_krum": ("faulty",), "clip": ("clip_factor",),
+}  # fmt: skip
+"""Robust rule -> the keys of ``[federated.robust]`` that it uses."""
+
+EQUAL_SILOS = ("median", "trimmed_mean")
+"""Robust rules that give all silos the same weight, and need at least three of them."""
+
+FEWEST_SILOS = 3
+"""With fewer silos, the median and the trimmed mean are plain means."""
+
+ADAPTIVE_KEYS = ("square_decay", "floor")
+"""Keys of ``[federated.server]`` that momentum does not use."""
+
+
+def objections(config: RunConfig, federated: FederatedMethod) -> Iterator[Objection]:
+    """Yield the settings that have no effect, as far as this can be told from the config alone."""
+    settings = config.federated
+    yield from _beside_the_method(settings, federated)
+    if settings.robust is not None:
+        yield from _beside_the_rule(settings, settings.robust, federated)
+    if settings.server is not None:
+        yield from _beside_the_optimizer(settings.server)
+    if config.partition.kind not in SELF_COUNTING and not federated.traits.pooled:
+        yield from objections_to_silos(settings, config.partition.silos)
+
+
+def remarks_on_settings(config: RunConfig, federated: FederatedMethod) -> list[str]:
+    """Return remarks on settings that have no effect but are common to the runs of a comparison, as sentences."""
+    name, found = config.federated.name, []
+    if federated.traits.pooled and config.federated.fraction < 1:
+        found.append(f'federated.fraction has no effect: "{name}" trains on the pooled data of all silos.')
+    rule = config.federated.robust.rule if config.federated.robust else ""
+    weighting = federated.traits.weighting
+    if rule in EQUAL_SILOS and weighting and _differs(federated.params, weighting):
+        found.append(f'federated.{weighting} has no effect: the rule "{rule}" gives all silos the same weight.')
+    return found
+
+
+def _beside_the_method(settings: FederatedConfig, federated: FederatedMethod) -> Iterator[Objection]:
+    """Yield the settings of the average that a method without an average of several silos does not use."""
+    why = "trains on the pooled data of all silos" if federated.traits.pooled else "does not average parameters"
+    averages = federated.traits.averages and not federated.traits.pooled
+    given = {
+        "federated.robust": settings.robust is not None
+        and not (averages or _median_of_means_only(settings.robust, federated)),
+        "federated.server": settings.server is not None and not federated.traits.averages,
+        "federated.weight_cap": settings.weight_cap < 1 and not averages,
+    }
+    for key, ineffective in given.items():
+        if ineffective:
+            yield key, f'{key} has no effect: "{settings.name}" {why}. Remove {key}.'
+    if settings.robust is not None and federated.traits.unprotected:
+        yield "federated.robust", f"federated.robust: {federated.traits.unprotected}"
+
+
+def _median_of_means_only(robust: RobustConfig, federated: FederatedMethod) -> bool:
+    """Return whether silos send means and no parameters, and the rule is the median, which protects them."""
+    return bool(federated.traits.means) and federated.traits.shares == "none" and robust.rule == "median"
+
+
+def _beside_the_rule(
+    settings: FederatedConfig, robust: RobustConfig, federated: FederatedMethod
+) -> Iterator[Objection]:
+    """Yield the settings that a robust rule does not use, and the rule itself if it does not tolerate any faulty silo.
+
+    Every rule uses the share of faulty silos to protect class statistics.
+    """
+    statistics = any(mean.quorum for mean in federated.traits.means)
+    used = (*KEYS_OF_RULES[robust.rule], *(("faulty",) if statistics else ()))
+    for key in ("faulty", "clip_factor"):
+        if key not in used and _differs(robust, key):
+            dotted = f"federated.robust.{key}"
+            yield dotted, f'{dotted} has no effect: the rule "{robust.rule}" does not use it. Remove {dotted}.'
+    if "faulty" in used and not robust.faulty and not statistics:
+        key = "federated.robust.faulty"
+        yield key, f'{key} = 0 means that the rule "{robust.rule}" drops nothing. Raise it, or remove federated.robust.'
+    if robust.rule in EQUAL_SILOS and settings.weight_cap < 1:
+        yield (
+            "federated.weight_cap",
+            f'federated.weight_cap has no effect: the rule "{robust.rule}" gives all silos the same weight. '
+            "Remove federated.weight_cap.",
+        )
+
+
+def _beside_the_optimizer(server: ServerConfig) -> Iterator[Objection]:
+    """Yield the settings that the server-side optimizer does not use."""
+    for key in ADAPTIVE_KEYS if server.optimizer == "fedavgm" else ():
+        if _differs(server, key):
+            dotted = f"federated.server.{key}"
+            yield dotted, f'{dotted} has no effect: "fedavgm" does not use it. Remove {dotted}.'
+
+
+def objections_to_silos(settings: FederatedConfig, silos: int) -> Iterator[Objection]:
+    """Yield the settings that have no effect because too few silos take part in a round."""
+    count = settings.participants(silos)
+    if cap_is_too_low(settings.weight_cap, count):
+        yield (
+            "federated.weight_cap",
+            f"federated.weight_cap = {settings.weight_cap:g} cannot hold: {count} silos take part in a round, and the "
+            f"largest share is at least 1/{count}. Set it above {1 / count:.3g}, or remove it.",
+        )
+    if settings.robust is not None:
+        yield from _too_few_for_the_rule(settings, settings.robust, silos)
+
+
+def _too_few_for_the_rule(settings: FederatedConfig, robust: RobustConfig, silos: int) -> Iterator[Objection]:
+    """Yield the robust rule if it needs more silos than take part in a round."""
+    from silohash.methods.federated.robust import faulty_silos, fewest_for_krum
+
+    count = settings.participants(silos)
+    faulty = faulty_silos(robust.faulty, count)
+    if robust.rule == "multi_krum" and count < fewest_for_krum(faulty):
+        yield (
+            "federated.robust",
+            f'federated.robust: "multi_krum" needs at least {fewest_for_krum(faulty)} silos per round to withstand '
+            f"{faulty} faulty ones, but {count} of {silos} take part. "
+            'Lower federated.robust.faulty, raise federated.fraction, or use the rule "median".',
+        )
+    if robust.rule in EQUAL_SILOS and count < FEWEST_SILOS:
+        yield (
+            "federated.robust",
+            f'federated.robust has no effect: the rule "{robust.rule}" needs at least {FEWEST_SILOS} silos per round, '
+            f"but {count} of {silos} take part. Raise federated.fraction or the number of silos, or remove "
+            "federated.robust.",
+        )
+
+
+def cap_is_too_low(cap: float, silos: int) -> bool:
+    """Return whether no shares of some silos can stay within a cap, because even equal shares exceed it."""
+    return cap * silos < 1 - 1e-9
+
+
+def objections_to_parameters(
+    section: str, given: Iterable[str], params: MethodParams, preset: Mapping[str, Any]
+) -> Iterator[Objection]:
+    """Yield the parameters of a method that another parameter switches off, although the config changes them.
+
+    A weight of 0 is left alone.
+    """
+    for name in given:
+        for other, values in params.without_effect.get(name, {}).items():
+            default = preset.get(name, type(params).model_fields[name].default)
+            value = getattr(params, name)
+            off = isinstance(value, float) and value == 0
+            if getattr(params, other) in values and value != default and not off:
+                key, switch = f"{section}.{name}", f"{section}.{other}"
+                yield (
+                    key,
+                    f"{key} has no effect with {switch} = {toml_value(getattr(params, other))}. Remove {key}, or change "
+                    f"{switch}.",
+                )
+
+
+def _differs(section: Any, key: str) -> bool:  # noqa: ANN401  a table or parameters
+    """Return whether the value of a key exists and is not its default."""
+    field = type(section).model_fields.get(key)
+    return field is not None and getattr(section, key) != field.default
+
+
+def objections_to_methods(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> Iterator[Objection]:
+    """Yield why the federated method cannot train the local method, and the settings with which it cannot."""
+    from silohash.methods.local.base import ClosedForm
+
+    if isinstance(local, ClosedForm):
+        yield from _objections_to_closed_form(config, local, federated)
+    if federated.traits.closed_form == "sums":
+        yield from _objections_to_sums(config, local)
+    yield from _objections_to_scores(config, federated) if local.traits.scores_pairs else _without_scores(config)
+
+
+def remarks_on_methods(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> Iterator[str]:
+    """Yield a remark if rounds of a local method without gradient steps repeat what the first one computes."""
+    from silohash.methods.local.base import ClosedForm
+
+    rounds = config.federated.rounds
+    if isinstance(local, ClosedForm) and federated.traits.closed_form == "silos" and rounds > 1:
+        yield (
+            f'local.name = "{config.local.name}" has no gradient steps, so further rounds repeat most of the first one. '
+            f"Set federated.rounds = 1 instead of {rounds}."
+        )
+
+
+def _objections_to_closed_form(
+    config: RunConfig, local: LocalMethod, federated: FederatedMethod
+) -> Iterator[Objection]:
+    """Yield the federated method if it adds terms to a loss, or averages models whose bits differ in meaning."""
+    from silohash.methods.local.closed_form.base import FromSums
+
+    name, method, traits = config.local.name, config.federated.name, federated.traits
+    remedy = (
+        f"Set federated.name = {_that_fit(alone=not local.traits.codes_comparable, sums=isinstance(local, FromSums))}."
+    )
+    if traits.closed_form == "none":
+        yield (
+            "federated.name",
+            f'"{method}" trains by gradient steps, and local.name = "{name}" has none. {remedy}',
+        )
+    averages = traits.closed_form == "silos" and not (traits.pooled or traits.personalized)
+    if averages and not local.traits.codes_comparable:
+        yield (
+            "federated.name",
+            f'"{method}" averages the models of silos, and a bit of local.name = "{name}" means something else in every '
+            f"silo. {remedy}",
+        )
+
+
+def _objections_to_sums(config: RunConfig, local: LocalMethod) -> Iterator[Objection]:
+    """Yield what keeps a model from being solved from the sums of all silos."""
+    from silohash.methods.local.closed_form.base import FromSums
+
+    name, method, settings = config.local.name, config.federated.name, config.federated
+    if not isinstance(local, FromSums):
+        summed = [f'"{one}"' for one in LOCAL_METHODS.table if issubclass(LOCAL_METHODS.resolve(one), FromSums)]
+        yield (
+            "federated.name",
+            f'"{method}" solves a local method from sums over items, which local.name = "{name}" does not define. Set '
+            f"local.name = {' or '.join(summed)}, or federated.name = {_that_fit(alone=not local.traits.codes_comparable)}.",
+        )
+        return
+    needed = local.exchanges(config.local.bits)
+    if settings.rounds < needed:
+        yield (
+            "federated.rounds",
+            f'federated.rounds = {settings.rounds}, and "{name}" with local.bits = {config.local.bits} needs {needed} '
+            f"rounds of sums. Set federated.rounds = {needed}.",
+        )
+    if settings.fraction < 1:
+        yield (
+            "federated.fraction",
+            f'federated.fraction = {settings.fraction:g}, and "{method}" needs the sums of the same silos in every round. '
+            "Remove federated.fraction.",
+        )
+
+
+def _that_fit(*, alone: bool, sums: bool = False) -> str:
+    """Return the built-in federated methods that fit a model to pairs: pooled or per silo only, or also from sums."""
+    found = {name: FEDERATED_METHODS.resolve(name).traits for name in FEDERATED_METHODS.table}
+    fit = {name for name, t in found.items() if t.closed_form == "silos" and (t.pooled or t.personalized or not alone)}
+    return ", ".join(f'"{name}"' for name, t in found.items() if name in fit or (sums and t.closed_form == "sums"))
+
+
+def _objections_to_scores(config: RunConfig, federated: FederatedMethod) -> Iterator[Objection]:
+    """Yield the settings that need codes to be measured, for a local method whose scores are measured."""
+    from silohash.evaluate.measures import Measure
+
+    scores = f'local.name = "{config.local.name}" scores pairs of an image and a text'
+    if not federated.traits.trains_scores:
+        able = [name for name in FEDERATED_METHODS.table if FEDERATED_METHODS.resolve(name).traits.trains_scores]
+        yield (
+            "federated.name",
+            f'"{config.federated.name}" trains codes, and {scores}. Set federated.name = {", ".join(able)}.',
+        )
+    if set(config.evaluate.tasks) - set(PAIR_TASKS):
+        yield (
+            "evaluate.tasks",
+            f"{scores}, so only the tasks {' and '.join(PAIR_TASKS)} can be measured. Remove the others.",
+        )
+    if config.evaluate.validation_by == "labels":
+        yield "evaluate.validation_by", f'{scores}, so pairs choose the round. Set it to "pairs" or "auto".'
+    for text in config.evaluate.measures:
+        if Measure.parse(text).radius_bits is not None:
+            yield "evaluate.measures", f'{scores}, which have no distance in bits. Remove "{text}".'
+
+
+def _without_scores(config: RunConfig) -> Iterator[Objection]:
+    """Yield the measures that need scores of pairs, for a local method that has only codes."""
+    from silohash.evaluate.measures import Measure
+
+    for text in config.evaluate.measures:
+        if Measure.parse(text).by == "scores":
+            yield (
+                "evaluate.measures",
+                f'"{text}" compares codes with the scores of pairs, and local.name = "{config.local.name}" has only codes. '
+                "Remove it.",
+            )

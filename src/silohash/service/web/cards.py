@@ -1,0 +1,421 @@
+"""What the pages show: found items, silos, what is said about a result, and the curves of the training rounds.
+
+The curves are SVG that follows the page's colors and needs no script.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, zip_longest
+
+from silohash.base.types import MODALITIES, Modality, Target
+from silohash.index.preview import LOSSLESS_PIXELS, preview_size
+from silohash.run.events import RoundRecord
+from silohash.search.hits import Hit, Hits
+from silohash.search.requests import FederationStatus, Item, SiloStatus
+from silohash.service.web.form import LAST_PAGE, PAGE_HITS, SearchForm
+from silohash.service.web.page_templates import address
+
+HUES = 8
+"""Number of colors of silo badges. Silos beyond that share colors; a badge always has the silo's name."""
+
+MOST_SUGGESTIONS = 6
+MOST_LABELS = 3
+"""Most suggestions that are names of labels."""
+
+LABEL_WORDS = 2
+"""Most words of a label that is suggested."""
+
+FEWEST_SUGGESTIONS = 2
+"""Fewest suggestions that are shown. A single one would look like the only possible search."""
+
+SUGGESTED_WORDS = range(2, 5)
+"""Numbers of words of a suggested caption, or of its beginning if it is longer."""
+
+JOINING_WORDS = frozenset(
+    (
+        *("a", "an", "and", "are", "as", "at", "by", "for", "from", "in", "into", "is", "of", "on", "or", "over"),
+        *("that", "the", "their", "to", "was", "with"),
+    )
+)
+"""English words with which the suggested beginning of a caption neither begins nor ends."""
+
+MOST_EXAMPLES = 12
+GRID_PIXELS = 480
+"""Longest side of a picture in a grid, in pixels."""
+
+FOUND_BY: Mapping[tuple[Modality, ...], str] = {
+    ("image",): "picture",
+    ("text",): "text",
+    ("image", "text"): "picture and text",
+}
+TARGET_WORDS: Mapping[Target, str] = {"item": "Items", "image": "Pictures", "text": "Texts"}
+
+WIDTH, HEIGHT = 480, 200
+LEFT, RIGHT, TOP, BOTTOM = 52, 16, 14, 30
+GRID_LINES = 4
+
+OTHER_VALIDATION = ("Validation, score in percent", "Measured on held-out items of the silos.")
+VALIDATION: Mapping[frozenset[str], tuple[str, str]] = {
+    frozenset({"labels"}): ("Validation, mAP in percent", OTHER_VALIDATION[1]),
+    frozenset({"pairs"}): (
+        "Validation, score of pairs in percent",
+        "Measured on held-out pairs of the silos: mean reciprocal rank, or mean recall if the model scores pairs.",
+    ),
+}
+"""Title and note of the score on held-out items, for each kind of relevance (`RoundRecord.validation_by`)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Badge:
+    """The name of a silo, and the number of its color."""
+
+    silo: str
+    hue: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """One item in a grid.
+
+    Attributes:
+        title: The item's caption, or its id where that is not released.
+        source: Address of its picture, or a data URL; empty without a picture.
+        small: Whether the picture is a small graphic, which is shown whole. Photographs fill the card.
+        tiny: Whether the picture is a graphic of so few pixels that each is shown as a square. Blending them would blur it.
+        near: Closeness from 0 (half of the bits differ, as between unrelated codes) to 100 (no bit differs).
+    """
+
+    address: str
+    title: str
+    badge: Badge
+    source: str = ""
+    small: bool = True
+    tiny: bool = False
+    distance: str = ""
+    near: int = 0
+    found_by: str = ""
+
+
+def badges(silos: Iterable[str]) -> dict[str, Badge]:
+    """Return the badge of each silo, in the order of their names."""
+    return {name: Badge(silo=name, hue=number % HUES) for number, name in enumerate(sorted({*silos}))}
+
+
+def item_address(silo: str, name: str, **parameters: object) -> str:
+    """Return the address of an item's page."""
+    return address("/item", silo=silo, id=name, **parameters)
+
+
+def picture_address(item: Hit | Item, pixels: int = GRID_PIXELS) -> tuple[str, bool]:
+    """Return the address of an item's picture, and whether it is only a small preview.
+
+    The picture file is used where its silo releases it and it is on this machine; otherwise the preview.
+    """
+    if item.path is not None:
+        return address("/picture", silo=item.silo, id=item.id, size=pixels), False
+    return item.preview_url or "", True
+
+
+def is_photograph(preview_url: str) -> bool:
+    """Return whether a preview shows a color picture. Previews of gray pictures, such as characters, are PNG files."""
+    return preview_url.startswith("data:image/jpeg;")
+
+
+def is_tiny(preview_url: str) -> bool:
+    """Return whether a preview is a graphic of at most 64 x 64 pixels, such as a character of the embedded archive."""
+    size = preview_size(preview_url)
+    return size is not None and max(size) <= LOSSLESS_PIXELS
+
+
+def closeness(distance_bits: int, bits: int) -> int:
+    """Return how near an item is, from 0 to 100. Codes that are not related differ in half of their bits.
+
+    Example:
+        >>> closeness(0, 64), closeness(16, 64), closeness(40, 64)
+        (100, 50, 0)
+    """
+    return max(0, round(100 * (1 - 2 * distance_bits / bits)))
+
+
+def bits_in_words(count: int) -> str:
+    """Return a number of bits in words.
+
+    Example:
+        >>> bits_in_words(0), bits_in_words(1), bits_in_words(2)
+        ('0 bits', '1 bit', '2 bits')
+    """
+    return f"{count} bit" if count == 1 else f"{count} bits"
+
+
+def hit_cards(hits: Hits, status: FederationStatus) -> list[Card]:
+    """Return the cards of one page of hits."""
+    known = badges(chain((silo.name for silo in status.silos), hits.silos))
+    return [_hit_card(hit, known[hit.silo], status.bits) for hit in hits[:PAGE_HITS]]
+
+
+def _card(item: Hit | Item, badge: Badge) -> Card:
+    source, preview = picture_address(item)
+    return Card(
+        address=item_address(item.silo, item.id),
+        title=item.caption or item.id,
+        badge=badge,
+        source=source,
+        small=preview and not is_photograph(source),
+        tiny=preview and is_tiny(source),
+    )
+
+
+def _hit_card(hit: Hit, badge: Badge, bits: int) -> Card:
+    near, found_by = closeness(hit.distance_bits, bits), FOUND_BY.get(hit.found_by, "")
+    return replace(_card(hit, badge), distance=_place(hit), near=near, found_by=found_by)
+
+
+def _place(hit: Hit) -> str:
+    if hit.rank is not None:
+        return f"rank {hit.rank}"
+    return bits_in_words(hit.distance_bits) if hit.score is None else f"score {hit.score:.3f}"
+
+
+def example_cards(status: FederationStatus) -> list[Card]:
+    """Return some items to begin with, from all silos in turn."""
+    known = badges(silo.name for silo in status.silos)
+    cards = (_card(item, known[item.silo]) for item in _in_turn([silo.examples for silo in status.silos]))
+    return [card for card in cards if card.source][:MOST_EXAMPLES]
+
+
+def ways_to_search(status: FederationStatus) -> str:
+    """Return the sentence on what people can search with on the page."""
+    words, pictures = ("text" in status.inputs, "image" in status.inputs)
+    if words and pictures:
+        return "Use words, a picture or a drawing."
+    if words or pictures:
+        return "Use words." if words else "Use a picture or a drawing."
+    return "The model takes feature vectors, which programs send. Here, choose an item to find those like it."
+
+
+def suggestions(silos: Sequence[SiloStatus]) -> list[str]:
+    """Return a few searches that have answers: names of labels, then captions of the archive, the shortest first.
+
+    Labels are taken if their words occur in captions, so that the model knows them, and rare ones come first, because they
+    tell more about the archive. Words of one character are left out of captions. The beginnings of long captions follow.
+    """
+    captions = [_words(item.caption) for item in _in_turn([silo.examples for silo in silos])]
+    whole = sorted((words for words in captions if len(words) in SUGGESTED_WORDS), key=len)
+    begun = [_beginning(words) for words in captions if len(words) >= SUGGESTED_WORDS.stop]
+    texts = [*whole, *(words for words in begun if len(words) in SUGGESTED_WORDS)]
+    labels = _known_labels(silos, {word for words in captions for word in words})[:MOST_LABELS]
+    found = list(dict.fromkeys([*labels, *map(" ".join, texts)]))[:MOST_SUGGESTIONS]
+    return found if len(found) >= FEWEST_SUGGESTIONS else []
+
+
+def _beginning(words: Sequence[str]) -> list[str]:
+    """Return the first words of a caption, up to a punctuation mark.
+
+    Example:
+        >>> _beginning("The black dog, and two others".split()), _beginning("two men on the beach at night".split())
+        (['black', 'dog'], ['two', 'men'])
+    """
+    found: list[str] = []
+    for word in words:
+        if found or word.lower() not in JOINING_WORDS:
+            found.append(word.rstrip(",.;:!?"))
+            if found[-1] != word or len(found) == SUGGESTED_WORDS[-1]:
+                break
+    while found and found[-1].lower() in JOINING_WORDS:
+        found.pop()
+    return found
+
+
+def _known_labels(silos: Sequence[SiloStatus], known: set[str]) -> list[str]:
+    """Return the labels of at most two words, all of them known, rare ones first."""
+    counts = Counter[str]()
+    for silo in silos:
+        counts.update(silo.labels)
+    found = [label for label in counts if {*label.split()} <= known and len(label.split()) <= LABEL_WORDS]
+    return sorted(found, key=lambda label: (counts[label], label))
+
+
+def _words(caption: str) -> list[str]:
+    return [word for word in caption.split() if re.search(r"\w\w", word)]
+
+
+def _in_turn(groups: Sequence[Sequence[Item]]) -> list[Item]:
+    """Return the first item of each group, then the second of each, and so on."""
+    return [item for items in zip_longest(*groups) for item in items if item is not None]
+
+
+def labels_of(status: FederationStatus) -> list[str]:
+    """Return the labels that silos release, in alphabetical order."""
+    return sorted({label for silo in status.silos for label in silo.labels}, key=str.casefold)
+
+
+def item_count(silo: SiloStatus) -> int:
+    """Return the number of items of a silo: that of the modality with more codes."""
+    return max((silo.items.get(modality, 0) for modality in MODALITIES), default=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What stands above and below the hits.
+
+    Attributes:
+        headline: One short sentence, which screen readers announce.
+        previous: Address of the previous page; empty on the first.
+        next: Address of the next page; empty on the last.
+        first: Number of the first hit of the page, from 1.
+        last: Number of its last hit; one less than `first` if the page is empty.
+    """
+
+    headline: str
+    missing: dict[str, str]
+    limited: dict[str, str]
+    notes: list[str]
+    previous: str
+    next: str
+    first: int
+    last: int
+
+
+def summarized(hits: Hits, form: SearchForm, *, asked: int) -> Summary:
+    """Return the summary of a page of hits of ``asked`` silos. There is one more hit than shown if there is a next page."""
+    shown = min(len(hits), PAGE_HITS)
+    first = (form.page - 1) * PAGE_HITS + 1
+    more = len(hits) > PAGE_HITS and form.page < LAST_PAGE
+    return Summary(
+        headline=f"{_counted(form, first, shown)} · {answered(hits, asked)}",
+        missing=dict(hits.missing_silos),
+        limited=dict(hits.limited_silos),
+        notes=_notes(hits),
+        previous=form.address(page=form.page - 1) if form.page > 1 else "",
+        next=form.address(page=form.page + 1) if more else "",
+        first=first,
+        last=first + shown - 1,
+    )
+
+
+def answered(hits: Hits, asked: int) -> str:
+    """Return how many silos answered, in words."""
+    count = asked - len(hits.missing_silos)
+    silos = "silo" if asked == 1 else "silos"
+    if not hits.missing_silos:
+        return "the silo answered" if asked == 1 else f"all {asked} silos answered"
+    return f"{count} of {asked} {silos} answered"
+
+
+def _counted(form: SearchForm, first: int, shown: int) -> str:
+    if not shown:
+        return "No further results" if form.page > 1 else "No results"
+    if form.page == 1:
+        return "1 result" if shown == 1 else f"The {shown} nearest"
+    return f"Results {first:,} to {first + shown - 1:,}"
+
+
+def _notes(hits: Hits) -> list[str]:
+    """Return sentences on unknown words, on an end of the query that was not read, and on the order of the hits."""
+    notes = []
+    if hits.unknown_words:
+        words = ", ".join(f"“{word}”" for word in hits.unknown_words[:10])
+        verb = "is" if len(hits.unknown_words) == 1 else "are"
+        notes.append(f"{words} {verb} unknown to the model, which searched with the rest.")
+    if hits.unread is not None:
+        notes.append(str(hits.unread))
+    if not hits.comparable:
+        reason = "The silos use different models" if len(hits.model_digests) > 1 else "Some silos compared codes only"
+        notes.append(f"{reason}, so results are ordered by their rank within each silo.")
+    return notes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One value of a chart, at its place in the picture."""
+
+    x: float
+    y: float
+    round: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A curve over the rounds.
+
+    Attributes:
+        line: The points as the attribute of a polyline.
+        ticks: Height and text of each grid line.
+    """
+
+    title: str
+    points: tuple[Point, ...]
+    line: str
+    ticks: tuple[tuple[float, str], ...]
+    note: str
+    width: int = WIDTH
+    height: int = HEIGHT
+    left: int = LEFT
+    right: int = WIDTH - RIGHT
+    bottom: int = HEIGHT - BOTTOM
+
+
+def charts(rounds: Sequence[RoundRecord], chosen: int | None) -> list[Chart]:
+    """Return the charts of a run: the score on held-out items if it was measured, and the loss."""
+    losses = [(record.round, record.loss) for record in rounds if record.loss is not None]
+    scores = [(record.round, 100 * record.validation) for record in rounds if record.validation is not None]
+    deployed = "" if chosen is None else f" The model of round {chosen + 1} is deployed."
+    title, note = VALIDATION.get(frozenset(record.validation_by for record in rounds), OTHER_VALIDATION)
+    found = [
+        _chart(title, scores, f"{note}{deployed}"),
+        _chart("Training loss", losses, "Mean over silos, weighted by their numbers of items."),
+    ]
+    return [chart for chart in found if chart is not None]
+
+
+def _chart(title: str, values: Sequence[tuple[int, float]], note: str) -> Chart | None:
+    if not values:
+        return None
+    numbers = [value for _, value in values]
+    low, high = _limits(min(numbers), max(numbers))
+    width, most = WIDTH - LEFT - RIGHT, len(values) - 1
+    points = tuple(
+        Point(
+            x=LEFT + width * (place / most if most else 0.5),
+            y=_up(value, low, high),
+            round=number + 1,
+            text=f"{value:.3g}",
+        )
+        for place, (number, value) in enumerate(values)
+    )
+    steps = [low + (high - low) * step / GRID_LINES for step in range(GRID_LINES + 1)]
+    return Chart(
+        title=title,
+        points=points,
+        line=" ".join(f"{point.x:.1f},{point.y:.1f}" for point in points),
+        ticks=tuple((_up(step, low, high), f"{step:.3g}") for step in steps),
+        note=note,
+    )
+
+
+def _limits(low: float, high: float) -> tuple[float, float]:
+    """Return the lower and upper end of an axis that shows all values with some room."""
+    room = 0.08 * (high - low) or max(abs(high) * 0.1, 1e-6)
+    return max(0.0, low - room) if low >= 0 else low - room, high + room
+
+
+def _up(value: float, low: float, high: float) -> float:
+    return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value - low) / (high - low)
+
+
+def size_in_words(count: int) -> str:
+    """Return a number of bytes in words.
+
+    Example:
+        >>> size_in_words(512), size_in_words(17_770_240)
+        ('512 B', '17.8 MB')
+    """
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count} B"

@@ -1,0 +1,132 @@
+"""The search form: what an address of the page asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from silohash.base.errors import OutOfRange, WrongType
+from silohash.base.types import Target
+from silohash.search.hits import SearchOptions
+from silohash.search.inputs import target_named
+from silohash.service.web.page_templates import address
+
+FARTHEST_OFFSET = 10_000
+"""Most items that a page of results may skip."""
+
+LONGEST_TEXT = 2_000
+LONGEST_NAME = 1_000
+MOST_SILOS = 1_000
+MOST_BITS = 256
+
+PAGE_HITS = 24
+"""Number of hits per page. It divides by two, three, four and six, so that rows are full on most screens."""
+
+LAST_PAGE = FARTHEST_OFFSET // PAGE_HITS
+
+
+class Parameters(Protocol):
+    """The parameters of an address or of a sent form."""
+
+    def get(self, name: str, /) -> Any:  # noqa: ANN401  text, or a file
+        """Return the last value of a parameter."""
+
+    def getlist(self, name: str, /) -> Sequence[Any]:
+        """Return all values of a parameter."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchForm:
+    """Hold what a page of results was asked for.
+
+    Attributes:
+        picture: Name of a kept picture to search for.
+        silos: Names of the silos to search; all if empty.
+        label: The label of the items to search; all if empty.
+        within_bits: Maximum distance of a hit; None for no limit.
+        page: Number of the page, from 1.
+    """
+
+    text: str = ""
+    picture: str = ""
+    find: Target = "item"
+    silos: tuple[str, ...] = ()
+    label: str = ""
+    within_bits: int | None = None
+    page: int = 1
+
+    @classmethod
+    def read(cls, parameters: Parameters) -> SearchForm:
+        """Return the form that an address or a sent form holds. Empty fields have their defaults."""
+        silos = [_text(silo, "silo", LONGEST_NAME) for silo in parameters.getlist("silo")[:MOST_SILOS]]
+        return cls(
+            text=_text(parameters.get("q"), "q", LONGEST_TEXT),
+            picture=_text(parameters.get("picture"), "picture", LONGEST_NAME),
+            find=target_named(_text(parameters.get("find"), "find", LONGEST_NAME) or "item"),
+            silos=tuple(dict.fromkeys(filter(None, silos))),
+            label=_text(parameters.get("label"), "label", LONGEST_NAME),
+            within_bits=_number(parameters.get("within"), "within", 0, MOST_BITS),
+            page=_number(parameters.get("page"), "page", 1, LAST_PAGE) or 1,
+        )
+
+    @property
+    def asks(self) -> bool:
+        """Whether there is something to search for."""
+        return bool(self.text or self.picture)
+
+    def radius_bits(self, bits: int) -> int | None:
+        """Return the maximum distance of a hit, or None for no limit. A limit of ``bits``, the code length, is no limit."""
+        return None if self.within_bits is None or self.within_bits >= bits else self.within_bits
+
+    def filtered(self, bits: int) -> bool:
+        """Return whether a filter is set, for codes of ``bits`` bits."""
+        plain = SearchForm(text=self.text, picture=self.picture, page=self.page)
+        return replace(self, within_bits=self.radius_bits(bits)) != plain
+
+    def address(self, **changes: Any) -> str:  # noqa: ANN401  values of fields
+        """Return the address of the form with some fields changed. The page is the first unless it is given."""
+        form = replace(self, **{"page": 1, **changes})
+        return address(
+            "/",
+            q="" if form.picture else form.text,
+            picture=form.picture,
+            find="" if form.find == "item" else form.find,
+            silo=form.silos,
+            label=form.label,
+            within=form.within_bits,
+            page=None if form.page == 1 else form.page,
+        )
+
+    def options(self, bits: int) -> SearchOptions:
+        """Return the options of the search. One hit more than a page shows tells whether there is a next page."""
+        return SearchOptions(
+            target=self.find,
+            k=PAGE_HITS + 1,
+            offset=(self.page - 1) * PAGE_HITS,
+            radius_bits=self.radius_bits(bits),
+            label=self.label or None,
+            silos=self.silos or None,
+        )
+
+
+def _text(value: object, name: str, longest: int) -> str:
+    """Return a text without white space around it."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise WrongType(f'The field "{name}" holds a file. Send a text.')
+    text = value.strip()
+    if len(text) > longest:
+        raise OutOfRange(f'The field "{name}" has {len(text):,} characters. Send at most {longest:,}.')
+    return text
+
+
+def _number(value: object, name: str, least: int, most: int) -> int | None:
+    """Return a whole number; None for an empty field."""
+    text = _text(value, name, LONGEST_NAME)
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and least <= int(text) <= most):
+        raise OutOfRange(f'The field "{name}" is "{text[:20]}". Send a whole number from {least} to {most:,}.')
+    return int(text)
