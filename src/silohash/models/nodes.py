@@ -30,7 +30,7 @@ class Nodes:
     Attributes:
         values: ``(B, n, d)`` float32, zero for padding.
         mask: ``(B, n)`` bool, which nodes are not padding.
-        boxes: ``(B, n, 4)`` float32, the places of regions; None for words.
+        boxes: ``(B, n, 4)`` float32, left, top, right and bottom of regions as shares of the picture; None for words.
         edges: ``(B, n, n)`` bool, which nodes are neighbors, each its own; None if that is unknown.
         extra: Further tensors that a model passes to its scores, with one entry per item.
     """

@@ -187,15 +187,9 @@ def _distant_words(classes: int, bits: int, generator: np.random.Generator) -> C
 
 
 def most_separated(words: ClassCodes, count: int, *, most: int) -> tuple[int, ClassCodes]:
-    """Return the largest distance at which `separated_words` finds enough words, and these words.
+    """Return the largest distance at which `separated_words` finds ``count`` to ``most`` words, and these words.
 
-    Args:
-        words: ``(n, K)`` candidates, -1 or 1.
-        count: Smallest number of words.
-        most: Largest number of words.
-
-    Returns:
-        The distance and the words. If there are fewer candidates than ``count``, these are 0 and all candidates.
+    If there are fewer candidates ``(n, K)``, these are 0 and all candidates.
     """
     largest, chosen, too_large = 0, words, words.shape[1] // 2 + 1
     while too_large - largest > 1:
@@ -209,15 +203,9 @@ def most_separated(words: ClassCodes, count: int, *, most: int) -> tuple[int, Cl
 
 
 def separated_words(words: ClassCodes, distance: int, *, most: int) -> ClassCodes:
-    """Choose words from first to last, each of which differs from all chosen ones in at least ``distance`` bits.
+    """Choose at most ``most`` words from first to last, each of which differs from all chosen ones in enough bits.
 
-    Args:
-        words: ``(n, K)`` candidates, -1 or 1.
-        distance: Smallest number of different bits, at least 1.
-        most: Number of words after which the choice ends.
-
-    Returns:
-        At most ``most`` words, in the order of the candidates.
+    The words ``(n, K)`` and the chosen ones are -1 or 1.
 
     Example:
         >>> separated_words(np.asarray([[1, 1], [1, -1], [-1, -1]], np.int8), 2, most=5).tolist()

@@ -59,14 +59,10 @@ class LocalResponse(nn.Module):
 
 
 class MultiScale(nn.Module):
-    """A vector beside its averages over windows of several widths, ``(B, D) -> (B, (1 + S) * D)``.
+    """A vector beside its averages over windows of several widths and strides, ``(B, D) -> (B, (1 + S) * D)``.
 
     Each average is multiplied by a learned number that starts at 1, rectified, and stretched to D values by linear
-    interpolation. It tells which group of neighboring words or labels an item has, if their order carries meaning.
-
-    Args:
-        inputs: Number D of inputs.
-        windows: Width and stride of each window. Those wider than D are left out.
+    interpolation. Windows that are wider than D are left out.
 
     Source: Li et al., "Self-Supervised Adversarial Hashing Networks for Cross-Modal Retrieval", CVPR 2018,
         the text network.

@@ -1,9 +1,8 @@
 """Semantic correlation maximization: one linear projection per modality, whose codes agree with the labels.
 
-The inner products of the codes of images and texts should approximate the similarity of their labels. All bits at once are
-the leading singular vectors of a whitened correlation matrix (``variant = "orth"``). Bits that are computed one after the
-other take into account how the signs of the earlier ones deviate from their outputs (``variant = "seq"``). Both variants
-need the items only through sums, so silos can train the model of the pooled items exactly.
+All bits at once are the leading singular vectors of a whitened correlation matrix (``variant = "orth"``). Bits that are
+computed one after the other take into account how the signs of the earlier ones deviate from their outputs (``variant =
+"seq"``). Both variants need the items only through sums, so silos can train the model of the pooled items exactly.
 
 ==========  ==========================  ====================================================================
 paper       code                        meaning
@@ -117,14 +116,10 @@ class Pairs:
 
 
 def leading_pairs(left: Matrix, right: Matrix, weights: Matrix, count: int) -> Pairs:
-    """Return the leading singular values and vectors of ``left @ diag(weights) @ right.T``, without forming it.
+    """Return the ``count`` leading singular values and vectors of ``left @ diag(weights) @ right.T``, without forming it.
 
-    Args:
-        left: ``(D, r)``.
-        right: ``(E, r)``. If it is the same array as ``left``, one modality takes the place of both. The product is then
-            symmetric, and its largest eigenvalues count: a negative one would give the same items opposite codes.
-        weights: ``(r,)``.
-        count: Number of pairs.
+    If ``right`` is the same array as ``left``, one modality takes the place of both. The product is then symmetric, and its
+    largest eigenvalues count: a negative one would give the same items opposite codes.
     """
     left_basis, left_rest = np.linalg.qr(left)
     if right is left:
@@ -144,12 +139,7 @@ def leading_pairs(left: Matrix, right: Matrix, weights: Matrix, count: int) -> P
 
 
 def whitening(moments: Matrix, ridge: float) -> Matrix:
-    """Return the lower Cholesky factor of the moments with a ridge, ``(D, D)``.
-
-    Args:
-        moments: ``(D, D)``, sum of the products of the vectors.
-        ridge: Multiple of the mean diagonal that is added to the diagonal.
-    """
+    """Return the lower Cholesky factor of moments ``(D, D)`` plus ``ridge`` times their mean diagonal on the diagonal."""
     added = max(ridge * float(np.diag(moments).mean()), CONSTANT_SHARE)
     return np.asarray(cholesky(moments + added * np.eye(len(moments)), lower=True))
 
@@ -160,26 +150,17 @@ def signs_of(outputs: Matrix) -> Matrix:
 
 
 def aligned(directions: Mapping[Modality, Matrix], params: ReadArrays) -> dict[Modality, Matrix]:
-    """Return the directions with the signs in which they agree with the hash layers that silos started from.
+    """Return the directions ``(D, K)`` with the signs in which they agree with the hash layers that silos started from.
 
     The sign of a bit is arbitrary, but it must be the same for both modalities, and in all silos whose projections are
-    averaged. Silos with similar directions choose the same sign, because they start from the same hash layers.
-
-    Args:
-        directions: ``(D, K)`` per modality.
-        params: Parameters that all silos start from.
+    averaged, which start from the same hash layers.
     """
     agreement = sum(np.einsum("dk,kd->k", w, params[f"{m}.hash.weight"]) for m, w in directions.items())
     return {modality: w * signs_of(np.asarray(agreement)) for modality, w in directions.items()}
 
 
 def moments(received: ReadArrays, block: Views, *, paired: bool) -> Arrays:
-    """Return the sums from which `whitened` starts.
-
-    Args:
-        received: Scales of the vectors.
-        block: Some pairs.
-        paired: Whether the products of the pairs' vectors are included.
+    """Return the sums from which `whitened` starts, with the products of the pairs' vectors if they are ``paired``.
 
     Returns:
         Per modality, ``MODALITY/count`` ``()``, ``MODALITY/moments`` ``(D, D)`` and ``MODALITY/products`` ``(D, C)``, and
@@ -210,10 +191,7 @@ def sign_products(received: ReadArrays, block: Views) -> Arrays:
 def whitened(sums: ReadArrays, ridge: float, bits: int) -> Arrays:
     """Return the whitened products from which the first bit is computed.
 
-    Args:
-        sums: Totals of `moments`. A modality without items, or whose vectors are all equal, is left out.
-        ridge: Ridge of the moments.
-        bits: Code length K.
+    A modality without items, or whose vectors are all equal, is left out.
 
     Returns:
         Per modality, ``MODALITY/whitening`` ``(D, D)``, ``MODALITY/products`` ``(D, C)``, ``MODALITY/directions``

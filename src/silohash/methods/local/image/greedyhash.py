@@ -1,7 +1,6 @@
 """Greedy hashing: a linear classifier reads the binary codes, and gradients pass through the sign unchanged.
 
-The loss is that of the codes that a search will use, not of a relaxation. The backward pass treats the sign as the identity.
-A penalty keeps the outputs near -1 and 1, so that this approximation is close.
+A penalty keeps the outputs near -1 and 1, so that treating the sign as the identity in the backward pass is close.
 
 =========  =======================  ==================================================================
 paper      code                     meaning
@@ -27,7 +26,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloState
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloState, labels_of
 from silohash.methods.local.class_vectors import CLASS_VECTORS, ClassVectorNet
 from silohash.methods.local.losses import mean_where, straight_through
 from silohash.methods.traits import Traits
@@ -67,9 +66,7 @@ class GreedyHashParams(MethodParams):
 def class_targets(labels: Tensor, kind: Literal["all", "first"]) -> Tensor:
     """Return the target distributions over classes, ``(B, C)``; zero for items without labels.
 
-    Args:
-        labels: ``(B, C)`` multi-hot.
-        kind: ``all`` labels with equal shares, or the ``first`` one.
+    They are ``all`` labels with equal shares, or the ``first`` one.
     """
     if kind == "first":
         return labels * (labels.cumsum(1) == 1)
@@ -77,13 +74,7 @@ def class_targets(labels: Tensor, kind: Literal["all", "first"]) -> Tensor:
 
 
 def classification_loss(codes: Tensor, classifier: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean cross-entropy of softmax(B W^T) against the targets over items with a label, a scalar; 0 if none.
-
-    Args:
-        codes: ``(B, K)``, -1 or 1.
-        classifier: ``(C, K)``, weights W.
-        targets: ``(B, C)``, zero for items without labels.
-    """
+    """Return the mean cross-entropy of softmax(B W^T) against the targets over items with a label, a scalar; 0 if none."""
     losses = -(targets * (codes @ classifier.T).log_softmax(1)).sum(1)
     return mean_where(losses, targets.sum(1) > 0)
 
@@ -118,11 +109,10 @@ class GreedyHash(LocalMethod):
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the classification and quantization terms, averaged over the modalities."""
-        assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         held = {m: batch.rows_with(m) for m in outputs.code if batch.has(m).any()}
         if not held:
             return {}
-        classifier, targets = outputs.extra[CLASS_VECTORS], class_targets(batch.labels, self.params.targets)
+        classifier, targets = outputs.extra[CLASS_VECTORS], class_targets(labels_of(batch), self.params.targets)
         losses = [
             classification_loss(straight_through(outputs.code[m][rows]), classifier, targets[rows])
             for m, rows in held.items()

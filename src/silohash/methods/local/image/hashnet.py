@@ -27,7 +27,7 @@ from pydantic import Field
 from torch import nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, labels_of
 from silohash.methods.local.losses import (
     different_items,
     mean_similarity,
@@ -97,18 +97,16 @@ class HashNetMethod(LocalMethod):
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store the share of similar pairs, and the number of finished epochs."""
-        assert data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         state.buffers = {
-            "share": mean_similarity(data.labels, graded=False),
+            "share": mean_similarity(labels_of(data), graded=False),
             "epochs": torch.tensor(state.epochs_before),
         }
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the likelihood of the pairs of one network. Source: the objective."""
-        assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         (modality,) = step.modalities
         present = batch.rows_with(modality)
-        values, labels = outputs.code[modality][present], batch.labels[present]
+        values, labels = outputs.code[modality][present], labels_of(batch)[present]
         if not len(values):
             return {}
         params, epochs = self.params, int(state.buffers["epochs"])

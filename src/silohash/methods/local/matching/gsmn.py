@@ -1,9 +1,9 @@
 """GSMN: words and regions are matched with each other, and then the neighbors of each with those of the other.
 
-A word is compared with the regions that it attends to, block by block of the dimensions, and a region with its words. Each
-node then has one cosine per block. A graph convolution adds up the cosines of its neighbors, and a small network turns the
-result into a score per node. The regions of an image form a complete graph, whose edges depend on their places. The words of
-a text form a complete graph (dense), or a graph of their grammatical relations (sparse).
+A word is compared with the regions that it attends to, block by block of the dimensions, and a region with its words. A
+graph convolution adds up the cosines of a node's neighbors, and a small network turns the result into a score per node. The
+regions of an image form a complete graph, whose edges depend on their places. The words of a text form a complete graph
+(dense), or a graph of their grammatical relations (sparse).
 
 ==============  ==========================  ==============================================================
 paper           code here                   meaning
@@ -20,7 +20,7 @@ r               ``blocks``                  number of blocks of dimensions
 ==============  ==========================  ==============================================================
 
 Equations (8) to (12) of FedBi-GNNs are `node_cosines`, (13) to (15) are `GraphMatching`. The dimensions are T texts,
-W words, I images, R regions, P blocks and K kernels.
+W words, I images, R regions, P blocks and K kernels. Masks ``(T, W)`` and ``(I, R)`` are False for padding.
 """
 
 from __future__ import annotations
@@ -103,10 +103,7 @@ class GSMNParams(MatchingParams):
 def polar(boxes: Tensor) -> tuple[Tensor, Tensor]:
     """Return the distances and angles between the centers of an image's regions, both ``(I, R, R)``.
 
-    The angles are in [-pi, pi], and 0 for equal centers.
-
-    Args:
-        boxes: ``(I, R, 4)``, left, top, right and bottom, divided by the width and height of the image.
+    The boxes ``(I, R, 4)`` are shares of the image. Angles are in [-pi, pi], and 0 for equal centers.
 
     Source: FedBi-GNNs, equation (2).
     """
@@ -118,13 +115,8 @@ def polar(boxes: Tensor) -> tuple[Tensor, Tensor]:
 def region_edges(distance: Tensor, angle: Tensor, mask: Tensor, kernels: Tensor) -> Tensor:
     """Return the weights of the edges between regions under each Gaussian kernel, ``(I, K, R, R)``.
 
-    They sum to 1 over the neighbors of a region, which include itself.
-
-    Args:
-        distance: ``(I, R, R)``.
-        angle: ``(I, R, R)`` in radians.
-        mask: ``(I, R)`` bool, False for padding.
-        kernels: ``(4, K)``, means of the distance and the angle, and their widths.
+    They sum to 1 over the neighbors of a region, which include itself. The kernels ``(4, K)`` are means of the distance and
+    the angle, and their widths.
 
     Source: Liu et al., "Graph Structured Network for Image-Text Matching", CVPR 2020, section 3.2, with weights that sum to
         1 over the neighbors.
@@ -139,13 +131,9 @@ def region_edges(distance: Tensor, angle: Tensor, mask: Tensor, kernels: Tensor)
 
 
 def word_edges(words: Tensor, mask: Tensor, inverse_temperature: float, edges: Tensor | None = None) -> Tensor:
-    """Return the weights of the edges between words, ``(T, W, W)``. They sum to 1 over the neighbors of a word.
+    """Return the weights of the edges between words ``(T, W, D)`` of length 1, ``(T, W, W)``, which sum to 1 per word.
 
-    Args:
-        words: ``(T, W, D)``, of length 1.
-        mask: ``(T, W)`` bool, False for padding.
-        inverse_temperature: Factor in the softmax (lambda), positive.
-        edges: ``(T, W, W)`` bool, which words are neighbors; None if all are.
+    All words of a text are neighbors, unless edges ``(T, W, W)`` say which.
 
     Source: FedBi-GNNs, equations (5) to (7), with weights that sum to 1.
     """
@@ -174,10 +162,7 @@ class Score(nn.Module):
 
 
 class TextStructure(nn.Module):
-    """Matching of structure in the graphs of texts.
-
-    All kernels of the published layer have the same edges, so they are one linear map.
-    """
+    """Matching of structure in the graphs of texts."""
 
     def __init__(self, blocks: int, width: int) -> None:
         super().__init__()
@@ -185,12 +170,7 @@ class TextStructure(nn.Module):
         self.score = Score(width)
 
     def forward(self, cosines: Tensor, edges: Tensor, mask: Tensor) -> Tensor:
-        """Return the mean score of each text's words, ``(T, I)``.
-
-        Args:
-            cosines: ``(T, W, I, P)``.
-            edges: ``(T, W, W)`` (`word_edges`).
-            mask: ``(T, W)`` bool.
+        """Return the mean score of each text's words, ``(T, I)``, of their cosines ``(T, W, I, P)`` and edges ``(T, W, W)``.
 
         Source: FedBi-GNNs, equations (13) and (14).
         """
@@ -212,25 +192,15 @@ class ImageStructure(nn.Module):
         self.score = Score(kernels * width)
 
     def edges(self, boxes: Tensor, mask: Tensor) -> Tensor:
-        """Return the weights of the edges between regions, ``(I, K, R, R)``.
-
-        Args:
-            boxes: ``(I, R, 4)``, divided by the size of the image.
-            mask: ``(I, R)`` bool.
-        """
+        """Return the weights of the edges between regions ``(I, R, 4)``, ``(I, K, R, R)``."""
         widths = F.softplus(torch.stack([self.near_width, self.turned_width])) + NARROWEST
         weights = region_edges(*polar(boxes), mask, torch.cat([torch.stack([self.near, self.turned]), widths]))
         return weights if self.propagation == "neighbors" else own_weights(weights)
 
     def forward(self, cosines: Tensor, edges: Tensor, mask: Tensor) -> Tensor:
-        """Return the mean score of each image's regions, ``(T, I)``.
+        """Return the mean score of each image's regions, ``(T, I)``, given their cosines ``(T, I, R, P)`` and edges.
 
         The linear map of a kernel comes first, because it makes the values fewer that travel along the edges.
-
-        Args:
-            cosines: ``(T, I, R, P)``.
-            edges: ``(I, K, R, R)`` (`edges`).
-            mask: ``(I, R)`` bool.
 
         Source: FedBi-GNNs, equations (13) and (14).
         """
@@ -278,13 +248,7 @@ class GraphMatching(nn.Module):
     ) -> Tensor:
         """Return the scores of all images and texts, ``(I, T)``.
 
-        Args:
-            images: ``(I, R, D)``, regions of length 1.
-            image_mask: ``(I, R)`` bool, False for padding.
-            boxes: ``(I, R, 4)``, divided by the size of the image.
-            texts: ``(T, W, D)``, words of length 1.
-            text_mask: ``(T, W)`` bool, False for padding.
-            neighbors: ``(T, W, W)`` bool, which words are neighbors; None if all are.
+        Regions ``(I, R, D)`` and words ``(T, W, D)`` have length 1. Without neighbors ``(T, W, W)``, all words are.
 
         Source: FedBi-GNNs, equations (8) to (15).
         """

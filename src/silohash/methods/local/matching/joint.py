@@ -1,7 +1,7 @@
 """A joint model like MMCA: the regions of a picture and the words of a text attend to each other in one Transformer layer.
 
-SAEM's vectors of the picture and of the text give a first cosine. The regions and words of a pair then pass through a
-Transformer layer together, and the vectors of both parts give a second cosine, which is added with a weight.
+SAEM's vectors of the picture and of the text give a first cosine. After the joint layer, the vectors of both parts give a
+second one, which is added with a weight.
 
 ==========  ==========================  ==============================================================
 paper       code                        meaning
@@ -118,12 +118,7 @@ class JointNet(MatchingNet):
 
 
 def pairs(images: Tensor, texts: Tensor) -> Tensor:
-    """Return what belongs to the nodes of each pair of a text and an image, ``(T * I, R + W, ...)``, regions first.
-
-    Args:
-        images: ``(I, R, ...)``.
-        texts: ``(T, W, ...)``.
-    """
+    """Return what belongs to the nodes of each pair of a text and an image, ``(T * I, R + W, ...)``, regions first."""
     shape, rest = (len(texts), len(images)), (-1,) * (images.ndim - 1)
     parts = [images.unsqueeze(0).expand(*shape, *rest), texts.unsqueeze(1).expand(*shape, *rest)]
     return torch.cat(parts, 2).flatten(0, 1)

@@ -1,7 +1,6 @@
 """SCAN: words attend to regions, or regions to words, and each is compared with what it attends to.
 
-A word is compared with the mean of the regions, weighted by their similarity to it (or a region with that of the words). The
-score of a text and an image is the mean of these cosines, or a smooth maximum of them.
+The score of a text and an image is the mean of these cosines, or a smooth maximum of them.
 
 =========  ===========================  ==========================================================
 paper      code                         meaning

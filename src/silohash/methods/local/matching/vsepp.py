@@ -1,7 +1,6 @@
 """VSE++: one vector per image and one per text, trained with the hardest wrong partner of each batch.
 
-The vector of an image is the mean of its regions in the common space, and that of a text is the mean of the states of a GRU.
-The score is their cosine.
+The vector of an image is the mean of its regions, and that of a text is the mean of the states of a GRU.
 
 ==========  ==========================  =====================================================
 paper       code                        meaning

@@ -1,8 +1,7 @@
 """Deep cross-modal hashing: two networks learn codes whose inner products follow the labels.
 
-Pairs of items that share a label should agree in most bits, other pairs should not. Each network is compared with the
-*stored* outputs of the other modality for all of the silo's items, so that a step covers ``B x N`` pairs with only
-``B`` forward passes.
+Each network is compared with the *stored* outputs of the other modality for all of the silo's items, so that a step covers
+``B x N`` pairs with only ``B`` forward passes.
 
 =========  =======================  ==================================================
 paper      code                     meaning
@@ -22,8 +21,6 @@ Equation (2), which is equation (1) with one code for both modalities, is `pair_
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -31,17 +28,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, store_all
+from silohash.methods.local.base import SiloData, SiloState
 from silohash.methods.local.losses import balance, pair_contrast, quantization
-from silohash.methods.local.stored_outputs import (
-    draw_anchors,
-    joint_codes,
-    labels_and_share,
-    partner_outputs,
-    store_batch,
-    stored_likelihood,
-)
-from silohash.methods.traits import EpochRules, Traits
+from silohash.methods.local.stored_outputs import StoredPairs, StoredPairsParams, joint_codes, partner_outputs
+from silohash.methods.traits import EpochRules
 
 CARD = MethodCard(
     key="dcmh",
@@ -72,18 +62,6 @@ CARD = MethodCard(
 )
 
 
-class StoredPairsParams(MethodParams):
-    """Parameters that all methods have which compare a batch with stored outputs by shared labels."""
-
-    similarity: Literal["any", "graded"] = "graded"
-    """Similarity of two items: `any` (1 if they share a label, else 0) or `graded` (the cosine of their label
-    vectors)."""
-    class_balance: bool = True
-    """Give similar and dissimilar pairs the same total weight, regardless of how many there are of each."""
-    anchors: int = Field(default=1024, ge=1)
-    """Number of stored items that each batch is compared with, at least 1. A new random subset is drawn each epoch."""
-
-
 class DCMHParams(StoredPairsParams):
     """Parameters of DCMH."""
 
@@ -105,50 +83,6 @@ class DCMHParams(StoredPairsParams):
     state."""
     independent_batches: bool = False
     """Draw each batch from all items, as in the paper, instead of passing over the items once per epoch."""
-
-
-class StoredPairs(LocalMethod):
-    """A base of methods that compare a batch with the stored outputs of other items by shared labels.
-
-    A subclass calls `likelihood` in `terms`.
-
-    Attributes:
-        remedy: What the user can do if the codes collapse, as a sentence.
-    """
-
-    params: StoredPairsParams
-    traits = Traits(needs_labels=True)
-    remedy: ClassVar[str] = ""
-
-    def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Store the outputs of all items, the labels, and the share of similar pairs."""
-        state.buffers = labels_and_share(data, graded=self.params.similarity == "graded")
-        store_all(model, data, state)
-        self.end_epoch(model, data, state)
-
-    def likelihood(self, codes: Tensor, stored: Tensor, rows: Tensor, anchors: Tensor, state: SiloState) -> Tensor:
-        """Return `stored_likelihood` with the similarity and balance of the parameters, ``(B, N)``."""
-        graded, balanced = self.params.similarity == "graded", self.params.class_balance
-        return stored_likelihood(codes, stored, rows, anchors, state, graded=graded, balanced=balanced)
-
-    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
-        """Store the outputs of the batch."""
-        store_batch(outputs, batch, state)
-
-    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Draw the stored items for the next epoch."""
-        draw_anchors(data, state, self.params.anchors)
-
-    def warnings(self, terms: Mapping[str, float]) -> list[str]:
-        """Return a warning if the codes collapse: outputs near zero give every pair a ``likelihood`` of ln 2.
-
-        There is none if similar and dissimilar pairs have the same total weight.
-        """
-        if self.params.class_balance or abs(terms.get("likelihood", 0.0) - math.log(2)) > 1e-4:
-            return []
-        return [
-            f"The codes have collapsed: the likelihood per pair is ln 2, as if every output were zero. {self.remedy}"
-        ]
 
 
 class DCMH(StoredPairs):

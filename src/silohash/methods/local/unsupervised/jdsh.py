@@ -1,8 +1,8 @@
 """JDSH: codes of a batch reproduce a joint similarity whose extremes are weighted more strongly, without labels.
 
-The joint similarity is a weighted sum of those of images, of texts, and of images compared with texts by their relations to
-the batch. Similarities far below or above the mode of their distribution are surely dissimilar and similar pairs. They are
-moved further from zero. Each silo fits the thresholds to the distribution of its own items.
+It is a weighted sum of those of images, of texts, and of images compared with texts by their relations to the batch.
+Similarities far below or above the mode of their distribution in the silo, which are surely those of dissimilar and similar
+pairs, are moved further from zero.
 
 ===============  ============================  ====================================================================
 paper and code   code here                     meaning
@@ -124,12 +124,7 @@ class Distribution(NamedTuple):
 
 
 def cross_similarity(images: Tensor, texts: Tensor) -> Tensor:
-    """Return the cosines of the relations of images and of texts to the batch, averaged over both directions, ``(B, B)``.
-
-    Args:
-        images: ``(B, B)``, similarities of the images.
-        texts: ``(B, B)``, similarities of the texts.
-    """
+    """Return the cosines of the relations of images and of texts to the batch, averaged over both directions, ``(B, B)``."""
     cross = cosines(images, texts)
     return (cross + cross.T) / 2.0
 
@@ -153,11 +148,7 @@ def joint_similarity(inputs: Inputs, weights: Mapping[str, float]) -> Similarity
 
 
 def distribution_of(values: Tensor) -> Distribution:
-    """Return the statistics of similarities; all are finite, also for a single or no value.
-
-    Args:
-        values: ``(n,)``.
-    """
+    """Return the statistics of similarities ``(n,)``; all are finite, also for a single or no value."""
     if not len(values):
         values = values.new_zeros(1)
     low, high = float(values.min()), float(values.max())
@@ -187,13 +178,6 @@ def sharpened(values: Tensor, fit: Distribution, low_weight: float, high_weight:
     """Return the similarities with those beyond the thresholds moved further from zero, times the scale, ``(B, B)``.
 
     The lower threshold is two deviations below the mode, and the upper one four deviations above it.
-
-    Args:
-        values: ``(B, B)``, joint similarities.
-        fit: Statistics of the silo.
-        low_weight: Weight l1.
-        high_weight: Weight l2.
-        scale: ``mu``.
     """
     low, high = fit.mode - 2.0 * fit.below, fit.mode + 4.0 * fit.above
     lower = 1.0 + low_weight * torch.exp(fit.smallest - values)
