@@ -15,13 +15,9 @@ def norm_of(arrays: ReadArrays) -> float:
 
 
 def clipped(arrays: ReadArrays, limit: float) -> Arrays:
-    """Return float64 arrays with the same direction and a norm of at most ``limit``.
+    """Return float64 arrays with the same direction and a norm of at most ``limit``, which is greater than 0.
 
     Arrays with values that are not finite become zero, because no factor limits them.
-
-    Args:
-        arrays: Named arrays of floats.
-        limit: Greater than 0.
 
     Example:
         >>> clipped({"a": np.array([3.0, 4.0])}, 1.0)["a"].tolist()
@@ -35,11 +31,5 @@ def clipped(arrays: ReadArrays, limit: float) -> Arrays:
 
 
 def noised(arrays: ReadArrays, deviation: float, generator: np.random.Generator) -> Arrays:
-    """Return float64 arrays with independent Gaussian noise on every value.
-
-    Args:
-        arrays: Named arrays. The noise is drawn in their order.
-        deviation: Standard deviation of the noise.
-        generator: Source of the noise.
-    """
+    """Return float64 arrays with independent Gaussian noise on every value, drawn in the order of the arrays."""
     return {name: array + generator.normal(scale=deviation, size=array.shape) for name, array in arrays.items()}

@@ -23,7 +23,7 @@ generalized eigenvalue problem of `orth` for all bits, and that of `seq` for the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -100,24 +100,10 @@ def unit_rows(labels: npt.NDArray[np.floating[Any]]) -> Matrix:
     return np.asarray(labels / np.where(length > 0, length, 1.0))
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Leading singular values and vectors of a matrix. Pairs beyond its rank are zero.
+def leading_pairs(left: Matrix, right: Matrix, weights: Matrix, count: int) -> tuple[Matrix, Matrix, Matrix]:
+    """Return the leading singular values and vectors of ``left @ diag(weights) @ right.T``, without forming it.
 
-    Attributes:
-        values: ``(k,)``, in descending order.
-        left: ``(D, k)``.
-        right: ``(E, k)``.
-    """
-
-    values: Matrix
-    left: Matrix
-    right: Matrix
-
-
-def leading_pairs(left: Matrix, right: Matrix, weights: Matrix, count: int) -> Pairs:
-    """Return the ``count`` leading singular values and vectors of ``left @ diag(weights) @ right.T``, without forming it.
-
+    They are ``(k,)`` in descending order, ``(D, k)`` and ``(E, k)``, where k is ``count``. Pairs beyond the rank are zero.
     If ``right`` is the same array as ``left``, one modality takes the place of both. The product is then symmetric, and its
     largest eigenvalues count: a negative one would give the same items opposite codes.
     """
@@ -131,7 +117,7 @@ def leading_pairs(left: Matrix, right: Matrix, weights: Matrix, count: int) -> P
         second = transposed.T
     rank = min(count, int((values > RANK_TOLERANCE * values.max(initial=0.0)).sum()))
     beyond = ((0, 0), (0, count - rank))
-    return Pairs(
+    return (
         np.pad(values[:rank], beyond[1]),
         np.pad(left_basis @ first[:, :rank], beyond),
         np.pad(right_basis @ second[:, :rank], beyond),
@@ -239,9 +225,9 @@ def with_bits(private: ReadArrays, count: int) -> Arrays:
     """Return the server's arrays with the directions and singular values of further bits. There is at least one modality."""
     held = there(private)
     left, right = private[f"{held[0]}/products"], private[f"{held[-1]}/products"]
-    pairs = leading_pairs(left, right, private["weights"], count)
-    found = {**private, "values": np.append(private["values"], pairs.values)}
-    for modality, vectors in zip((held[0], held[-1]), (pairs.left, pairs.right), strict=True):
+    values, *directions = leading_pairs(left, right, private["weights"], count)
+    found = {**private, "values": np.append(private["values"], values)}
+    for modality, vectors in zip((held[0], held[-1]), directions, strict=True):
         new = solve_triangular(private[f"{modality}/whitening"], vectors, lower=True, trans="T")
         found[f"{modality}/directions"] = np.column_stack([private[f"{modality}/directions"], new])
     return found

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloState, labels_of
-from silohash.methods.local.class_vectors import CLASS_VECTORS, ClassVectorNet
+from silohash.methods.local.label_networks import CLASS_VECTORS, ClassVectorNet
 from silohash.methods.local.losses import mean_where, straight_through
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec

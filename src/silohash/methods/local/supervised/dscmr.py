@@ -195,7 +195,7 @@ class DSCMR(LocalMethod):
         found = []
         for one, other in modality_pairs(held):
             similar = similarity(labels[held[one]], labels[held[other]], graded=False)
-            # Each pair scales its rows anew: shared ones would add gradients in another order and change figures.
+            # Each pair scales its own rows: shared ones would add gradients in another order and change figures.
             first, second = unit_rows(values[one]), unit_rows(values[other])
             found.append(pair_likelihood(first, second, similar, scale=self.params.scale).mean())
         return torch.stack(found).sum()

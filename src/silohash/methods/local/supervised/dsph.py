@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloState
-from silohash.methods.local.class_vectors import CLASS_VECTORS, ClassVectorNet
+from silohash.methods.local.label_networks import CLASS_VECTORS, ClassVectorNet
 from silohash.methods.local.losses import cosines, labeled_codes, mean_where, modality_pairs
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec

@@ -37,7 +37,6 @@ from torch import Tensor, nn
 from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, outputs_of, signs
 from silohash.methods.local.stored_outputs import drawn_rows
-from silohash.methods.traits import Traits
 from silohash.models.towers import Adapted, HashNet
 
 CARD = MethodCard(
@@ -149,7 +148,6 @@ class UCCH(LocalMethod):
         "paper": {},
         "authors_code": {"contrast_weight": 0.9, "shift": 1.0},
     }
-    traits = Traits()
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Fill the memory with the model's codes of all items, and draw the negatives of the first epoch."""

@@ -11,7 +11,6 @@ import torch
 
 from silohash.base.types import Outputs
 from silohash.methods.local.base import class_group
-from silohash.methods.local.class_vectors import CLASS_VECTORS
 from silohash.methods.local.image.greedyhash import (
     CARD,
     GreedyHash,
@@ -20,6 +19,7 @@ from silohash.methods.local.image.greedyhash import (
     classification_loss,
     cubic_gap,
 )
+from silohash.methods.local.label_networks import CLASS_VECTORS
 from tests.runs import silo_data
 from tests.unit.methods.federated.helpers import accepts, draw
 from tests.unit.methods.local.image.helpers import BITS, image_precision, outputs_with, ready, without_labels
