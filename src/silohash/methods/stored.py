@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
@@ -135,7 +135,8 @@ class Spool:
 
     def store_message(self, message: Message) -> Message:
         """Return the message with its arrays stored."""
-        return replace(message, **{section: self.store(getattr(message, section)) for section in SECTIONS})
+        stored: dict[str, Any] = {section: self.store(getattr(message, section)) for section in SECTIONS}
+        return replace(message, **stored)
 
     def _written(self, arrays: ReadArrays) -> StoredArrays:
         folder = Path(tempfile.gettempdir()) if self.folder is None else self.folder

@@ -28,6 +28,8 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.io import loadmat
+from scipy.io.matlab import matfile_version
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -286,13 +288,6 @@ class _Struct:
 
 
 def _open(path: Path) -> Mapping[str, Any]:
-    try:
-        from scipy.io import loadmat
-        from scipy.io.matlab import matfile_version
-    except ImportError as error:
-        raise UserError(
-            f"{path} is a MATLAB file, which needs scipy. Install it: pip install 'silohash[matlab]'"
-        ) from error
     if not path.is_file():
         raise UserError(f"The CNN-F weights {path} do not exist. {HINT}")
     try:

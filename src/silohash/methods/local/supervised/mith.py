@@ -411,20 +411,12 @@ class MITH(StoredPairs):
         both = batch.has_image & batch.has_text
         if len(outputs.code) < 2 or not self.params.contrast_weight or not bool(both.any()):
             return {}
-        image, text = MODALITIES
-        weights = {
-            VECTOR: self.params.contrast_weight,
-            CONCEPTS: self.params.contrast_weight * self.params.concept_share,
-        }
-        found = {
-            name: alignment(
-                outputs.extra[f"{image}/{name}"][both], outputs.extra[f"{text}/{name}"][both], self.params.temperature
-            )
-            for name in weights
-        }
-        return {
-            "contrast": (weights[VECTOR], found[VECTOR]), "concept_contrast": (weights[CONCEPTS], found[CONCEPTS])
-        }  # fmt: skip
+        weight, temperature = self.params.contrast_weight, self.params.temperature
+        vectors, concepts = (
+            alignment(*(outputs.extra[f"{m}/{name}"][both] for m in MODALITIES), temperature)
+            for name in (VECTOR, CONCEPTS)
+        )
+        return {"contrast": (weight, vectors), "concept_contrast": (weight * self.params.concept_share, concepts)}
 
     def _distillation(self, outputs: Outputs, held: Mapping[Modality, Tensor]) -> Terms:
         """Return the mean distance between the codes of the two branches, summed over the modalities."""

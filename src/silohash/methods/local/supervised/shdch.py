@@ -264,15 +264,16 @@ class SHDCH(LocalMethod):
         drift = quantization(codes, state.buffers["code"][rows])
         labeled = (labels > 0).any(1)
         coarse, classes = state.buffers["coarse_labels"][rows][labeled], state.buffers[COARSE]
-        residuals = {"fine": class_residual(codes[labeled], labels[labeled], state.buffers[FINE])}
+        residuals = {
+            "fine": (self.params.fine_weight, class_residual(codes[labeled], labels[labeled], state.buffers[FINE]))
+        }
         if len(classes):
-            residuals["coarse"] = class_residual(codes[labeled], coarse, classes)
-        weights = {"fine": self.params.fine_weight, "coarse": self.params.coarse_weight}
+            residuals["coarse"] = (self.params.coarse_weight, class_residual(codes[labeled], coarse, classes))
         if self.params.normalization == "mean":
-            terms = {name: (weights[name], _mean(values.sum(1))) for name, values in residuals.items()}
+            terms = {name: (weight, _mean(values.sum(1))) for name, (weight, values) in residuals.items()}
             return {**terms, "quantization": (self.params.quantization_weight, drift.mean())}
         pairs, bits = len(state.buffers["code"]) * len(rows), codes.shape[1]
-        terms = {name: (weights[name], bits**2 * values.sum() / pairs) for name, values in residuals.items()}
+        terms = {name: (weight, bits**2 * values.sum() / pairs) for name, (weight, values) in residuals.items()}
         return {**terms, "quantization": (self.params.quantization_weight, drift.sum() / pairs)}
 
     def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:

@@ -272,10 +272,7 @@ class SSAH(StoredPairs):
         terms = self._imitation(feature, code, outputs.extra[f"{modality}_labels"][held], rows, state)
         if self.params.adversarial_weight:
             deception = deception_loss(outputs.extra[f"{modality}_deceives"][held], self.params.adversary)
-            mean = (
-                deception.mean() if self.params.normalization == "mean" else deception.sum() / self._pairs(rows, state)
-            )
-            terms["deception"] = (self.params.adversarial_weight, mean)
+            terms["deception"] = (self.params.adversarial_weight, self._mean(deception, rows, state))
         return terms
 
     def _judgment(self, outputs: Outputs, batch: PairBatch) -> Terms:
@@ -291,28 +288,21 @@ class SSAH(StoredPairs):
     def _imitation(self, feature: Tensor, code: Tensor, logits: Tensor, rows: Tensor, state: SiloState) -> Terms:
         """Return the likelihoods of features and codes beside those of the label network, and the two other losses."""
         params, anchors, labels = self.params, state.buffers["anchors"], state.buffers["labels"]
-        features, codes = state.buffers["label_feature"], state.buffers["label_code"]
+        features, codes = (state.buffers[name].index_select(0, anchors) for name in ("label_feature", "label_code"))
         similar = similarity(labels[rows], labels.index_select(0, anchors), graded=self.graded)
         weights = pair_weights(similar, float(state.buffers["share"])) if params.class_balance else 1.0
         losses = {
-            "features": weights * pair_likelihood(feature, features.index_select(0, anchors), similar),
-            "codes": weights * pair_likelihood(code, codes.index_select(0, anchors), similar),
-            "quantization": quantization(code, state.buffers["code"][rows]),
-            "labels": label_error(logits, labels[rows]),
+            "features": (params.feature_weight, weights * pair_likelihood(feature, features, similar)),
+            "codes": (params.code_weight, weights * pair_likelihood(code, codes, similar)),
+            "quantization": (params.quantization_weight, quantization(code, state.buffers["code"][rows])),
+            "labels": (params.label_weight, label_error(logits, labels[rows])),
         }
-        factors = {
-            "features": params.feature_weight, "codes": params.code_weight,
-            "quantization": params.quantization_weight, "labels": params.label_weight,
-        }  # fmt: skip
-        if params.normalization == "mean":
-            return {name: (factors[name], loss.mean()) for name, loss in losses.items()}
-        pairs = self._pairs(rows, state)
-        return {name: (factors[name], loss.sum() / pairs) for name, loss in losses.items()}
+        return {name: (weight, self._mean(loss, rows, state)) for name, (weight, loss) in losses.items()}
 
-    @staticmethod
-    def _pairs(rows: Tensor, state: SiloState) -> int:
-        """Return the number of pairs of a batch's item and a stored item."""
-        return len(rows) * len(state.buffers["anchors"])
+    def _mean(self, loss: Tensor, rows: Tensor, state: SiloState) -> Tensor:
+        """Return the mean of a loss, or its sum divided by the number of pairs of a batch's item and a stored item."""
+        paper = self.params.normalization == "paper"
+        return loss.sum() / (len(rows) * len(state.buffers["anchors"])) if paper else loss.mean()
 
     def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
         """Store the outputs of the batch."""

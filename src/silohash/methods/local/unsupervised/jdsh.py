@@ -35,7 +35,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base import seeds
-from silohash.base.types import MODALITIES, MethodCard, Modality, PairBatch, Terms
+from silohash.base.types import MODALITIES, MethodCard, PairBatch, Terms
 from silohash.methods.local.base import MethodParams, SiloData, SiloState
 from silohash.methods.local.losses import cosines, mean_where
 from silohash.methods.local.unsupervised.base import (
@@ -131,18 +131,16 @@ def cross_similarity(images: Tensor, texts: Tensor) -> Tensor:
 
 def joint_similarity(inputs: Inputs, weights: Mapping[str, float]) -> Similarity:
     """Return the weighted mean of the similarities of images, of texts and of images to texts, ``(B, B)``."""
-    similar: dict[Modality, Tensor] = {}
-    defined: dict[Modality, Tensor | None] = {}
+    parts = []
     for modality in MODALITIES:
         if modality in inputs.unit:
             unit, mask = inputs.unit[modality], defined_for(inputs, inputs, modality)
             values = 2.0 * (unit @ unit.T) - 1.0
-            similar[modality], defined[modality] = values if mask is None else values * mask, mask
-    parts = [Part(weights[modality], values, defined[modality]) for modality, values in similar.items()]
-    if len(similar) == len(MODALITIES) and weights["cross"]:
-        image, text = defined["image"], defined["text"]
-        both = None if image is None or text is None else image * text
-        cross = cross_similarity(similar["image"], similar["text"])
+            parts.append(Part(weights[modality], values if mask is None else values * mask, mask))
+    if len(parts) == len(MODALITIES) and weights["cross"]:
+        image, text = parts
+        both = None if image.defined is None or text.defined is None else image.defined * text.defined
+        cross = cross_similarity(image.values, text.values)
         parts.append(Part(weights["cross"], cross if both is None else cross * both, both))
     return weighted_mean(parts)
 
