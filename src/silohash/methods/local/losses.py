@@ -87,6 +87,15 @@ def label_error(logits: Tensor, labels: Tensor) -> Tensor:
     return (torch.sigmoid(logits) - labels).square()
 
 
+def target_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean cross-entropy of softmax(logits) against target distributions ``(B, C)``, a scalar.
+
+    Items without a label, whose targets are zero, are left out. It is 0 if there are no others.
+    """
+    losses = -(targets * logits.log_softmax(1)).sum(1)
+    return losses.sum() / (targets.sum(1) > 0).sum().clamp(min=1)
+
+
 def labeled_codes(outputs: Outputs, batch: PairBatch) -> tuple[dict[Modality, Tensor], dict[Modality, Tensor]]:
     """Return the codes ``(B', K)`` and labels ``(B', C)`` of the items that have a modality, for each that any item has."""
     held, labels = {m: batch.has(m) for m in outputs.code if batch.has(m).any()}, labels_of(batch)

@@ -13,7 +13,7 @@ alpha      ``quantization_weight``  weight of the penalty
 p          3                        exponent of the penalty
 =========  =======================  ==================================================================
 
-The paper's objective is `classification_loss` + alpha * `cubic_gap`.
+The paper's objective is `target_entropy` of softmax(B W^T) + alpha * `cubic_gap`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloState, labels_of
 from silohash.methods.local.label_networks import CLASS_VECTORS, ClassVectorNet
-from silohash.methods.local.losses import mean_where, straight_through
+from silohash.methods.local.losses import straight_through, target_entropy
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 
@@ -73,12 +73,6 @@ def class_targets(labels: Tensor, kind: Literal["all", "first"]) -> Tensor:
     return labels / labels.sum(1, keepdim=True).clamp(min=1)
 
 
-def classification_loss(codes: Tensor, classifier: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean cross-entropy of softmax(B W^T) against the targets over items with a label, a scalar; 0 if none."""
-    losses = -(targets * (codes @ classifier.T).log_softmax(1)).sum(1)
-    return mean_where(losses, targets.sum(1) > 0)
-
-
 def cubic_gap(values: Tensor) -> Tensor:
     """Return the cubed distances of the outputs' absolute values from 1, ``(B, K)``.
 
@@ -114,7 +108,7 @@ class GreedyHash(LocalMethod):
             return {}
         classifier, targets = outputs.extra[CLASS_VECTORS], class_targets(labels_of(batch), self.params.targets)
         losses = [
-            classification_loss(straight_through(outputs.code[m][rows]), classifier, targets[rows])
+            target_entropy(straight_through(outputs.code[m][rows]) @ classifier.T, targets[rows])
             for m, rows in held.items()
         ]
         # The codes are selected once per loss: a shared selection adds gradients in another order, which changes figures.

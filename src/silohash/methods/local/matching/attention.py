@@ -32,9 +32,6 @@ import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from torch import Tensor
 
-Pooling: TypeAlias = Literal["AVG", "LSE"]
-"""How the cosines of an item's queries become a score: their mean, or a smooth maximum (log-sum-exp)."""
-
 Direction: TypeAlias = Literal["t2i", "i2t"]
 """What attends: words to regions (``t2i``), or regions to words (``i2t``)."""
 
@@ -177,47 +174,3 @@ def chunked(score: Callable[[slice, slice], Tensor], texts: Fragments, images: F
 def mean_over(values: Tensor, mask: Tensor, dim: int) -> Tensor:
     """Return the mean over the words or regions that are there, without this dimension."""
     return (values * mask).sum(dim) / mask.sum(dim).clamp(min=1)
-
-
-def pooled(cosines: Tensor, mask: Tensor, dim: int, pooling: Pooling, scale: float) -> Tensor:
-    """Return the score of each text and image, ``(T, I)``, given the cosines of its queries, ``(T, W, I)`` or ``(T, I, R)``.
-
-    The mask has as many dimensions, of which ``dim`` is that of the queries. The scale is that of ``LSE`` (lambda_2).
-
-    Source: Lee et al., section 3.1.
-    """
-    if pooling == "AVG":
-        return mean_over(cosines, mask, dim)
-    scaled = (scale * cosines).masked_fill(~mask, torch.finfo(cosines.dtype).min)
-    return scaled.logsumexp(dim) / scale
-
-
-def scan_scores(
-    images: Tensor,
-    image_mask: Tensor,
-    texts: Tensor,
-    text_mask: Tensor,
-    *,
-    direction: Direction,
-    pooling: Pooling,
-    inverse_temperature: float,
-    lse_scale: float,
-) -> Tensor:
-    """Return the scores of stacked cross attention for all images and texts, ``(I, T)``.
-
-    Regions are ``(I, R, D)`` and words ``(T, W, D)``. The inverse temperature is lambda_1 and the scale lambda_2.
-
-    Source: Lee et al., section 3.1.
-    """
-    all_words, all_regions = fragments(texts, text_mask), fragments(images, image_mask)
-
-    def score(rows: slice, columns: slice) -> Tensor:
-        """Return the scores of some texts and images."""
-        words, regions = all_words.take(rows), all_regions.take(columns)
-        affinity = affinities(words, regions)
-        weights = attention(affinity[0], words.mask, regions.mask, direction, inverse_temperature)
-        cosines = attended_cosines(affinity, weights, words, regions, direction).squeeze(-1)
-        mask, dim = (words.mask.unsqueeze(2), 1) if direction == "t2i" else (regions.mask.unsqueeze(0), 2)
-        return pooled(cosines, mask, dim, pooling, lse_scale)
-
-    return chunked(score, all_words, all_regions).T

@@ -227,42 +227,32 @@ def node_cosines(texts: Fragments, images: Fragments, inverse_temperature: float
 class GraphMatching(nn.Module):
     """The two levels of matching, of nodes and of structure."""
 
-    def __init__(
-        self, *, blocks: int, kernels: int, width: int, inverse_temperature: float, propagation: Propagation
-    ) -> None:
+    def __init__(self, params: GSMNParams) -> None:
         super().__init__()
-        self.blocks = blocks
-        self.inverse_temperature = inverse_temperature
-        self.propagation = propagation
-        self.words = TextStructure(blocks, kernels * width)
-        self.regions = ImageStructure(blocks, kernels, width, propagation)
+        self.params = params
+        self.words = TextStructure(params.blocks, params.kernels * params.kernel_width)
+        self.regions = ImageStructure(params.blocks, params.kernels, params.kernel_width, params.propagation)
 
-    def forward(
-        self,
-        images: Tensor,
-        image_mask: Tensor,
-        boxes: Tensor,
-        texts: Tensor,
-        text_mask: Tensor,
-        neighbors: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, images: Nodes, texts: Nodes, neighbors: Tensor | None = None) -> Tensor:
         """Return the scores of all images and texts, ``(I, T)``.
 
-        Regions ``(I, R, D)`` and words ``(T, W, D)`` have length 1. Without neighbors ``(T, W, W)``, all words are.
+        Regions and words have length 1. Without neighbors ``(T, W, W)``, all words are.
 
         Source: FedBi-GNNs, equations (8) to (15).
         """
-        regions, words = fragments(images, image_mask, self.blocks), fragments(texts, text_mask, self.blocks)
-        near_regions = self.regions.edges(boxes, image_mask)
-        near_words = word_edges(texts, text_mask, self.inverse_temperature, neighbors)
-        if self.propagation == "self":
+        assert images.boxes is not None  # noqa: S101  a region encoder made them
+        blocks, temperature = self.params.blocks, self.params.inverse_temperature
+        regions, words = fragments(images.values, images.mask, blocks), fragments(texts.values, texts.mask, blocks)
+        near_regions = self.regions.edges(images.boxes, images.mask)
+        near_words = word_edges(texts.values, texts.mask, temperature, neighbors)
+        if self.params.propagation == "self":
             near_words = own_weights(near_words)
 
         def scores(rows: slice, columns: slice) -> Tensor:
             """Return the scores of some texts and images."""
-            of_words, of_regions = node_cosines(words.take(rows), regions.take(columns), self.inverse_temperature)
-            found: Tensor = self.words(of_words, near_words[rows], text_mask[rows])
-            found += self.regions(of_regions, near_regions[columns], image_mask[columns])
+            of_words, of_regions = node_cosines(words.take(rows), regions.take(columns), temperature)
+            found: Tensor = self.words(of_words, near_words[rows], texts.mask[rows])
+            found += self.regions(of_regions, near_regions[columns], images.mask[columns])
             return found
 
         return chunked(scores, words, regions).T
@@ -274,20 +264,12 @@ class GSMNNet(MatchingNet):
     def __init__(self, image: nn.Module, text: nn.Module, params: GSMNParams) -> None:
         super().__init__(image, text)
         self.sparse = params.graph == "sparse"
-        self.matching = GraphMatching(
-            blocks=params.blocks,
-            kernels=params.kernels,
-            width=params.kernel_width,
-            inverse_temperature=params.inverse_temperature,
-            propagation=params.propagation,
-        )
+        self.matching = GraphMatching(params)
 
     def score(self, images: Nodes, texts: Nodes) -> Tensor:
         """Return the scores of images and texts, ``(len(images), len(texts))``."""
-        assert images.boxes is not None  # noqa: S101  a region encoder made them
         edges = window_edges(texts.mask) if texts.edges is None else texts.edges
-        neighbors = edges if self.sparse else None
-        scores: Tensor = self.matching(images.values, images.mask, images.boxes, texts.values, texts.mask, neighbors)
+        scores: Tensor = self.matching(images, texts, edges if self.sparse else None)
         return scores
 
 

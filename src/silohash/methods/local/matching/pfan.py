@@ -12,7 +12,7 @@ gamma       ``attended``                  importance of cells, given the feature
 p           `PlacedRegions.places`        vector of a region's place
 ==========  ============================  ==========================================================
 
-The score is `silohash.methods.local.matching.attention.scan_scores` with mean pooling.
+The score is that of `silohash.methods.local.matching.scan.SCANNet` with mean pooling.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairB
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState
 from silohash.methods.local.class_codes import class_codes
 from silohash.methods.local.label_counts import FederationLabels
-from silohash.methods.local.losses import labeled_codes, similarity
+from silohash.methods.local.losses import labeled_codes, similarity, target_entropy
 from silohash.methods.traits import Traits
 from silohash.models.towers import Adapted, HashNet
 
@@ -139,9 +139,7 @@ def class_loss(codes: Tensor, targets: Tensor, centers: Tensor, shift: Tensor, s
 
     Source: Yuan et al. compare codes with class codes bit by bit; here the classes compete in a softmax.
     """
-    logits = (scale / codes.shape[1]) * (codes @ centers.T) + shift
-    losses = -(targets * logits.log_softmax(1)).sum(1)
-    return losses.sum() / (targets.sum(1) > 0).sum().clamp(min=1)
+    return target_entropy((scale / codes.shape[1]) * (codes @ centers.T) + shift, targets)
 
 
 def similarities(codes: Tensor, others: Tensor) -> Tensor:

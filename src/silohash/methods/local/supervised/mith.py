@@ -411,12 +411,15 @@ class MITH(StoredPairs):
         both = batch.has_image & batch.has_text
         if len(outputs.code) < 2 or not self.params.contrast_weight or not bool(both.any()):
             return {}
-        weight, temperature = self.params.contrast_weight, self.params.temperature
-        vectors, concepts = (
-            alignment(*(outputs.extra[f"{m}/{name}"][both] for m in MODALITIES), temperature)
-            for name in (VECTOR, CONCEPTS)
-        )
-        return {"contrast": (weight, vectors), "concept_contrast": (weight * self.params.concept_share, concepts)}
+        terms: Terms = {}
+        weight = self.params.contrast_weight
+        for term, name, share in (
+            ("contrast", VECTOR, 1.0),
+            ("concept_contrast", CONCEPTS, self.params.concept_share),
+        ):
+            image, text = (outputs.extra[f"{m}/{name}"][both] for m in MODALITIES)
+            terms[term] = (weight * share, alignment(image, text, self.params.temperature))
+        return terms
 
     def _distillation(self, outputs: Outputs, held: Mapping[Modality, Tensor]) -> Terms:
         """Return the mean distance between the codes of the two branches, summed over the modalities."""
