@@ -130,6 +130,11 @@ def mean_where(values: Tensor, counted: Tensor | None) -> Tensor:
     return values.mean() if counted is None else (values * counted).sum() / counted.sum().clamp(min=1)
 
 
+def mean_of_pairs(losses: Tensor) -> Tensor:
+    """Return the mean of losses ``(B, B)`` over the pairs of two items, without those of an item with itself, a scalar."""
+    return mean_where(losses, different_items(losses))
+
+
 def different_items(codes: Tensor) -> Tensor:
     """Return which pairs of a batch consist of two items, ``(B, B)`` bool: all but the diagonal."""
     return ~torch.eye(len(codes), dtype=torch.bool, device=codes.device)

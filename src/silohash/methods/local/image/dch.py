@@ -29,14 +29,7 @@ from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, labels_of
-from silohash.methods.local.losses import (
-    cosines,
-    different_items,
-    mean_similarity,
-    mean_where,
-    pair_weights,
-    similarity,
-)
+from silohash.methods.local.losses import cosines, mean_of_pairs, mean_similarity, pair_weights, similarity
 from silohash.methods.traits import Traits
 
 CARD = MethodCard(
@@ -167,7 +160,7 @@ class DCH(LocalMethod):
         similar = similarity(labels, labels, graded=False)
         losses = cauchy_loss(distances(codes, codes, params.distance), similar, scale)
         weighted = losses * weights(similar, float(state.buffers["share"]), params.weighting)
-        terms: Terms = {"cauchy": (1.0, mean_where(weighted, different_items(codes)))}
+        terms: Terms = {"cauchy": (1.0, mean_of_pairs(weighted))}
         if params.quantization_weight:
             squared = params.quantization == "squared"
             drift = (codes.abs() - 1.0).square() if squared else cauchy_quantization(codes, scale)

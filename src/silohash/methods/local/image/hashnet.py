@@ -28,14 +28,7 @@ from torch import nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, labels_of
-from silohash.methods.local.losses import (
-    different_items,
-    mean_similarity,
-    mean_where,
-    pair_likelihood,
-    pair_weights,
-    similarity,
-)
+from silohash.methods.local.losses import mean_of_pairs, mean_similarity, pair_likelihood, pair_weights, similarity
 from silohash.methods.traits import Traits
 
 CARD = MethodCard(
@@ -116,7 +109,7 @@ class HashNetMethod(LocalMethod):
         if params.class_balance:
             # The weight of the paper, all pairs over those of the same kind, is twice that of `pair_weights`.
             likelihood = likelihood * 2.0 * pair_weights(similar, float(state.buffers["share"]))
-        return {"likelihood": (1.0, mean_where(likelihood, different_items(codes)))}
+        return {"likelihood": (1.0, mean_of_pairs(likelihood))}
 
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Count the epoch."""

@@ -171,11 +171,6 @@ def masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
     return logits.masked_fill(~mask, torch.finfo(logits.dtype).min).softmax(-1)
 
 
-def pooled(values: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean of the nodes ``(B, n, d)`` that are not padding, ``(B, d)``. Padding is zero."""
-    return values.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
-
-
 def max_violation(scores: Tensor, margin: float, *, hardest: bool = True, same: Tensor | None = None) -> Tensor:
     """Return the hinge loss over all pairs of a batch, summed over both directions, a scalar.
 

@@ -23,7 +23,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
-from silohash.methods.local.matching.base import WHOLE, Matching, by_texts, check_divisor, pooled, towers_of
+from silohash.methods.local.matching.attention import mean_over
+from silohash.methods.local.matching.base import WHOLE, Matching, by_texts, check_divisor, towers_of
 from silohash.methods.local.matching.saem import (
     Convolutions,
     RegionTransformer,
@@ -71,7 +72,7 @@ class JointRegions(RegionTransformer):
     def forward(self, regions: Tensor) -> Nodes:
         """Return the regions, with the vector of the whole ``(B, D)`` of length 1."""
         nodes: Nodes = self.encoder(regions)
-        whole = pooled(mixed(self.layer, nodes.values, nodes.mask), nodes.mask)
+        whole = mean_over(mixed(self.layer, nodes.values, nodes.mask), nodes.mask.unsqueeze(2), 1)
         return replace(nodes, extra={WHOLE: F.normalize(whole, dim=1)})
 
 
@@ -112,7 +113,7 @@ class JointNet(MatchingNet):
         projections = pairs(*(projected(self.layer, part) for part in parts))
         mask = pairs(images.mask, texts.mask)
         nodes = mixed_after_projection(self.layer, pairs(*parts), projections, mask)
-        image = pooled(nodes[:, :regions], mask[:, :regions])
+        image = mean_over(nodes[:, :regions], mask[:, :regions].unsqueeze(2), 1)
         text = self.convolutions(nodes[:, regions:], mask[:, regions:])
         return F.cosine_similarity(image, text, dim=1).view(shape)
 

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
 from silohash.methods.local.base import SiloState
+from silohash.methods.local.matching.attention import mean_over
 from silohash.methods.local.matching.base import (
     EPOCHS,
     Matching,
@@ -32,7 +33,6 @@ from silohash.methods.local.matching.base import (
     VectorNet,
     check_divisor,
     one_node,
-    pooled,
     towers_of,
 )
 from silohash.models.matching_net import MatchingNet
@@ -104,7 +104,8 @@ class RegionTransformer(nn.Module):
     def forward(self, regions: Tensor) -> Nodes:
         """Return one node per picture."""
         nodes = self.encoder(regions)
-        return one_node(pooled(mixed(self.layer, nodes.values, nodes.mask), nodes.mask), nodes.mask)
+        values = mixed(self.layer, nodes.values, nodes.mask)
+        return one_node(mean_over(values, nodes.mask.unsqueeze(2), 1), nodes.mask)
 
 
 def transformer_layer(width: int, heads: int, inner_width: int, dropout: float) -> nn.TransformerEncoderLayer:

@@ -27,16 +27,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
-from silohash.methods.local.matching.attention import affinities, attention, contexts, fragments
-from silohash.methods.local.matching.base import (
-    WHOLE,
-    Matching,
-    MatchingParams,
-    by_texts,
-    masked_softmax,
-    pooled,
-    towers_of,
-)
+from silohash.methods.local.matching.attention import affinities, attention, contexts, fragments, mean_over
+from silohash.methods.local.matching.base import WHOLE, Matching, MatchingParams, by_texts, masked_softmax, towers_of
 from silohash.models.matching_net import MatchingNet
 from silohash.models.nodes import Nodes, RegionEncoder, WordEncoder, xavier_linear
 from silohash.models.specs import ModelSpec
@@ -90,7 +82,7 @@ class Whole(nn.Module):
     def forward(self, inputs: Tensor) -> Nodes:
         """Return the nodes, with the vector of the whole ``(B, D)`` of length 1."""
         nodes: Nodes = self.encoder(inputs)
-        mean = pooled(nodes.values, nodes.mask).unsqueeze(1)
+        mean = mean_over(nodes.values, nodes.mask.unsqueeze(2), 1).unsqueeze(1)
         logits = self.weigh(torch.tanh(self.local(nodes.values)) * torch.tanh(self.common(mean)))
         weights = masked_softmax(logits.squeeze(2), nodes.mask)
         return replace(nodes, extra={WHOLE: F.normalize((weights.unsqueeze(2) * nodes.values).sum(1), dim=1)})
