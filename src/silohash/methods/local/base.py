@@ -319,3 +319,13 @@ def outputs_of(model: nn.Module, data: SiloData, *, part: Part = "code", batch: 
     device = data.has_image.device
     rows = (torch.arange(start, min(start + batch, len(data)), device=device) for start in range(0, len(data), batch))
     return outputs_over(model, map(data.batch, rows), part=part)
+
+
+def store_all(model: nn.Module, data: SiloData, state: SiloState) -> None:
+    """Store the model's relaxed codes of all items, and which items have them (``has_image``, ``has_text``).
+
+    The codes are the working tensor with the name of the modality, ``(n, K)``. Rows without the modality are zero.
+    """
+    outputs = outputs_of(model, data)
+    state.buffers |= {str(modality): codes for modality, codes in outputs.items()}
+    state.buffers |= {f"has_{modality}": data.has(modality) for modality in outputs}

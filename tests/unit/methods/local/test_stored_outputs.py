@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from silohash.base.types import Outputs
-from silohash.methods.local.base import SiloState, outputs_of
+from silohash.methods.local.base import SiloState, outputs_of, store_all
 from silohash.methods.local.image.dpsh import DPSH, DPSHParams
 from silohash.methods.local.losses import mean_similarity
 from silohash.methods.local.stored_outputs import (
@@ -17,7 +17,6 @@ from silohash.methods.local.stored_outputs import (
     drawn_rows,
     joint_codes,
     partner_outputs,
-    store_all,
     store_batch,
     stored_modalities,
 )

@@ -26,7 +26,7 @@ from pydantic import Field
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import SiloState, signs
 from silohash.methods.local.losses import quantization
-from silohash.methods.local.stored_outputs import StoredPairs, StoredPairsParams
+from silohash.methods.local.supervised.dcmh import StoredPairs, StoredPairsParams
 
 CARD = MethodCard(
     key="dpsh",

@@ -21,6 +21,8 @@ Equation (2), which is equation (1) with one code for both modalities, is `pair_
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import ClassVar, Literal
 
@@ -28,10 +30,18 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import SiloData, SiloState
-from silohash.methods.local.losses import balance, pair_contrast, quantization
-from silohash.methods.local.stored_outputs import StoredPairs, StoredPairsParams, joint_codes, partner_outputs
-from silohash.methods.traits import EpochRules
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, labels_of, store_all
+from silohash.methods.local.losses import (
+    balance,
+    mean_similarity,
+    pair_contrast,
+    pair_likelihood,
+    pair_weights,
+    quantization,
+    similarity,
+)
+from silohash.methods.local.stored_outputs import draw_anchors, joint_codes, partner_outputs, store_batch
+from silohash.methods.traits import EpochRules, Traits
 
 CARD = MethodCard(
     key="dcmh",
@@ -62,6 +72,18 @@ CARD = MethodCard(
 )
 
 
+class StoredPairsParams(MethodParams):
+    """Parameters that all methods have which compare a batch with stored outputs by shared labels."""
+
+    similarity: Literal["any", "graded"] = "graded"
+    """Similarity of two items: `any` (1 if they share a label, else 0) or `graded` (the cosine of their label
+    vectors)."""
+    class_balance: bool = True
+    """Give similar and dissimilar pairs the same total weight, regardless of how many there are of each."""
+    anchors: int = Field(default=1024, ge=1)
+    """Number of stored items that each batch is compared with, at least 1. A new random subset is drawn each epoch."""
+
+
 class DCMHParams(StoredPairsParams):
     """Parameters of DCMH."""
 
@@ -83,6 +105,62 @@ class DCMHParams(StoredPairsParams):
     state."""
     independent_batches: bool = False
     """Draw each batch from all items, as in the paper, instead of passing over the items once per epoch."""
+
+
+class StoredPairs(LocalMethod):
+    """A base of methods that compare a batch with the stored outputs of other items by shared labels.
+
+    A subclass calls `likelihood` in `terms`, and states in `remedy` what the user can do if the codes collapse.
+    """
+
+    params: StoredPairsParams
+    traits = Traits(needs_labels=True)
+    remedy: ClassVar[str] = ""
+
+    def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
+        """Store the labels, the share of similar pairs, and the outputs of all items."""
+        labels = labels_of(data)
+        share = mean_similarity(labels, graded=self.graded)
+        state.buffers = {"labels": labels, "share": share, **self.label_outputs(model, labels)}
+        store_all(model, data, state)
+        self.end_epoch(model, data, state)
+
+    def label_outputs(self, model: nn.Module, labels: Tensor) -> dict[str, Tensor]:
+        """Return what a network of the labels gives for all items, to be stored as well, by name; by default nothing."""
+        return {}
+
+    @property
+    def graded(self) -> bool:
+        """Whether similarity is the cosine of the label vectors instead of 0 or 1 (`similarity`)."""
+        return self.params.similarity == "graded"
+
+    def likelihood(self, codes: Tensor, stored: Tensor, rows: Tensor, anchors: Tensor, state: SiloState) -> Tensor:
+        """Return the `pair_likelihood` of a batch's rows and the anchors, ``(B, N)``, weighted if classes are balanced."""
+        labels = state.buffers["labels"]
+        similar = similarity(labels[rows], labels[anchors], graded=self.graded)
+        likelihood = pair_likelihood(codes, stored, similar)
+        if not self.params.class_balance:
+            return likelihood
+        return likelihood * pair_weights(similar, float(state.buffers["share"]))
+
+    def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
+        """Store the outputs of the batch."""
+        store_batch(outputs, batch, state)
+
+    def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
+        """Draw the stored items for the next epoch."""
+        draw_anchors(data, state, self.params.anchors)
+
+    def warnings(self, terms: Mapping[str, float]) -> list[str]:
+        """Return a warning if the codes collapse: outputs near zero give every pair a ``likelihood`` of ln 2.
+
+        There is none if similar and dissimilar pairs have the same total weight.
+        """
+        if self.params.class_balance or abs(terms.get("likelihood", 0.0) - math.log(2)) > 1e-4:
+            return []
+        return [
+            f"The codes have collapsed: the likelihood per pair is ln 2, as if every output were zero. {self.remedy}"
+        ]
 
 
 class DCMH(StoredPairs):

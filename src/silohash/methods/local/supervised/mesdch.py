@@ -33,12 +33,13 @@ from silohash.methods.local.base import (
     SiloData,
     SiloState,
     labels_of,
+    store_all,
     tower_steps,
     unadapted,
 )
 from silohash.methods.local.label_networks import MultiScale
 from silohash.methods.local.losses import cosines, quantization, similarity
-from silohash.methods.local.stored_outputs import draw_anchors, joint_codes, store_all, store_batch, stored_modalities
+from silohash.methods.local.stored_outputs import draw_anchors, joint_codes, store_batch, stored_modalities
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet

@@ -40,7 +40,8 @@ from torch import Tensor, nn
 from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import SiloData, SiloState, shared_width, signs
 from silohash.methods.local.losses import quantization
-from silohash.methods.local.stored_outputs import StoredPairs, StoredPairsParams, partner_outputs, store_batch
+from silohash.methods.local.stored_outputs import partner_outputs, store_batch
+from silohash.methods.local.supervised.dcmh import StoredPairs, StoredPairsParams
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet, Tower

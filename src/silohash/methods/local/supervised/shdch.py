@@ -35,10 +35,19 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import Arrays, MethodCard, Outputs, PairBatch, ReadArrays, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, labels_of, outputs_of, unadapted
+from silohash.methods.local.base import (
+    LocalMethod,
+    MethodParams,
+    SiloData,
+    SiloState,
+    labels_of,
+    outputs_of,
+    store_all,
+    unadapted,
+)
 from silohash.methods.local.class_codes import class_codes
 from silohash.methods.local.losses import quantization
-from silohash.methods.local.stored_outputs import joint_codes, store_all, store_batch
+from silohash.methods.local.stored_outputs import joint_codes, store_batch
 from silohash.methods.traits import Traits
 from silohash.models.parameters import to_array
 from silohash.models.specs import ModelSpec

@@ -39,7 +39,8 @@ from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, 
 from silohash.methods.local.base import SiloData, SiloState, tower_steps, unadapted
 from silohash.methods.local.label_networks import LabelNet, LocalResponse, MultiScale
 from silohash.methods.local.losses import label_error, pair_likelihood, pair_weights, quantization, similarity
-from silohash.methods.local.stored_outputs import StoredPairs, StoredPairsParams, joint_codes, store_batch
+from silohash.methods.local.stored_outputs import joint_codes, store_batch
+from silohash.methods.local.supervised.dcmh import StoredPairs, StoredPairsParams
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import HashNet
 

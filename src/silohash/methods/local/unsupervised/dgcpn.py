@@ -165,8 +165,8 @@ def neighbor_graph(
 ) -> Tensor:
     """Return the weights of each item's nearest neighbors among the candidates, ``(n, M)`` float32.
 
-    There are at most ``candidates`` candidates, always the same random sample of the items, and a ``share`` of those that an
-    item can be compared with are neighbors. Similarities are computed for a block of rows at a time, unless those of all
+    Candidates are all items, or a random sample of the given size, which is always the same. Neighbors are a ``share`` of
+    those that an item can be compared with. Similarities are computed for a block of rows at a time, unless those of all
     items are given as ``similar`` ``(n, n)``.
     """
     chosen = candidate_rows(len(data), candidates).to(data.has_image.device)
