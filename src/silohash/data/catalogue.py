@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
+from silohash.base.errors import OneInputNeeded, UnknownName, UnknownOption
 from silohash.base.registry import suggestion
-from silohash.base.types import UserError
 from silohash.data import ARCHIVES
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def open_archive(name: str | None, path: Path | None = None, *, options: Mapping
     """
     if (name is None) == (path is None):
         given = "neither is set" if name is None else f'both name = "{name}" and path = "{path}" are set'
-        raise UserError(f"An archive is opened by a name or by a path, and {given}. Set one of the two in [data].")
+        raise OneInputNeeded(f"An archive is opened by a name or by a path, and {given}. Set one of the two in [data].")
     if path is not None:
         # Imported here, because the folder of formats imports from this one.
         from silohash.data.formats.folder import read_folder
@@ -49,7 +49,7 @@ def open_archive(name: str | None, path: Path | None = None, *, options: Mapping
         return opener(path, **_checked("A folder", opener, options))
     names = ARCHIVES.names()
     if name is None or name not in names:
-        raise UserError(
+        raise UnknownName(
             f'There is no archive "{name}"{suggestion(str(name), names)}. Available: {", ".join(names)}. '
             "To open a folder of your own, set path instead of name."
         )
@@ -67,7 +67,7 @@ def named_or_folder(archive: str, options: Mapping[str, object] | None = None) -
     if archive in names:
         return open_archive(archive, options=options)
     if not Path(archive).exists():
-        raise UserError(
+        raise UnknownName(
             f'"{archive}" is neither the name of an archive{suggestion(archive, names)} nor an existing folder. '
             f"The archives are: {', '.join(names)}."
         )
@@ -108,4 +108,4 @@ def check_options(called: str, given: Iterable[str], known: Sequence[str]) -> No
     for option in given:
         if option not in known:
             has = f"its options are: {', '.join(known)}" if known else "it has none"
-            raise UserError(f'{called} has no option "{option}"{suggestion(option, known)}; {has}.')
+            raise UnknownOption(f'{called} has no option "{option}"{suggestion(option, known)}; {has}.')

@@ -21,7 +21,17 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import UserError
+from silohash.base.errors import (
+    AmbiguousForm,
+    ChoiceNeeded,
+    FilesDiffer,
+    MissingContent,
+    MissingFile,
+    UnreadableFile,
+    WrongChoice,
+    WrongKindOfFile,
+    WrongType,
+)
 from silohash.data.formats import matlab_sources as sources
 from silohash.data.formats.matlab_pictures import Hdf5Array, MatPictures, find_picture_axes
 
@@ -55,18 +65,18 @@ def find_kind(path: Path) -> Kind:
         with path.open("rb") as stream:
             head = stream.read(HDF5_OFFSETS[-1] + len(HDF5_MAGIC))
     except FileNotFoundError as error:
-        raise UserError(f"{path} is missing. Restore the file.") from error
+        raise MissingFile(f"{path} is missing. Restore the file.") from error
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror or error}). Check its permissions.") from error
+        raise UnreadableFile(f"{path} cannot be read ({error.strerror or error}). Check its permissions.") from error
     if any(head.startswith(HDF5_MAGIC, offset) for offset in HDF5_OFFSETS):
         return "v7.3" if head.startswith(MATLAB73_HEADER) or _has_matlab_classes(path) else "hdf5"
     if head.startswith(MATLAB5_HEADER) or head[126:128] in (b"IM", b"MI"):
         return "v5"
     if head.lstrip()[:1] == b"<":
-        raise UserError(
+        raise WrongKindOfFile(
             f"{path} is a web page, not a MATLAB or HDF5 file. Open its source in a browser, log in there, and download it."
         )
-    raise UserError(
+    raise WrongKindOfFile(
         f"{path} is neither a MATLAB file (version 5 to 7.3) nor an HDF5 file: it begins with {head[:8]!r}. "
         "Download it again, or save it in MATLAB with -v7 or -v7.3."
     )
@@ -110,13 +120,13 @@ class MatFile:
         for want in wanted:
             matches = self._matches(want)
             if len(matches) > 1:
-                raise UserError(
+                raise ChoiceNeeded(
                     f'{self.path} holds several variables "{want}": {", ".join(matches)}. Keep one of them.'
                 )
             if matches:
                 return self.variables[matches[0]]
         names = ", ".join(f"{one.name} ({as_shape(one.shape)})" for one in list(self.variables.values())[:SHOWN])
-        raise UserError(f"{self.path} has no variable {' or '.join(wanted)}; it has: {names or 'none'}.")
+        raise MissingContent(f"{self.path} has no variable {' or '.join(wanted)}; it has: {names or 'none'}.")
 
     def _matches(self, want: str) -> list[str]:
         if want in self.variables:
@@ -147,12 +157,12 @@ class Variable:
         where = f'{self.file.path}: "{self.name}"'
         axes = [axis for axis, size in enumerate(self.shape) if size == rows]
         if not axes:
-            raise UserError(
+            raise FilesDiffer(
                 f"{where} is {as_shape(self.shape)}, but the other files hold {rows:,} items. "
                 "Take all files from one folder of one source."
             )
         if len(axes) > 1 and rows > 1:
-            raise UserError(
+            raise AmbiguousForm(
                 f'{self.file.path}: {len(axes)} axes of "{self.name}" ({as_shape(self.shape)}) have the size {rows:,}, so '
                 "the axis of the items is ambiguous. Remove one item from every file, or write a folder with metadata.csv "
                 "and the array in image.npy or text.npy, whose first axis holds the items."
@@ -192,7 +202,7 @@ class Variable:
         """
         self._check_holds("numbers")
         if swap not in ("auto", "yes", "no"):
-            raise UserError(f'swap cannot be "{swap}"; it can be: auto, yes, no.')
+            raise WrongChoice(f'swap cannot be "{swap}"; it can be: auto, yes, no.')
         path, kind = self.file.path, self.file.kind
         swapped = kind == "v7.3" if swap == "auto" else swap == "yes"
         stored = self.file.source.numbers(self.name) if kind == "v5" else Hdf5Array(path, self.name)
@@ -201,4 +211,4 @@ class Variable:
 
     def _check_holds(self, holds: sources.Holds) -> None:
         if self.holds != holds:
-            raise UserError(f'{self.file.path}: "{self.name}" holds {self.holds} instead of {holds}. Check the file.')
+            raise WrongType(f'{self.file.path}: "{self.name}" holds {self.holds} instead of {holds}. Check the file.')

@@ -26,8 +26,8 @@ from typing import BinaryIO, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import DamagedFile, UserError
 from silohash.base.forms import detail, reading
-from silohash.base.types import UserError
 from silohash.base.visible import visible
 
 Order: TypeAlias = Literal["<", ">"]
@@ -351,7 +351,7 @@ def _locating(path: Path, name: str) -> Iterator[None]:
 
 
 def _damaged(path: Path, what: str) -> UserError:
-    return UserError(f"{path} is damaged or incomplete ({what}). {REMEDY}")
+    return DamagedFile(f"{path} is damaged or incomplete ({what}). {REMEDY}")
 
 
 def _variables(path: Path) -> Iterator[tuple[_Header, _Walk, Inflated | None]]:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer
 
-from silohash.base.types import UserError
+from silohash.base.errors import DamagedFile, DependencyMissing, MissingFile, WrongType
 from silohash.data.formats.matlab5_check import check_contents, check_variables
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ def explaining_damage(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:
-        raise UserError(f"{path} is missing. Restore the file.") from error
+        raise MissingFile(f"{path} is missing. Restore the file.") from error
     except (OSError, ValueError, TypeError, KeyError, EOFError, NotImplementedError, RuntimeError, zlib.error) as error:
-        raise UserError(
+        raise DamagedFile(
             f"{path} is damaged or incomplete ({type(error).__name__}: {error}). "
             "Compare its size with the size at its source, and download it again."
         ) from error
@@ -72,7 +72,7 @@ def import_h5py() -> Any:  # noqa: ANN401  the package has no types
     try:
         import h5py
     except ImportError as error:
-        raise UserError("Reading HDF5 files needs h5py. Run: pip install 'silohash[matlab]'") from error
+        raise DependencyMissing("Reading HDF5 files needs h5py. Run: pip install 'silohash[matlab]'") from error
     return h5py
 
 
@@ -81,7 +81,7 @@ def _import_scipy_io() -> Any:  # noqa: ANN401  the package has no types
         import scipy.io
         import scipy.sparse
     except ImportError as error:
-        raise UserError("Reading MATLAB files needs scipy. Run: pip install 'silohash[matlab]'") from error
+        raise DependencyMissing("Reading MATLAB files needs scipy. Run: pip install 'silohash[matlab]'") from error
     return scipy.io
 
 
@@ -156,7 +156,7 @@ def _plain_string(element: Any, path: Path, name: str) -> str:  # noqa: ANN401  
         return element.decode("utf-8", "replace").strip()
     if isinstance(element, str):
         return joined(element).strip()
-    raise UserError(
+    raise WrongType(
         f'{path}: a cell of "{name}" holds {type(element).__name__} instead of a string. Use a file of names.'
     )
 
@@ -232,7 +232,7 @@ class Hdf5Source:
         if hasattr(target, "shape") and import_h5py().check_ref_dtype(target.dtype) and target.size == 1:
             return self._cell(file, target[()].reshape(-1)[0], name)
         if not _is_characters(target):
-            raise UserError(f'{self._path}: a cell of "{name}" does not hold a string. Use a file of names.')
+            raise WrongType(f'{self._path}: a cell of "{name}" does not hold a string. Use a file of names.')
         return _of_units(target[()].reshape(-1))
 
 

@@ -16,10 +16,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import OutOfRange
 from silohash.base.files import digest_bytes, digest_json
 from silohash.base.forms import reading
 from silohash.base.seeds import derive
-from silohash.base.types import Rows, UserError
+from silohash.base.types import Rows
 from silohash.data.archive import Archive, ArchiveCard, multi_hot
 from silohash.data.glyphs.labels import KINDS, Facts, Glyph, describe
 from silohash.data.pictures.reading import GrayPictures
@@ -134,7 +135,7 @@ def glyphs(*, faces: int = 9, limit: int | None = None) -> Archive:
 
 def _check(option: str, value: object, limits: str, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise UserError(f"glyphs: {option} is {value!r}. Set it to a whole number {limits}.")
+        raise OutOfRange(f"glyphs: {option} is {value!r}. Set it to a whole number {limits}.")
 
 
 def _archive(drawn: Drawn, kept: npt.NDArray[np.bool_], digest: str) -> Archive:

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.formats.matlab import find_kind, open_mat
 from tests.unit.data.formats.matlab_files import cell, write_mat
 
