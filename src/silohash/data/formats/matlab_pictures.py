@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -19,11 +18,10 @@ from PIL import Image
 from silohash.base.cache import private_cache
 from silohash.base.files import digest_json, read_json, write_json
 from silohash.base.types import UserError
-from silohash.data.formats.matlab_sources import explaining_damage, import_h5py
 from silohash.data.pictures.deep import ceiling, window
 
 if TYPE_CHECKING:
-    import h5py
+    from silohash.data.formats.matlab import Hdf5Array
 
 CHANNELS = 3
 PICTURE_AXES = 4
@@ -35,38 +33,6 @@ PIECE_BYTES = 512 << 20
 KEPT_BYTES = 128 << 20
 RUN_ROWS = 16
 DIGEST_VERSION = 2
-
-
-class Hdf5Array:
-    """An array in an HDF5 file, which each process opens on its first read; ``chunks`` is a stored chunk's shape."""
-
-    def __init__(self, path: Path, name: str) -> None:
-        self._path = path
-        self._name = name
-        self._opened: tuple[int, h5py.File] | None = None
-        dataset = self._dataset()
-        self.shape: tuple[int, ...] = tuple(dataset.shape)
-        self.dtype: np.dtype[Any] = dataset.dtype
-        self.chunks: tuple[int, ...] | None = dataset.chunks
-
-    def _dataset(self) -> h5py.Dataset:
-        package = import_h5py()
-        with explaining_damage(self._path):
-            # The handle of another process is unusable after a fork.
-            if self._opened is None or self._opened[0] != os.getpid():
-                self._opened = os.getpid(), package.File(self._path, "r", locking=False)
-            return self._opened[1][self._name]
-
-    def __getitem__(self, key: Any) -> np.ndarray:  # noqa: ANN401  any index
-        """Read a part, or raise a `UserError` if the file is damaged there."""
-        dataset = self._dataset()
-        with explaining_damage(self._path):
-            values: np.ndarray = dataset[key]
-            return values
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the open file, which belongs to this process."""
-        return {**self.__dict__, "_opened": None}
 
 
 @dataclass(frozen=True)
