@@ -91,17 +91,12 @@ def _clean_once(folder: Path) -> None:
 
 
 def remove_leftovers(folder: Path, *, alone: bool = False) -> None:
-    """Remove the unfinished files and folders that killed processes left in a folder.
+    """Remove the unfinished files and folders that killed processes left in a folder, not in its subfolders.
 
     A folder that was being replaced by `folder_beside` when its process was killed is put in place first, with its new
-    content.
-
-    Args:
-        folder: The folder. Its subfolders are not searched.
-        alone: Whether no other machine can be writing to the folder, because its lock is held. Otherwise only parts
-            written on this machine are removed.
+    content. Parts of another machine are removed only if this process is ``alone``, because it holds the folder's lock.
     """
-    found = [(path, match) for path in _entries(folder) if (match := PART.fullmatch(path.name))]
+    found = [(path, match) for path in sorted(folder.glob(".*")) if (match := PART.fullmatch(path.name))]
     gone = [
         (path, path.with_name(match["name"]))
         for path, match in found
@@ -114,13 +109,6 @@ def remove_leftovers(folder: Path, *, alone: bool = False) -> None:
                 (whole if whole.exists() else path).replace(target)
     for path, _ in gone:
         _remove(path)
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except OSError:
-        return []
 
 
 def _writer_is_gone(process: int, writer: str | None, *, alone: bool) -> bool:
@@ -148,11 +136,8 @@ def open_private(path: str | os.PathLike[str], flags: int) -> int:
 def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
     """Write a file atomically: it either exists with its whole content, or is not changed.
 
-    Args:
-        path: The file.
-        content: Its whole content.
-        private: Whether nobody but its owner may read it, not even while it is written. If its folder does not exist,
-            nobody else may enter that either.
+    Nobody but its owner may read a private file, not even while it is written. If its folder does not exist, nobody else may
+    enter that either.
 
     Raises:
         UserError: If the disk is full or the file may not be written.
@@ -193,13 +178,9 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_json(path: Path, form: type[T], *, remedy: str = AGAIN, missing: str = INTERRUPTED) -> T:
-    """Read a JSON file that has a form.
+    """Read a JSON file of a form: a dataclass, a pydantic model, or a type such as ``dict[str, str]``.
 
-    Args:
-        path: The file.
-        form: The expected type: a dataclass, a pydantic model, or a type such as ``dict[str, str]``.
-        remedy: What to do if the file is damaged.
-        missing: What to do if the file does not exist.
+    Errors tell the ``remedy`` if the file is damaged, and end in ``missing`` if it does not exist.
 
     Raises:
         UserError: If the file is missing or not readable, is not JSON, or does not have the form.
@@ -233,15 +214,9 @@ def read_toml(path: Path, *, remedy: str = AGAIN, missing: str = INTERRUPTED) ->
 
 
 def read_npy(path: Path, *, mapped: bool = False, remedy: str = AGAIN, missing: str = INTERRUPTED) -> np.ndarray:
-    """Read an array of numbers or strings from an ``.npy`` file.
+    """Read an array of numbers or strings from an ``.npy`` file, or map it into memory.
 
     The length that the header states is compared with the length of the file before anything is allocated.
-
-    Args:
-        path: The file.
-        mapped: Map the file into memory instead of reading it.
-        remedy: What to do if the file is damaged.
-        missing: What to do if the file does not exist.
 
     Raises:
         UserError: If the file is missing or not readable, is not an ``.npy`` file, is shorter than its header states, or
@@ -386,9 +361,7 @@ def digest_json(value: Any) -> str:  # noqa: ANN401  any JSON value
 def check_replaceable(path: Path, *marks: bytes) -> None:
     """Check that a file may be written: it does not exist, or an earlier call of silohash wrote it.
 
-    Args:
-        path: The file.
-        marks: Texts of which a file that silohash writes there has at least one in its first or last 64 KiB.
+    A file that silohash writes there has at least one of the ``marks`` in its first or last 64 KiB.
 
     Raises:
         UserError: If the file exists and is not recognized.
@@ -416,9 +389,7 @@ def check_new_folder(folder: Path) -> None:
 def check_own_folder(folder: Path, *marks: str) -> None:
     """Check that files may be written to a folder: it is missing or empty, or an earlier call of silohash wrote to it.
 
-    Args:
-        folder: The folder.
-        marks: Names of which a folder that silohash wrote has at least one.
+    A folder that silohash wrote has files of at least one of the names ``marks``.
 
     Raises:
         UserError: If the folder holds other files.

@@ -25,11 +25,7 @@ def return_unused() -> None:
 
 
 def start_measuring() -> bool:
-    """Release unused memory and start a new measurement of the peak.
-
-    Returns:
-        Whether this system measures the peak.
-    """
+    """Release unused memory, start a new measurement of the peak, and return whether this system measures it."""
     gc.collect()
     return_unused()
     try:

@@ -36,13 +36,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class AddedMember:
-    """A member that an installed package adds to a family.
-
-    Attributes:
-        name: Name of the entry point.
-        target: The class, as "module:Class".
-        package: Name and version of the package, or an empty string if they are unknown.
-    """
+    """A member that an installed package adds to a family, as "module:Class". Package and version may be unknown."""
 
     name: str
     target: str
@@ -66,13 +60,7 @@ def _package_of(point: EntryPoint) -> str:
 
 @dataclass(frozen=True)
 class Registry:
-    """A family of classes by name.
-
-    Attributes:
-        family: Name of a member in messages, for example "local method".
-        group: Entry-point group through which other packages add members.
-        table: The built-in members, name -> "module:Class".
-    """
+    """A family of classes by name: what messages call a member, its group of entry points, and the built-in members."""
 
     family: str
     group: str

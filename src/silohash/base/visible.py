@@ -60,8 +60,7 @@ def visible_lines(text: str) -> str:
 def visible_json(document: str) -> str:
     r"""Return a JSON document with invisible characters as escapes. It is parsed to the same value.
 
-    Args:
-        document: The document, in which control characters below U+0020 are escaped already, as JSON requires.
+    Control characters below U+0020 are escaped already, as JSON requires.
 
     Example:
         >>> visible_json('"\u202eevil"')
