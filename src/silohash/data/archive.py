@@ -156,12 +156,6 @@ class Archive:
     folder: Path | None = None
 
     def __post_init__(self) -> None:
-        """Check that the columns and splits fit together.
-
-        Raises:
-            UserError: If lengths differ, an id occurs twice, a split holds rows that do not exist, or a query is in the
-                database.
-        """
         for name, column in (("has_image", self.image), ("has_text", self.text)):
             if not len(getattr(self, name)):
                 object.__setattr__(self, name, np.full(len(self), column is not None))
@@ -195,7 +189,6 @@ class Archive:
             )
 
     def __len__(self) -> int:
-        """Return the number of items."""
         return len(self.ids)
 
     def __repr__(self) -> str:
@@ -228,11 +221,8 @@ class Archive:
     def required_labels(self, purpose: str) -> npt.NDArray[np.uint8]:
         """Return the labels, ``(N, C)``.
 
-        Args:
-            purpose: The rest of the message if there are none: what needs labels, and what to do.
-
         Raises:
-            UserError: If the archive does not have labels.
+            UserError: If the archive does not have labels. It ends in the ``purpose``: what needs them, and what to do.
         """
         if self.labels is None:
             raise UserError(f'Archive "{self.card.name}" has no labels, {purpose}')

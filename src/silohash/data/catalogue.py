@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from silohash.base.registry import suggestion
 from silohash.base.types import UserError
@@ -17,21 +17,10 @@ if TYPE_CHECKING:
 Opener: TypeAlias = "Callable[..., Archive]"
 
 
-@runtime_checkable
-class Described(Protocol):
-    """An archive that has a summary beside its docstring, such as one of several of a class."""
-
-    summary: str
-
-
 def open_archive(name: str | None, path: Path | None = None, *, options: Mapping[str, object] | None = None) -> Archive:
-    """Open an archive by its name, or a user's folder by its path.
+    """Open one of the `ARCHIVES` by its name, or by its path a folder that silohash or a user wrote.
 
-    Args:
-        name: One of `ARCHIVES`, or None.
-        path: A folder with ``metadata.csv``, ``.jsonl`` or ``.parquet``, or one that silohash wrote (with
-            ``manifest.json``), or None.
-        options: The archive's own options, as ``{"faces": 1}`` for ``glyphs``.
+    The options are the archive's own, as ``{"faces": 1}`` for ``glyphs``.
 
     Raises:
         UserError: If both or neither of name and path are given, the name or an option is unknown, or the archive cannot
@@ -86,7 +75,8 @@ def summary_of(name: str) -> str:
         UserError: If there is no such archive, or the package that adds it is broken.
     """
     opener = ARCHIVES.resolve(name)
-    summary = opener.summary if isinstance(opener, Described) else (inspect.getdoc(opener) or "").split("\n\n")[0]
+    # Several archives of one class share its docstring, so each has a summary of its own.
+    summary = opener.summary if hasattr(opener, "summary") else (inspect.getdoc(opener) or "").split("\n\n")[0]
     return str(summary).replace("\n", " ")
 
 

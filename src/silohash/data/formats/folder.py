@@ -281,13 +281,10 @@ def _problems(folder: _Folder, place: int, seen: Mapping[str, str]) -> Iterator[
 
 
 def problems_of_values(row: MetadataRow, allowed: tuple[str, ...] | None, *, needs_split: bool = True) -> Iterator[str]:
-    """Yield what is wrong with the split and the labels of a row.
+    """Yield what is wrong with the split and the labels of a row, which may be any if none are ``allowed``.
 
-    Args:
-        row: The row.
-        allowed: The labels that rows may have; None for any.
-        needs_split: Whether an empty cell in a column ``split`` is wrong, because training would not know what to do with
-            the item. Where items are only searched, such an item is one of the database.
+    With ``needs_split``, an empty cell in a column ``split`` is wrong, because training would not know what to do with the
+    item. Where items are only searched, such an item is one of the database.
     """
     split = row.values.get("split")
     if split is not None and (split or needs_split) and split.lower() not in SPLIT_OF:

@@ -17,6 +17,7 @@ from PIL import Image
 
 from silohash.base.cache import private_cache
 from silohash.base.files import digest_json, read_json, write_json
+from silohash.base.stamps import Stamp
 from silohash.base.types import UserError
 from silohash.data.pictures.deep import ceiling, window
 
@@ -33,14 +34,6 @@ PIECE_BYTES = 512 << 20
 KEPT_BYTES = 128 << 20
 RUN_ROWS = 16
 DIGEST_VERSION = 2
-
-
-@dataclass(frozen=True)
-class _StoredDigest:
-    """The form of a cached digest, with size and time of the file."""
-
-    stamp: list[int]
-    digest: str
 
 
 @dataclass(frozen=True)
@@ -117,7 +110,6 @@ class MatPictures:
         """Factor to values from 0 to 255, found when values other than uint8 are first read."""
 
     def __len__(self) -> int:
-        """Return the number of pictures."""
         return int(self._stored.shape[self.axes.row])
 
     @property
@@ -201,16 +193,16 @@ class MatPictures:
         if self._path is None:
             return self._read_digest()
         stat = self._path.stat()
-        stamp = [stat.st_size, stat.st_mtime_ns]
+        stamp = (stat.st_size, stat.st_mtime_ns)
         named = [DIGEST_VERSION, str(self._path.resolve()), self._name, self.axes.order]
         kept_in = private_cache("matfiles") / f"{digest_json(named)}.json"
         with contextlib.suppress(UserError, OSError):
-            kept = read_json(kept_in, _StoredDigest)
-            if kept.stamp == stamp:
+            kept = read_json(kept_in, Stamp)
+            if kept[:2] == stamp:
                 return kept.digest
         digest = self._read_digest()
         with contextlib.suppress(UserError, OSError):
-            write_json(kept_in, {"stamp": stamp, "digest": digest}, private=True)
+            write_json(kept_in, [*stamp, digest], private=True)
         return digest
 
     def _read_digest(self) -> str:
@@ -221,10 +213,8 @@ class MatPictures:
         return hasher.hexdigest()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the blocks and the lock."""
         return {**self.__dict__, "_blocks": OrderedDict(), "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the state with a new lock."""
         self.__dict__.update(state)
         self._lock = threading.Lock()

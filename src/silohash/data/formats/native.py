@@ -142,11 +142,8 @@ def write_native(folder: Path, archive: Archive) -> None:
 def read_native(path: Path, *, check: bool = False, follow_links: bool = False) -> Archive:
     """Open a folder that `write_native` wrote. Large arrays and pictures are mapped into memory, not read.
 
-    Args:
-        path: The folder.
-        check: Read every file and compare it with its digest. By default, a large file is read only if its size or time
-            has changed since it was last read on this machine.
-        follow_links: Whether files may be symbolic links that lead out of the folder.
+    A large file is compared with its digest only if its size or time has changed since it was last read on this machine;
+    with ``check``, every file is. With ``follow_links``, files may be symbolic links that lead out of the folder.
 
     Raises:
         UserError: If a file is missing, changed or damaged or leads out of the folder, or a newer silohash wrote the folder.

@@ -266,13 +266,12 @@ def _strings(form: str, rows: list[Row]) -> npt.NDArray[np.str_]:
 REGION_OPTIONS = ("regions", "boxes")
 """Values of the option ``image`` that mean regions: the cells of a grid, or the boxes that people drew."""
 
-
-SHAPES, COLOURS, SCENE_SIZES, BOXES = (
-    ("square", "circle", "triangle"),
-    ("yellow", "black", "blue"),
-    (10, 20, 30),
-    (0, 1, 2),
-)
+OBJECT_KINDS: Mapping[str, tuple[Any, ...]] = {
+    "shape": ("square", "circle", "triangle"),
+    "colour": ("yellow", "black", "blue"),
+    "size": (10, 20, 30),
+    "box": (0, 1, 2),
+}
 """What an object of a drawn scene can be, and the boxes of the scene in which it can lie."""
 
 SCENE = (400, 100)
@@ -280,41 +279,26 @@ SCENE = (400, 100)
 
 
 def scene_regions(scenes: Sequence[Sequence[Mapping[str, Any]]]) -> Regions:
-    """Return the objects of drawn scenes, each as its shape, colour, size and box in the scene, one value per kind.
+    """Return the objects of drawn scenes, each as its `OBJECT_KINDS`, one value per kind, and its ``bbox``.
 
-    Args:
-        scenes: For each item, its objects with ``shape``, ``colour``, ``size``, ``box`` and ``bbox`` (x, y, width and
-            height in pixels).
+    A scene's objects are mappings. ``bbox`` is x, y, width and height in pixels.
     """
     most = max(map(len, scenes))
-    kinds: list[tuple[str, tuple[Any, ...]]] = [
-        ("shape", SHAPES),
-        ("colour", COLOURS),
-        ("size", SCENE_SIZES),
-        ("box", BOXES),
-    ]
-    features = np.zeros((len(scenes), most, sum(len(values) for _, values in kinds)), np.float32)
+    features = np.zeros((len(scenes), most, sum(map(len, OBJECT_KINDS.values()))), np.float32)
     boxes = np.zeros((len(scenes), most, 4), np.float32)
     for row, objects in enumerate(scenes):
         for place, thing in enumerate(objects):
-            features[row, place] = np.concatenate([np.equal(thing[kind], values) for kind, values in kinds])
+            of_kinds = [np.equal(thing[kind], values) for kind, values in OBJECT_KINDS.items()]
+            features[row, place] = np.concatenate(of_kinds)
             left, top, width, height = thing["bbox"]
             boxes[row, place] = left, top, left + width, top + height
     return Regions(features, relative_boxes(boxes, np.tile(np.array(SCENE), (len(scenes), 1))), np.arange(len(scenes)))
 
 
 def read_regions(file: Callable[[str], Path], option: str, pictures: Rows) -> Regions:
-    """Return the regions of the items' pictures. Those of a grid are mapped into memory.
+    """Return the regions of the items' pictures, given as rows ``(N,)`` of the files, by one of the `REGION_OPTIONS`.
 
-    A picture without boxes has its grid in place of them.
-
-    Args:
-        file: Function that returns the path of a file of the set.
-        option: One of `REGION_OPTIONS`.
-        pictures: ``(N,)``, row of each item's picture in the files.
-
-    Raises:
-        UserError: If a file is missing or damaged.
+    Those of a grid are mapped into memory. A picture without boxes has its grid in place of them.
     """
     features = read_array(file("features/regions_grid36.npy"), mapped=True)
     sizes = read_array(file("features/image_sizes.npy"))

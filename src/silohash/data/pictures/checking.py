@@ -23,13 +23,7 @@ MOST_NAMED = 5
 
 
 class Verdict(NamedTuple):
-    """Outcome of checking a picture file.
-
-    Attributes:
-        digest: Digest of its content; empty if it could not be read.
-        problem: Why it cannot be used, or an empty string.
-        note: What was assumed to decode it, such as `PERCENTILES_USED`, or an empty string.
-    """
+    """Outcome of checking a picture file: the digest, problem and note of its `Stamp`, such as `PERCENTILES_USED`."""
 
     digest: str
     problem: str
@@ -40,15 +34,7 @@ def check_pictures(folder: Path, names: Sequence[str], *, follow_links: bool = T
     """Decode picture files in parallel, except those that were usable and have the size and time of the last check.
 
     A file that was not usable is read again, because the disk may have failed for a while, or the file may have been
-    incomplete.
-
-    Args:
-        folder: The folder that the names are relative to.
-        names: Names of files. A name that leads out of the folder gets a problem.
-        follow_links: Whether links may lead out of the folder. Otherwise such a file gets a problem.
-
-    Returns:
-        One verdict per name.
+    incomplete. A name that leads out of the folder gets a problem, and so does a link that does, unless ``follow_links``.
     """
     before = read_table(PICTURES, folder)
     verdicts: dict[str, Verdict] = {}

@@ -54,12 +54,8 @@ class Need:
 class Layout:
     """A set of files in which a data set is distributed.
 
-    Attributes:
-        name: The value of the option ``layout``, such as ``dcmh-mat``.
-        summary: One line: who distributes the files and what they hold.
-        needs: The files.
-        read: Called as ``read(root, **options)``.
-        options: Keyword options of the reader with their meaning.
+    The ``name`` is the value of the option ``layout``, such as ``dcmh-mat``. The summary says in one line who distributes
+    the files and what they hold. The reader is called as ``read(root, **options)``; each option has its meaning beside it.
     """
 
     name: str
@@ -169,31 +165,29 @@ def read_zero_one(path: Path, *, columns: int | None = None) -> npt.NDArray[np.u
         UserError: If the file cannot be read, a value is neither 0 nor 1, the lines differ in length, or a line before
             others is empty.
     """
-    table = np.empty((0, columns or 1), np.uint8)
-    filled = empty = 0
+    # One byte per value as it is read, because the table of tags of NUS-WIDE has 270 million.
+    digits, width, empty = bytearray(), columns or 0, 0
     try:
         with path.open("rb") as stream:
-            lines = sum(1 for _ in stream)
-            stream.seek(0)
             for number, line in enumerate(stream, start=1):
                 cells = _zeros_and_ones(path, number, line)
                 if not cells:
                     empty = empty or number
                     continue
-                if not filled:
-                    table = np.empty((lines, columns or len(cells)), np.uint8)
+                width = width or len(cells)
                 if empty:
                     raise UserError(
                         f"{path}, line {empty} is empty, so all later lines would belong to other items. {RESTORE}"
                     )
-                if len(cells) != table.shape[1]:
-                    expected = f"{len(cells):,} columns where {table.shape[1]:,} were expected"
+                if len(cells) != width:
+                    expected = f"{len(cells):,} columns where {width:,} were expected"
                     raise UserError(f"{path}, line {number} has {expected}. {RESTORE}")
-                table[filled] = np.frombuffer(cells, np.uint8) & 1
-                filled += 1
+                digits += cells
     except OSError as error:
         raise unreadable(path, error) from error
-    return table[:filled]
+    table = np.frombuffer(digits, np.uint8).reshape(-1, width or 1)
+    table &= 1
+    return table
 
 
 def _zeros_and_ones(path: Path, number: int, line: bytes) -> bytes:
