@@ -31,7 +31,6 @@ from silohash.base.types import Arrays, UserError
 
 T = TypeVar("T")
 
-BLOCK_BYTES = 1 << 20
 TRAIN_AGAIN = "Restore it, or run the training again."
 NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 MARKED_BYTES = 1 << 16
@@ -74,20 +73,16 @@ def _takes_no_files(error: OSError, path: Path) -> bool:
 
 
 def _beside(path: Path) -> Path:
-    """Return a path in the same folder that no other process or thread writes to."""
-    _clean_once(path.parent)
+    """Return a path in the same folder that no other process or thread writes to, and clean the folder on its first use."""
+    key = (os.getpid(), path.parent.absolute())
+    if key not in _cleaned:
+        _cleaned.add(key)
+        remove_leftovers(path.parent)
     return path.with_name(f".{path.name}.{os.getpid()}.{WRITER}.{threading.get_ident()}.part")
 
 
 _cleaned: set[tuple[int, Path]] = set()
-
-
-def _clean_once(folder: Path) -> None:
-    """Remove leftovers from a folder before this process writes to it for the first time."""
-    key = (os.getpid(), folder.absolute())
-    if key not in _cleaned:
-        _cleaned.add(key)
-        remove_leftovers(folder)
+"""The processes and the folders from which they have removed leftovers."""
 
 
 def remove_leftovers(folder: Path, *, alone: bool = False) -> None:
@@ -336,11 +331,8 @@ def digest_bytes(content: bytes) -> str:
 
 def digest_file(path: Path) -> str:
     """Return the BLAKE2 digest of a file's content."""
-    hasher = hashlib.blake2b(digest_size=16)
     with path.open("rb") as stream:
-        while block := stream.read(BLOCK_BYTES):
-            hasher.update(block)
-    return hasher.hexdigest()
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def digest_arrays(arrays: Mapping[str, np.ndarray]) -> str:

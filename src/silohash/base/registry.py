@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -51,11 +51,12 @@ class AddedMember:
 @cache
 def added_members(group: str) -> tuple[AddedMember, ...]:
     """Return the members that installed packages add to a group; read once per process."""
-    return tuple(AddedMember(point.name, point.value, _package_of(point)) for point in entry_points(group=group))
-
-
-def _package_of(point: EntryPoint) -> str:
-    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else ""
+    return tuple(
+        AddedMember(
+            point.name, point.value, f"{point.dist.name} {point.dist.version}" if point.dist is not None else ""
+        )
+        for point in entry_points(group=group)
+    )
 
 
 @dataclass(frozen=True)

@@ -107,9 +107,9 @@ class ArchiveCard:
     license: str
     protocol: str = "default"
     digest: str = ""
-    skipped: Sequence[str] = field(default=(), repr=False)
+    skipped: tuple[str, ...] = field(default=(), repr=False)
     notes: Mapping[str, str] = field(default_factory=dict, repr=False)
-    warnings: Sequence[str] = field(default=(), repr=False)
+    warnings: tuple[str, ...] = field(default=(), repr=False)
 
     def remarks(self) -> list[str]:
         """Return what a user needs to know about how the archive was read, one line per warning and skipped row."""

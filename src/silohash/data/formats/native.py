@@ -14,7 +14,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -117,13 +117,11 @@ def write_native(folder: Path, archive: Archive) -> None:
             "text": _write_column(new, "text", archive.text),
             "captions": _write_column(new, "captions", archive.captions),
             "preview": _write_column(new, "preview", archive.preview),
-            "label_names": None if archive.labels is None else list(archive.label_names),
+            "label_names": None if archive.labels is None else archive.label_names,
             "splits": list(archive.splits),
             "columns": [[name, column.dtype.str] for name, column in archive.columns.items()],
             "ids": archive.ids.dtype.str,
-            "card": asdict(
-                replace(archive.card, skipped=list(archive.card.skipped), warnings=list(archive.card.warnings))
-            ),
+            "card": asdict(archive.card),
             "query_in_database": archive.query_in_database,
             "automatic_splits": archive.automatic_splits,
         }
@@ -277,7 +275,7 @@ def _archive(path: Path, about: _Manifest) -> Archive:
         labels=None if names is None else read_array(path / "label.npy"),
         label_names=tuple(names or ()),
         splits={name: np.array(rows, np.int64) for name, rows in splits.items()},
-        card=replace(about.card, skipped=tuple(about.card.skipped), warnings=tuple(about.card.warnings)),
+        card=about.card,
         columns={name: np.array([line[k] for line in lines], kind) for k, (name, kind) in enumerate(about.columns)},
         has_image=has_image.copy(),
         has_text=has_text.copy(),
