@@ -1,7 +1,8 @@
 """Write files atomically (to a temporary file that is then renamed), and read them with a check of their form.
 
 `read_json`, `read_toml`, `read_text`, `read_npy` and `read_arrays` are the only readers of our own files. Each ends in a
-`UserError` that names the file if the content is damaged or does not have the expected form (`silohash.base.forms`).
+`UserError` that names the file if it is missing or not readable, or its content is damaged or does not have the expected
+form (`silohash.base.forms`).
 """
 
 from __future__ import annotations
@@ -132,10 +133,7 @@ def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
     """Write a file atomically: it either exists with its whole content, or is not changed.
 
     Nobody but its owner may read a private file, not even while it is written. If its folder does not exist, nobody else may
-    enter that either.
-
-    Raises:
-        UserError: If the disk is full or the file may not be written.
+    enter that either. A full disk and a file that may not be written end in a `UserError`.
     """
     beside = _beside(path)
     with explaining_disk_errors(path):
@@ -175,21 +173,14 @@ def read_bytes(path: Path) -> bytes:
 def read_json(path: Path, form: type[T], *, remedy: str = AGAIN, missing: str = INTERRUPTED) -> T:
     """Read a JSON file of a form: a dataclass, a pydantic model, or a type such as ``dict[str, str]``.
 
-    Errors tell the ``remedy`` if the file is damaged, and end in ``missing`` if it does not exist.
-
-    Raises:
-        UserError: If the file is missing or not readable, is not JSON, or does not have the form.
+    The error tells the ``remedy`` if the file is damaged, and ends in ``missing`` if it does not exist.
     """
     with reading(path, remedy=remedy, missing=missing):
         return of_json(path.read_bytes(), form)
 
 
 def read_text(path: Path, *, remedy: str = AGAIN, missing: str = INTERRUPTED) -> str:
-    """Read a UTF-8 text file, without a byte order mark.
-
-    Raises:
-        UserError: If the file is missing, not readable or not UTF-8.
-    """
+    """Read a UTF-8 text file, without a byte order mark."""
     with reading(path, remedy=remedy, missing=missing):
         return path.read_bytes().decode("utf-8-sig")
 
@@ -212,10 +203,6 @@ def read_npy(path: Path, *, mapped: bool = False, remedy: str = AGAIN, missing: 
     """Read an array of numbers or strings from an ``.npy`` file, or map it into memory.
 
     The length that the header states is compared with the length of the file before anything is allocated.
-
-    Raises:
-        UserError: If the file is missing or not readable, is not an ``.npy`` file, is shorter than its header states, or
-            holds Python objects.
     """
     with reading(path, remedy=remedy, missing=missing):
         with path.open("rb") as stream:
@@ -256,9 +243,6 @@ def note_written(folder: Path, written: Iterable[Path]) -> None:
     """Record which files of a folder were generated, and remove generated files of earlier calls that are obsolete.
 
     Files that were never recorded are left alone.
-
-    Raises:
-        UserError: If the folder may not be written, or if the earlier record is damaged.
     """
     note, names = folder / WRITTEN, sorted(path.name for path in written)
     if not note.exists() and not names:
@@ -277,11 +261,7 @@ def write_arrays(path: Path, arrays: Arrays, about: Mapping[str, Any] | None = N
 
 
 def read_arrays(path: Path, *, remedy: str = TRAIN_AGAIN, missing: str = INTERRUPTED) -> tuple[Arrays, dict[str, Any]]:
-    """Return the arrays and the JSON object that `write_arrays` wrote.
-
-    Raises:
-        UserError: If the file is missing or not readable, is truncated, or is not a safetensors file of numbers.
-    """
+    """Return the arrays and the JSON object that `write_arrays` wrote."""
     from safetensors import safe_open
 
     with reading(path, remedy=remedy, missing=missing):

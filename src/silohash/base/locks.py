@@ -91,11 +91,7 @@ def locked(
 
 @contextmanager
 def locked_run(folder: Path, wait_seconds: float = 0.0) -> Iterator[None]:
-    """Hold the lock of a run while the block runs, and first remove what killed processes left in its folder.
-
-    Raises:
-        UserError: If another process still holds the lock after ``wait_seconds``, or the folder may not be written.
-    """
+    """Hold the lock of a run, as `locked` does, and first remove what killed processes left in its folder."""
     remedy = "Wait until it has finished, or use another folder."
     with locked(folder, remedy, wait_seconds=wait_seconds) as taken:
         if taken:

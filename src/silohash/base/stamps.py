@@ -60,11 +60,7 @@ def read_table(kind: str, folder: Path) -> Table:
 
 
 def file_digests(folder: Path, names: Sequence[str]) -> dict[str, str]:
-    """Return the digest of each file of a folder. A file is read unless its size and time are as they were last time.
-
-    Raises:
-        OSError: If a file cannot be read.
-    """
+    """Return the digest of each file of a folder. A file is read unless its size and time are as they were last time."""
     before = read_table(FILES, folder)
     digests: dict[str, str] = {}
     fresh: Table = {}
@@ -84,11 +80,7 @@ def file_digests(folder: Path, names: Sequence[str]) -> dict[str, str]:
 
 
 def remember(folder: Path, digests: Mapping[str, str]) -> None:
-    """Remember the digests of files that this process has just written, so that even their first reader need not read them.
-
-    Raises:
-        OSError: If a file does not exist.
-    """
+    """Remember the digests of files that this process has just written, so that no reader needs to."""
     stats = {name: (folder / name).stat() for name in digests}
     fresh = {name: Stamp(stat.st_size, stat.st_mtime_ns, digests[name]) for name, stat in stats.items()}
     _write_table(folder, {**read_table(FILES, folder), **fresh})

@@ -69,11 +69,7 @@ def link_options(*, follow_links: bool) -> dict[str, object]:
 
 
 def summary_of(name: str) -> str:
-    """Return the first sentence of a named archive's description.
-
-    Raises:
-        UserError: If there is no such archive, or the package that adds it is broken.
-    """
+    """Return the first sentence of a named archive's description."""
     opener = ARCHIVES.resolve(name)
     # Several archives of one class share its docstring, so each has a summary of its own.
     summary = opener.summary if hasattr(opener, "summary") else (inspect.getdoc(opener) or "").split("\n\n")[0]
@@ -87,6 +83,17 @@ def _checked(called: str, opener: Opener, options: Mapping[str, object] | None) 
     if inspect.Parameter.VAR_KEYWORD not in kinds.values():
         check_options(called, given, [name for name, kind in kinds.items() if kind is inspect.Parameter.KEYWORD_ONLY])
     return given
+
+
+def check_option(option: str, value: object, allowed: Sequence[object]) -> None:
+    """Check that an option's value is one of the allowed ones.
+
+    Raises:
+        UserError: If it is not. The error lists the allowed values.
+    """
+    if value not in allowed:
+        names = [str(name) for name in allowed]
+        raise UserError(f'{option} cannot be "{value}"{suggestion(str(value), names)}; it can be: {", ".join(names)}.')
 
 
 def check_options(called: str, given: Iterable[str], known: Sequence[str]) -> None:

@@ -23,6 +23,7 @@ from silohash.data.benchmarks.layouts.matlab_arrays import Named
 from silohash.data.benchmarks.layouts.picture_lists import LISTS, picture_list_layout
 from silohash.data.benchmarks.layouts.reading import Layout, Need
 from silohash.data.benchmarks.layouts.region_arrays import REGION_ARRAYS
+from silohash.data.catalogue import check_option
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.contents import Contents
 
@@ -101,7 +102,7 @@ def read_annotations(root: Path, *, year: int = 2014, captions: str = "first") -
     Raises:
         UserError: If an option has another value, or the instances are missing or damaged.
     """
-    reading.check_option("year", year, YEARS)
+    check_option("year", year, YEARS)
     instances = _read_instances(root, year)
     if not instances.ids:
         present = ", ".join(path.name for path in reading.find(root, "**/instances_*.json")) or "none"
@@ -150,7 +151,7 @@ def read_karpathy(
     Raises:
         UserError: If an option has another value, or the list is missing, empty or damaged.
     """
-    path = reading.find_one(root, f"**/{file}", "Karpathy's list of pictures with captions")
+    path = reading.find_one(root, f"**/{file}")
     entries = [_parse_entry(path, element) for element in elements(path, "images")]
     if not entries:
         raise UserError(f'{path} does not list any "images". Restore the file.')

@@ -12,9 +12,10 @@ import numpy.typing as npt
 from silohash.base.types import UserError
 from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
-from silohash.data.benchmarks.layouts import checks, reading
+from silohash.data.benchmarks.layouts import checks
 from silohash.data.benchmarks.layouts.matlab_arrays import PICTURE_OPTIONS, ArrayFiles, Named, read_pictures
 from silohash.data.benchmarks.layouts.reading import Layout, Need
+from silohash.data.catalogue import check_option
 from silohash.data.formats.matlab import Swap
 from silohash.data.protocols.contents import Contents
 from silohash.data.splits import rest_searched
@@ -40,7 +41,7 @@ def read_shdch(
     ``items`` and ``usual_queries`` are the published numbers. The columns of the ``coarse`` classes come first in
     ``label.mat``, then those of the ``fine`` ones.
     """
-    reading.check_option("labels", labels, LEVELS)
+    check_option("labels", labels, LEVELS)
     files = ArrayFiles(
         image=Named("image.mat", ("Image",)),
         text=Named("tag.mat", ("Tag",)),

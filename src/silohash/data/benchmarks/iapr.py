@@ -16,6 +16,7 @@ from silohash.data.benchmarks.layouts import matlab_arrays, reading
 from silohash.data.benchmarks.layouts.matlab_arrays import Named
 from silohash.data.benchmarks.layouts.picture_lists import picture_list_layout
 from silohash.data.benchmarks.layouts.reading import Layout, Need
+from silohash.data.catalogue import check_option
 from silohash.data.protocols.contents import Contents
 
 KEY = "iapr-tc12"
@@ -31,12 +32,11 @@ def read_collectors_files(root: Path, *, concepts: int = 255, fields: str = "des
     once, which are 255 of the list's 275 in the complete collection. ``concepts = 275`` keeps every label of
     ``wlist.txt``. The actual number is noted.
     """
-    reading.check_option("concepts", concepts, CONCEPTS)
+    check_option("concepts", concepts, CONCEPTS)
     wanted = fields.split("|")
     for name in wanted:
-        reading.check_option("fields", name, FIELDS)
+        check_option("fields", name, FIELDS)
     files = _by_number([*reading.find(root, "**/images/*/*.jpg"), *reading.find(root, "**/*/images/*.jpg")])
-    reading.find_one(root, "**/*.eng", "one annotation in English per picture")
     documents = _by_number(
         [*reading.find(root, "**/annotations_complete_eng/*/*.eng"), *reading.find(root, "**/*.eng")]
     )
@@ -73,9 +73,7 @@ def _by_number(paths: list[Path]) -> dict[int, Path]:
 
 def _read_labels(root: Path, numbers: list[int], concepts: int) -> tuple[npt.NDArray[np.uint8], tuple[str, ...], int]:
     """Return the labels of the pictures, their names, and the number of segments of other pictures."""
-    words = reading.find_one(root, "**/wlist.txt", "the labels of the segments: number and word per line")
-    names = _read_label_names(words)
-    reading.find_one(root, "**/labels.txt", "picture, segment and label of each segment")
+    names = _read_label_names(reading.find_one(root, "**/wlist.txt"))
     known = np.array(sorted(names), np.int64)
     table = np.zeros((len(numbers), len(known)), np.uint8)
     row_of = {number: row for row, number in enumerate(numbers)}

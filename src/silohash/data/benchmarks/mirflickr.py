@@ -16,6 +16,7 @@ from silohash.data.benchmarks.layouts import matlab_arrays, reading
 from silohash.data.benchmarks.layouts.matlab_arrays import Named
 from silohash.data.benchmarks.layouts.picture_lists import LISTS, picture_list_layout
 from silohash.data.benchmarks.layouts.reading import Layout, Need
+from silohash.data.catalogue import check_option
 from silohash.data.protocols.contents import PROMINENT, Contents
 
 KEY = "mirflickr25k"
@@ -30,11 +31,11 @@ def read_collectors_files(root: Path, *, concepts: int = CLASSES) -> Contents:
     An item's text is its tags joined with spaces. Which tags are frequent enough to count is left to the protocol. Of the 38
     concepts, 24 mark the pictures in which they are visible, and 14, named ``_r1``, only those in which they are prominent.
     """
-    reading.check_option("concepts", concepts, CONCEPTS)
-    folder = reading.find_one(root, "**/im*.jpg", "the pictures im1.jpg, im2.jpg, ...").parent
+    check_option("concepts", concepts, CONCEPTS)
+    folder = reading.find_one(root, "**/im*.jpg").parent
     names = {_number(path): path.name for path in folder.glob("im*.jpg") if _number(path)}
     pictures_of = _read_concepts(root, concepts)
-    tags = reading.find_one(root, "**/tags/tags*.txt", "one file of tags per picture, one tag per line").parent
+    tags = reading.find_one(root, "**/tags/tags*.txt").parent
     tag_files = {_number(path): path for path in tags.glob("tags*.txt") if _number(path)}
     numbers = np.unique(np.concatenate([np.array([*names, *tag_files], np.int64), *pictures_of.values()]))
     labels = np.zeros((len(numbers), len(pictures_of)), np.uint8)
@@ -72,8 +73,7 @@ def _number(path: Path) -> int:
 
 def _read_concepts(root: Path, concepts: int) -> dict[str, npt.NDArray[np.int64]]:
     """Return concept -> the numbers of its pictures, in alphabetical order of the concepts."""
-    what = "one file per concept, with one picture number per line"
-    folder = reading.find_one(root, "**/mirflickr25k_annotations*/*.txt", what).parent
+    folder = reading.find_one(root, "**/mirflickr25k_annotations*/*.txt").parent
     files = {path.stem: path for path in reading.find(folder, "*.txt") if path.stem.lower() != "readme"}
     wanted = sorted(name for name in files if concepts == max(CONCEPTS) or not name.endswith(PROMINENT))
     if len(wanted) != concepts:

@@ -17,6 +17,7 @@ from silohash.data.benchmarks.layouts import reading
 from silohash.data.benchmarks.layouts.matlab_arrays import DSCMR_LAYOUT, feature_layout, picture_layout
 from silohash.data.benchmarks.layouts.picture_lists import COMPANION_LISTS, LISTS, picture_list_layout
 from silohash.data.benchmarks.layouts.reading import Layout, Need
+from silohash.data.catalogue import check_option
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.contents import Contents
 
@@ -38,9 +39,9 @@ def read_collectors_files(
     complete collection the 21 are those with more than 5,000 pictures. They are in alphabetical order. By default,
     pictures are looked for in `PICTURE_FOLDERS`, and may be missing.
     """
-    reading.check_option("classes", classes, CLASSES)
-    reading.check_option("text", text, TEXTS)
-    listed = reading.find_one(root, "**/Imagelist.txt", "the pictures' names")
+    check_option("classes", classes, CLASSES)
+    check_option("text", text, TEXTS)
+    listed = reading.find_one(root, "**/Imagelist.txt")
     names = _read_names(listed)
     labels, label_names = _read_labels(root, classes, len(names), listed)
     column, text_notes = _read_tags(root, text, len(names), listed)
@@ -68,7 +69,7 @@ def _read_names(path: Path) -> list[str]:
 
 
 def _read_labels(root: Path, classes: int, count: int, listed: Path) -> tuple[npt.NDArray[np.uint8], tuple[str, ...]]:
-    folder = reading.find_one(root, "**/AllLabels/Labels_*.txt", "one file per concept, 0 or 1 per line").parent
+    folder = reading.find_one(root, "**/AllLabels/Labels_*.txt").parent
     files = {path.stem.removeprefix("Labels_"): path for path in reading.find(folder, "Labels_*.txt")}
     if len(files) != max(CLASSES):
         raise UserError(
@@ -95,7 +96,7 @@ def _check_length(path: Path, lines: int, listed: Path, count: int) -> None:
 
 
 def _read_tags(root: Path, text: str, count: int, listed: Path) -> tuple[Features | Texts, dict[str, str]]:
-    path = reading.find_one(root, "**/AllTags1k.txt", "a table of 1,000 columns of 0 and 1, one line per item")
+    path = reading.find_one(root, "**/AllTags1k.txt")
     table = reading.read_zero_one(path)
     _check_length(path, len(table), listed, count)
     if text == "tags":

@@ -19,8 +19,8 @@ KEY = "pascal-sentence"
 
 def read_collectors_files(root: Path, *, captions: str = "all") -> Contents:
     """Read the collectors' release: one folder per class, with a picture and five sentences per item."""
-    sentence_files = _by_class(root, "**/sentence/*/*.txt", "sentences about a picture")
-    files = _by_class(root, "**/dataset/*/*.jpg", "the pictures of a class")
+    sentence_files = _by_class(root, "**/sentence/*/*.txt")
+    files = _by_class(root, "**/dataset/*/*.jpg")
     keys = sorted({*files, *sentence_files})
     sentences = [
         [line for line in reading.read_lines(sentence_files[k]) if line] if k in sentence_files else [] for k in keys
@@ -43,12 +43,10 @@ def read_collectors_files(root: Path, *, captions: str = "all") -> Contents:
     )
 
 
-def _by_class(root: Path, pattern: str, what: str) -> dict[str, Path]:
+def _by_class(root: Path, pattern: str) -> dict[str, Path]:
     """Return ``class/stem`` -> file, of the folder nearest to the root that matches."""
-    folder = reading.find_one(root, pattern, what).parents[1]
-    return reading.first_by(
-        lambda path: f"{path.parent.name}/{path.stem}", reading.find(folder, "/".join(pattern.split("/")[-2:]))
-    )
+    files = reading.find(reading.find_one(root, pattern).parents[1], "/".join(pattern.split("/")[-2:]))
+    return reading.first_by(lambda path: f"{path.parent.name}/{path.stem}", files)
 
 
 LAYOUTS = (

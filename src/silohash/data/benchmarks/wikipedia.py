@@ -28,10 +28,8 @@ def read_collectors_files(root: Path) -> Contents:
 
     The lists state the splits ``train`` and ``query``; the protocol decides which items are searched.
     """
-    what = "text, picture and category"
-    lists = [reading.find_one(root, f"**/{part}set_txt_img_cat.list", what) for part in ("train", "test")]
-    categories = reading.find_one(root, "**/categories.list", "one category per line")
-    names = [line for line in reading.read_lines(categories) if line]
+    lists = [reading.find_one(root, f"**/{part}set_txt_img_cat.list") for part in ("train", "test")]
+    names = [line for line in reading.read_lines(reading.find_one(root, "**/categories.list")) if line]
     train, test = (_read_list(path, len(names)) for path in lists)
     items = train + test
     pictures = reading.first_by(lambda path: path.stem, reading.find(root, "**/images/**/*.jpg"))

@@ -28,20 +28,9 @@ from silohash.base.names import canonical, canonical_path, one_spelling, tidy
 from silohash.base.types import Modality, Rows, UserError
 from silohash.base.visible import visible
 from silohash.data.archive import Archive, ArchiveCard, Features, as_texts, longest_text, multi_hot
+from silohash.data.formats import doubts
 from silohash.data.formats.cells import SAVE_PICTURES
 from silohash.data.formats.columns import KNOWN, describe_slips
-from silohash.data.formats.doubts import (
-    copies,
-    describe_copies,
-    describe_equal,
-    describe_shared,
-    doubts_about_labels,
-    doubts_about_texts,
-    doubts_about_values,
-    equal_queries,
-    listed,
-    queries_in_database,
-)
 from silohash.data.formats.file_names import find_names
 from silohash.data.formats.metadata import MetadataRow, read_metadata
 from silohash.data.links import check_link
@@ -94,7 +83,7 @@ class _Folder:
     @cached_property
     def copies(self) -> dict[str, str]:
         """Picture files with the content of another one, each with the first of them."""
-        return copies({file: self.verdicts[file].digest for file in filter(None, self.files)})
+        return doubts.copies({file: self.verdicts[file].digest for file in filter(None, self.files)})
 
     @cached_property
     def pictures(self) -> list[str]:
@@ -324,9 +313,9 @@ def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
     }
     warnings = (
         *_warnings(folder),
-        *describe_copies(folder.copies),
+        *doubts.describe_copies(folder.copies),
         *_repeated_pictures(folder, splits, shared),
-        *doubts_about_labels(names, (row.labels for row in folder.rows)),
+        *doubts.doubts_about_labels(names, (row.labels for row in folder.rows)),
     )
     return Archive(
         ids=np.array(folder.ids, dtype=np.str_),
@@ -373,7 +362,7 @@ def _splits(folder: _Folder) -> tuple[dict[str, Rows], Rows]:
     names = _picture_names(folder)
     if _has_splits(folder):
         splits = splits_of([SPLIT_OF[row.values.get("split", "database").lower()] for row in folder.rows])
-        shared = queries_in_database(splits, names)
+        shared = doubts.queries_in_database(splits, names)
         if not folder.keep_shared_queries:
             splits["query"] = np.setdiff1d(splits["query"], shared)
         return splits, shared
@@ -412,8 +401,8 @@ def _warnings(folder: _Folder) -> Iterator[str]:
     several = [row.number for row in folder.rows if row.includes_rows]
     if several:
         yield (
-            f"{folder.metadata}: the text of row {listed(several)} has several lines, some of which look like rows of the "
-            "table. Check its quotation marks."
+            f"{folder.metadata}: the text of row {doubts.listed(several)} has several lines, some of which look like rows "
+            "of the table. Check its quotation marks."
         )
     yield from _doubtful_values(folder)
     problem = next(_not_shown(folder), "")
@@ -423,21 +412,21 @@ def _warnings(folder: _Folder) -> Iterator[str]:
 
 def _doubtful_values(folder: _Folder) -> Iterator[str]:
     """Yield what is worth knowing about texts that stand for none, similar values, and columns of pictures."""
-    yield from doubts_about_texts({row.number: row.values.get("text", "") for row in folder.rows})
+    yield from doubts.doubts_about_texts({row.number: row.values.get("text", "") for row in folder.rows})
     for column in _further(folder.rows):
-        yield from doubts_about_values(column, [row.values.get(column, "") for row in folder.rows])
+        yield from doubts.doubts_about_values(column, [row.values.get(column, "") for row in folder.rows])
     for column in dict.fromkeys(row.embedded for row in folder.rows if row.embedded):
         yield f'The column "{column}" holds pictures themselves, which are not read. {SAVE_PICTURES}.'
 
 
 def _repeated_pictures(folder: _Folder, splits: Mapping[str, Rows], shared: Rows) -> Iterator[str]:
     """Yield what is worth knowing about queries whose pictures are in the database as well."""
-    yield from describe_shared([folder.ids[row] for row in shared.tolist()], kept=folder.keep_shared_queries)
+    yield from doubts.describe_shared([folder.ids[row] for row in shared.tolist()], kept=folder.keep_shared_queries)
     values = _image_values(folder)
     if isinstance(values, np.ndarray):
         held = {name: rows[folder.has["image"][rows]] for name, rows in splits.items()}
-        equal = np.setdiff1d(equal_queries(values, held), shared)
-        yield from describe_equal([folder.ids[row] for row in equal.tolist()])
+        equal = np.setdiff1d(doubts.equal_queries(values, held), shared)
+        yield from doubts.describe_equal([folder.ids[row] for row in equal.tolist()])
 
 
 def _absent_modalities(folder: _Folder, names: Sequence[str]) -> Iterator[str]:
@@ -461,7 +450,7 @@ def _cut_texts(folder: _Folder) -> Iterator[str]:
         cut = [row.number for row in folder.rows if len(row.values.get(column, "")) > longest]
         if cut:
             where = f'{folder.metadata}, column "{column}"'
-            yield f"{where}: only the first {longest:,} characters of row {listed(cut)} are used."
+            yield f"{where}: only the first {longest:,} characters of row {doubts.listed(cut)} are used."
 
 
 def _labels(folder: _Folder) -> tuple[npt.NDArray[np.uint8] | None, tuple[str, ...]]:

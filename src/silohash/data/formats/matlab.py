@@ -30,6 +30,7 @@ from typing_extensions import Buffer, override
 
 from silohash.base.optional import require
 from silohash.base.types import UserError
+from silohash.data.catalogue import check_option
 from silohash.data.formats.matlab5_check import REMEDY, check_contents, check_variables
 from silohash.data.formats.matlab_pictures import MatPictures, find_picture_axes
 
@@ -169,8 +170,7 @@ class Variable:
             UserError: If the variable does not hold pictures, its axes are ambiguous, or ``swap`` has another value.
         """
         self._axis("numbers", None)
-        if swap not in ("auto", "yes", "no"):
-            raise UserError(f'swap cannot be "{swap}"; it can be: auto, yes, no.')
+        check_option("swap", swap, ("auto", "yes", "no"))
         path, kind = self.file.path, self.file.kind
         swapped = kind == "v7.3" if swap == "auto" else swap == "yes"
         stored = self.file.numbers(self.name) if kind == "v5" else Hdf5Array(path, self.name)

@@ -38,11 +38,7 @@ DIGEST_VERSION = 2
 
 @dataclass(frozen=True)
 class PictureAxes:
-    """The meaning of the axes of a stored array.
-
-    ``order`` is such as ``N3HW``, where ``W`` comes before ``H`` if they are swapped; ``row`` is the axis of the items, and
-    ``pixels`` are the axes of height, width and channels.
-    """
+    """The order of a stored array's axes, such as ``N3HW``, that of the items, and those of height, width and channels."""
 
     order: str
     row: int

@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.forms import of_json, reading
-from silohash.base.registry import suggestion
 from silohash.base.types import Rows, UserError
 from silohash.data.archive import Archive, ArchiveCard, Pictures, as_texts, multi_hot
-from silohash.data.catalogue import check_options
+from silohash.data.catalogue import check_option, check_options
 from silohash.data.pictures.reading import PackedPictures, PictureFiles, read_array
 from silohash.data.regions import Regions, relative_boxes
 from silohash.data.splits import default_splits, fold_splits, splits_of
@@ -111,7 +110,9 @@ class PackedSet:
             UserError: If an option is unknown or cannot have its value, or a file is missing or damaged.
         """
         check_options(f'The archive "{self.name}"', options, tuple(self.options))
-        chosen = {name: self._choice(name, options.get(name, values[0])) for name, values in self.options.items()}
+        chosen = {name: str(options.get(name, values[0])) for name, values in self.options.items()}
+        for name, value in chosen.items():
+            check_option(f"{self.name}: {name}", value, self.options[name])
         try:
             rows = self.table(self.rows) if isinstance(self.rows, str) else self.rows(self, chosen)
             return self._archive(rows, chosen).with_digest()
@@ -135,24 +136,12 @@ class PackedSet:
         return path
 
     def table(self, name: str) -> list[Row]:
-        """Read a table, ``.csv`` or ``.jsonl``, as one mapping per row.
-
-        Raises:
-            UserError: If it is missing or damaged.
-        """
+        """Read a table, ``.csv`` or ``.jsonl``, as one mapping per row."""
         path = self.file(name)
         with reading(path, remedy=RESTORE, missing=RESTORE), path.open(encoding="utf-8", newline="") as stream:
             if path.suffix == ".jsonl":
                 return [of_json(line, dict[str, Any]) for line in stream if line.strip()]
             return list(csv.DictReader(stream, strict=True))
-
-    def _choice(self, option: str, value: object) -> str:
-        known, text = self.options[option], str(value)
-        if text not in known:
-            raise UserError(
-                f'{self.name}: {option} cannot be "{text}"{suggestion(text, known)}; it can be: {", ".join(known)}.'
-            )
-        return text
 
     def _archive(self, rows: list[Row], chosen: Choices) -> Archive:
         labeling = self.labelings.get(chosen.get("labels") or next(iter(self.labelings), ""))

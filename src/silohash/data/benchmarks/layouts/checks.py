@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from silohash.base.types import Rows, UserError
 from silohash.data.archive import Features
-from silohash.data.benchmarks.layouts.reading import check_option, count_notes
+from silohash.data.benchmarks.layouts.reading import count_notes
+from silohash.data.catalogue import check_option
 from silohash.data.formats.matlab import as_shape
 from silohash.data.formats.matlab_pictures import MatPictures
 

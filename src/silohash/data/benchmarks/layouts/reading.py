@@ -18,9 +18,9 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.registry import suggestion
 from silohash.base.types import Rows, UserError
 from silohash.data.archive import Texts, as_texts
+from silohash.data.catalogue import check_option
 from silohash.data.pictures.checking import Verdict, check_pictures, describe_assumptions
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.contents import Contents
@@ -73,31 +73,22 @@ class Layout:
         return [need for need in self.needs if not need.optional and not any(root.glob(need.pattern))]
 
 
-def check_option(option: str, value: object, allowed: Sequence[object]) -> None:
-    """Check that an option's value is one of the allowed ones.
-
-    Raises:
-        UserError: If it is not. The error lists the allowed values.
-    """
-    if value not in allowed:
-        names = [str(name) for name in allowed]
-        raise UserError(f'{option} cannot be "{value}"{suggestion(str(value), names)}; it can be: {", ".join(names)}.')
-
-
 def find(root: Path, pattern: str) -> list[Path]:
     """Return the files that match a glob, by depth and then by name, so that the order of the disk does not matter."""
     return sorted(root.glob(pattern), key=lambda path: (len(path.parts), str(path)))
 
 
-def find_one(root: Path, pattern: str, what: str) -> Path:
-    """Return the match of a glob that is nearest to the root; ``what`` says in the error what it should hold.
+def find_one(root: Path, pattern: str, what: str = "") -> Path:
+    """Return the match of a glob that is nearest to the root; ``what`` says what an optional file of a layout holds.
 
     Raises:
         UserError: If no file matches.
     """
     found = find(root, pattern)
     if not found:
-        raise UserError(f"{root} has no file {pattern} ({what}). Add it, or name the folder that holds it.")
+        raise UserError(
+            f"{root} has no file {pattern}{f' ({what})' if what else ''}. Add it, or name the folder that holds it."
+        )
     return found[0]
 
 
