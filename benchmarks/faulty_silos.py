@@ -28,7 +28,7 @@ from faulty_statistics import statistics_table
 from silohash.data.partitions.base import partition
 from silohash.methods.federated.base import FederationInfo
 from silohash.run.config.load import load_resolved
-from silohash.run.events import RoundRecord
+from silohash.run.events import Observer, RoundRecord
 from silohash.run.folder import archive_of
 from silohash.training.checkpoint import RunState
 from silohash.training.engines.in_process import InProcess
@@ -50,20 +50,14 @@ SHARES: Mapping[str, tuple[str, dict[str, float]]] = {"even": ("iid", {}), "uneq
 RULES = ("none", "clip", "median", "trimmed_mean", "multi_krum")
 
 
-class Last:
+class Last(Observer):
     """An observer that keeps the last record."""
 
     record: RoundRecord
 
-    def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
-        """Nothing to do."""
-
     def round(self, record: RoundRecord) -> None:
         """Keep the record."""
         self.record = record
-
-    def finish(self) -> None:
-        """Nothing to do."""
 
 
 def main() -> None:

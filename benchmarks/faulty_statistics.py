@@ -18,7 +18,7 @@ from silohash.data.partitions.base import partition
 from silohash.methods.federated.shared_means import SharedMean
 from silohash.methods.message import Message
 from silohash.run.config.load import load_resolved
-from silohash.run.events import RoundRecord
+from silohash.run.events import Observer, RoundRecord
 from silohash.run.folder import archive_of
 from silohash.testing.loop import first_state
 from silohash.training.engines.in_process import InProcess
@@ -95,20 +95,14 @@ class FaultyStatistics(InProcess):
         return message
 
 
-class Rejections:
+class Rejections(Observer):
     """An observer that keeps the number of silos whose last update was rejected."""
 
     count = 0
 
-    def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
-        """Nothing to do."""
-
     def round(self, record: RoundRecord) -> None:
         """Count the rejections of a round."""
         self.count = sum(silo.rejected is not None for silo in record.silos)
-
-    def finish(self) -> None:
-        """Nothing to do."""
 
 
 def statistics_table(data: str, base: Mapping[str, Any], *, rounds: int, methods: Sequence[str] = ()) -> None:

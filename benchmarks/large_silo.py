@@ -25,7 +25,8 @@ import numpy.typing as npt
 import torch
 from training import report
 
-from silohash.base.types import MODALITIES, Modality, UserError
+from silohash.base.errors import UserError
+from silohash.base.types import MODALITIES, Modality
 from silohash.data.catalogue import open_archive
 from silohash.methods.federated.base import FederationInfo
 from silohash.models.specs import ModelSpec, TowerSpec

@@ -23,9 +23,10 @@ import numpy as np
 import torch
 from PIL import Image
 
+from silohash.base.errors import UserError
 from silohash.base.files import write_json
 from silohash.base.seeds import numpy_generator
-from silohash.base.types import Arrays, Rows, UserError
+from silohash.base.types import Arrays, Rows
 from silohash.data.catalogue import open_archive
 from silohash.data.pictures.reading import PictureFiles
 from silohash.features.base import blocks

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.archive import Archive, ArchiveCard
 from silohash.data.partitions.base import partition
 from silohash.methods.federated.base import FederationInfo

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from silohash.base.files import read_arrays
-from silohash.run.events import RoundRecord
+from silohash.run.events import Observer, RoundRecord
 from silohash.run.folder import Run
 from silohash.training.checkpoint import load_checkpoint
 from silohash.training.engines.flare.jobs import connected_silos, session
@@ -187,17 +187,13 @@ class Federation:
         assert max(float(np.abs(found[name] - wanted[name]).max()) for name in wanted) < 1e-3
 
 
-class Watch:
+class Watch(Observer):
     """An observer that keeps the records, and acts after a round."""
 
     def __init__(self, act: Callable[[int], None] = lambda number: None) -> None:
         self.records: list[RoundRecord] = []
         self.act = act
 
-    def start(self, *, name: str, total_rounds: int, first_round: int) -> None: ...
-
     def round(self, record: RoundRecord) -> None:
         self.records.append(record)
         self.act(record.round)
-
-    def finish(self) -> None: ...

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.service.clients.search import Client
 from tests.nats import Federation
 from tests.ports import free_port

@@ -9,17 +9,8 @@ import numpy as np
 from PIL import Image
 
 from silohash.base.types import MethodCard, ResultRow
-from silohash.report.content import (
-    ExampleHit,
-    ExampleItem,
-    Examples,
-    ExampleSearch,
-    MethodRun,
-    ReportData,
-    ReportWarning,
-    SiloSummary,
-)
-from silohash.report.examples import data_uri
+from silohash.report.examples import ExampleHit, ExampleItem, Examples, ExampleSearch, data_uri
+from silohash.report.gather import MethodRun, ReportData, ReportWarning, SiloSummary
 from silohash.report.plots import LabelTable, RadiusCurve, RoundCurve
 
 NAN = float("nan")
@@ -114,7 +105,6 @@ def made_up_report(**changed: Any) -> ReportData:
         "title": "glyphs, 2 silos",
         "facts": {"data": "glyphs", "bits": "64", "seed": "0"},
         "runs": (made_up_run("fedcafe"),),
-        "digest": "8f3a52b19c0de477",
         "label_table": LabelTable(("north", "south"), ("arrow", "chess"), np.array([[3, 0], [1, 1234]])),
         "examples": made_up_examples(),
         "silos": (

@@ -22,20 +22,13 @@ from PIL import Image
 from starlette.testclient import TestClient
 
 from silohash.api.runs import train
+from silohash.base.errors import NotFound, Unavailable
 from silohash.base.types import Modality
 from silohash.index.preview import make_preview, preview_url
 from silohash.run.events import RoundRecord, SiloRecord
 from silohash.search.federation import check_silos
 from silohash.search.hits import Hits
-from silohash.service.backend import (
-    FederationStatus,
-    Item,
-    NotFound,
-    SearchOptions,
-    SearchRequest,
-    SiloStatus,
-    Unavailable,
-)
+from silohash.service.backend import FederationStatus, Item, SearchOptions, SearchRequest, SiloStatus
 from silohash.service.web.app import create_app
 from tests.pictures import COLORS, small_config
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from silohash.base.errors import NotFound, UnreadableMessage
 from silohash.base.types import Modality, Target
 from silohash.index.base import IndexManifest
 from silohash.index.codes import pack
@@ -23,10 +24,10 @@ from silohash.search.bus import UNKNOWN, LocalBus, Replies, flaw, late, now
 from silohash.search.hits import Hits, Query, silent
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
-from silohash.search.released import NotFound, Refusal
+from silohash.search.released import Refusal
 from silohash.search.requests import CodeRequest, ItemRequest, Request, SearchRequest, StatusRequest
 from silohash.search.silos import RunSearch
-from silohash.search.wire import MOST_ANSWER_BYTES, Reader, Responder, WireError, decode_answer, respond, with_time_left
+from silohash.search.wire import MOST_ANSWER_BYTES, Reader, Responder, decode_answer, respond, with_time_left
 from silohash.service.nats_bus import completed, ignore
 
 MODEL = "3f2a"
@@ -59,16 +60,16 @@ def decoded(content: bytes, request: Request, silo: str) -> Any:
 
     Raises:
         NotFound: what is requested does not exist.
-        WireError: the silo refused something else than a search, or its answer cannot be used.
+        UnreadableMessage: the silo refused something else than a search, or its answer cannot be used.
     """
     answer = decode_answer(content, silo)
     if text := flaw(silo, request, answer):
-        raise WireError(text)
+        raise UnreadableMessage(text)
     if not isinstance(answer, Refusal):
         return answer
     if isinstance(request, Query):
         return silent(silo, answer.reason)
-    raise (NotFound if answer.not_found else WireError)(answer.reason)
+    raise (NotFound if answer.not_found else UnreadableMessage)(answer.reason)
 
 
 def decode_hits(content: bytes, query: Query, silo: str) -> Any:

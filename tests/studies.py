@@ -14,9 +14,9 @@ from unittest import mock
 
 from rich.console import Console
 
+from silohash.base.errors import UserError
 from silohash.base.files import write_text
 from silohash.base.locks import locked
-from silohash.base.types import UserError
 from silohash.report import plots
 from silohash.run.events import JsonLines, RoundRecord
 from silohash.run.folder import Run

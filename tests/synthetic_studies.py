@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from silohash.run.events import RoundRecord, SiloRecord
-from silohash.study.annotations import annotated
 from silohash.study.config import make_study
-from silohash.study.pivot import Cell, ResultTable, result_tables
+from silohash.study.pivot import Cell, ResultTable, annotated, result_tables
 from silohash.study.results import RunResult, StudyResults
 from tests.reports import row
 

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from silohash.api.methods import list_methods
     from silohash.api.runs import TrainedRun, train
     from silohash.api.runs import open_run as open  # noqa: A004  silohash.open, as in gzip.open
-    from silohash.base.types import MethodCard, PlausibilityWarning, UserError
+    from silohash.base.errors import UserError
+    from silohash.base.types import MethodCard, PlausibilityWarning
     from silohash.data.archive import Archive
     from silohash.data.partitions.base import Partition
     from silohash.index.base import Neighbors
@@ -66,7 +67,7 @@ _DEFINED_IN = {
     "PlausibilityWarning": "silohash.base.types:PlausibilityWarning",
     "Score": "silohash.api.codes:Score",
     "TrainedRun": "silohash.api.runs:TrainedRun",
-    "UserError": "silohash.base.types:UserError",
+    "UserError": "silohash.base.errors:UserError",
     "connect": "silohash.service.clients.search:connect",
     "evaluate_codes": "silohash.api.codes:evaluate_codes",
     "list_methods": "silohash.api.methods:list_methods",

@@ -94,7 +94,7 @@ def assert_refused(said: Said, *parts: str) -> str:
     assert said.code == 2, said
     assert said.out == ""
     assert "Traceback" not in said.err
-    found = re.search(r"^silohash: (?:.|\n  )*\n\Z", said.err, re.MULTILINE)
+    found = re.search(r"^silohash: (?:.|\n  )*\n  \[(?!user-error)[a-z-]+\]\n\Z", said.err, re.MULTILINE)
     assert found, said.err
     sentence = found[0]
     for part in parts:

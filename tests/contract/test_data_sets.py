@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data import ARCHIVES
 from silohash.data.benchmarks.dataset import Dataset, benchmark, benchmarks
 from silohash.data.benchmarks.layouts.reading import Layout

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index import IN_MEMORY, SERVERS
 from silohash.index.base import Allowed, Index
 from silohash.index.codes import pack, unpack

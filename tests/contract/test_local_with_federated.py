@@ -14,7 +14,7 @@ from silohash.methods.local.base import ClosedForm
 from silohash.testing import Check, federated_method_checks
 
 FEDERATED = ("fedcafe", "fedhap")
-QUICK = ("learns-both-multi", "trains-without-texts", "trains-without-all-classes-but-one")
+QUICK = ("trains-without-texts", "trains-without-all-classes-but-one")
 """Checks that `make test` performs."""
 
 

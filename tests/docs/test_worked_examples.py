@@ -9,7 +9,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,24 +35,150 @@ TOML = re.compile(r"^```toml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BITS = 16
 
 
-def copy_tree(place: Path) -> None:
-    """Copies what the checks of a worked example read."""
-    root = PAGE.parents[2]
+DATA_PAGE, SEARCH_PAGE = PAGE.with_name("add-a-data-set.md"), PAGE.with_name("add-a-backend-or-a-measure.md")
+MARKDOWN = re.compile(r"^```markdown\n(.*?)^```", re.MULTILINE | re.DOTALL)
+CHECKS = (
+    "tests/contract/test_local_methods.py", "tests/contract/test_federated_methods.py", "tests/contract/test_data_sets.py",
+    "tests/contract/test_partitions.py", "tests/contract/test_index_backends.py", "tests/contract/test_measures.py",
+    "tests/docs/test_community_data.py", "tests/unit/data/test_named_once.py", "tests/unit/test_layout.py",
+)  # fmt: skip
+CHOSEN = {
+    "layout": ("every_module", "upwards", "detour", "promises", "layout", "named_in_few"),
+    "methods": ("contrast", "near"),
+    "data": ("postcards", "text-length", "text_length"),
+    "search": ("plain", "MRR", "reciprocal"),
+}
+"""Parts of the names of the tests that show that each kind of example fits into the tree."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """What a page works through: its source, the file that it makes, and the file with the table that names it."""
+
+    source: str
+    file: str
+    table: str
+
+
+def write_example(root: Path, example: Example, line: str, name: str = "") -> None:
+    """Adds an example to a tree: its file, an empty mirrored test file, and its line in the table of that name."""
+    (root / example.file).write_text(example.source, encoding="utf-8")
+    mirrored = root / Path(example.file.replace("src/silohash", "tests/unit"))
+    mirrored.with_name(f"test_{mirrored.name}").touch()
+    table = root / example.table
+    head, found, rest = table.read_text(encoding="utf-8").partition(f"{name} = Registry(" if name else "table={")
+    rest = rest.replace("table={", f"table={{{line},", 1) if name else f"{line},{rest}"
+    table.write_text(head + found + rest, encoding="utf-8")
+
+
+def write_methods(root: Path) -> list[Example]:
+    """Adds the page's two methods to a tree."""
+    text = PAGE.read_text(encoding="utf-8")
+    places = re.findall(r"Save it as `(src/silohash/(methods/\w+)/[\w/]+\.py)`", text)
+    lines = re.findall(r'`("\w+":\s+"silohash\.methods\.[\w.]+:\w+")`', text)
+    assert len(places) == len(lines) == 2
+    sources = BLOCK.findall(text)[:2]
+    examples = [
+        Example(source, file, f"src/silohash/{family}/__init__.py")
+        for (file, family), source in zip(places, sources, strict=True)
+    ]
+    for example, line in zip(examples, lines, strict=True):
+        write_example(root, example, line)
+    return examples
+
+
+def write_data(root: Path) -> list[Example]:
+    """Adds the page's data set and its way of partitioning to a tree, with the tests and the description of the page."""
+    page = DATA_PAGE.read_text(encoding="utf-8")
+    places = re.findall(r"Save it as `(src/silohash/data/[\w/]+\.py)` and add a line to\s+`([\w/.]+)`", page)
+    lines = re.findall(r'`("[\w-]+":\s+"silohash\.data\.[\w.]+:\w+")`', page)
+    tests = [f"{folder}{name}" for name, folder in re.findall(r"`(test_\w+\.py)` in `(tests/unit/data/\w+/)`:\n", page)]
+    sources = BLOCK.findall(page)
+    assert (len(places), len(lines), len(tests), len(sources)) == (2, 2, 2, 4)
+    examples = [Example(source, *place) for place, source in zip(places, sources[::2], strict=True)]
+    for example, line, test, its_test in zip(examples, lines, tests, sources[1::2], strict=True):
+        write_example(root, example, line)
+        (root / test).write_text(its_test, encoding="utf-8")
+    row, section = MARKDOWN.findall(page)
+    described = root / DESCRIBED
+    head = "|---|---|---|---|\n"
+    text = described.read_text(encoding="utf-8").replace(head, head + row, 1)
+    described.write_text(f"{text.rstrip()}\n\n{section}", encoding="utf-8")
+    return examples
+
+
+def write_search(root: Path) -> list[Example]:
+    """Adds the page's index backend and its measure to a tree, with their tests."""
+    page = SEARCH_PAGE.read_text(encoding="utf-8")
+    places = re.findall(
+        r"Save it as `(.*?)` and add a line to `(.*?)`,\s+in the table `(\w+)`:\s+`(.*?)`", page, re.DOTALL
+    )
+    tests, sources = re.findall(r"The test, `(.*?)`:", page), BLOCK.findall(page)
+    assert (len(places), len(tests), len(sources)) == (2, 2, 4)
+    examples = [Example(source, file, table) for (file, table, *_), source in zip(places, sources[::2], strict=True)]
+    for example, (*_, name, line), test, its_test in zip(examples, places, tests, sources[1::2], strict=True):
+        write_example(root, example, line, name)
+        (root / test).write_text(its_test, encoding="utf-8")
+    return examples
+
+
+DESCRIBED = "docs/how-to/community-data.md"
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A copy of the tree with all examples in it, and the names of the tests that passed there."""
+
+    methods: list[Example]
+    data: list[Example]
+    search: list[Example]
+    passed: tuple[str, ...]
+
+    def count(self, kind: str) -> int:
+        """Returns how many tests of a kind passed."""
+        return sum(any(part in name for part in CHOSEN[kind]) for name in self.passed)
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """The files that the pages name, and the checks of the layout and of the contracts, which all pass."""
+    place = tmp_path_factory.mktemp("tree")
     for folder in ("src", "tests", "docs"):
-        shutil.copytree(root / folder, place / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copy(root / "pyproject.toml", place)
-
-
-def passed_in(place: Path, checks: Iterable[str], chosen: str) -> int:
-    """Runs the chosen tests of a copy of the tree; returns how many passed, if none failed."""
+        shutil.copytree(PAGE.parents[2] / folder, place / folder)  # with what Python and pytest compiled
+    shutil.copy(PAGE.parents[2] / "pyproject.toml", place)
+    examples = [write(place) for write in (write_methods, write_data, write_search)]
+    added = [str(path.relative_to(place)) for path in place.glob("tests/unit/**/test_*.py") if is_new(path, place)]
+    chosen = " or ".join(part for parts in CHOSEN.values() for part in parts)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:xdist", *checks, "-k", chosen],
+        [sys.executable, "-m", "pytest", "-p", "no:xdist", "-rA", *CHECKS, *added, "-k", chosen],
         cwd=place, env=os.environ | {"PYTHONPATH": str(place / "src")}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-3000:]
-    passed = re.search(r"(\d+) passed", done.stdout)
-    assert passed is not None
-    return int(passed[1])
+    return Tree(*examples, tuple(re.findall(r"^PASSED (\S+)", done.stdout, re.MULTILINE)))
+
+
+def is_new(path: Path, place: Path) -> bool:
+    """Returns whether a file of a copy is none of ours."""
+    return not (PAGE.parents[2] / path.relative_to(place)).exists()
+
+
+def told(what: str) -> tuple[int, set[str], int, set[str]]:
+    """Returns what CONTRIBUTING says of an addition: how many files and which, how many concepts and which."""
+    text = (PAGE.parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    found = re.search(rf"Adding {what} touches (\d) files:(.*?)takes (\d+)\s+concepts:(.*?)\n\n", text, re.DOTALL)
+    assert found is not None
+    files, concepts = re.findall(r"`([\w/.-]+/[\w.-]+)`", found[2]), re.findall(r"`(\w+)`", found[4])
+    return int(found[1]), set(files), int(found[3]), set(concepts)
+
+
+def imported(source: str, package: str) -> set[str]:
+    """Returns the names that an example imports from a package of ours."""
+    return {
+        alias.name
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ImportFrom) and str(node.module).startswith(package)
+        for alias in node.names
+    }
 
 
 @pytest.fixture
@@ -101,34 +228,16 @@ def test_both_methods_pass_the_contract_tests_of_the_page() -> None:
 
 
 @pytest.mark.whole_run
-def test_both_methods_fit_into_the_tree_where_the_page_puts_them(tmp_path: Path) -> None:
+def test_both_methods_fit_into_the_tree_where_the_page_puts_them(tree: Tree) -> None:
     """The files that CONTRIBUTING names are enough for the layout and for the contract."""
-    text, root = PAGE.read_text(encoding="utf-8"), PAGE.parents[2]
-    contributing = (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    copy_tree(tmp_path)
-    sources = BLOCK.findall(text)
-    places = re.findall(r"Save it as `(src/silohash/(methods/\w+)/[\w/]+\.py)`", text)
-    lines = re.findall(r'`("\w+":\s+"silohash\.methods\.[\w.]+:\w+")`', text)
-    assert len(places) == len(lines) == 2
-    for (file, family), line, source in zip(places, lines, sources, strict=False):
-        (tmp_path / file).write_text(source, encoding="utf-8")
-        table = tmp_path / "src" / "silohash" / family / "__init__.py"
-        table.write_text(table.read_text(encoding="utf-8").replace("table={", f"table={{{line},", 1), encoding="utf-8")
-        mirrored = Path(file.replace("src/silohash", "tests/unit"))
-        (tmp_path / mirrored).with_name(f"test_{mirrored.name}").touch()
-        kind = family.removeprefix("methods/")
-        told = re.search(
-            rf"Adding a {kind} method touches 3 files:(.*?)takes (\d)\s+concepts:(.*?)\n\n", contributing, re.DOTALL
-        )
+    text = PAGE.read_text(encoding="utf-8")
+    for kind, example in zip(("local", "federated"), tree.methods, strict=True):
         row = re.search(rf"^\| {kind} \| (.*) \|$", text, re.MULTILINE)
-        assert told is not None
         assert row is not None
-        assert re.findall(r"`([\w/.-]+/[\w.-]+)`", told[1]) == [f"src/silohash/{family}/__init__.py"]
         concepts = re.findall(r"`(\w+)`", row[1])
-        assert (int(told[2]), re.findall(r"`(\w+)`", told[3])) == (len(concepts), concepts)
-    checks = ["tests/contract/test_local_methods.py", "tests/contract/test_federated_methods.py"]
-    chosen = "learns and (contrast or near) or every_module or upwards or detour or promises"
-    assert passed_in(tmp_path, [*checks, "tests/unit/test_layout.py"], chosen) >= 10
+        assert told(f"a {kind} method") == (3, {example.table}, len(concepts), set(concepts))
+    assert tree.count("methods") >= 8
+    assert tree.count("layout") >= 5
 
 
 def test_concepts_of_the_page_are_those_that_the_examples_use() -> None:
@@ -219,99 +328,21 @@ def test_federated_method_stays_nearer_the_stronger_its_term_and_is_fedavg_witho
     assert all(np.array_equal(fedavg.update.params[name], array) for name, array in without.update.params.items())
 
 
-DATA_PAGE = PAGE.with_name("add-a-data-set.md")
-MARKDOWN = re.compile(r"^```markdown\n(.*?)^```", re.MULTILINE | re.DOTALL)
-
-
-def write_data_examples(page: str, root: Path) -> tuple[list[set[str]], list[str]]:
-    """Adds the page's data set and partition to a tree. Returns the files that each touches, and the sources of both."""
-    places = re.findall(r"Save it as `(src/silohash/data/[\w/]+\.py)` and add a line to\s+`([\w/.]+)`", page)
-    lines = re.findall(r'`("[\w-]+":\s+"silohash\.data\.[\w.]+:\w+")`', page)
-    tests = [f"{folder}{name}" for name, folder in re.findall(r"`(test_\w+\.py)` in `(tests/unit/data/\w+/)`:\n", page)]
-    sources = BLOCK.findall(page)
-    assert (len(places), len(lines), len(tests), len(sources)) == (2, 2, 2, 4)
-    touched = []
-    for (file, table), line, test, source, its_test in zip(
-        places, lines, tests, sources[::2], sources[1::2], strict=True
-    ):
-        (root / file).write_text(source, encoding="utf-8")
-        (root / test).write_text(its_test, encoding="utf-8")
-        names = (root / table).read_text(encoding="utf-8")
-        (root / table).write_text(names.replace("table={", f"table={{{line},", 1), encoding="utf-8")
-        touched.append({file, table, test})
-    row, section = MARKDOWN.findall(page)
-    described = root / "docs" / "how-to" / "community-data.md"
-    head = "|---|---|---|---|\n"
-    text = described.read_text(encoding="utf-8").replace(head, head + row, 1)
-    described.write_text(f"{text.rstrip()}\n\n{section}", encoding="utf-8")
-    touched[0].add(described.relative_to(root).as_posix())
-    return touched, sources[::2]
-
-
 @pytest.mark.whole_run
-def test_a_data_set_and_a_partition_fit_into_the_tree_where_the_page_puts_them(tmp_path: Path) -> None:
+def test_a_data_set_and_a_partition_fit_into_the_tree_where_the_page_puts_them(tree: Tree) -> None:
     """The files that the page and CONTRIBUTING name are enough for the layout and for what every data set is checked for."""
-    root = PAGE.parents[2]
-    copy_tree(tmp_path)
-    touched, sources = write_data_examples(DATA_PAGE.read_text(encoding="utf-8"), tmp_path)
-    contributing = (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    for what, files, source in zip(("data set", "way of partitioning"), touched, sources, strict=True):
-        pattern = rf"Adding a {what} touches (\d) files:(.*?)takes (\d)\s+concepts:(.*?)\n\n"
-        told = re.search(pattern, contributing, re.DOTALL)
-        assert told is not None
-        named = {file for file in files if not re.search(r"(postcards|text_length)\.py$", file)}
-        assert (int(told[1]), set(re.findall(r"`([\w/.-]+/[\w.-]+)`", told[2]))) == (len(files), named)
-        imported = re.findall(r"^from silohash\.data\.[\w.]+ import (.*)$", source, re.MULTILINE)
-        concepts = {name for names in imported for name in names.split(", ")}
-        assert (int(told[3]), set(re.findall(r"`(\w+)`", told[4]))) == (len(concepts), concepts)
-    chosen = "postcards or text-length or text_length or layout or named_in_few or every_module or upwards or detour"
-    checks = [
-        *(
-            "tests/contract/test_data_sets.py",
-            "tests/contract/test_partitions.py",
-            "tests/unit/data/test_named_once.py",
-        ),
-        *("tests/docs/test_community_data.py", "tests/unit/test_layout.py"),
-        *(file for files in touched for file in files if "/test_" in file),
-    ]
-    assert passed_in(tmp_path, checks, chosen) >= 15
-
-
-SEARCH_PAGE = PAGE.with_name("add-a-backend-or-a-measure.md")
+    more = ({DESCRIBED}, set[str]())
+    for what, example, described in zip(("a data set", "a way of partitioning"), tree.data, more, strict=True):
+        concepts = imported(example.source, "silohash.data.")
+        files = {example.table} | described
+        assert told(what) == (len(files) + 2, files, len(concepts), concepts)
+    assert tree.count("data") >= 10
 
 
 @pytest.mark.whole_run
-def test_a_backend_and_a_measure_fit_into_the_tree_where_the_page_puts_them(tmp_path: Path) -> None:
+def test_a_backend_and_a_measure_fit_into_the_tree_where_the_page_puts_them(tree: Tree) -> None:
     """The files that the page and CONTRIBUTING name are enough for the layout, and for the contract of both."""
-    page, root = SEARCH_PAGE.read_text(encoding="utf-8"), PAGE.parents[2]
-    copy_tree(tmp_path)
-    contributing = (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    places = re.findall(
-        r"Save it as `(.*?)` and add a line to `(.*?)`,\s+in the table `(\w+)`:\s+`(.*?)`", page, re.DOTALL
-    )
-    tests, sources = re.findall(r"The test, `(.*?)`:", page), BLOCK.findall(page)
-    assert (len(places), len(tests), len(sources)) == (2, 2, 4)
-    for what, (file, table, name, line), test, source, its_test in zip(
-        ("an index backend", "a measure"), places, tests, sources[::2], sources[1::2], strict=True
-    ):
-        (tmp_path / file).write_text(source, encoding="utf-8")
-        (tmp_path / test).write_text(its_test, encoding="utf-8")
-        text = (tmp_path / table).read_text(encoding="utf-8")
-        head, rest = text.split(f"{name} = Registry(")
-        added = rest.replace("table={", f"table={{{line},", 1)
-        (tmp_path / table).write_text(f"{head}{name} = Registry({added}", encoding="utf-8")
-        told = re.search(
-            rf"Adding {what} touches 3 files:(.*?)takes (\d+)\s+concepts:(.*?)\n\n", contributing, re.DOTALL
-        )
-        assert told is not None
-        assert re.findall(r"`([\w/.-]+/[\w.-]+)`", told[1]) == [table]
-        concepts = {
-            alias.name
-            for node in ast.parse(source).body
-            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("silohash.")
-            for alias in node.names
-        }
-        assert (int(told[2]), set(re.findall(r"`(\w+)`", told[3]))) == (len(concepts), concepts)
-    checks = ["tests/contract/test_index_backends.py", "tests/contract/test_measures.py", "tests/unit/test_layout.py"]
-    chosen = "plain or MRR or reciprocal or every_module or upwards or detour"
-    assert passed_in(tmp_path, [*checks, *tests], chosen) >= 20
+    for what, example in zip(("an index backend", "a measure"), tree.search, strict=True):
+        concepts = imported(example.source, "silohash.")
+        assert told(what) == (3, {example.table}, len(concepts), concepts)
+    assert tree.count("search") >= 15

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+from silohash.base.errors import UserError
+
 pytest.importorskip("transformers")
 
-from silohash.base.types import UserError
+
 from silohash.data.partitions.base import partition
 from silohash.measure.evaluation import evaluate_run
 from silohash.models.huggingface import read_backbone

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from silohash.api.runs import open_run
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.search.hits import Hits
 from tests.nats import needs_nats
 from tests.processes import STARTED_SECONDS, Processes, federation_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.run.config.load import load_resolved
 from silohash.run.folder import Run
 from silohash.run.indexing import index_run

@@ -17,7 +17,7 @@ from PIL import Image
 from rich.cells import cell_len
 
 from silohash.api.runs import open_run
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.report.headline import headline
 from silohash.report.tables import read_results
 from tests.pictures import COLORS, small_config

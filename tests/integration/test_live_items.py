@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from silohash.api.runs import open_run
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.run.folder import Run
 from silohash.search.bus import Replies
 from silohash.search.hits import Hits, Query

@@ -199,4 +199,4 @@ def test_what_would_write_into_a_read_only_run_says_so(run: Path, arguments: tup
     done = python_on_read_only([run], PROGRAM, command, run, *rest)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
-    assert str(run) in done.stderr.splitlines()[-1]
+    assert str(run) in done.stderr

@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.report.tables import read_results
 from silohash.run.config.load import resolve
 from silohash.run.config.toml import to_toml, toml_value
-from silohash.run.events import read_rounds
+from silohash.run.events import Observer, read_rounds
 from silohash.run.folder import Run
 from silohash.study import worker
 from silohash.study.config import load_study
@@ -105,13 +105,9 @@ def test_stopped_in_a_round_and_gone_on_with(archive: Path, whole: Path, tmp_pat
             if self.started == 4:
                 from silohash.training import experiment
 
-                class Interrupt:
-                    def start(self, **about: Any) -> None: ...
-
+                class Interrupt(Observer):
                     def round(self, record: Any) -> None:
                         raise KeyboardInterrupt
-
-                    def finish(self) -> None: ...
 
                 experiment.train(resolve(job.config), job.folder, observers=[Interrupt()])
             return super().do(job)

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from silohash.api.runs import open_run
-from silohash.base.types import MODALITIES, ORACLE, WITH_LABELS, UserError
+from silohash.base.errors import UserError
+from silohash.base.types import MODALITIES, ORACLE, WITH_LABELS
 from silohash.features.vectors import vectors
 from silohash.index.store import Store
 from silohash.report.card import card_text

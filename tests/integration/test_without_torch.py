@@ -158,8 +158,9 @@ def test_commands_that_train_say_what_to_install(plain: Plain, trained: Path, tm
     )
     for answer in answers:
         assert answer["code"] == 2, answer
-        last = answer["err"].splitlines()[-1]
+        last, key = answer["err"].splitlines()[-2:]
         assert re.fullmatch(r"silohash: .* needs torch, which is not installed: pip install 'silohash\[train\]'", last)
+        assert key == "  [dependency-missing]"
     assert {path.name for path in tmp_path.iterdir()} == {"study.toml"}
 
 
@@ -169,5 +170,6 @@ def test_a_run_without_onnx_files_says_what_to_install(plain: Plain, trained: Pa
         file.unlink()
     [answer] = plain.commands(["search", run, "a red square"])
     assert answer["code"] == 2
-    assert re.search(r"has no ONNX files, so encoding with it needs torch, .* 'silohash\[train\]'$", answer["err"])
+    says = r"has no ONNX files, so encoding with it needs torch, .* 'silohash\[train\]'\n  \[dependency-missing\]$"
+    assert re.search(says, answer["err"].rstrip("\n"))
     assert silohash("search", run, "a red square").code == 0

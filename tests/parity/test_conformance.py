@@ -39,7 +39,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.federated.base import FederationInfo, ServerState
 from silohash.methods.federated.general.moon import MOON, MOONParams

@@ -1,4 +1,7 @@
-"""Two worker processes give the bits that one process gives."""
+"""Two worker processes give the bits that one process gives.
+
+Each case starts two processes. `make test` adds noise per silo, `make test-all` also per record.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ def test_encrypted_sums_in_worker_processes_give_the_figures_of_plain_ones(archi
     assert found == pytest.approx(expected, abs=0.02)
 
 
-@pytest.mark.parametrize("unit", ["record", "silo"])
+@pytest.mark.parametrize("unit", [pytest.param("record", marks=pytest.mark.slow), "silo"])
 def test_two_workers_add_the_noise_of_one(archive: Path, tmp_path: Path, unit: str) -> None:
     sections = {
         "local": {"name": "csq"}, "evaluate": {"validation": 0.0}, "federated": {"rounds": 2},

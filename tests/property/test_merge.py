@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index.digests import item_digests
 from silohash.search.hits import Hits, silent
 from silohash.search.merge import merge

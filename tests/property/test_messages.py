@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.message import SECTIONS, Message
 
 TYPES = st.sampled_from(

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.partitions.base import partition
 from tests.archives import made_up_archive, stored_partition
 

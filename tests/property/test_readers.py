@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from silohash import features
+from silohash.base.errors import UserError
 from silohash.base.files import digest_file, write_json
-from silohash.base.types import UserError
 from silohash.data.formats.folder import read_folder
 from silohash.data.formats.native import read_native, write_native
 from silohash.data.partitions.base import read_partition
@@ -37,7 +37,7 @@ from silohash.features.vector_cache import NetworkVectors
 from silohash.index.listing import read_listing
 from silohash.index.source import PictureSource
 from silohash.index.store import Store
-from silohash.measure.per_query import read_per_query
+from silohash.measure.evaluation import read_per_query
 from silohash.methods.message import Message
 from silohash.report.examples import read_examples
 from silohash.report.finish import finish_run

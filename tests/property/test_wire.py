@@ -10,12 +10,12 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silohash.base.types import UserError
+from silohash.base.errors import NotFound, UnreadableMessage, UserError
 from silohash.index.codes import pack
 from silohash.search.hits import Hits, Query
-from silohash.search.released import Code, Item, NotFound, SiloStatus
+from silohash.search.released import Code, Item, SiloStatus
 from silohash.search.requests import CodeRequest, ItemRequest, StatusRequest
-from silohash.search.wire import WireError, decode_request, encode_answer, encode_refusal, encode_request
+from silohash.search.wire import decode_request, encode_answer, encode_refusal, encode_request
 from tests.silos import decode_code, decode_hits, decode_item, decode_status
 
 WORDS = pack([[1, -1] * 32])[0]
@@ -79,14 +79,14 @@ def read_answer(content):
         lambda: decode_code(content, CodeRequest("a"), "north"),
         lambda: decode_status(content, "north"),
     ):
-        with suppress(WireError, NotFound):
+        with suppress(UnreadableMessage, NotFound):
             yield read()
 
 
 @settings(deadline=None, max_examples=300)
 @given(damaged(REQUESTS) | altered(REQUESTS) | st.binary(max_size=100))
 def test_reading_a_request_gives_a_request_or_the_one_error(content):
-    with suppress(WireError):
+    with suppress(UnreadableMessage):
         request = decode_request(content)
         assert encode_request(request)
 

@@ -6,6 +6,7 @@ Each rule is one test, which lists every file that breaks it.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -102,7 +103,18 @@ def module_of(path: Path) -> str:
 
 
 MODULES = {module_of(path): path for path in FILES}
-TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+
+
+@functools.cache
+def trees() -> dict[str, ast.Module]:
+    """Returns the syntax tree of every module. They are read once, and not when tests are only collected."""
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+
+
+@functools.cache
+def errors() -> set[str]:
+    """Returns the names of the classes of errors."""
+    return {node.name for node in trees()["silohash.base.errors"].body if isinstance(node, ast.ClassDef)}
 
 
 def imports(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
@@ -215,12 +227,18 @@ def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]
             yield from functions(node)
 
 
+def is_user_error(raised: ast.expr | None) -> bool:
+    """Tells whether what is raised is made as one of our errors."""
+    made = ast.unparse(raised.func) if isinstance(raised, ast.Call) else ""
+    return made in errors() or made.endswith(".reworded")
+
+
 def raises_user_error(body: Iterable[ast.AST]) -> bool:
     """Tells whether statements raise a UserError that they do not catch themselves."""
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda | ast.ClassDef):
             continue
-        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and ast.unparse(node.exc.func) == "UserError":
+        if isinstance(node, ast.Raise) and is_user_error(node.exc):
             return True
         inner: list[ast.AST] = list(ast.iter_child_nodes(node))
         if isinstance(node, ast.Try) and any("UserError" in ast.unparse(h.type) for h in node.handlers if h.type):
@@ -234,7 +252,8 @@ def undocumented_errors(tree: ast.Module) -> Iterator[str]:
     """Yields the public functions that raise a UserError without a section "Raises:" in their docstring."""
     exempt = commands(tree)
     for function in functions(tree):
-        if function.name.startswith("_") or function.name in exempt:
+        handles_requests = any(ast.unparse(decorator).startswith("router.") for decorator in function.decorator_list)
+        if function.name.startswith("_") or function.name in exempt or handles_requests:
             continue
         if raises_user_error(function.body) and "Raises:" not in (ast.get_docstring(function) or ""):
             yield f"line {function.lineno}: {function.name}"
@@ -301,13 +320,13 @@ def test_imports_go_upwards_only() -> None:
     wrong = {}
     for name, path in MODULES.items():
         part = {"__main__": "cli", "__init__": "api"}.get(part_of(path), part_of(path))
-        if found := list(objections(part, TREES[name])):
+        if found := list(objections(part, trees()[name])):
             wrong[name] = found
     assert wrong == {}
 
 
 def test_no_module_and_no_folder_imports_itself_by_a_detour() -> None:
-    graph = {name: imported_modules(tree, MODULES.keys()) for name, tree in TREES.items()}
+    graph = {name: imported_modules(tree, MODULES.keys()) for name, tree in trees().items()}
     assert circle(graph) == []
     packages = {name for name, path in MODULES.items() if path.name == "__init__.py"}
     folders = folder_graph(graph, packages)
@@ -344,7 +363,7 @@ def test_the_check_of_circles_sees() -> None:
 
 def test_public_functions_document_the_errors_that_they_raise() -> None:
     wrong = {}
-    for name, tree in TREES.items():
+    for name, tree in trees().items():
         if found := list(undocumented_errors(tree)):
             wrong[name] = found
     assert wrong == {}
@@ -354,11 +373,14 @@ def test_the_check_of_documented_errors_sees() -> None:
     raising = 'raise UserError("wrong")'
     for source, count in (
         (f"def f():\n    {raising}", 1),
+        ('def f():\n    raise UnknownName("wrong")', 1),
+        ('def f():\n    try:\n        g()\n    except UserError as error:\n        raise error.reworded("wrong")', 1),
         (f"async def f():\n    {raising}", 1),
         (f'def f():\n    """Do it."""\n    if x:\n        {raising}', 1),
         (f'def f():\n    """Do it.\n\n    Raises:\n        UserError: if not.\n    """\n    {raising}', 0),
         (f"class C:\n    @property\n    def f(self):\n        {raising}", 1),
         (f"if x:\n    def f():\n        {raising}", 1),
+        (f"@router.get('/')\ndef f():\n    {raising}", 0),
         (f"def _f():\n    {raising}", 0),
         (f"def f():\n    def g():\n        {raising}\n    return g", 0),
         (f"def f():\n    try:\n        {raising}\n    except UserError:\n        pass", 0),
@@ -370,8 +392,18 @@ def test_the_check_of_documented_errors_sees() -> None:
         assert len(list(undocumented_errors(ast.parse(source)))) == count, source
 
 
+def test_every_error_has_a_class_of_its_own() -> None:
+    known, called = errors(), defaultdict[str, set[str]](set)
+    for name, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in known:
+                called[node.func.id].add(name)
+    assert called.pop("UserError", set()) == set(), "raise one of the subclasses in base/errors.py"
+    assert known - {"UserError"} - called.keys() == set(), "no code raises these"
+
+
 def test_sections_of_docstrings_have_one_style() -> None:
-    assert {name: found for name, tree in TREES.items() if (found := list(misstyled_entries(tree)))} == {}
+    assert {name: found for name, tree in trees().items() if (found := list(misstyled_entries(tree)))} == {}
 
 
 def test_the_check_of_docstrings_sees() -> None:
@@ -434,7 +466,7 @@ def test_commands_that_need_no_torch_run_without_it() -> None:
 def test_promises_hold_in_the_source() -> None:
     wrong = {}
     for name, path in MODULES.items():
-        if found := list(promises_broken(path.relative_to(ROOT).as_posix(), TREES[name])):
+        if found := list(promises_broken(path.relative_to(ROOT).as_posix(), trees()[name])):
             wrong[name] = found
     assert wrong == {}
 

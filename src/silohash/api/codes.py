@@ -14,7 +14,8 @@ import numpy.typing as npt
 from silohash.api.given_codes import packed_codes
 from silohash.api.given_names import given_ids, multi_hot, own_items
 from silohash.base.arrays import Given, as_array, check_same_rows, enough_memory, given, whole
-from silohash.base.types import PlausibilityWarning, UserError
+from silohash.base.errors import AmbiguousForm, LengthsDiffer, OutOfRange, UnsuitableMeasure, WrongShape, WrongType
+from silohash.base.types import PlausibilityWarning
 from silohash.base.visible import visible
 from silohash.index.base import IndexManifest, Neighbors
 from silohash.index.codes import Codes, Words
@@ -135,8 +136,8 @@ def _score(measure: Measure, values: PerQuery) -> Score:
     return Score(
         measure=str(measure),
         value=values.mean(),
-        best=values.mean_best(),
-        worst=values.mean_worst(),
+        best=values.mean("best"),
+        worst=values.mean("worst"),
         prior=values.prior,
         queries=int(values.counted.sum()),
         queries_without_relevant=values.queries_without_relevant,
@@ -150,11 +151,11 @@ def _measures_by_labels(names: str | Sequence[str]) -> list[Measure]:
 
     listed = list(given("measures", [names] if isinstance(names, str) else names).values)
     if not listed or not all(isinstance(name, str) for name in listed):
-        raise UserError(f'measures is {visible(repr(names))[:100]}. Give names of measures, such as "mAP@all".')
+        raise WrongType(f'measures is {visible(repr(names))[:100]}. Give names of measures, such as "mAP@all".')
     measures = [Measure.parse(name) for name in listed]
     for measure in measures:
         if measure.by != "labels":
-            raise UserError(
+            raise UnsuitableMeasure(
                 f'"{measure}" judges by {measure.by}, and evaluate_codes judges by labels. Remove by={measure.by}.'
             )
     return measures
@@ -197,10 +198,12 @@ def nearest(
         query_words, database_words, length = packed_codes(*sides, bits)
         count, wanted = len(database_words), whole("k", k, 1)
         if wanted > count and wanted * len(query_words) > MOST_NEIGHBORS:
-            raise UserError(f"k is {wanted:,}, and the database has {count:,} items. Use k of at most {max(1, count)}.")
+            raise OutOfRange(
+                f"k is {wanted:,}, and the database has {count:,} items. Use k of at most {max(1, count)}."
+            )
         manifest = IndexManifest(model_digest="", bits=length, modality="image", count=count)
         if not isinstance(engine, str):
-            raise UserError(
+            raise WrongType(
                 f"engine is of type {type(engine).__name__}. Give the name of an index backend, such as flat."
             )
         index = empty_index(engine, manifest, threads=whole("threads", threads, 1))
@@ -230,7 +233,7 @@ def _check_length(part: Given | None, count: int) -> None:
     if part is not None and len(part) != count:
         turned = isinstance(part.values, np.ndarray) and part.values.ndim == 2 and part.values.shape[1] == count
         remedy = "Give its transpose, with one row per item." if turned else "Give one per code."
-        raise UserError(f"There are {len(part)} {part.what} but {count} codes. {remedy}")
+        raise LengthsDiffer(f"There are {len(part)} {part.what} but {count} codes. {remedy}")
 
 
 def _allowed_rows(allowed: Given, count: int) -> npt.NDArray[Any]:
@@ -240,13 +243,13 @@ def _allowed_rows(allowed: Given, count: int) -> npt.NDArray[Any]:
     if rows.dtype == np.bool_ and rows.shape == (count,):
         return rows
     if rows.ndim != 1 or rows.dtype.kind not in "iu":
-        raise UserError(f"The allowed rows are {rows.dtype} of shape {rows.shape}. {forms}")
+        raise WrongShape(f"The allowed rows are {rows.dtype} of shape {rows.shape}. {forms}")
     if len(rows) == count and len(rows) and ((rows == 0) | (rows == 1)).all():
-        raise UserError(
+        raise AmbiguousForm(
             f"allowed has a 0 or 1 for each of {count} items. Give a mask as booleans, or None for all rows."
         )
     if len(rows) and not (rows.min() >= 0 and rows.max() < count):
-        raise UserError(f"allowed has rows from {rows.min()} to {rows.max()}. Give rows from 0 to {count - 1}.")
+        raise OutOfRange(f"allowed has rows from {rows.min()} to {rows.max()}. Give rows from 0 to {count - 1}.")
     return rows.astype(np.int64)
 
 

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.arrays import Given, same_columns, table, whole
-from silohash.base.types import UserError
+from silohash.base.errors import AmbiguousForm, BitsDiffer, ModelsDiffer, NotFinite, UserError, WrongShape
 from silohash.index.codes import BITS_LOWEST, BLOCK_ROWS, CodeBytes, Codes, Words, byte_count, pack_bits, word_type
 
 Form: TypeAlias = Literal["Codes", "0 and 1", "-1 and +1", "real outputs", "only 0", "only 1", "nothing", "unclear"]
@@ -69,7 +69,7 @@ def _tables(queries: Codes | Given, database: Codes | Given) -> list[Codes | Tab
     """Return both sides as `Codes` or as tables of numbers whose columns are joined."""
     if isinstance(queries, Codes) and isinstance(database, Codes):
         if queries.model_digest != database.model_digest:
-            raise UserError(
+            raise ModelsDiffer(
                 f"The codes come from different models ({queries.model_digest[:12]}, {database.model_digest[:12]}) and "
                 "cannot be compared. Encode both with one model."
             )
@@ -105,7 +105,7 @@ def _unpacked(packed: list[CodeBytes], bits: int) -> list[npt.NDArray[np.bool_]]
     for order, unused in orders.items():
         if not any((side[:, -1] & np.uint8(unused)).any() for side in packed):
             return [np.unpackbits(side, axis=1, count=bits, bitorder=order).astype(bool) for side in packed]
-    raise UserError(
+    raise BitsDiffer(
         f"Some packed codes have bits set beyond bit {bits}, or the two sides are packed in different bit orders. "
         "Check the number of bits, and pack both sides with the same bitorder."
     )
@@ -116,12 +116,12 @@ def _common_length(sides: list[Codes | Table], bits: int | None) -> int:
     first, second = (side.bits if isinstance(side, Codes) else side.shape[1] for side in sides)
     if bits is not None and not first == second == bits:
         shapes = " and ".join("Codes" if isinstance(side, Codes) else f"{side.dtype} {side.shape}" for side in sides)
-        raise UserError(
+        raise WrongShape(
             f"bits is {bits}, and the codes are {shapes}. Give both sides unpacked, (items, {bits}), or both packed, "
             f"(items, {byte_count(bits)}) of 0 to 255."
         )
     if first != second:
-        raise UserError(f"The queries have {first} bits and the database has {second}. Use codes of one length.")
+        raise BitsDiffer(f"The queries have {first} bits and the database has {second}. Use codes of one length.")
     return int(first)
 
 
@@ -134,7 +134,7 @@ def _form(values: Codes | Table, side: str) -> Form:
     low, high = values.min(), values.max()
     if not np.isfinite([low, high]).all():
         row = int(np.argmin(np.isfinite(values).all(axis=1)))
-        raise UserError(
+        raise NotFinite(
             f"The codes of the {side} hold NaN or infinity in row {row}, which is not a bit. Check what computed them."
         )
     if _every(values, lambda part: (part == 1) | (part == 0)):
@@ -170,7 +170,7 @@ def _unclear(values: Any, side: str) -> UserError:  # noqa: ANN401  a table
         why = "none of them below 0 (give outputs > 0.5 if they come from a sigmoid)"
     else:
         why = f"{'none of them above 0' if high <= 0 else 'all of them whole'} (give outputs >= 0 if their signs count)"
-    return UserError(f"The codes of the {side} are numbers from {low:g} to {high:g}, {why}. {FORMS}")
+    return AmbiguousForm(f"The codes of the {side} are numbers from {low:g} to {high:g}, {why}. {FORMS}")
 
 
 def _are_signed(sides: list[Codes | Table]) -> bool:
@@ -184,7 +184,7 @@ def _are_signed(sides: list[Codes | Table]) -> bool:
     floats = all(not isinstance(side, Codes) and side.dtype.kind == "f" for side in sides)
     clear = "0 and 1" in forms or ("only 0" in forms and not floats)
     if (signed and clear) or forms == {"only 0", "Codes"}:
-        raise UserError(
+        raise AmbiguousForm(
             f"The queries are {queries} and the database is {database}, so that 0 can be a clear bit or an "
             "output of at least 0. Give both sides in one form, such as -1 and +1."
         )

@@ -28,8 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.arrays import NUMBERS, Given, given, same_columns
+from silohash.base.errors import AmbiguousForm, EmptyInput, LengthsDiffer, MixedKinds, OutOfRange, WrongShape, WrongType
 from silohash.base.names import canonical
-from silohash.base.types import Rows, UserError
+from silohash.base.types import Rows
 from silohash.base.visible import visible
 from silohash.index.codes import Codes
 
@@ -75,12 +76,12 @@ def multi_hot(queries: Given, database: Given) -> tuple[MultiHot, MultiHot]:
         widths = tables[0].shape[1], tables[1].shape[1]
         if widths == (1, 1):
             if not any((side > 1).any() for side in tables if side is not None):
-                raise UserError(
+                raise AmbiguousForm(
                     "Labels of shape (items, 1) with values up to 1 are class numbers or a table of one class. "
                     "Give labels[:, 0] for class numbers, or one set of names per item."
                 )
         elif widths[0] != widths[1]:
-            raise UserError(
+            raise LengthsDiffer(
                 f"The queries have {widths[0]} classes and the database has {widths[1]}. Use the same in both. {FORMS}"
             )
         else:
@@ -96,7 +97,7 @@ def _table(labels: Given) -> Table | None:
     if isinstance(values, list):
         return _table_of_rows(values)
     if values.ndim > 2 or 0 in values.shape[1:] or values.dtype.kind not in NUMBERS + "U":
-        raise UserError(f"The {labels.what} are {values.dtype} of shape {values.shape}. {FORMS}")
+        raise WrongShape(f"The {labels.what} are {values.dtype} of shape {values.shape}. {FORMS}")
     return values if values.ndim == 2 and values.dtype.kind != "U" else None
 
 
@@ -119,7 +120,7 @@ def _has(values: Table, what: str) -> MultiHot:
         row, column = np.argwhere(strange if strange.any() else minus)[0]
         found = values[row, column]
         remedy = FORMS if np.isfinite(found) else "Write 0 for labels that an item does not have or that are unknown."
-        raise UserError(
+        raise OutOfRange(
             f"The {what} are a table with {found:g} in row {row}, column {column}, and not all 0 and 1 or all -1 and +1. "
             f"{remedy}"
         )
@@ -130,12 +131,12 @@ def _named(labels: Given, rows: Table | None) -> _Named:
     """Return the names or class numbers of all items."""
     values = labels.values
     if rows is not None and rows.shape[1] > 1 and (rows is values or (np.abs(rows) <= 1).all()):
-        raise UserError(
+        raise MixedKinds(
             f"The {labels.what} are a table of shape {rows.shape}, but not those of the other side. {FORMS}"
         )
     if isinstance(values, np.ndarray):
         if values.dtype == np.bool_:
-            raise UserError(f"The {labels.what} are one boolean per item, which is not a class number. {FORMS}")
+            raise AmbiguousForm(f"The {labels.what} are one boolean per item, which is not a class number. {FORMS}")
         if values.dtype.kind in "iu" and not (values < 0).any():
             return _Named(len(values), np.arange(len(values)), values.reshape(-1).tolist())
         check_exact(labels.what, values)
@@ -152,12 +153,12 @@ def _names_of_item(item: Any, what: str, *, of_one_length: bool) -> list[Name]: 
     parts = list(item) if several else [item]
     names = [name_of(what, part) for part in parts if not is_missing(part)]
     if len(parts) > 1 and not isinstance(item, set | frozenset) and _is_like_a_row(parts, names, of_one_length):
-        raise UserError(
+        raise WrongType(
             f"The {what} have the list {visible(repr(item))[:100]}, which is neither different labels nor a row of numbers. "
             f"{FORMS}"
         )
     if any(isinstance(name, int) and name < 0 for name in names):
-        raise UserError(f"The {what} hold a class number below 0 ({item!r}). Give None for an item without a class.")
+        raise OutOfRange(f"The {what} hold a class number below 0 ({item!r}). Give None for an item without a class.")
     return names
 
 
@@ -178,12 +179,12 @@ def _joined(queries: _Named, database: _Named) -> tuple[MultiHot, MultiHot]:
         if isinstance(name, str) and (
             _LIST.fullmatch(name) or (_SEPARATOR.search(name) and every.issuperset(_SEPARATOR.split(name)))
         ):
-            raise UserError(
+            raise AmbiguousForm(
                 f'The label "{visible(name)[:100]}" is a list in a text. Give a list or set of texts per item.'
             )
     highest = max((name for name in every if isinstance(name, int)), default=0)
     if highest in MARKERS and highest - 1 not in every:
-        raise UserError(
+        raise AmbiguousForm(
             f"The highest class number is {highest}, and {highest - 1} does not occur. If it marks items without a class, "
             "give None in its place; otherwise give names."
         )
@@ -222,7 +223,7 @@ def own_items(query_ids: Given | None, database_ids: Given | None) -> Rows | Non
         return None
     if query_ids is None or database_ids is None:
         side = "database" if query_ids is None else "queries"
-        raise UserError(
+        raise MixedKinds(
             f"Only the {side} {'has' if query_ids is None else 'have'} ids. Give the ids of both sides, or none."
         )
     asking, held = read_ids(query_ids), read_ids(database_ids)
@@ -248,7 +249,7 @@ def read_ids(given: Given) -> list[Name]:
         if values.ndim == 2 and values.shape[1] == 1:
             values = values[:, 0]
         if values.ndim != 1:
-            raise UserError(f"The {given.what} have shape {values.shape}. Give one id per item.")
+            raise WrongShape(f"The {given.what} have shape {values.shape}. Give one id per item.")
         check_exact(given.what, values)
         values = values.tolist()
     if set(map(type, values)) == {str}:  # many ids, most of which are in the form in which names are compared
@@ -256,7 +257,7 @@ def read_ids(given: Given) -> list[Name]:
         if text.isascii() and ".0" not in text and text.split() == values and MISSING_TEXTS.isdisjoint(values):
             return list(values)
     if any(is_missing(value) for value in values):
-        raise UserError(f"The {given.what} hold a missing value. Give every item an id, or leave ids out.")
+        raise EmptyInput(f"The {given.what} hold a missing value. Give every item an id, or leave ids out.")
     return [name_of(given.what, value) for value in values]
 
 
@@ -286,7 +287,7 @@ def name_of(what: str, value: Any) -> Name:  # noqa: ANN401  an element of any t
     elif isinstance(value, int | float | np.number) and not isinstance(value, bool) and float(value).is_integer():
         return int(value)
     shown = visible(repr(value))[:100]
-    raise UserError(
+    raise WrongType(
         f"The {what} hold {shown} of type {type(value).__name__}. Give a text or a whole number; None stands for a missing "
         "label."
     )
@@ -301,7 +302,7 @@ def check_exact(what: str, values: npt.NDArray[Any]) -> None:
     if values.dtype.kind == "f":
         largest = np.abs(values[np.isfinite(values)]).max(initial=0)
         if largest > 2.0 ** (np.finfo(values.dtype).nmant + 1):
-            raise UserError(
+            raise WrongType(
                 f"The {what} are {values.dtype} of up to {largest:g}, which are rounded. Give integers or texts."
             )
 
@@ -317,7 +318,7 @@ def check_kinds(what: str, *names: Iterable[Name]) -> None:
     text = next((name for name in chain.from_iterable(names) if isinstance(name, str)), None)
     number = next((name for name in chain.from_iterable(names) if isinstance(name, int)), None)
     if text is not None and number is not None:
-        raise UserError(
+        raise MixedKinds(
             f'The {what} are both texts, such as "{visible(text)}", and numbers, such as {number}. '
             "Give all as texts or all as numbers."
         )

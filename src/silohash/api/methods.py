@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
+from silohash.base.errors import UnknownName
 from silohash.base.registry import suggestion
-from silohash.base.types import MethodCard, UserError
+from silohash.base.types import MethodCard
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
 
@@ -27,7 +28,7 @@ def list_methods(kind: Literal["local", "federated"] | None = None) -> list[Meth
         ['local', 'separate']
     """
     if kind is not None and kind not in _FAMILIES:
-        raise UserError(
+        raise UnknownName(
             f'There is no kind of method "{kind}"{suggestion(kind, _FAMILIES)}; choose one of: {", ".join(_FAMILIES)}.'
         )
     families = [family for name, family in _FAMILIES.items() if kind in {None, name}]

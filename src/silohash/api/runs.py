@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from silohash.base.errors import UnknownItem
 from silohash.base.optional import require
-from silohash.base.types import UserError
 from silohash.base.visible import visible
 from silohash.index import IN_MEMORY
 from silohash.search.bus import now
@@ -229,7 +229,7 @@ class TrainedRun:
         removed = remove_items(self._run.index_folder, names)
         if not removed:
             listed = ", ".join(f'"{name}"' for name in names[:5])
-            raise UserError(
+            raise UnknownItem(
                 f"No index of {self.folder} holds {listed or 'an item, because no id was given'}. "
                 f"Check the ids: silohash search --json prints them.{f' {WITH_COMMA}' if len(names) > 1 else ''}"
             )

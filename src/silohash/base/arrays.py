@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import UserError
+from silohash.base.errors import EmptyInput, OrderDiffers, OutOfMemory, OutOfRange, UserError, WrongShape, WrongType
 from silohash.base.visible import visible
 
 LONGEST_DETAIL = 200
@@ -57,11 +57,11 @@ def given(what: str, value: Any) -> Given:  # noqa: ANN401  an object of any lib
         columns = tuple(value.columns) if hasattr(value, "to_numpy") and hasattr(value, "columns") else ()
         index = value.index if hasattr(value, "index") and hasattr(value.index, "equals") else None
     except UserError as error:
-        raise UserError(f"The {what} {error}") from error
+        raise error.reworded(f"The {what} {error}") from error
     # Each library reports what it cannot convert in its own way, with errors of many types.
     except Exception as error:
         reason = visible(f"{type(error).__name__}: {error}")[:LONGEST_DETAIL]
-        raise UserError(
+        raise WrongType(
             f"The {what} cannot be read ({reason}). Give a NumPy array or a list with one row per item."
         ) from error
     return Given(what, values, columns, index)
@@ -71,11 +71,11 @@ def _plain(value: Any) -> Values:  # noqa: ANN401  an object of any library
     """Return the values in an array or a list. The texts of errors go on from "The codes"."""
     array = _converted(value)
     if array is None:
-        raise UserError(f"are of type {type(value).__name__}. Give a NumPy array or a list with one row per item.")
+        raise WrongType(f"are of type {type(value).__name__}. Give a NumPy array or a list with one row per item.")
     if isinstance(array, np.ndarray):
         if array.ndim == 0 or array.dtype.names is not None:
             kind = f"an array with the fields {', '.join(array.dtype.names or ())}" if array.ndim else "a single value"
-            raise UserError(f"are {kind}. Give a NumPy array or a list with one row per item.")
+            raise WrongType(f"are {kind}. Give a NumPy array or a list with one row per item.")
         if array.dtype.kind not in "OT":
             return array
     return [_element(part) for part in (array.tolist() if isinstance(array, np.ndarray) else array)]
@@ -125,7 +125,7 @@ def _of_tensor(tensor: Any) -> npt.NDArray[Any]:  # noqa: ANN401  torch is not i
 
 def _of_masked(array: Any) -> npt.NDArray[Any]:  # noqa: ANN401  numpy.ma is not imported
     if array.mask.any():
-        raise UserError("have masked values. Fill them, or leave these items out.")
+        raise EmptyInput("have masked values. Fill them, or leave these items out.")
     return np.asarray(array)
 
 
@@ -142,14 +142,14 @@ def as_array(values: Given, forms: str) -> npt.NDArray[Any]:
     found = values.values
     if isinstance(found, list):
         if any(isinstance(row, set | frozenset | str | bytes | dict) for row in found):
-            raise UserError(f"The {values.what} have rows that are not lists of numbers. {forms}")
+            raise WrongShape(f"The {values.what} have rows that are not lists of numbers. {forms}")
         try:
             found = np.array(found)
         # Rows of different lengths raise a ValueError, and objects that NumPy cannot read raise errors of their own types.
         except Exception as error:
-            raise UserError(f"The {values.what} have rows that differ in length or type. {forms}") from error
+            raise WrongShape(f"The {values.what} have rows that differ in length or type. {forms}") from error
     if found.dtype.kind not in NUMBERS:
-        raise UserError(f"The {values.what} hold values of type {_type_name(found)}. {forms}")
+        raise WrongType(f"The {values.what} hold values of type {_type_name(found)}. {forms}")
     return found
 
 
@@ -161,7 +161,7 @@ def table(values: Given, forms: str) -> npt.NDArray[Any]:
     """
     found = as_array(values, forms)
     if found.ndim != 2:
-        raise UserError(f"The {values.what} have shape {found.shape}. {forms}")
+        raise WrongShape(f"The {values.what} have shape {found.shape}. {forms}")
     return found
 
 
@@ -182,7 +182,7 @@ def same_columns(first: Given, second: Given) -> npt.NDArray[np.int64] | None:
         return None
     if len(set(mine)) < len(mine) or set(mine) != set(theirs) or len(mine) != len(theirs):
         other = next((name for name in (*mine, *theirs) if name not in mine or name not in theirs), mine[0])
-        raise UserError(
+        raise OrderDiffers(
             f'The data frames of {first.what} and of {second.what} have different columns, such as "{other}". '
             "Give both the same columns, or give .to_numpy() of both if the order is the same."
         )
@@ -199,7 +199,7 @@ def check_same_rows(*parts: Given | None) -> None:
     named = [part for part in parts if part is not None and part.index is not None]
     for first, other in pairwise(named):
         if not first.index.equals(other.index):
-            raise UserError(
+            raise OrderDiffers(
                 f"The {first.what} and the {other.what} have different row names (their pandas index). "
                 "Bring them into the same order, and then give .reset_index(drop=True) of both."
             )
@@ -212,7 +212,7 @@ def whole(name: str, value: object, lowest: int) -> int:
         UserError: If the value is not a whole number, or is below ``lowest``.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer) or value < lowest:
-        raise UserError(f"{name} is {visible(repr(value))[:LONGEST_DETAIL]}. Use a whole number of at least {lowest}.")
+        raise OutOfRange(f"{name} is {visible(repr(value))[:LONGEST_DETAIL]}. Use a whole number of at least {lowest}.")
     return int(value)
 
 
@@ -226,6 +226,6 @@ def enough_memory() -> Iterator[None]:
     try:
         yield
     except MemoryError as error:
-        raise UserError(
+        raise OutOfMemory(
             "There is not enough memory for so many codes, labels or neighbors. Give fewer at a time."
         ) from error

@@ -27,8 +27,9 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 from safetensors.numpy import save as _save_safetensors
 
+from silohash.base.errors import AlreadyExists, DiskFull, ForeignFiles, InvalidFile, UnwritableFile
 from silohash.base.forms import AGAIN, INTERRUPTED, detail, of_json, reading
-from silohash.base.types import Arrays, UserError
+from silohash.base.types import Arrays
 
 T = TypeVar("T")
 
@@ -56,12 +57,12 @@ def explaining_disk_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise UserError(
+            raise DiskFull(
                 f"The disk is full: {path} could not be written, and no partial file was left behind. "
                 "Free some space and run the command again."
             ) from error
         if error.errno in NOT_WRITABLE or _takes_no_files(error, path):
-            raise UserError(f"{path} may not be written ({error.strerror}). Choose another folder.") from error
+            raise UnwritableFile(f"{path} may not be written ({error.strerror}). Choose another folder.") from error
         raise
 
 
@@ -196,7 +197,7 @@ def read_toml(path: Path, *, remedy: str = AGAIN, missing: str = INTERRUPTED) ->
     try:
         return tomllib.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is not valid TOML: {detail(error)}. {remedy}") from error
+        raise InvalidFile(f"{path} is not valid TOML: {detail(error)}. {remedy}") from error
 
 
 def read_npy(path: Path, *, mapped: bool = False, remedy: str = AGAIN, missing: str = INTERRUPTED) -> np.ndarray:
@@ -345,7 +346,7 @@ def check_replaceable(path: Path, *marks: bytes) -> None:
         stream.seek(max(0, path.stat().st_size - MARKED_BYTES))
         content += stream.read(MARKED_BYTES)
     if not any(mark in content for mark in marks):
-        raise UserError(f"{path} already exists and was not written by silohash. Choose another file with --out.")
+        raise ForeignFiles(f"{path} already exists and was not written by silohash. Choose another file with --out.")
 
 
 def check_new_folder(folder: Path) -> None:
@@ -355,7 +356,7 @@ def check_new_folder(folder: Path) -> None:
         UserError: If there is a file of its name, or a folder that is not empty.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} exists already. Choose a new folder, so that no key is lost.")
+        raise AlreadyExists(f"{folder} exists already. Choose a new folder, so that no key is lost.")
 
 
 def check_own_folder(folder: Path, *marks: str) -> None:
@@ -370,7 +371,7 @@ def check_own_folder(folder: Path, *marks: str) -> None:
         names = {path.name for path in folder.iterdir()} if folder.exists() else set()
     foreign = sorted(name for name in names if not name.startswith("."))
     if foreign and names.isdisjoint(marks):
-        raise UserError(
+        raise ForeignFiles(
             f"{folder} already holds files that silohash did not write, such as {foreign[0]}. "
             "Choose a new or an empty folder with --out."
         )

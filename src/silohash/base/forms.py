@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 from safetensors import SafetensorError
 
-from silohash.base.types import UserError
+from silohash.base.errors import DamagedFile, MissingFile, UnreadableFile, UserError, WrongKindOfPath
 from silohash.base.visible import visible
 
 T = TypeVar("T")
@@ -60,12 +60,12 @@ def reading(path: Path, *, remedy: str = AGAIN, missing: str = INTERRUPTED) -> I
     """
     try:
         if path.is_dir():
-            raise UserError(f"{path} is a folder, and a file is expected there. {remedy}")
+            raise WrongKindOfPath(f"{path} is a folder, and a file is expected there. {remedy}")
         yield
     except FileNotFoundError as error:
-        raise UserError(f"{path} is missing. {missing}") from error
+        raise MissingFile(f"{path} is missing. {missing}") from error
     except OSError as error:
-        raise UserError(f"{path} could not be read ({error.strerror or error}).") from error
+        raise UnreadableFile(f"{path} could not be read ({error.strerror or error}).") from error
     except ValidationError as error:
         raise damaged(path, fault(error), remedy) from error
     except MALFORMED as error:
@@ -74,7 +74,7 @@ def reading(path: Path, *, remedy: str = AGAIN, missing: str = INTERRUPTED) -> I
 
 def damaged(where: Path | str, what: str, remedy: str = AGAIN) -> UserError:
     """Return the error of a file, or of a line of it, whose content is not usable."""
-    return UserError(f"{where} is damaged or has another format ({what}). {remedy}")
+    return DamagedFile(f"{where} is damaged or has another format ({what}). {remedy}")
 
 
 def detail(error: BaseException) -> str:

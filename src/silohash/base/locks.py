@@ -19,8 +19,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from silohash.base.errors import InUse, UserError
 from silohash.base.files import explaining_disk_errors, read_json, remove_leftovers, write_json
-from silohash.base.types import Notify, UserError
+from silohash.base.types import Notify
 from silohash.base.visible import visible
 
 # A search imports this module without taking a lock, and should not wait for the import of filelock.
@@ -110,12 +111,12 @@ def _taken(folder: Path, remedy: str, wait_seconds: float, notify: Notify) -> Fi
         _acquire(lock, folder, 0.0)
     except Timeout as error:
         if not wait_seconds:
-            raise UserError(f"{folder} is in use by {holder(folder)}. {remedy}") from error
+            raise InUse(f"{folder} is in use by {holder(folder)}. {remedy}") from error
         notify(f"Waiting for {holder(folder)}, which uses {folder} ...")
         try:
             _acquire(lock, folder, wait_seconds)
         except Timeout as second:
-            raise UserError(f"{folder} is in use by {holder(folder)}. {remedy}") from second
+            raise InUse(f"{folder} is in use by {holder(folder)}. {remedy}") from second
     return lock
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping
 
-from silohash.base.types import UserError
+from silohash.base.errors import DependencyMissing
 
 EXTRAS: Mapping[str, str] = {
     "torch": "train",
@@ -53,7 +53,7 @@ def require(package: str, task: str) -> None:
         UserError: If it is missing.
     """
     if not installed(package):
-        raise UserError(sentence(package, task))
+        raise DependencyMissing(sentence(package, task))
 
 
 def sentence(package: str, task: str) -> str:

@@ -19,8 +19,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from silohash.base.errors import BrokenPackage, DependencyMissing, UnknownName, UserError
 from silohash.base.optional import missing_package, sentence
-from silohash.base.types import MethodCard, UserError
+from silohash.base.types import MethodCard
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
@@ -101,11 +102,11 @@ class Registry:
         """
         targets = self.targets()
         if name not in targets:
-            raise UserError(
+            raise UnknownName(
                 f'There is no {self.family} "{name}"{suggestion(name, targets)}. Available: {", ".join(targets)}.'
             )
         if name not in self.table and (conflict := self.conflict(name)):
-            raise UserError(conflict)
+            raise BrokenPackage(conflict)
         module, _, attribute = targets[name].partition(":")
         return module, attribute
 
@@ -120,14 +121,14 @@ class Registry:
         imported = self._imported(name)
         keys = [card.key for card in _cards_of(imported)]
         if keys and name not in keys:
-            raise UserError(
+            raise BrokenPackage(
                 f'The {self.family} "{name}" has a card with another key in {module}: "{", ".join(keys)}". '
                 "Use the same name for the card and the entry point, or remove the package that adds it."
             )
         try:
             return getattr(imported, attribute)
         except AttributeError as error:
-            raise UserError(
+            raise BrokenPackage(
                 f'The {self.family} "{name}" should be "{attribute}" in {module}, which does not define it. '
                 "Repair or remove the package that adds it."
             ) from error
@@ -146,7 +147,7 @@ class Registry:
             card = _literal_card(Path(spec.origin), name) if spec is not None and spec.origin is not None else None
         card = card or next((c for c in _cards_of(self._imported(name)) if c.key == name), None)
         if card is None:
-            raise UserError(
+            raise BrokenPackage(
                 f'{module} has no MethodCard with the key "{name}", so the {self.family} cannot be described. '
                 "Add one there."
             )
@@ -166,18 +167,18 @@ class Registry:
             yield
         except ImportError as error:
             if owner and isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-                raise UserError(
+                raise BrokenPackage(
                     f'{_capitalized(owner)} adds the {self.family} "{name}", but its module {module} does not exist. '
                     "Reinstall or remove the package."
                 ) from error
             if package := missing_package(error):
-                raise UserError(sentence(package, f'The {self.family} "{name}"')) from error
-            raise UserError(
+                raise DependencyMissing(sentence(package, f'The {self.family} "{name}"')) from error
+            raise BrokenPackage(
                 f'The {self.family} "{name}" could not be loaded from {module} ({error}). '
                 "Install what it needs (pip install 'silohash[train]'), or remove the package that adds it."
             ) from error
         except Exception as error:
-            raise UserError(
+            raise BrokenPackage(
                 f'The {self.family} "{name}" is broken: importing {module} raises {type(error).__name__} ({error}). '
                 "Repair or remove the package that adds it."
             ) from error

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
+from silohash.base.errors import DamagedFile, InUse, UnreadableFile, UserError
 from silohash.base.files import explaining_disk_errors
-from silohash.base.types import UserError
 
 WAIT_SECONDS = 30.0
 """How long a connection waits for another program that writes to the file."""
@@ -62,7 +62,7 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 
 def damaged(path: Path, how: str) -> UserError:
     """Return the error for a damaged file."""
-    return UserError(f"The index {path} is damaged ({how}). Restore it from a copy, or build the index again.")
+    return DamagedFile(f"The index {path} is damaged ({how}). Restore it from a copy, or build the index again.")
 
 
 @contextmanager
@@ -79,9 +79,9 @@ def explaining_database_errors(path: Path) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         code = primary_code(error)
         if code == sqlite3.SQLITE_BUSY:
-            raise UserError(f"Another program is changing the index {path}. Try again when it has finished.") from error
+            raise InUse(f"Another program is changing the index {path}. Try again when it has finished.") from error
         if code in {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_IOERR}:
-            raise UserError(
+            raise UnreadableFile(
                 f"The index {path} cannot be read or written ({error}). Check the permissions of its folder."
             ) from error
         if code == sqlite3.SQLITE_FULL:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from silohash.base.cache import private_cache
+from silohash.base.errors import UserError
 from silohash.base.files import digest_file, digest_json, read_json, write_json
-from silohash.base.types import UserError
 
 FILES_VERSION = 1
 PICTURE_RULE = 2

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.visible import visible_lines
-
 if TYPE_CHECKING:
     import torch
 
@@ -56,17 +54,6 @@ ReadArrays: TypeAlias = Mapping[str, np.ndarray]
 
 Terms: TypeAlias = "dict[str, tuple[float, torch.Tensor]]"
 """The terms of a loss: name -> (weight, scalar tensor). The training loop adds them up, and observers log each."""
-
-
-class UserError(Exception):
-    """An error that the user can fix. Its text says what is wrong, which value was found, and what to do.
-
-    The command line prints only the text and exits with status 2. Values in the text may come from files of others, so its
-    invisible characters are replaced by their code points.
-    """
-
-    def __init__(self, message: str = "") -> None:
-        super().__init__(visible_lines(message))
 
 
 class PlausibilityWarning(UserWarning):

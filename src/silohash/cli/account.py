@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from silohash.base.types import UserError
+from silohash.base.errors import MissingFile, SettingNeeded
 from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status
 from silohash.cli.help import SEARCH, Commands, add_command
@@ -125,7 +125,7 @@ def _opened(config: Path) -> Accounts:
     from silohash.service.accounts import FILE, Accounts
 
     if not config.is_file():
-        raise UserError(f"{config} does not exist. Give the config of the hub.")
+        raise MissingFile(f"{config} does not exist. Give the config of the hub.")
     return Accounts(config.parent / FILE)
 
 
@@ -134,7 +134,7 @@ def _password(*, from_input: bool) -> str:
     if from_input:
         return sys.stdin.readline().rstrip("\r\n")
     if not sys.stdin.isatty():
-        raise UserError("A password can only be asked for in a terminal. Use --password-stdin.")
+        raise SettingNeeded("A password can only be asked for in a terminal. Use --password-stdin.")
     return str(typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
 
 

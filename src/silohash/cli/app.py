@@ -10,8 +10,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from silohash import __version__
+from silohash.base.errors import DependencyMissing, UserError
 from silohash.base.optional import missing_package, sentence
-from silohash.base.types import UserError
 from silohash.base.visible import visible
 from silohash.cli import (
     account,
@@ -95,12 +95,12 @@ def main() -> None:
             # Errors of a full disk appear here instead of in the interpreter's own exit.
             sys.stdout.flush()
     except UserError as error:
-        _fail("\n  ".join(f"silohash: {error}".split("\n")))
+        _refuse(error)
     except ModuleNotFoundError as error:
         package = missing_package(error)
         if package is None:
             raise
-        _fail(f"silohash: {sentence(package, 'This command')}")
+        _refuse(DependencyMissing(sentence(package, "This command")))
     except KeyboardInterrupt:
         _fail(INTERRUPTION, INTERRUPTED)
     except SystemExit as end:
@@ -114,6 +114,11 @@ def main() -> None:
     except OSError as error:
         _discard_output()
         _fail(f"silohash: {_explained(error)}")
+
+
+def _refuse(error: UserError) -> NoReturn:
+    """Exit with the text of an error. Its key has a line of its own, because many texts end with a command to copy."""
+    _fail("\n  ".join([*f"silohash: {error}".split("\n"), f"[{error.key}]"]))
 
 
 def _fail(message: str, code: int = USER_ERROR) -> NoReturn:

@@ -58,12 +58,12 @@ def audit(
     statistics that silos send, and the codes of items. They are simple, so a small figure does not prove that nothing can
     be learned. Differential privacy limits what any attack can learn (docs/how-to/privacy.md).
     """
-    from silohash.run.folder import runs
+    from silohash.run.folder import Run
     from silohash.training.leakage.leaks import Attacker, protection
 
     require("torch", "An audit")
     found: list[tuple[str, str, list[Leak]]] = []
-    for each in runs(run):
+    for each in [Run.open(folder) for folder in run]:
         attacker = Attacker(each)
         if remark := attacker.missing():
             print_status(remark)

@@ -49,10 +49,10 @@ def compare(
 
     The table shows the difference with its 95 % interval and its p-value.
     """
-    from silohash.run.folder import runs
+    from silohash.run.folder import Run
     from silohash.study.compare import compare_runs, read_evaluated
 
-    differences = compare_runs(read_evaluated(runs(run)), measure or [])
+    differences = compare_runs(read_evaluated([Run.open(folder) for folder in run]), measure or [])
     if as_json:
         print_json({"differences": [asdict(difference) for difference in differences]})
         return
@@ -89,7 +89,7 @@ def reproduce(
     if table is None or list_:
         _list_tables(recipes, table, as_json=as_json)
         return
-    chosen = paper_table(table)
+    chosen = paper_table(recipes, table)
     require("torch", "A study")
     config = chosen.study(recipes, [*(set_ or []), *(SMOKE if smoke else ())])
     missing = missing_requirements(config)
@@ -135,9 +135,9 @@ def _reproduce(
 
 def _list_tables(recipes: Path, wanted: str | None, *, as_json: bool) -> None:
     """Print the tables of papers, or one of them in detail, with what is missing to run them."""
-    from silohash.study.papers import PAPER_TABLES, missing_requirements, paper_table
+    from silohash.study.papers import missing_requirements, paper_table, paper_tables
 
-    tables = [paper_table(wanted)] if wanted is not None else list(PAPER_TABLES.values())
+    tables = list(paper_tables(recipes).values()) if wanted is None else [paper_table(recipes, wanted)]
     missing = {table.key: missing_requirements(table.study(recipes)) for table in tables}
     if as_json:
         print_json(_document(tables, missing))

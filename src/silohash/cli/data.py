@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from silohash.base.types import UserError
+from silohash.base.errors import MissingFile, NoEffect, UserError
 from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, spinner
 from silohash.cli.help import DATA, Commands, add_command
@@ -169,7 +169,7 @@ def _refuse(archive: str, **given: object) -> None:
         if value is not None:
             from silohash.data.benchmarks.dataset import benchmarks
 
-            raise UserError(
+            raise NoEffect(
                 f'--{option} is only for data sets whose files you provide, and "{archive}" is not one of them. '
                 f"Leave it out, or choose from: {', '.join(benchmarks())}."
             )
@@ -181,7 +181,7 @@ def _check_folder(archive: str, *, with_digests: bool, follow_links: bool) -> tu
     from silohash.data.catalogue import link_options, named_or_folder
 
     if with_digests and archive in ARCHIVES.names():
-        raise UserError(
+        raise NoEffect(
             f'"{archive}" is a named archive, and digests are only checked for folders and data sets whose files you '
             "provide. Leave out --digest and --write-checksums."
         )
@@ -235,7 +235,7 @@ def _check_dataset(dataset: Dataset, root: str, layout: str, protocol: str, *, q
     chosen = complete if layout == "auto" else layout
     if not chosen:
         if not quiet:
-            raise UserError(missing_files(dataset.key, folder, dataset.layouts))
+            raise MissingFile(missing_files(dataset.key, folder, dataset.layouts))
         return content
     lines = describe_files(layouts[chosen], folder) if chosen in layouts else []
     if not quiet:

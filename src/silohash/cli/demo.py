@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from silohash.base.errors import MissingFile, RunChanged, UserError
 from silohash.base.optional import require
-from silohash.base.types import UserError
 from silohash.cli.console import print_result, print_status, print_table, spinner
 from silohash.cli.help import SETTING, START, add_command
 from silohash.cli.serve import LOOPBACK, PORT, require_page, serve
@@ -122,7 +122,7 @@ def recipe(name: str) -> Path:
     for path in candidates:
         if path.exists():
             return path
-    raise UserError(f"The recipe {name} is missing from this installation. Reinstall silohash.")
+    raise MissingFile(f"The recipe {name} is missing from this installation. Reinstall silohash.")
 
 
 def open_demo_archive(config: RunConfig) -> Archive:
@@ -140,7 +140,7 @@ def _train(resolved: ResolvedConfig, folder: Path) -> Run:
 
     run = Run(folder)
     if run.config_path.exists() and run.config.digest() != resolved.config.digest():
-        raise UserError(
+        raise RunChanged(
             f'"{folder}" holds a run with another config. Remove it or choose another folder: silohash demo --out FOLDER'
         )
     if not run.model_folder.exists():

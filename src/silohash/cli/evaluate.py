@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from silohash.base.types import TASKS, UserError
+from silohash.base.errors import LabelsNeeded
+from silohash.base.types import TASKS
 from silohash.cli.console import print_json, print_result, print_table, spinner
 from silohash.cli.help import TRAIN, add_command
 
@@ -71,7 +72,7 @@ def evaluate(
 
     found = Run.open(run)
     if sentence := unmeasured(found.archive):
-        raise UserError(sentence)
+        raise LabelsNeeded(sentence)
     with spinner("Evaluating"):
         from silohash.measure.evaluation import evaluate_run
         from silohash.report.finish import measure_run
@@ -104,9 +105,9 @@ def report(
     from silohash.base.files import check_replaceable
     from silohash.report.gather import report_data
     from silohash.report.page import MARK, write_report
-    from silohash.run.folder import runs
+    from silohash.run.folder import Run
 
-    found = runs(run)
+    found = [Run.open(folder) for folder in run]
     path = out or found[0].report_path
     check_replaceable(path, MARK)
     with spinner("Writing the report"):

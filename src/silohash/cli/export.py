@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from silohash.base.types import UserError
+from silohash.base.errors import SettingNeeded
 from silohash.cli.console import print_json, print_result, print_status, spinner
 from silohash.cli.help import SEARCH, add_command
 
@@ -36,7 +36,7 @@ def export(
     The exported networks are checked to give the same codes.
     """
     if not onnx:
-        raise UserError("No export format is selected. Add --onnx.")
+        raise SettingNeeded("No export format is selected. Add --onnx.")
     from silohash.run.folder import Run
 
     found = Run.open(run)

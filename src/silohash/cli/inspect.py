@@ -14,9 +14,9 @@ from typing import Annotated, Any
 import typer
 
 from silohash.base.cores import available_cores
+from silohash.base.errors import NoEffect, UnknownName, UserError
 from silohash.base.optional import require
 from silohash.base.registry import Registry, suggestion
-from silohash.base.types import UserError
 from silohash.cli.console import print_json, print_result
 from silohash.cli.help import DATA, START, add_command
 
@@ -58,7 +58,7 @@ def list_(
     With KIND and NAME, print the card of one method.
     """
     if kind is not None and kind not in KINDS:
-        raise UserError(f'There is no list of "{kind}"{suggestion(kind, KINDS)}. Choose from: {", ".join(KINDS)}.')
+        raise UnknownName(f'There is no list of "{kind}"{suggestion(kind, KINDS)}. Choose from: {", ".join(KINDS)}.')
     if kind is not None and name is not None:
         about = described(kind, name)
         print_json({kind: [about]}) if as_json else _print_card(kind, about)
@@ -140,7 +140,7 @@ def described(kind: str, name: str) -> dict[str, Any]:
     """
     if kind not in WITH_CARDS:
         other = f" For an archive, run: silohash data card {name}" if kind == "data" else f' Leave out "{name}".'
-        raise UserError(f"Only {' and '.join(WITH_CARDS)} methods have cards.{other}")
+        raise NoEffect(f"Only {' and '.join(WITH_CARDS)} methods have cards.{other}")
     family = _family(kind)
     about = asdict(family.card(name))
     if conflict := family.conflict(name):

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from silohash.base.errors import ConflictingOptions, EmptyInput, NoEffect, NothingUsable, UnknownName
 from silohash.base.files import read_text
 from silohash.base.registry import suggestion
-from silohash.base.types import UserError
 from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, spinner
 from silohash.cli.help import SEARCH, add_command
@@ -106,7 +106,7 @@ def index(
 
     if remove is not None:
         if archive is not None or model is not None or name is not None or all_:
-            raise UserError(
+            raise ConflictingOptions(
                 "--remove takes items out of existing indexes. Leave ARCHIVE, --name, --model and --all out."
             )
         ids = _ids(remove)
@@ -170,14 +170,14 @@ def _check_backend(to: str, url_env: str | None, url_file: Path | None, *, appro
     """Check the options of `move`, so that messages name options instead of the keys of ``index.toml``."""
     known = [*IN_MEMORY.names(), *SERVERS.names()]
     if to not in known:
-        raise UserError(f'--to is "{to}"{suggestion(to, known)}. Choose from: {", ".join(known)}.')
+        raise UnknownName(f'--to is "{to}"{suggestion(to, known)}. Choose from: {", ".join(known)}.')
     if to in IN_MEMORY.targets() and (url_env or url_file or approximate):
-        raise UserError(
+        raise NoEffect(
             f"--to {to} searches in memory, and needs neither a server nor an approximate index. Remove --url-env, "
             f"--url-file and --approximate, or use --to {' or --to '.join(SERVERS.names())}."
         )
     if url_env and url_file:
-        raise UserError("--url-env and --url-file both name the place of the server's URL. Use one of them.")
+        raise ConflictingOptions("--url-env and --url-file both name the place of the server's URL. Use one of them.")
 
 
 def search(
@@ -257,7 +257,7 @@ def _check_form(forms: dict[str, bool]) -> None:
     """Check that at most one form of output is chosen."""
     chosen = [name for name, is_chosen in forms.items() if is_chosen]
     if len(chosen) > 1:
-        raise UserError(f"{' and '.join(chosen)} are different forms of output. Choose one of them.")
+        raise ConflictingOptions(f"{' and '.join(chosen)} are different forms of output. Choose one of them.")
 
 
 def _ids(given: list[str]) -> list[str]:
@@ -267,7 +267,7 @@ def _ids(given: list[str]) -> list[str]:
         names = _lines(Path(value[1:])) if value.startswith("@") else value.split(",")
         ids.update(dict.fromkeys(name.strip() for name in names if name.strip()))
     if not ids:
-        raise UserError(f"--remove {' '.join(given)} does not name an id. Give ids separated by commas, or @FILE.")
+        raise EmptyInput(f"--remove {' '.join(given)} does not name an id. Give ids separated by commas, or @FILE.")
     return list(ids)
 
 
@@ -368,7 +368,7 @@ def print_paths(hits: Hits, *, end: str) -> None:
     paths = [hit.path for hit in hits if hit.path is not None]
     print_notes(hits)
     if hits and not paths:
-        raise UserError(
+        raise NothingUsable(
             f"None of the {len(hits):,} hits has a picture file on this machine. Leave out --files to see the hits."
         )
     for path in paths:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from silohash.base.errors import NotPermitted, NotSupported
 from silohash.base.optional import require
-from silohash.base.types import UserError
 from silohash.cli.console import print_result, print_status, spinner
 from silohash.cli.help import SEARCH, TRAIN, Commands, add_command
 
@@ -70,7 +70,7 @@ def serve(
     """
     require_page()
     if host not in LOOPBACK:
-        raise UserError(
+        raise NotPermitted(
             f'The page does not need an account, so it listens only on addresses of this machine, and "{host}" is not '
             f"one of them. Use --host {LOOPBACK[0]}."
         )
@@ -360,7 +360,7 @@ def server(
 def _refuse_windows(command: str) -> None:
     """Check that the system has the signals and locks on which the services rely."""
     if sys.platform == "win32":
-        raise UserError(
+        raise NotSupported(
             f"silohash {command} does not run on Windows, whose processes do not receive the signals that it needs. Run it "
             "on Linux, in the Windows Subsystem for Linux or in a container."
         )
@@ -386,7 +386,7 @@ def _run_kit(kit: Path) -> None:
 
 def _check_address(host: str) -> None:
     if host not in LOOPBACK:
-        raise UserError(
+        raise NotPermitted(
             f'There are no accounts, so the page listens only on addresses of this machine, and "{host}" is not one of '
             f"them. Use --host {LOOPBACK[0]}, or add an account: silohash account add CONFIG NAME"
         )

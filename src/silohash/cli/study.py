@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from silohash.base.errors import RepeatedValue, UserError, WrongForm, WrongOverride
 from silohash.base.optional import require
-from silohash.base.types import UserError
 from silohash.cli.console import console, print_json, print_result, print_status, spinner
 from silohash.cli.help import COMPARE, SETTING, add_command
 from silohash.cli.train import SMOKE, seed_numbers
@@ -96,7 +96,7 @@ def _naming(file: Path) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise UserError(f"{file}: {error}") from error
+        raise error.reworded(f"{file}: {error}") from error
 
 
 def _adapted(config: StudyConfig, *, smoke: bool, processes: int | None) -> StudyConfig:
@@ -117,7 +117,7 @@ def _folders(files: Sequence[Path], out: Path | None) -> list[Path]:
     folders = [(out or Path("studies")) / file.stem for file in files]
     twice = next((folder for number, folder in enumerate(folders) if folder in folders[:number]), None)
     if twice is not None:
-        raise UserError(f'Two of the studies would share the folder "{twice}". Run them one by one, with --out.')
+        raise RepeatedValue(f'Two of the studies would share the folder "{twice}". Run them one by one, with --out.')
     return folders
 
 
@@ -143,7 +143,6 @@ def sweep(
     The figures are plotted over the values.
     """
     with spinner("Reading the config"):
-        from silohash.run.config.load import OverrideError
         from silohash.study.config import make_study
 
     axes = [_axis(text) for text in over]
@@ -159,10 +158,10 @@ def sweep(
     folder = out or Path("studies") / f"{recipe.stem}-sweep"
     try:
         outcome = _run(config, folder, only=[], smoke=smoke, fresh=fresh, tables_only=False, until=_until(hours))
-    except OverrideError as error:
+    except WrongOverride as error:
         key, _, setting = error.override.partition("=")
         option = "--set" if key in config.set else "--over"
-        raise UserError(f'{option} "{key}={_unquoted(setting)}": {error.reason}') from error
+        raise error.reworded(f'{option} "{key}={_unquoted(setting)}": {error.reason}') from error
     _print_outcomes([outcome], [folder], as_json=as_json)
 
 
@@ -181,7 +180,7 @@ def _axis(text: str) -> dict[str, Any]:
     if isinstance(listed, str):  # words without quotes, such as names of methods
         listed = [read_override(f"{key}={part}")[1] for part in values.split(",")]
     if not listed:
-        raise UserError(f'--over "{text}" is not of the form section.key=value,value, for example local.bits=16,32.')
+        raise WrongForm(f'--over "{text}" is not of the form section.key=value,value, for example local.bits=16,32.')
     return {"name": key.strip(), "key": key.strip(), "values": listed}
 
 

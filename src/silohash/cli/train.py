@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from silohash.base.errors import AlreadyExists, ConflictingOptions, RepeatedValue, WrongForm
 from silohash.base.optional import require
-from silohash.base.types import UserError
 from silohash.cli.console import console, print_json, print_result, print_status, print_table, spinner
 from silohash.cli.help import SETTING, START, TRAIN, add_command
 
@@ -83,7 +83,7 @@ def new(
     from silohash.run.config.template import config_template
 
     if file.exists():
-        raise UserError(f'"{file}" already exists. Choose another name, or remove the file first.')
+        raise AlreadyExists(f'"{file}" already exists. Choose another name, or remove the file first.')
     write_text(file, config_template(file, local=local, federated=federated, data=data, backbone=backbone))
     print_status(f"Wrote {file}. Next: silohash train {file} --out runs/{file.stem}")
     if data not in ARCHIVES.names() and not Path(data).exists():
@@ -134,7 +134,7 @@ def train(
     folder = out or Path("runs") / config.stem
     if on is not None:
         if numbers:
-            raise UserError("--seeds is not possible with --on. Start one run per seed, with --set seed=N.")
+            raise ConflictingOptions("--seeds is not possible with --on. Start one run per seed, with --set seed=N.")
         limits = (deadline, quorum or 1, quorum)
         train_on(on, load_resolved(config, overrides), folder, silo_names or [], limits, tensorboard=tensorboard)
         return
@@ -290,7 +290,7 @@ def seed_numbers(text: str) -> list[int]:
     try:
         numbers = [int(part) for part in text.split(",") if part.strip()]
     except ValueError as error:
-        raise UserError(f'--seeds "{text}" is not a list of whole numbers. Write it as 0,1,2.') from error
+        raise WrongForm(f'--seeds "{text}" is not a list of whole numbers. Write it as 0,1,2.') from error
     if len(set(numbers)) != len(numbers) or any(number < 0 for number in numbers):
-        raise UserError(f'--seeds "{text}" repeats a seed or has one below 0. Give each seed once, as in 0,1,2.')
+        raise RepeatedValue(f'--seeds "{text}" repeats a seed or has one below 0. Give each seed once, as in 0,1,2.')
     return numbers

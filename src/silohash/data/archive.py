@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import InvalidArchive, LabelsNeeded, ModalityNeeded, UnknownName
 from silohash.base.files import digest_arrays, digest_json
-from silohash.base.types import Modality, Rows, UserError
+from silohash.base.types import Modality, Rows
 from silohash.base.visible import visible
 from silohash.data.regions import Regions
 
@@ -160,7 +161,7 @@ class Archive:
             if not len(getattr(self, name)):
                 object.__setattr__(self, name, np.full(len(self), column is not None))
         for problem in chain(self._problems_of_columns(), self._problems_of_splits()):
-            raise UserError(f'Archive "{self.card.name}": {problem}')
+            raise InvalidArchive(f'Archive "{self.card.name}": {problem}')
 
     def _problems_of_columns(self) -> Iterator[str]:
         given = ("image", "text", "labels", "has_image", "has_text", "captions", "preview")
@@ -215,7 +216,7 @@ class Archive:
             UserError: If the archive has no such split.
         """
         if name not in self.splits:
-            raise UserError(f'Archive "{self.card.name}" has no split "{name}"; it has: {", ".join(self.splits)}.')
+            raise UnknownName(f'Archive "{self.card.name}" has no split "{name}"; it has: {", ".join(self.splits)}.')
         return self.splits[name]
 
     def required_labels(self, purpose: str) -> npt.NDArray[np.uint8]:
@@ -225,7 +226,7 @@ class Archive:
             UserError: If the archive does not have labels. It ends in the ``purpose``: what needs them, and what to do.
         """
         if self.labels is None:
-            raise UserError(f'Archive "{self.card.name}" has no labels, {purpose}')
+            raise LabelsNeeded(f'Archive "{self.card.name}" has no labels, {purpose}')
         return self.labels
 
     def held_out(self) -> Rows:
@@ -261,7 +262,9 @@ class Archive:
         """
         if not self.has(modality).any():
             article = "an" if modality == "image" else "a"
-            raise UserError(f'Archive "{self.card.name}" has no item with {article} {modality}. Remove data.modality.')
+            raise ModalityNeeded(
+                f'Archive "{self.card.name}" has no item with {article} {modality}. Remove data.modality.'
+            )
         if modality == "image":
             captions = np.array([self.caption(row) for row in range(len(self))], dtype=np.str_)
             kept = replace(self, text=None, has_text=np.zeros(len(self), bool), captions=captions)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from silohash.base.errors import OneInputNeeded, UnknownName, UnknownOption, WrongChoice
 from silohash.base.registry import suggestion
-from silohash.base.types import UserError
 from silohash.data import ARCHIVES
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def open_archive(name: str | None, path: Path | None = None, *, options: Mapping
     """
     if (name is None) == (path is None):
         given = "neither is set" if name is None else f'both name = "{name}" and path = "{path}" are set'
-        raise UserError(f"An archive is opened by a name or by a path, and {given}. Set one of the two in [data].")
+        raise OneInputNeeded(f"An archive is opened by a name or by a path, and {given}. Set one of the two in [data].")
     if path is not None:
         # Imported here, because the folder of formats imports from this one.
         from silohash.data.formats.folder import read_folder
@@ -38,7 +38,7 @@ def open_archive(name: str | None, path: Path | None = None, *, options: Mapping
         return opener(path, **_checked("A folder", opener, options))
     names = ARCHIVES.names()
     if name is None or name not in names:
-        raise UserError(
+        raise UnknownName(
             f'There is no archive "{name}"{suggestion(str(name), names)}. Available: {", ".join(names)}. '
             "To open a folder of your own, set path instead of name."
         )
@@ -56,7 +56,7 @@ def named_or_folder(archive: str, options: Mapping[str, object] | None = None) -
     if archive in names:
         return open_archive(archive, options=options)
     if not Path(archive).exists():
-        raise UserError(
+        raise UnknownName(
             f'"{archive}" is neither the name of an archive{suggestion(archive, names)} nor an existing folder. '
             f"The archives are: {', '.join(names)}."
         )
@@ -93,7 +93,9 @@ def check_option(option: str, value: object, allowed: Sequence[object]) -> None:
     """
     if value not in allowed:
         names = [str(name) for name in allowed]
-        raise UserError(f'{option} cannot be "{value}"{suggestion(str(value), names)}; it can be: {", ".join(names)}.')
+        raise WrongChoice(
+            f'{option} cannot be "{value}"{suggestion(str(value), names)}; it can be: {", ".join(names)}.'
+        )
 
 
 def check_options(called: str, given: Iterable[str], known: Sequence[str]) -> None:
@@ -105,4 +107,4 @@ def check_options(called: str, given: Iterable[str], known: Sequence[str]) -> No
     for option in given:
         if option not in known:
             has = f"its options are: {', '.join(known)}" if known else "it has none"
-            raise UserError(f'{called} has no option "{option}"{suggestion(option, known)}; {has}.')
+            raise UnknownOption(f'{called} has no option "{option}"{suggestion(option, known)}; {has}.')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from silohash.base.types import UserError
+from silohash.base.errors import NotPermitted
 
 PERMIT = "Set follow_links = true in [data], or use --follow-links"
 
@@ -43,4 +43,4 @@ def check_link(folder: Path, name: str, *, follow_links: bool) -> None:
     stated = Path(name).is_absolute() or Path(os.path.normpath(name)).parts[:1] == (os.pardir,)
     if not follow_links and not stated and not Boundary(folder).contains(name):
         target = os.path.realpath(folder / name)
-        raise UserError(f"{folder / name} is a link to {target}, outside the folder. {PERMIT} to read it.")
+        raise NotPermitted(f"{folder / name} is a link to {target}, outside the folder. {PERMIT} to read it.")

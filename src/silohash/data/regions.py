@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import LengthsDiffer, OutOfRange, WrongShape
 from silohash.base.files import digest_arrays, read_npy
-from silohash.base.types import Rows, UserError
+from silohash.base.types import Rows
 
 WHOLE = (0.0, 0.0, 1.0, 1.0)
 """Box of a region whose place is unknown, in shares of the picture's width and height."""
@@ -34,7 +35,7 @@ class Regions:
     def __post_init__(self) -> None:
         shape, kind = self.features.shape, self.features.dtype.kind
         if len(shape) != 3 or kind != "f" or self.boxes.shape != (*shape[:2], 4):
-            raise UserError(
+            raise WrongShape(
                 f"Regions have features of shape {shape} ({self.features.dtype}) and boxes of shape "
                 f"{self.boxes.shape}. They need real numbers (pictures, regions, width) and (pictures, regions, 4)."
             )
@@ -100,7 +101,7 @@ def given_regions(features: np.ndarray, path: Path, files: Sequence[str]) -> Reg
         if (path.parent / SIZES).is_file():
             boxes = relative_boxes(boxes, _fitting(path.parent / SIZES, (pictures, 2)))
         elif boxes.max(initial=0.0) > 1:
-            raise UserError(
+            raise OutOfRange(
                 f"{path.parent / BOXES} has values up to {boxes.max():g}. Give shares of the width and height of the "
                 f"picture, or the width and height of each picture in pixels in {SIZES}."
             )
@@ -117,7 +118,7 @@ def _picture_of_rows(pictures: int, path: Path, files: Sequence[str]) -> Rows:
         return np.array([place[name] for name in files], np.int64)
     if rows % pictures == 0 and not any(files):
         return np.arange(rows) // (rows // pictures)
-    raise UserError(
+    raise LengthsDiffer(
         f"{path} has regions of {pictures:,} pictures, and the metadata has {rows:,} rows with {len(named):,} different "
         "values of file_name. Give one entry per row, or one per picture in the order in which the rows first name it."
     )
@@ -127,7 +128,7 @@ def _fitting(path: Path, shape: tuple[int, ...]) -> np.ndarray:
     """Return the content of a file, after checking its shape."""
     values = read_npy(path, remedy=WRITE_AGAIN)
     if values.shape != shape or values.dtype.kind not in "fiu" or not np.isfinite(values).all():
-        raise UserError(
+        raise WrongShape(
             f"{path} holds {values.dtype} of shape {values.shape}. It must hold finite numbers of shape {shape}."
         )
     return values

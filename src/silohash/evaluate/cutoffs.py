@@ -72,14 +72,11 @@ def first_rank(counts: Histogram) -> TieValues:
 
 
 def average_precision_at(counts: Histogram, cutoff: int, denominator: Denominator) -> TieValues:
-    """Return the average precision of the first ``cutoff`` items.
+    """Return the average precision of the first k items.
 
-    Args:
-        counts: Items at each distance.
-        cutoff: ``K``, at least 1.
-        denominator: Divisor of the sum of precisions. ``retrieved``: the number of relevant items among the first k;
-            ``min``: min(k, R); ``all``: R. ``first-k-relevant`` does not cut at k: it takes the first min(k, R) relevant
-            items at any position and divides by their number.
+    The sum of precisions is divided by the number of relevant items among the first k (``retrieved``), by min(k, R)
+    (``min``) or by R (``all``). ``first-k-relevant`` does not cut at k: it takes the first min(k, R) relevant items at any
+    position and divides by their number.
     """
     if denominator == "first-k-relevant":
         return _first_relevant(counts, cutoff)
@@ -197,12 +194,9 @@ def discount_sums(items: int) -> Values:
 
 
 def ndcg(counts: Histogram, cutoff: int | None, gain: Gain) -> TieValues:
-    """Return the normalized discounted cumulative gain of the first ``cutoff`` items (None: of all).
+    """Return the normalized discounted cumulative gain of the first ``cutoff`` items (None: of all), from graded counts.
 
-    Args:
-        counts: Items at each distance, graded.
-        cutoff: ``K``, or None.
-        gain: Gain of an item that shares s labels: ``linear`` s, ``exponential`` 2^s - 1.
+    An item that shares s labels has the gain s (``linear``) or 2^s - 1 (``exponential``).
     """
     groups, worth = counts.groups(cutoff), gains_of(counts.counts.shape[2], gain)
     discount = discount_sums(counts.database)

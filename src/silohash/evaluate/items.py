@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import Rows, UserError
+from silohash.base.errors import LengthsDiffer, MissingContent
+from silohash.base.types import Rows
 from silohash.evaluate import kernels
-from silohash.evaluate.relevance import Pairs, Relevance, Words, to_words
+from silohash.evaluate.relevance import Pairs, Relevance, Words, marked_gains, to_words, without_left_out
 from silohash.evaluate.scores import Scores, score_gains, score_histogram
-from silohash.evaluate.ties import Counts, Histogram, check_sizes, histogram, ranked_gains
+from silohash.evaluate.ties import Histogram, check_sizes, corrected, histogram, ranked_gains
 
 Distances = npt.NDArray[np.int64]
 
@@ -38,13 +39,13 @@ class ItemCodes:
     def __post_init__(self) -> None:
         sizes = {len(values) for values in (*self.sides, *self.held)}
         if len(self.sides) != len(self.held) or len(sizes) != 1:
-            raise UserError(
+            raise LengthsDiffer(
                 f"There are {len(self.sides)} sides of {sorted(sizes)} items. Give codes of the same items on every side, "
                 "and which items have them."
             )
         without = ~np.any(self.held, axis=0)
         if without.any():
-            raise UserError(f"Item {int(without.argmax())} does not have a code on any side. Leave it out.")
+            raise MissingContent(f"Item {int(without.argmax())} does not have a code on any side. Leave it out.")
 
     def __len__(self) -> int:
         return len(self.held[0])
@@ -59,13 +60,7 @@ class ItemCodes:
 
 
 def _nearest(queries: Words, sides: Words, held: npt.NDArray[np.bool_]) -> Distances:
-    """Return the smallest distance over the sides. Shapes are broadcast.
-
-    Args:
-        queries: ``(..., W)``.
-        sides: ``(S, ..., W)``.
-        held: ``(S, ...)``.
-    """
+    """Return the smallest distance over the sides: queries ``(..., W)``, sides ``(S, ..., W)``, held ``(S, ...)``."""
     apart = np.bitwise_count(queries ^ sides).sum(-1, dtype=np.int64)
     return np.asarray(np.where(held, apart, np.iinfo(np.int64).max).min(0))
 
@@ -77,17 +72,16 @@ def counts_by_distance(
     bits: int,
     *,
     graded: bool = False,
-    threads: int | None = None,
 ) -> Histogram:
     """Count the items at each distance from each query, with one code per item or with several, or by their scores.
 
-    See `ties.histogram`, `item_histogram` and `scores.score_histogram`. ``threads`` matters for one code per item only.
+    See `ties.histogram`, `item_histogram` and `scores.score_histogram`.
     """
     if isinstance(database, Scores):
         return score_histogram(database, relevance, graded=graded)
     if isinstance(database, ItemCodes):
         return item_histogram(query_words, database, relevance, bits, graded=graded)
-    return histogram(query_words, database, relevance, bits, graded=graded, threads=threads)
+    return histogram(query_words, database, relevance, bits, graded=graded)
 
 
 def gains_by_distance(
@@ -124,49 +118,20 @@ def item_histogram(
     queries, words, held = to_words(query_words, bits), items.words(bits), np.stack(items.held)
     for side in words:
         check_sizes(queries, side, relevance)
-    levels = 2
-    if isinstance(relevance, Pairs):
-        labels = Relevance(np.zeros((len(queries), 0), np.uint8), np.zeros((len(items), 0), np.uint8))
-    else:
-        labels = relevance
-        levels = 1 + max(1, relevance.most_shared() if graded else 1)
-    counts = np.zeros((len(queries), bits + 1, levels), np.int64)
+    labels = relevance.unlabeled if isinstance(relevance, Pairs) else relevance
+    counts = np.zeros((len(queries), bits + 1, 1 + max(1, labels.most_shared() if graded else 1)), np.int64)
     kernels.count_nearest(queries, words, held, labels.query_words, labels.database_words, counts)
 
-    def nearest(query_rows: Rows, item_rows: Rows) -> Distances:
+    def apart(query_rows: Rows, item_rows: Rows) -> Distances:
         """Return the distance of each pair of a query and an item."""
         return _nearest(queries[query_rows], words[:, item_rows], held[:, item_rows])
 
-    _correct(counts, relevance, nearest)
-    return Histogram(counts)
-
-
-def _correct(counts: Counts, relevance: Relevance | Pairs, nearest: Callable[[Rows, Rows], Distances]) -> None:
-    """Count the partners of pairs as relevant, and remove the items that queries leave out, in place."""
-    _, distances, levels = counts.shape
-    cells = counts.reshape(-1)
-    if isinstance(relevance, Pairs):
-        apart = nearest(relevance.query_rows, relevance.database_rows)
-        first = (relevance.query_rows * distances + apart) * levels
-        np.subtract.at(cells, first, 1)
-        np.add.at(cells, first + 1, 1)
-    else:
-        rows, shared = relevance.shared_with_left_out()
-        apart = nearest(*relevance.left_out_pairs())
-        np.subtract.at(cells, (rows * distances + apart) * levels + np.minimum(shared, levels - 1), 1)
+    return corrected(counts, relevance, apart)
 
 
 def item_gains(
     query_words: npt.NDArray[np.generic], items: ItemCodes, relevance: Relevance | Pairs, bits: int, rows: Rows
 ) -> npt.NDArray[np.uint16]:
-    """Return the relevance of the items to some queries in the order of distance. See `ties.ranked_gains`.
-
-    Returns:
-        ``(B, N)`` uint16, the number of shared labels (1 for a pair, 0 for an item that is not relevant). Where a query
-        leaves items out, as many values at the end are 0.
-    """
-    distances, gains = items.distances(query_words[rows], bits), relevance.gains(rows)
-    if isinstance(relevance, Relevance):
-        left_out = relevance.left_out_pairs(rows)
-        distances[left_out], gains[left_out] = bits + 1, 0
-    return np.take_along_axis(gains, np.argsort(distances, axis=1, kind="stable"), axis=1)
+    """Return the relevance of the items to some queries in the order of distance. See `ties.ranked_gains`."""
+    order = np.argsort(items.distances(query_words[rows], bits), axis=1, kind="stable")
+    return without_left_out(np.take_along_axis(marked_gains(relevance, rows), order, axis=1))

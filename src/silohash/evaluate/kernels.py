@@ -56,6 +56,19 @@ def compiled(function: Callable[P, T]) -> Callable[P, T]:
     return cast("Callable[P, T]", numba.njit(cache=True, nogil=True)(function))
 
 
+def _emit_set_bits(_context: Any, _word: Any) -> Any:  # noqa: ANN401  numba's own types
+    """Define the number of set bits of a word for numba: one instruction if the processor has it."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:  # noqa: ANN401
+        """Emit the instruction."""
+        return builder.ctpop(values[0])
+
+    return types.int64(types.uint64), generate
+
+
+_set_bits: Any = intrinsic(_emit_set_bits)
+
+
 @compiled
 def _add(low: np.uint64, first: np.uint64, second: np.uint64) -> tuple[np.uint64, np.uint64]:
     """Add three bits in each of 64 columns; return (sum, carry)."""
@@ -175,8 +188,8 @@ def _set_relevant(counter: Words, distance: Words) -> tuple[int, int]:
     if any_far:
         for i in range(LANES):
             far = distance[i + RELEVANT_PLANE * LANES]
-            other += _ones_of(far & ~counter[i])
-            relevant += _ones_of(far & counter[i])
+            other += _set_bits(far & ~counter[i])
+            relevant += _set_bits(far & counter[i])
     for i in range(LANES):
         distance[i + RELEVANT_PLANE * LANES] = counter[i]
     return other, relevant
@@ -209,17 +222,9 @@ def _keep_level(counter: Words, level: int, distance: Words) -> tuple[int, int]:
             mask &= held if (level >> plane) & 1 else ~held
         for plane in range(DISTANCE_PLANES):
             distance[i + plane * LANES] &= mask
-        cleared += _ones_of(~mask)
-        far += _ones_of(distance[i + 8 * LANES])
+        cleared += _set_bits(~mask)
+        far += _set_bits(distance[i + 8 * LANES])
     return cleared, far
-
-
-@compiled
-def _ones_of(word: np.uint64) -> int:
-    word -= (word >> _ONE) & _ODD
-    word = (word & _PAIRS) + ((word >> _TWO) & _PAIRS)
-    word = (word + (word >> _FOUR)) & _NIBBLES
-    return int((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
 @compiled
@@ -325,14 +330,9 @@ def order_gains(
     gains: npt.NDArray[np.uint16],
     out: npt.NDArray[np.uint16],
 ) -> None:
-    """Sort the gains of each query by distance, with equal distances in the order of the database.
+    """Write the gains ``(B, N)`` of each query to ``out``, sorted by distance.
 
-    Args:
-        query_words: ``(B, W)`` uint64.
-        database_words: ``(N, W)`` uint64.
-        bits: Length of the codes.
-        gains: ``(B, N)`` uint16 in the order of the database.
-        out: ``(B, N)`` uint16, overwritten.
+    Equal distances keep the order of the database. Words are ``(B, W)`` of the queries and ``(N, W)`` of the database.
     """
     distance = np.zeros(len(database_words), np.uint16)
     for query in range(len(query_words)):
@@ -340,26 +340,13 @@ def order_gains(
         for i in range(len(database_words)):
             total = 0
             for w in range(query_words.shape[1]):
-                total += _ones_of(database_words[i, w] ^ query_words[query, w])
+                total += _set_bits(database_words[i, w] ^ query_words[query, w])
             distance[i] = total
             place[total + 1] += 1
         place = np.cumsum(place)
         for i in range(len(database_words)):
             out[query, place[distance[i]]] = gains[query, i]
             place[distance[i]] += 1
-
-
-def _emit_set_bits(_context: Any, _word: Any) -> Any:  # noqa: ANN401  numba's own types
-    """Define the number of set bits of a word for numba: one instruction if the processor has it."""
-
-    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:  # noqa: ANN401
-        """Emit the instruction."""
-        return builder.ctpop(values[0])
-
-    return types.uint64(types.uint64), generate
-
-
-_set_bits: Any = intrinsic(_emit_set_bits)
 
 
 @compiled
@@ -371,15 +358,10 @@ def count_nearest(
     labels: Words,
     counts: npt.NDArray[np.int64],
 ) -> None:
-    """Count the items at each distance from each query, by their number of shared labels.
+    """Add the numbers of items at each distance from each query, by shared labels, to counts ``(Q, bits + 1, levels)``.
 
-    Args:
-        queries: ``(Q, W)`` codes.
-        sides: ``(S, N, W)`` codes of the items on each side.
-        held: ``(S, N)``, which items have a code on each side.
-        query_labels: ``(Q, L)`` bit masks.
-        labels: ``(N, L)`` bit masks.
-        counts: ``(Q, bits + 1, levels)``, to which the counts are added. The last level takes all higher numbers.
+    The last level takes all higher numbers. Queries have codes ``(Q, W)``, and items codes ``(S, N, W)`` on the sides that
+    ``held (S, N)`` marks. Labels are bit masks, ``(Q, L)`` and ``(N, L)``.
     """
     farthest, highest = counts.shape[1], counts.shape[2] - 1
     for query in range(len(queries)):
@@ -389,9 +371,9 @@ def count_nearest(
                 if held[side, item]:
                     distance = np.int64(0)
                     for word in range(queries.shape[1]):
-                        distance += np.int64(_set_bits(queries[query, word] ^ sides[side, item, word]))
+                        distance += _set_bits(queries[query, word] ^ sides[side, item, word])
                     nearest = min(nearest, distance)
             shared = np.int64(0)
             for word in range(labels.shape[1]):
-                shared += np.int64(_set_bits(query_labels[query, word] & labels[item, word]))
+                shared += _set_bits(query_labels[query, word] & labels[item, word])
             counts[query, nearest, min(shared, highest)] += 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from silohash.base.types import UserError
+from silohash.base.errors import OutOfRange, SettingNeeded
 from silohash.evaluate import MEASURES, cutoffs, ranked, ties
 from silohash.evaluate.ties import Counts, Histogram, TieValues, Values
 
@@ -75,12 +75,7 @@ class MeasureKind(ABC):
 
     @abstractmethod
     def in_known_order(self, measure: Measure, gains: ranked.Gains) -> Values:
-        """Return the values ``(Q,)`` if items are ranked in a known order.
-
-        Args:
-            measure: The measure.
-            gains: ``(Q, N)`` uint16, relevance of each query's items in ranked order; above 0 is relevant.
-        """
+        """Return the values ``(Q,)`` if items are ranked in a known order, from their relevance in that order."""
 
 
 @cache
@@ -256,7 +251,7 @@ def cutoff_of(measure: Measure) -> int:
         UserError: If it has none.
     """
     if measure.cutoff is None:
-        raise UserError(f'"{measure}" does not depend on the ranking. Give a cutoff, as "{measure.name}@10".')
+        raise SettingNeeded(f'"{measure}" does not depend on the ranking. Give a cutoff, as "{measure.name}@10".')
     return measure.cutoff
 
 
@@ -267,7 +262,7 @@ def _per(cutoff: int, found: Values) -> Values:
 def _within_radius(measure: Measure, counts: Histogram, radius_bits: int) -> tuple[Counts, Counts]:
     """Return the number of relevant items and of all items within a radius."""
     if radius_bits > counts.bits:
-        raise UserError(
+        raise OutOfRange(
             f'The radius of "{measure}" exceeds the largest distance of codes of {counts.bits} bits. Lower it.'
         )
     relevant, items = (part[:, : radius_bits + 1].sum(1) for part in (counts.relevant, counts.items))

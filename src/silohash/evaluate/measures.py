@@ -11,8 +11,9 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import NoEffect, OutOfRange, TooFew, UnknownName, UnknownOption, WrongChoice, WrongForm
 from silohash.base.registry import suggestion
-from silohash.base.types import Rows, UserError
+from silohash.base.types import Rows
 from silohash.evaluate import MEASURES, ranked
 from silohash.evaluate.cutoffs import Denominator, Gain
 from silohash.evaluate.items import ItemCodes, counts_by_distance, gains_by_distance
@@ -90,16 +91,17 @@ class Measure:
     def __post_init__(self) -> None:
         text = str(self)
         if self.cutoff is not None and self.cutoff < 1:
-            raise UserError(f'The cutoff of "{text}" is {self.cutoff}; it must be at least 1.')
+            raise OutOfRange(f'The cutoff of "{text}" is {self.cutoff}; it must be at least 1.')
         if self.radius_bits is not None and (not self.kind.has_radius or self.cutoff is not None):
             having = " and ".join(name for name in MEASURES.names() if kind_of(name).has_radius)
-            raise UserError(f'"{text}" cannot have a radius. Only {having} can, as "P@radius2".')
+            raise NoEffect(f'"{text}" cannot have a radius. Only {having} can, as "P@radius2".')
         if self.kind.without_cutoff and self.cutoff is not None:
-            raise UserError(f'"{self.name}" has no cutoff, because {self.kind.without_cutoff}. Write "{self.name}".')
+            raise NoEffect(f'"{self.name}" has no cutoff, because {self.kind.without_cutoff}. Write "{self.name}".')
         if self.kind.needs_cutoff and self.radius_bits is None:
             cutoff_of(self)
         for option in self._options_without_use():
-            raise UserError(f'"{text.split("[")[0]}" has no option "{option}"{self._options_in_words()}.')
+            bare = text.split("[")[0]
+            raise UnknownOption(f'"{bare}" has no option "{option}"; it has {", ".join(self._options())}.')
 
     @property
     def kind(self) -> MeasureKind:
@@ -116,9 +118,6 @@ class Measure:
         defaults = {field.name: field.default for field in fields(self)}
         used = self._options()
         return [name for name in (*_CHOICES, "folds") if name not in used and getattr(self, name) != defaults[name]]
-
-    def _options_in_words(self) -> str:
-        return f"; it has {', '.join(self._options())}"
 
     def __str__(self) -> str:
         where = "all" if self.cutoff is None else str(self.cutoff)
@@ -140,7 +139,7 @@ class Measure:
         known = {name.lower(): name for name in MEASURES.names()}
         name = "" if match is None else known.get(match["name"].lower(), "")
         if match is None or (match["cutoff"] is None and not (name and kind_of(name).without_cutoff)):
-            raise UserError(
+            raise WrongForm(
                 f'"{text}" is not a measure. Write one such as "mAP@all", "mAP@50[denominator=min,ties=index]" or "P@10".'
             )
         options = _parsed_options(text, match["options"] or "")
@@ -149,12 +148,12 @@ class Measure:
             near = suggestion(match["name"].lower(), known)  # in lower case, as users type the names
             for lower, right in known.items():
                 near = near.replace(f'"{lower}"', f'"{right}"')
-            raise UserError(f'There is no measure "{match["name"]}"{near}. Available: {", ".join(known.values())}.')
+            raise UnknownName(f'There is no measure "{match["name"]}"{near}. Available: {", ".join(known.values())}.')
         values: dict[str, Any] = {"name": name, **where, **options}
         measure = Measure(**values)
         for option in options:
             if option not in measure._options():
-                raise UserError(f'"{text}" has no option "{option}"{measure._options_in_words()}.')
+                raise UnknownOption(f'"{text}" has no option "{option}"; it has {", ".join(measure._options())}.')
         return measure
 
 
@@ -167,17 +166,17 @@ def _parsed_options(text: str, given: str) -> dict[str, str | int]:
             continue
         if option not in _CHOICES:
             near = suggestion(option, _CHOICES)
-            raise UserError(f'"{text}": there is no option "{option}"{near}. Available: {", ".join(_CHOICES)}.')
+            raise UnknownOption(f'"{text}": there is no option "{option}"{near}. Available: {", ".join(_CHOICES)}.')
         if value not in _CHOICES[option]:
             near = suggestion(value, _CHOICES[option])
-            raise UserError(f'"{text}": {option} cannot be "{value}"{near}; it is {" or ".join(_CHOICES[option])}.')
+            raise WrongChoice(f'"{text}": {option} cannot be "{value}"{near}; it is {" or ".join(_CHOICES[option])}.')
         options[option] = value
     return options
 
 
 def _folds(text: str, value: str) -> int:
     if not _is_number(value) or not int(value):
-        raise UserError(
+        raise OutOfRange(
             f'"{text}": folds is "{value}"; it must be a whole number of at least 1, as in "R@1[by=pairs,folds=5]".'
         )
     return int(value)
@@ -189,7 +188,7 @@ def _where(text: str, cutoff: str) -> dict[str, int | None]:
         return {"radius_bits": int(radius[1])}
     if cutoff != "all" and not _is_number(cutoff):
         near = suggestion(cutoff, ["all", "radius2"])
-        raise UserError(
+        raise WrongForm(
             f'"{text}": "{cutoff}" is not a cutoff{near}. Write a number of up to {MOST_DIGITS} digits, "all", or a radius '
             'such as "radius2".'
         )
@@ -209,7 +208,6 @@ class PerQuery:
         best: ``(Q,)`` highest value over all orders of ties; NaN for a measure without ties.
         worst: ``(Q,)`` lowest value over all orders of ties.
         counted: ``(Q,)`` bool, which queries enter the mean.
-        queries_without_relevant: Number of queries without a relevant item.
         prior: Share of relevant items over the counted queries, which is the mAP of random codes. By pairs, the value of
             the measure for random codes.
         are_ranks: Whether the values are ranks, which have a median in place of a mean.
@@ -223,17 +221,9 @@ class PerQuery:
     prior: float
     are_ranks: bool = False
 
-    def mean(self) -> float:
+    def mean(self, of: Literal["value", "best", "worst"] = "value") -> float:
         """Return the mean over the counted queries, or the median of ranks; NaN if there are none."""
-        return mean_of(self.value[self.counted], are_ranks=self.are_ranks)
-
-    def mean_best(self) -> float:
-        """Return the same of the best values."""
-        return mean_of(self.best[self.counted], are_ranks=self.are_ranks)
-
-    def mean_worst(self) -> float:
-        """Return the same of the worst values."""
-        return mean_of(self.worst[self.counted], are_ranks=self.are_ranks)
+        return mean_of(getattr(self, of)[self.counted], are_ranks=self.are_ranks)
 
 
 def mean_of(values: Values, *, are_ranks: bool = False) -> float:
@@ -280,8 +270,6 @@ def evaluate_all(
     database: npt.NDArray[np.generic] | ItemCodes | Scores,
     relevance: Relevance | Pairs,
     bits: int,
-    *,
-    threads: int | None = None,
 ) -> dict[Measure, PerQuery]:
     """Compute several measures of one retrieval task. The codes are compared once.
 
@@ -291,7 +279,6 @@ def evaluate_all(
         database: ``(N, W)`` packed codes, or the codes of items with several sides, or the scores of queries with items.
         relevance: Which items are relevant to which query.
         bits: Length of the codes; 0 if there are scores.
-        threads: Number of threads; None for as many as the process may use.
 
     Raises:
         UserError: If codes and relevance do not fit together, or a radius exceeds the code length.
@@ -299,7 +286,7 @@ def evaluate_all(
     graded = isinstance(relevance, Relevance) and any(
         "gain" in measure.kind.conventions(measure) for measure in measures
     )
-    counts = counts_by_distance(query_words, database, relevance, bits, graded=graded, threads=threads)
+    counts = counts_by_distance(query_words, database, relevance, bits, graded=graded)
     parts = {measure: measure.kind.parts(measure) for measure in measures}
     single = set(chain.from_iterable(parts.values()))
     values = {measure: _tie_values(measure, counts) for measure in single}
@@ -406,7 +393,7 @@ def folds_of(pairs: Pairs, count: int) -> list[tuple[Rows, Rows]]:
     asked = pairs.queries <= pairs.items
     pictures, texts = (pairs.queries, pairs.items) if asked else (pairs.items, pairs.queries)
     if count > pictures:
-        raise UserError(f"{pictures} pictures cannot be divided into {count} folds. Lower folds in the measure.")
+        raise TooFew(f"{pictures} pictures cannot be divided into {count} folds. Lower folds in the measure.")
     picture_of = np.full(texts, -1)
     ends = (pairs.database_rows, pairs.query_rows) if asked else (pairs.query_rows, pairs.database_rows)
     picture_of[ends[0]] = ends[1]
@@ -428,14 +415,14 @@ def _among(pairs: Pairs, queries: Rows, items: Rows) -> Pairs:
 
 def _joined(parts: Sequence[PerQuery], order: Rows) -> PerQuery:
     """Return the values of all parts in the order of the queries. The prior is the mean, weighted by the queries."""
-    value, best, worst = (
-        np.concatenate([getattr(part, name) for part in parts])[order] for name in ("value", "best", "worst")
+    value, best, worst, counted = (
+        np.concatenate([getattr(part, name) for part in parts])[order] for name in ("value", "best", "worst", "counted")
     )
     return PerQuery(
         value=value,
         best=best,
         worst=worst,
-        counted=np.concatenate([part.counted for part in parts])[order],
+        counted=counted,
         queries_without_relevant=sum(part.queries_without_relevant for part in parts),
         prior=float(np.average([part.prior for part in parts], weights=[len(part.value) for part in parts])),
         are_ranks=parts[0].are_ranks,

@@ -9,18 +9,13 @@ from silohash.evaluate.cutoffs import Denominator, Gain, discount_sums, gains_of
 from silohash.evaluate.ties import Values, divided
 
 Gains = npt.NDArray[np.uint16]
+"""Relevance of each query's items in ranked order, ``(Q, N)``; above 0 is relevant."""
 
 
 def average_precision(gains: Gains, cutoff: int | None, denominator: Denominator) -> Values:
-    """Return the average precision; see `cutoffs.average_precision_at` for the denominators.
+    """Return the average precision, ``(Q,)`` float64; see `cutoffs.average_precision_at` for the denominators.
 
-    Args:
-        gains: ``(Q, N)`` uint16, relevance of each query's items in ranked order; above 0 is relevant.
-        cutoff: ``K``, or None for all items.
-        denominator: The convention. Without a cutoff all are equal.
-
-    Returns:
-        ``(Q,)`` float64.
+    Without a cutoff all denominators are equal.
     """
     relevant = gains > 0
     found = np.cumsum(relevant, 1, dtype=np.int32)

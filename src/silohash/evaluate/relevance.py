@@ -8,48 +8,50 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import Rows, UserError
+from silohash.base.errors import BitsDiffer, LengthsDiffer, OutOfRange, RepeatedValue, WrongShape
+from silohash.base.types import Rows
 
 Words = npt.NDArray[np.uint64]
 MAX_SHARED_LABELS = 255
+LEFT_OUT = np.uint16(65535)
+"""Value that marks an item that a ranking leaves out, in place of its relevance."""
 
 
 def to_words(packed: npt.NDArray[np.generic], bits: int) -> Words:
-    """Return packed codes as 64-bit words.
+    """Return packed codes as 64-bit words, ``(N, ceil(bits / 64))`` uint64.
 
     Args:
         packed: ``(N, W)`` of an unsigned type, little-endian bit order, zero beyond `bits`.
         bits: Length of the codes.
 
-    Returns:
-        ``(N, ceil(bits / 64))`` uint64.
-
     Raises:
         UserError: If the array is not of that form.
     """
     if packed.ndim != 2 or packed.dtype.kind != "u":
-        raise UserError(f"Codes must be a table of unsigned words, not {packed.dtype} of shape {packed.shape}.")
+        raise WrongShape(f"Codes must be a table of unsigned words, not {packed.dtype} of shape {packed.shape}.")
     held = packed.shape[1] * packed.dtype.itemsize
     width = -(-bits // 64)
     if not 1 <= bits <= 256 or held * 8 < bits or held > width * 8:
-        raise UserError(f"Codes of {held * 8} bits were given as codes of {bits} bits; 1 to 256 bits can be evaluated.")
-    padded = np.zeros((len(packed), width * 8), np.uint8)
-    little = packed.astype(packed.dtype.newbyteorder("<"), copy=False)
-    padded[:, :held] = np.ascontiguousarray(little).view(np.uint8).reshape(len(packed), held)
-    words = padded.view(np.dtype("<u8")).astype(np.uint64, copy=False)
+        raise BitsDiffer(
+            f"Codes of {held * 8} bits were given as codes of {bits} bits; 1 to 256 bits can be evaluated."
+        )
+    little = np.ascontiguousarray(packed.astype(packed.dtype.newbyteorder("<"), copy=False))
+    words = _joined(little.view(np.uint8).reshape(len(packed), held), width)
     if bits % 64 and np.any(words[:, -1] >> np.uint64(bits % 64)):
-        raise UserError(f"Some codes have bits beyond their length of {bits}. Were they packed with another length?")
+        raise BitsDiffer(f"Some codes have bits beyond their length of {bits}. Were they packed with another length?")
     return words
 
 
 def label_words(labels: npt.NDArray[np.uint8]) -> Words:
     """Return multi-hot labels ``(N, C)`` as bit masks, ``(N, ceil(C / 64))`` uint64."""
-    classes = labels.shape[1]
-    octets = -(-classes // 8)
-    spread = np.zeros((len(labels), octets * 8), np.uint8)
-    spread[:, :classes] = labels
-    padded = np.zeros((len(labels), max(1, -(-classes // 64)) * 8), np.uint8)
-    padded[:, :octets] = np.packbits(spread.reshape(-1), bitorder="little").reshape(len(labels), octets)
+    octets = np.packbits(labels.astype(np.uint8, copy=False), axis=1, bitorder="little")
+    return _joined(octets, max(1, -(-labels.shape[1] // 64)))
+
+
+def _joined(octets: npt.NDArray[np.uint8], width: int) -> Words:
+    """Return rows of bytes as rows of ``width`` 64-bit words, filled up with zeros."""
+    padded = np.zeros((len(octets), width * 8), np.uint8)
+    padded[:, : octets.shape[1]] = octets
     return padded.view(np.dtype("<u8")).astype(np.uint64, copy=False)
 
 
@@ -80,24 +82,24 @@ class Relevance:
 
     def __post_init__(self) -> None:
         if self.query_labels.ndim != 2 or self.database_labels.ndim != 2:
-            raise UserError(
+            raise WrongShape(
                 f"Labels of shapes {self.query_labels.shape} and {self.database_labels.shape} are not tables. "
                 "Give one row per item and one column per class."
             )
         classes = self.query_labels.shape[1]
         if classes != self.database_labels.shape[1]:
-            raise UserError(
+            raise LengthsDiffer(
                 f"The queries have {classes} classes and the database has {self.database_labels.shape[1]}. "
                 "Use the same classes in both."
             )
         wrong = [column for column in self.ignore if not 0 <= column < classes]
         if wrong:
-            raise UserError(f"Label column {wrong[0]} cannot be ignored. Give columns from 0 to {classes - 1}.")
+            raise OutOfRange(f"Label column {wrong[0]} cannot be ignored. Give columns from 0 to {classes - 1}.")
         own = self.left_out
         if own is not None and (
             len(own) != self.queries or own.min(initial=-1) < -1 or own.max(initial=-1) >= self.items
         ):
-            raise UserError(
+            raise OutOfRange(
                 f"{len(own)} of {self.queries} queries name an item to leave out, from {own.min(initial=-1)} to "
                 f"{own.max(initial=-1)}. Each must name one of the {self.items} items, or -1."
             )
@@ -130,20 +132,10 @@ class Relevance:
         """The labels of the items that count, as bit masks ``(N, L)`` uint64."""
         return label_words(self._kept_of(self.database_labels))
 
-    def take(self, query_rows: Rows, database_rows: Rows) -> Relevance:
-        """Return the relevance between some queries and some items."""
-        own = None
-        if self.left_out is not None:
-            place = np.full(self.items + 1, -1)
-            place[database_rows] = np.arange(len(database_rows))
-            own = place[self.left_out[query_rows]]
-        return Relevance(self.query_labels[query_rows], self.database_labels[database_rows], self.ignore, own)
-
     def left_out_pairs(self, query_rows: Rows | None = None) -> tuple[Rows, Rows]:
-        """Return the pairs of a query and an item that its ranking leaves out.
+        """Return the pairs of a query and an item that its ranking leaves out, for all queries or those in some rows.
 
-        Args:
-            query_rows: The queries, whose positions in this array are returned; None for all.
+        Given rows, the queries are returned as positions among these rows.
         """
         if self.left_out is None:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -178,7 +170,7 @@ class Relevance:
             )
         )
         if most > MAX_SHARED_LABELS:
-            raise UserError(
+            raise OutOfRange(
                 f"Items share up to {most} labels, and at most {MAX_SHARED_LABELS} can be graded. Ignore some labels."
             )
         return most
@@ -196,8 +188,6 @@ class Pairs:
     """Relevance by pairs, such as a picture and its captions.
 
     Attributes:
-        queries: The number of queries.
-        items: The number of items in the database.
         query_rows: ``(p,)`` int64, the query of each pair.
         database_rows: ``(p,)`` int64, the item of each pair.
     """
@@ -209,14 +199,14 @@ class Pairs:
 
     def __post_init__(self) -> None:
         if len(self.query_rows) != len(self.database_rows):
-            raise UserError(
+            raise LengthsDiffer(
                 f"{len(self.query_rows)} queries are paired with {len(self.database_rows)} items. Give as many of each."
             )
         for rows, count, what in ((self.query_rows, self.queries, "query"), (self.database_rows, self.items, "item")):
             if len(rows) and not (rows.min() >= 0 and rows.max() < count):
-                raise UserError(f"A pair names {what} {rows.max()}, and there are {count}. Count them from 0.")
+                raise OutOfRange(f"A pair names {what} {rows.max()}, and there are {count}. Count them from 0.")
         if len(np.unique(self.query_rows * max(1, self.items) + self.database_rows)) != len(self.query_rows):
-            raise UserError("Some pairs of a query and an item are given twice. Give each once.")
+            raise RepeatedValue("Some pairs of a query and an item are given twice. Give each once.")
 
     @staticmethod
     def of_groups(query_groups: npt.NDArray[np.generic], database_groups: npt.NDArray[np.generic]) -> Pairs:
@@ -235,9 +225,32 @@ class Pairs:
         within = np.arange(len(query_rows)) - np.repeat(np.cumsum(partners) - partners, partners)
         return Pairs(len(query_groups), len(database_groups), query_rows, order[np.repeat(first, partners) + within])
 
+    @property
+    def unlabeled(self) -> Relevance:
+        """The same queries and items without any label, so that no item is relevant."""
+        return Relevance(np.zeros((self.queries, 0), np.uint8), np.zeros((self.items, 0), np.uint8))
+
     def gains(self, rows: Rows) -> npt.NDArray[np.uint16]:
         """Return 1 for the partners of some queries and 0 for other items, ``(len(rows), N)`` uint16."""
         gains = np.zeros((len(rows), self.items), np.uint16)
         for at, row in enumerate(rows):
             gains[at, self.database_rows[self.query_rows == row]] = 1
         return gains
+
+
+def marked_gains(relevance: Relevance | Pairs, rows: Rows) -> npt.NDArray[np.uint16]:
+    """Return the relevance of all items to some queries, ``(len(rows), N)``, or `LEFT_OUT` where a query leaves one out."""
+    gains = relevance.gains(rows)
+    if isinstance(relevance, Relevance):
+        gains[relevance.left_out_pairs(rows)] = LEFT_OUT
+    return gains
+
+
+def without_left_out(ranked: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
+    """Return rankings of marked gains without the items that were left out, with zeros at the end in their place."""
+    left_out = ranked == LEFT_OUT
+    if not left_out.any():
+        return ranked
+    closed = np.take_along_axis(ranked, np.argsort(left_out, axis=1, kind="stable"), axis=1)
+    closed[closed == LEFT_OUT] = 0
+    return closed

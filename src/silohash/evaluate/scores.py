@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import Rows, UserError
-from silohash.evaluate.relevance import Pairs, Relevance
+from silohash.base.errors import LengthsDiffer, NotFinite
+from silohash.base.types import Rows
+from silohash.evaluate.relevance import LEFT_OUT, Pairs, Relevance, marked_gains, without_left_out
 from silohash.evaluate.ties import Histogram
 
 BLOCK_CELLS = 1 << 24
@@ -25,17 +26,13 @@ NO_WORDS = np.zeros((0, 1), np.uint64)
 
 @dataclass(frozen=True)
 class Scores:
-    """The scores of queries with items.
-
-    Attributes:
-        values: ``(Q, N)`` floats; higher is better.
-    """
+    """The scores of queries with items, ``(Q, N)`` floats; higher is better."""
 
     values: npt.NDArray[np.floating]
 
     def __post_init__(self) -> None:
         if np.isnan(self.values).any():
-            raise UserError("Some scores are not a number. Train the model again with a lower learning rate.")
+            raise NotFinite("Some scores are not a number. Train the model again with a lower learning rate.")
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -67,12 +64,12 @@ def score_histogram(scores: Scores, relevance: Relevance | Pairs, *, graded: boo
     _check(scores, relevance)
     levels = 1 + (relevance.most_shared() if graded and isinstance(relevance, Relevance) else 1)
     parts = []
-    for rows in _blocks(scores):
-        gains, kept = _gains(relevance, rows)
-        values = scores.values[rows]
+    step = max(1, BLOCK_CELLS // len(scores))
+    for start in range(0, relevance.queries, step):
+        rows = np.arange(start, min(start + step, relevance.queries))
         parts += [
-            _counted(row[there], np.minimum(gain[there], levels - 1), levels)
-            for row, gain, there in zip(values, gains, kept, strict=True)
+            _counted(row[gain != LEFT_OUT], np.minimum(gain[gain != LEFT_OUT], levels - 1), levels)
+            for row, gain in zip(scores.values[rows], marked_gains(relevance, rows), strict=True)
         ]
     counts = np.zeros((len(parts), max(len(part) for part in parts), levels), np.int64)
     for row, part in enumerate(parts):
@@ -92,36 +89,14 @@ def _counted(values: npt.NDArray[np.floating], gains: npt.NDArray[np.uint16], le
 
 
 def score_gains(scores: Scores, relevance: Relevance | Pairs, rows: Rows) -> npt.NDArray[np.uint16]:
-    """Return the relevance of the items to some queries in the order of their scores, with ties in the database's order.
-
-    Returns:
-        ``(B, N)`` uint16; where a query leaves items out, as many values at the end are 0.
-    """
-    gains, kept = _gains(relevance, rows)
-    values = np.where(kept, scores.values[rows], -np.inf)
-    order = np.lexsort((np.broadcast_to(np.arange(len(scores)), values.shape), -values, ~kept), axis=1)
-    return np.take_along_axis(np.where(kept, gains, 0).astype(np.uint16), order, axis=1)
-
-
-def _gains(relevance: Relevance | Pairs, rows: Rows) -> tuple[npt.NDArray[np.uint16], npt.NDArray[np.bool_]]:
-    """Return the relevance of all items to some queries, and which items are not left out, both ``(B, N)``."""
-    gains = relevance.gains(rows)
-    kept = np.ones(gains.shape, np.bool_)
-    if isinstance(relevance, Relevance):
-        kept[relevance.left_out_pairs(rows)] = False
-    return gains, kept
-
-
-def _blocks(scores: Scores) -> list[Rows]:
-    """Return the rows of the queries in blocks."""
-    step = max(1, BLOCK_CELLS // max(1, len(scores)))
-    count = len(scores.values)
-    return [np.arange(start, min(start + step, count)) for start in range(0, count, step)]
+    """Return the relevance of the items to some queries in the order of their scores. See `ties.ranked_gains`."""
+    order = np.argsort(-scores.values[rows], axis=1, kind="stable")
+    return without_left_out(np.take_along_axis(marked_gains(relevance, rows), order, axis=1))
 
 
 def _check(scores: Scores, relevance: Relevance | Pairs) -> None:
     if scores.values.shape != (relevance.queries, relevance.items) or not scores.values.size:
-        raise UserError(
+        raise LengthsDiffer(
             f"There are scores of {scores.values.shape[0]} queries with {len(scores)} items, and relevance of "
             f"{relevance.queries} queries and {relevance.items} items. Give both for the same queries and items, at least "
             "one of each."

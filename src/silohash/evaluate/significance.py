@@ -11,8 +11,8 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import LengthsDiffer, OutOfRange
 from silohash.base.seeds import numpy_generator
-from silohash.base.types import UserError
 from silohash.evaluate.ties import Values
 
 RESAMPLES = 2_000
@@ -26,23 +26,16 @@ DRAWS_AT_ONCE = 1 << 22
 def bootstrap_interval(
     values: npt.ArrayLike, seed: int, *, level: float = 0.95, resamples: int = RESAMPLES, median: bool = False
 ) -> tuple[float, float]:
-    """Return the percentile interval of the mean over queries.
+    """Return the percentile interval of the mean, or of the median, over queries: (low, high).
 
-    Args:
-        values: ``(Q,)`` value of each query.
-        seed: Seed of the run; equal seeds and values give equal intervals.
-        level: Share of resampled means within the interval.
-        resamples: Number of resamples of the queries.
-        median: Return the interval of the median in place of the mean.
-
-    Returns:
-        (low, high); NaN for fewer than `FEWEST_QUERIES`.
+    The level is the share of resampled means within the interval. Equal seeds and values ``(Q,)`` give equal intervals.
+    Both ends are NaN for fewer than `FEWEST_QUERIES`.
 
     Raises:
         UserError: If the level is not between 0 and 1.
     """
     if not 0 < level < 1:
-        raise UserError(f"The level of an interval is {level}; it must lie between 0 and 1, as 0.95.")
+        raise OutOfRange(f"The level of an interval is {level}; it must lie between 0 and 1, as 0.95.")
     of_queries = np.asarray(values, np.float64)
     if len(of_queries) < FEWEST_QUERIES:
         return float("nan"), float("nan")
@@ -55,7 +48,7 @@ def paired_bootstrap(first: npt.ArrayLike, second: npt.ArrayLike, seed: int, *, 
     """Return the two-sided p-value of the difference between two means over the same queries.
 
     The differences are shifted to a mean of 0. The p-value is the share of resampled means that are at least as far from
-    0 as the observed mean; the observation itself counts as one of them.
+    0 as the observed mean; the observation itself counts as one of them. It is 1 for fewer than `FEWEST_QUERIES`.
 
     Args:
         first: ``(Q,)`` value of each query under one method.
@@ -63,15 +56,12 @@ def paired_bootstrap(first: npt.ArrayLike, second: npt.ArrayLike, seed: int, *, 
         seed: Seed of the run.
         resamples: Number of resamples of the queries.
 
-    Returns:
-        The p-value; 1 for fewer than `FEWEST_QUERIES`.
-
     Raises:
         UserError: If the two differ in their number of queries, or have none.
     """
     one, other = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if one.shape != other.shape or not one.size:
-        raise UserError(
+        raise LengthsDiffer(
             f"Values of {one.size} and of {other.size} queries cannot be compared query by query. Give one value per query."
         )
     if one.size < FEWEST_QUERIES:
@@ -84,12 +74,8 @@ def paired_bootstrap(first: npt.ArrayLike, second: npt.ArrayLike, seed: int, *, 
     return float((1 + np.count_nonzero(np.abs(means) >= found - slack)) / (1 + resamples))
 
 
-def seed_interval(values: npt.ArrayLike, *, level: float = 0.95) -> tuple[float, float]:
-    """Return Student's interval of the mean over runs that differ only in their seed.
-
-    Args:
-        values: ``(n,)`` one value per run.
-        level: Coverage of the interval for normally distributed values.
+def seed_interval(values: npt.ArrayLike) -> tuple[float, float]:
+    """Return Student's 95 % interval of the mean over runs that differ only in their seed, from one value per run.
 
     Returns:
         (low, high); NaN for fewer than two runs. If all values are equal, both are that value.
@@ -100,7 +86,7 @@ def seed_interval(values: npt.ArrayLike, *, level: float = 0.95) -> tuple[float,
     # The mean of equal values can differ from them by rounding, which is not a spread.
     if (of_runs == of_runs[0]).all():
         return float(of_runs[0]), float(of_runs[0])
-    half = student_quantile(level, len(of_runs) - 1) * float(of_runs.std(ddof=1)) / math.sqrt(len(of_runs))
+    half = student_quantile(0.95, len(of_runs) - 1) * float(of_runs.std(ddof=1)) / math.sqrt(len(of_runs))
     return float(of_runs.mean()) - half, float(of_runs.mean()) + half
 
 

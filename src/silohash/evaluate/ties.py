@@ -24,9 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.cores import available_cores
-from silohash.base.types import Rows, UserError
+from silohash.base.errors import LengthsDiffer, NothingUsable
+from silohash.base.types import Rows
 from silohash.evaluate import kernels
-from silohash.evaluate.relevance import Pairs, Relevance, Words, to_words
+from silohash.evaluate.relevance import Pairs, Relevance, Words, marked_gains, to_words, without_left_out
 
 Counts = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
@@ -34,8 +35,6 @@ Precise = npt.NDArray[np.longdouble]
 
 QUERIES_AT_ONCE = 64
 WORTH_THREADS = 10_000_000
-LEFT_OUT = np.uint16(65535)
-"""Value that marks an item that a ranking leaves out, in place of its relevance."""
 MARKED_BITS = 128
 """Longest code whose distance, except 128 itself, leaves one bit of a byte free to mark the relevant items."""
 
@@ -82,7 +81,7 @@ class Histogram:
         """
         if self.counts.shape[:2] != other.counts.shape[:2]:
             mine, theirs = self.counts.shape, other.counts.shape
-            raise UserError(
+            raise LengthsDiffer(
                 f"A histogram of {mine[0]} queries and {mine[1] - 1} bits cannot be added to one of {theirs[0]} queries and "
                 f"{theirs[1] - 1} bits. Count the same queries with codes of the same length in every silo."
             )
@@ -158,21 +157,31 @@ def histogram(
     """
     queries, database = to_words(query_words, bits), to_words(database_words, bits)
     check_sizes(queries, database, relevance)
+    labels = relevance.unlabeled if isinstance(relevance, Pairs) else relevance
+    counts = _count(queries, database, labels, bits, labels.most_shared() if graded else None, threads)
+
+    def apart(query_rows: Rows, item_rows: Rows) -> Counts:
+        """Return the distance of each pair of a query and an item."""
+        return np.asarray(np.bitwise_count(queries[query_rows] ^ database[item_rows]).sum(1, dtype=np.int64))
+
+    return corrected(counts, relevance, apart)
+
+
+def corrected(counts: Counts, relevance: Relevance | Pairs, apart: Callable[[Rows, Rows], Counts]) -> Histogram:
+    """Return counts in which partners of pairs are relevant, and items that queries leave out do not count.
+
+    The given counts ``(Q, bits + 1, levels)`` are of all items by labels, and are changed. ``apart`` returns the distances
+    of queries and items, given the rows of both.
+    """
     if isinstance(relevance, Pairs):
-        labels = Relevance(np.zeros((len(queries), 0), np.uint8), np.zeros((len(database), 0), np.uint8))
-        counts = _count(queries, database, labels, bits, None, threads)
-        apart = queries[relevance.query_rows] ^ database[relevance.database_rows]
-        distance = np.bitwise_count(apart).sum(1, dtype=np.int64)
-        cells = np.bincount(relevance.query_rows * (bits + 1) + distance, minlength=len(queries) * (bits + 1))
-        partners = cells.reshape(len(queries), bits + 1)
-        return Histogram(np.stack([counts[:, :, 0] - partners, partners], axis=2))
-    most = relevance.most_shared() if graded else None
-    counts = _count(queries, database, relevance, bits, most, threads)
-    if relevance.left_out is not None:
-        rows, items = relevance.left_out_pairs()
-        _, shared = relevance.shared_with_left_out()
-        apart = np.bitwise_count(queries[rows] ^ database[items]).sum(1, dtype=np.int64)
-        np.subtract.at(counts, (rows, apart, shared if graded else np.minimum(shared, 1)), 1)
+        distances = apart(relevance.query_rows, relevance.database_rows)
+        irrelevant = np.zeros_like(distances)
+        np.subtract.at(counts, (relevance.query_rows, distances, irrelevant), 1)
+        np.add.at(counts, (relevance.query_rows, distances, irrelevant + 1), 1)
+    else:
+        rows, shared = relevance.shared_with_left_out()
+        distances = apart(*relevance.left_out_pairs())
+        np.subtract.at(counts, (rows, distances, np.minimum(shared, counts.shape[2] - 1)), 1)
     return Histogram(counts)
 
 
@@ -183,12 +192,12 @@ def check_sizes(queries: Words, database: Words, relevance: Relevance | Pairs) -
         UserError: If the numbers differ or are 0.
     """
     if (len(queries), len(database)) != (relevance.queries, relevance.items):
-        raise UserError(
+        raise LengthsDiffer(
             f"There are codes of {len(queries)} queries and {len(database)} items, and relevance of {relevance.queries} "
             f"queries and {relevance.items} items. Give both for the same queries and items."
         )
     if not len(queries) or not len(database):
-        raise UserError(
+        raise NothingUsable(
             f"{len(queries)} queries and {len(database)} items cannot be evaluated. Give at least one of each."
         )
 
@@ -272,21 +281,10 @@ def ranked_gains(
         ``(B, N)`` uint16, the number of shared labels (1 for a pair, 0 for an item that is not relevant); where a query
         leaves items out, as many values at the end are 0.
     """
-    gains = relevance.gains(rows)
-    leaves_out = isinstance(relevance, Relevance) and relevance.left_out is not None
-    if isinstance(relevance, Relevance):
-        gains[relevance.left_out_pairs(rows)] = LEFT_OUT
+    gains = marked_gains(relevance, rows)
     ranked = np.empty_like(gains)
     kernels.order_gains(np.ascontiguousarray(query_words[rows]), database_words, bits, gains, ranked)
-    return _without_left_out(ranked) if leaves_out else ranked
-
-
-def _without_left_out(ranked: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
-    """Return the rankings without the items that were left out, with zeros at the end in their place."""
-    kept = ranked != LEFT_OUT
-    closed = np.take_along_axis(ranked, np.argsort(~kept, axis=1, kind="stable"), axis=1)
-    closed[closed == LEFT_OUT] = 0
-    return closed
+    return without_left_out(ranked)
 
 
 def divided(values: npt.NDArray[np.generic], by: npt.NDArray[np.generic]) -> Values:

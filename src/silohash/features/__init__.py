@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from silohash.base.errors import ModalityNeeded, UnknownName, UnknownOption
 from silohash.base.files import TRAIN_AGAIN, read_arrays, write_arrays
 from silohash.base.forms import reading
 from silohash.base.registry import Registry, suggestion
-from silohash.base.types import Arrays, Modality, UserError
+from silohash.base.types import Arrays, Modality
 from silohash.data.archive import Column, is_features
 from silohash.data.regions import Regions
 from silohash.features.base import Featurizer
@@ -58,13 +59,13 @@ def featurizer(modality: Modality, column: Column | None, options: Mapping[str, 
         UserError: If there is no such kind or option, or if the kind does not support the column.
     """
     if column is None:
-        raise UserError(f"This archive has no {modality} column, so {modality} features cannot be computed.")
+        raise ModalityNeeded(f"This archive has no {modality} column, so {modality} features cannot be computed.")
     kind = _kind(str(options.get("kind", AUTO)), column)
     chosen = FEATURIZERS.resolve(kind)
     known = chosen.options_of(kind) if hasattr(chosen, "options_of") else chosen.options
     for name in options:
         if name != "kind" and name not in known:
-            raise UserError(
+            raise UnknownOption(
                 f'[features] kind "{kind}" does not have an option "{name}"{suggestion(name, known)}. Its options: '
                 f"{', '.join(known) or 'none'}."
             )
@@ -101,7 +102,7 @@ def _kind(requested: str, column: Column) -> str:
         return _default_kind(column)
     names = [AUTO, *FEATURIZERS.names()]
     if requested not in names:
-        raise UserError(
+        raise UnknownName(
             f'[features] unknown kind "{requested}"{suggestion(requested, names)}. Available: {", ".join(names)}.'
         )
     return requested

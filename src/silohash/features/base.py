@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import Arrays, Modality, Rows, UserError
+from silohash.base.errors import SilosDiffer, TooFewSilos, UnsuitableFeatures, UserError, WrongType
+from silohash.base.types import Arrays, Modality, Rows
 from silohash.data.archive import Column
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Featurizer(Protocol):
 
 def lacking(kind: str, modality: Modality, needed: str) -> UserError:
     """Return the error for a column of an archive that does not hold what a kind of featurizer needs."""
-    return UserError(
+    return UnsuitableFeatures(
         f'[features] kind "{kind}" needs {needed}, and this archive\'s {modality} column does not hold any. '
         'Set kind = "auto".'
     )
@@ -96,7 +97,7 @@ def check_switches(options: Mapping[str, object], *names: str) -> None:
     """
     for name in names:
         if not isinstance(options[name], bool):
-            raise UserError(f"[features] {name} is {options[name]!r}; it must be true or false.")
+            raise WrongType(f"[features] {name} is {options[name]!r}; it must be true or false.")
 
 
 def add_statistics(parts: Iterable[Arrays]) -> Arrays:
@@ -112,7 +113,7 @@ def add_statistics(parts: Iterable[Arrays]) -> Arrays:
             continue
         shapes = _shapes(part)
         if shapes != _shapes(total):
-            raise UserError(
+            raise SilosDiffer(
                 f"The statistics of silo {number + 1} have the shapes {shapes}, which differ from those before. "
                 "Give all silos the same [features] settings and data of the same width."
             )
@@ -120,7 +121,7 @@ def add_statistics(parts: Iterable[Arrays]) -> Arrays:
             name: np.union1d(array, part[name]) if name in SETS else array + part[name] for name, array in total.items()
         }
     if not total:
-        raise UserError(
+        raise TooFewSilos(
             "No silo sent statistics, so the features cannot be standardized. At least one silo must take part."
         )
     return total

@@ -20,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.cache import private_cache
+from silohash.base.errors import UserError
 from silohash.base.files import digest_file, folder_beside, open_private, read_json, read_npy, write_json
 from silohash.base.locks import locked
-from silohash.base.types import Notify, UserError
+from silohash.base.types import Notify
 from silohash.base.visible import visible
 
 SCHEMA = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from silohash.base.types import UserError
+from silohash.base.errors import DeviceUnavailable
 
 if TYPE_CHECKING:
     import torch
@@ -27,7 +27,7 @@ def choose_device(name: str, setting: str = "train.device") -> torch.device:
         device = torch.device(name)
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError, ValueError) as error:
-        raise UserError(
+        raise DeviceUnavailable(
             f'{setting} = "{name}" is not available ({str(error).splitlines()[0]}). Use "auto" or "cpu".'
         ) from error
     return device

@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import Arrays, Modality, Rows, UserError
+from silohash.base.errors import ArchiveUnsuitable, ConflictingOptions, NotFinite, QueryUnsuitable, RevealsItems
+from silohash.base.types import Arrays, Modality, Rows
 from silohash.data.archive import Column, is_features
 from silohash.features.base import (
     MOMENTS,
@@ -80,12 +81,12 @@ class GivenFeatures:
         standardize, equal_lengths = options["standardize"], options["equal_lengths"]
         whiten = is_whitened(modality, options)
         if whiten and not standardize:
-            raise UserError(
+            raise ConflictingOptions(
                 f"[features] whiten applies to standardized vectors, but features.{modality}.standardize is false. Remove "
                 "one of the two."
             )
         if equal_lengths and standardize:
-            raise UserError(
+            raise ConflictingOptions(
                 f"[features] equal_lengths takes the place of standardized columns. Set features.{modality}.standardize = "
                 "false, or remove equal_lengths."
             )
@@ -167,13 +168,13 @@ class GivenFeatures:
         """
         if not isinstance(value, np.ndarray):
             what = "a text" if isinstance(value, str) else "a picture"
-            raise UserError(
+            raise QueryUnsuitable(
                 f"The run was trained on precomputed {self.modality} features with {self.width} columns, and the query is "
                 f"{what}. Pass a .npy vector that was computed like those features."
             )
         vectors = self._vectors(value.reshape(1, -1))
         if not np.isfinite(vectors).any():
-            raise UserError("The query is a vector without any finite number. Compute it again.")
+            raise NotFinite("The query is a vector without any finite number. Compute it again.")
         return self.transform(vectors, np.zeros(1, np.int64))
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
@@ -198,12 +199,12 @@ class GivenFeatures:
 
     def _vectors(self, column: Column) -> npt.NDArray[Any]:
         if not isinstance(column, np.ndarray) or not is_features(column) or column.dtype.kind not in "fiub":
-            raise UserError(
+            raise ArchiveUnsuitable(
                 f"The run was trained on precomputed {self.modality} features with {self.width} columns, and this archive "
                 "does not have any. Use an archive with such features."
             )
         if column.shape[1] != self.width:
-            raise UserError(
+            raise ArchiveUnsuitable(
                 f"The run was trained on precomputed {self.modality} features with {self.width} columns, and these have "
                 f"{column.shape[1]:,}. Compute them like the features of the run."
             )
@@ -333,7 +334,7 @@ def is_whitened(modality: Modality, options: Mapping[str, Any]) -> bool:
     """
     check_switches(options, *WHITENING)
     if options["whiten"] and not options["reveal_items"]:
-        raise UserError(
+        raise RevealsItems(
             f"[features] whiten: each silo sends second moments of its {modality} vectors, from which a server that sees "
             f"them one silo at a time can compute the vectors of a small silo. Set features.{modality}.reveal_items = true "
             "if the server may learn them, or remove whiten."

@@ -13,9 +13,18 @@ import numpy.typing as npt
 from PIL import Image, ImageOps
 from PIL import __version__ as pillow_version
 
+from silohash.base.errors import (
+    ArchiveUnsuitable,
+    OutOfRange,
+    QueryUnsuitable,
+    UnreadablePicture,
+    UserError,
+    WrongChoice,
+    WrongShape,
+)
 from silohash.base.files import digest_json
 from silohash.base.stamps import PICTURE_RULE
-from silohash.base.types import Arrays, Modality, Rows, UserError
+from silohash.base.types import Arrays, Modality, Rows
 from silohash.data.archive import Column, Pictures
 from silohash.data.pictures.reading import to_rgb
 from silohash.features.base import MOMENTS, Value, blocks, known, lacking, mean_and_deviation, stored_sums
@@ -65,12 +74,12 @@ class PixelFeatures:
             UserError: If one is out of range.
         """
         if type(self.size) is not int or not SMALLEST_PIXELS <= self.size <= LARGEST_PIXELS:
-            raise UserError(
+            raise OutOfRange(
                 f"[features] size is {self.size!r}; it must be a whole number of pixels, {SMALLEST_PIXELS} to "
                 f"{LARGEST_PIXELS}."
             )
         if type(self.channels) is not int or self.channels not in MODES:
-            raise UserError(f"[features] channels is {self.channels!r}; it must be 1 (gray) or 3 (color).")
+            raise WrongChoice(f"[features] channels is {self.channels!r}; it must be 1 (gray) or 3 (color).")
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> PixelFeatures:
@@ -192,7 +201,7 @@ def pictures_of(column: Column) -> Pictures:
         UserError: If the column does not hold pictures.
     """
     if not isinstance(column, Pictures):
-        raise UserError(
+        raise ArchiveUnsuitable(
             "The run was trained on pictures, and this archive does not hold any. Use an archive with pictures."
         )
     return column
@@ -208,7 +217,7 @@ def explaining_picture(row: int) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        raise UserError(
+        raise UnreadablePicture(
             f"The picture in row {row} cannot be decoded ({error}). Replace the file, or leave the item out."
         ) from error
 
@@ -226,7 +235,7 @@ def query_picture(value: Value) -> Image.Image:
         value = _picture_of(value)
     if not isinstance(value, Image.Image):
         what = "a text" if isinstance(value, str) else "an array that is not a picture"
-        raise UserError(f"The run was trained on pictures, and the query is {what}. Pass a picture file.")
+        raise QueryUnsuitable(f"The run was trained on pictures, and the query is {what}. Pass a picture file.")
     return _plain(value)
 
 
@@ -237,7 +246,7 @@ def _plain(picture: Image.Image) -> Image.Image:
         picture.load()
         return to_rgb(picture)
     except ValueError as error:
-        raise UserError(
+        raise UnreadablePicture(
             f"The picture's mode {picture.mode} is not supported. Save it as RGB with 8 bits per channel."
         ) from error
 
@@ -255,6 +264,6 @@ def _picture_of(pixels: npt.NDArray[Any]) -> Image.Image:
     try:
         return Image.fromarray(pixels)
     except TypeError as error:
-        raise UserError(
+        raise WrongShape(
             f"The query has the shape {pixels.shape}, which is not the shape of a picture. Pass a picture file."
         ) from error

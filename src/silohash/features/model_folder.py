@@ -10,8 +10,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
+from silohash.base.errors import DependencyMissing, MissingFile, NetworkUnavailable, SettingNeeded, UnsupportedNetwork
 from silohash.base.files import digest_file, digest_json, read_json
-from silohash.base.types import Modality, UserError
+from silohash.base.types import Modality
 
 COPY_AGAIN = "Copy it from the source of the model."
 
@@ -60,22 +61,22 @@ def find_model(model: str, where: str, *, download: bool) -> Path:
             weights are not in the safetensors format.
     """
     if not model:
-        raise UserError(f"[{where}] model is not set. Set it to the folder or the name of a Hugging Face model.")
+        raise SettingNeeded(f"[{where}] model is not set. Set it to the folder or the name of a Hugging Face model.")
     folder = Path(model).expanduser()
     if not folder.is_dir():
         if model.startswith((".", "~", os.sep)) or model.count("/") > 1:
-            raise UserError(
+            raise MissingFile(
                 f'[{where}] the folder "{model}" does not exist. Put the model there (config.json, model.safetensors '
                 "and its preprocessor or tokenizer), or set model to its path."
             )
         folder = _from_hub(model, where, download=download)
     if not (folder / "config.json").is_file():
-        raise UserError(
+        raise MissingFile(
             f"{folder / 'config.json'} is missing, so the folder does not hold a Hugging Face model. "
             "Set model to another folder."
         )
     if not any(folder.glob("*.safetensors")):
-        raise UserError(
+        raise MissingFile(
             f"{folder} does not hold weights in the safetensors format. Other formats are not read, because a pickled file "
             "can run code: save the model with save_pretrained of a recent transformers."
         )
@@ -121,7 +122,9 @@ def _sentence_pooling(path: Path) -> Literal["cls", "mean"]:
         if name.startswith("pooling_mode_") and value is True
     ]
     if len(modes) != 1 or modes[0] not in SENTENCE_POOLING:
-        raise UserError(f"{path} requires {', '.join(modes) or 'no pooling'}, which is not supported. Set pooling.")
+        raise UnsupportedNetwork(
+            f"{path} requires {', '.join(modes) or 'no pooling'}, which is not supported. Set pooling."
+        )
     return SENTENCE_POOLING[modes[0]]
 
 
@@ -133,7 +136,7 @@ def _has_unit_length(folder: Path) -> bool:
     kinds = [module.type.rpartition(".")[2] for module in modules]
     unknown = [kind for kind in kinds if kind not in SENTENCE_MODULES]
     if unknown:
-        raise UserError(f"{folder} has the module {unknown[0]}, which is not supported. Choose another model.")
+        raise UnsupportedNetwork(f"{folder} has the module {unknown[0]}, which is not supported. Choose another model.")
     return "Normalize" in kinds
 
 
@@ -153,7 +156,7 @@ def needing_transformers(what: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise UserError(f"{what} needs transformers. Install it: pip install 'silohash[backbones]'") from error
+        raise DependencyMissing(f"{what} needs transformers. Install it: pip install 'silohash[backbones]'") from error
 
 
 def _from_hub(name: str, where: str, *, download: bool) -> Path:
@@ -165,10 +168,10 @@ def _from_hub(name: str, where: str, *, download: bool) -> Path:
     # An unknown name, no network, denied access and an empty cache raise errors of many types.
     except Exception as error:
         if download:
-            raise UserError(
+            raise NetworkUnavailable(
                 f'The model "{name}" could not be downloaded ({first_line(error)}). Set model to a folder.'
             ) from error
-        raise UserError(
+        raise NetworkUnavailable(
             f'[{where}] "{name}" is neither a folder nor a model in the local cache of Hugging Face, and nothing is '
             "downloaded by default. Set model to its folder, or allow the download with download = true."
         ) from error

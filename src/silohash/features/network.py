@@ -21,10 +21,11 @@ from PIL import Image
 from PIL import __version__ as pillow_version
 
 from silohash.base.cache import private_cache
+from silohash.base.errors import NetworkChanged, NoEffect, OutOfRange, QueryUnsuitable, UnsuitableFeatures
 from silohash.base.files import digest_bytes, digest_json
 from silohash.base.optional import require
 from silohash.base.stamps import PICTURE_RULE
-from silohash.base.types import Arrays, Modality, Rows, UserError
+from silohash.base.types import Arrays, Modality, Rows
 from silohash.data.archive import Column, Pictures, is_features
 from silohash.data.pictures.reading import PictureContents, decode
 from silohash.features.base import Value, check_switches
@@ -154,7 +155,7 @@ class Network:
 def _picture(value: Value) -> Image.Image:
     if not isinstance(value, Image.Image):
         what = "a text" if isinstance(value, str) else "a vector"
-        raise UserError(f"The model needs pictures, and this is {what}. Pass a picture file.")
+        raise QueryUnsuitable(f"The model needs pictures, and this is {what}. Pass a picture file.")
     return value
 
 
@@ -208,7 +209,7 @@ class Source:
             if self._network is None:
                 network = make_network(self.kind, self.modality, self.options)
                 if self._expected not in {None, network.key}:
-                    raise UserError(
+                    raise NetworkChanged(
                         f"{network.name} is not the network that the run was trained with: its weights or settings have "
                         "changed. Restore the earlier network, or train again."
                     )
@@ -266,12 +267,12 @@ class NetworkFeatures:
                 available.
         """
         if is_features(column) or isinstance(column, Pictures) != (modality == "image"):
-            raise UserError(
+            raise UnsuitableFeatures(
                 f'[features] kind "{kind}" needs pictures or texts, and this archive\'s {modality} column holds vectors. '
                 'Set kind = "auto", or set the option of the archive that opens its pictures.'
             )
         if type(options["batch"]) is not int or options["batch"] < 1:
-            raise UserError(f"[features] batch is {options['batch']!r}; it must be an integer of at least 1.")
+            raise OutOfRange(f"[features] batch is {options['batch']!r}; it must be an integer of at least 1.")
         check_switches(options, "half", "draft")
         choose_device(options["device"], f"features.{modality}.device")
         settings = {n: value for n, value in options.items() if n not in cls.options}
@@ -432,7 +433,7 @@ def _standardizer(network: Network, *, whiten: bool) -> GivenFeatures | TokenVec
     if not network.tokens:
         return GivenFeatures(network.modality, network.width, whiten=whiten)
     if whiten:
-        raise UserError('[features] whiten does not apply to the vectors of tokens. Remove it, or pooling = "tokens".')
+        raise NoEffect('[features] whiten does not apply to the vectors of tokens. Remove it, or pooling = "tokens".')
     return TokenVectors.make(network.modality, network.width, network.tokens)
 
 

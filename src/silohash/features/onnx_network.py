@@ -22,10 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.cache import cache_folder
+from silohash.base.errors import DamagedFile
 from silohash.base.files import read_json, write_bytes, write_json
 from silohash.base.forms import damaged, reading
 from silohash.base.stamps import file_digests, remember
-from silohash.base.types import UserError
 from silohash.base.visible import visible
 from silohash.features.base import Value
 from silohash.features.image import query_picture
@@ -94,7 +94,7 @@ class OnnxNetwork:
             found = file_digests(path.parent, list(self.digests))
         for name, digest in self.digests.items():
             if found[name] != digest:
-                raise UserError(
+                raise DamagedFile(
                     f"{path.parent / name} is damaged: it does not match its digest. Remove it and run the command again."
                 )
         with reading(path):

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from silohash.base.errors import MissingFile, UnsupportedNetwork
 from silohash.base.files import read_json
 from silohash.base.forms import reading
-from silohash.base.types import UserError
 from silohash.features.model_folder import COPY_AGAIN
 
 FILES = ("preprocessor_config.json", "processor_config.json")
@@ -97,7 +97,7 @@ def read_preparation(folder: Path) -> PicturePreparation:
             if isinstance(value, Mapping):
                 with reading(folder / name, remedy=COPY_AGAIN):
                     return preparation_of(value, folder / name)
-    raise UserError(
+    raise MissingFile(
         f"{folder / FILES[0]} is missing, which specifies how pictures are resized and scaled. "
         "Copy it from the source of the model."
     )
@@ -112,7 +112,9 @@ def preparation_of(value: Mapping[str, Any], where: Path) -> PicturePreparation:
     _refuse_unsupported(value, where)
     resize, crop = _sizes(value, where)
     if len(crop or resize) != 2:
-        raise UserError(f"{where} leaves pictures at different sizes, which is not supported. Choose another model.")
+        raise UnsupportedNetwork(
+            f"{where} leaves pictures at different sizes, which is not supported. Choose another model."
+        )
     centered = value.get("do_normalize", True) and "image_mean" in value
     return PicturePreparation(
         resize=resize,
@@ -127,7 +129,7 @@ def preparation_of(value: Mapping[str, Any], where: Path) -> PicturePreparation:
 def _refuse_unsupported(value: Mapping[str, Any], where: Path) -> None:
     for name, setting in value.items():
         if setting and (name in REFUSED or (name.startswith("do_") and name not in KNOWN)):
-            raise UserError(f"{where} requires {name}, which is not supported. Choose another model.")
+            raise UnsupportedNetwork(f"{where} requires {name}, which is not supported. Choose another model.")
 
 
 def _sizes(value: Mapping[str, Any], where: Path) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -151,7 +153,7 @@ def _resize(value: Mapping[str, Any], where: Path, *, shorter: bool) -> tuple[in
         return (size,)
     pair = _pair(size)
     if not pair:
-        raise UserError(f"{where} has the size {size!r}, which is not supported. Choose another model.")
+        raise UnsupportedNetwork(f"{where} has the size {size!r}, which is not supported. Choose another model.")
     return pair
 
 

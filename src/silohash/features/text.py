@@ -11,8 +11,17 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import (
+    ArchiveUnsuitable,
+    OutOfRange,
+    QueryUnsuitable,
+    RepeatedValue,
+    UnknownWords,
+    WrongForm,
+    WrongType,
+)
 from silohash.base.files import read_text
-from silohash.base.types import Arrays, Modality, Rows, UserError
+from silohash.base.types import Arrays, Modality, Rows
 from silohash.base.visible import visible
 from silohash.data.archive import Column, is_features
 from silohash.features.base import Value, blocks, check_switches, known, lacking, stored_sums
@@ -86,14 +95,14 @@ class BagOfWords:
             UserError: If one is out of range.
         """
         if type(self.buckets) is not int or not 2 <= self.buckets <= MOST_BUCKETS:
-            raise UserError(
+            raise OutOfRange(
                 f"[features] buckets is {self.buckets!r}; it must be an integer from 2 to {MOST_BUCKETS:,}."
             )
         if type(self.min_texts) is not int or self.min_texts < 1:
-            raise UserError(f"[features] min_texts is {self.min_texts!r}; it must be an integer of at least 1.")
+            raise OutOfRange(f"[features] min_texts is {self.min_texts!r}; it must be an integer of at least 1.")
         if self.vocabulary is not None:
             if not self.vocabulary or len(set(self.vocabulary)) != len(self.vocabulary):
-                raise UserError("[features] vocabulary is empty or contains a word twice. List each word once.")
+                raise RepeatedValue("[features] vocabulary is empty or contains a word twice. List each word once.")
             object.__setattr__(self, "_column_of", {word: place for place, word in enumerate(self.vocabulary)})
 
     @classmethod
@@ -167,7 +176,7 @@ class BagOfWords:
         """
         words = self.query_words(value)
         if not words.known:
-            raise UserError(no_known_word(query_text(value), words))
+            raise UnknownWords(no_known_word(query_text(value), words))
         kept = [word for word in self.rule.words(query_text(value)) if word in words.known]
         encoded = np.zeros((1, *self.shape), np.float32)
         self._fill(encoded, [kept], self._importance() if self.weighting == "tfidf" else None)
@@ -298,7 +307,9 @@ def texts_of(column: Column) -> npt.NDArray[np.generic]:
         UserError: If the column does not hold texts.
     """
     if not isinstance(column, np.ndarray) or column.ndim != 1 or column.dtype.kind != "U":
-        raise UserError("The run was trained on texts, and this archive does not hold any. Use an archive with texts.")
+        raise ArchiveUnsuitable(
+            "The run was trained on texts, and this archive does not hold any. Use an archive with texts."
+        )
     return column
 
 
@@ -310,11 +321,11 @@ def query_text(value: Value) -> str:
     """
     if not isinstance(value, str):
         what = "a vector" if isinstance(value, np.ndarray) else "a picture"
-        raise UserError(f"The run was trained on texts, and the query is {what}. Pass a text.")
+        raise QueryUnsuitable(f"The run was trained on texts, and the query is {what}. Pass a text.")
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise UserError(f"The text {visible(value[:80])} is not valid Unicode. Give it in UTF-8.") from error
+        raise WrongForm(f"The text {visible(value[:80])} is not valid Unicode. Give it in UTF-8.") from error
     return value
 
 
@@ -339,4 +350,4 @@ def _read_vocabulary(vocabulary: object) -> tuple[str, ...] | None:
         return tuple(line.strip() for line in lines if line.strip())
     if isinstance(vocabulary, list | tuple) and all(isinstance(word, str) for word in vocabulary):
         return tuple(vocabulary)
-    raise UserError("[features] vocabulary must be a list of words or the path of a text file with one word per line.")
+    raise WrongType("[features] vocabulary must be a list of words or the path of a text file with one word per line.")

@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import UserError
 from silohash.base.files import digest_arrays, read_arrays, write_arrays
-from silohash.base.types import Notify, UserError
+from silohash.base.types import Notify
 from silohash.features.cache import notify_on_standard_error
 
 BLOCK_ITEMS = 512

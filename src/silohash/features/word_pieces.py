@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import DamagedFile, OutOfRange
 from silohash.base.files import read_json
 from silohash.base.forms import reading
-from silohash.base.types import Arrays, Modality, Rows, UserError
+from silohash.base.types import Arrays, Modality, Rows
 from silohash.data.archive import Column
 from silohash.features.base import Value, blocks
 from silohash.features.model_folder import COPY_AGAIN, find_model, needing_transformers
@@ -98,7 +99,7 @@ def read_word_pieces(folder: Path, most: int = LONGEST) -> WordPieces:
         content = found.backend_tokenizer.to_str()
     # A missing file, a damaged one and a tokenizer without a fast form raise errors of many types.
     except Exception as error:
-        raise UserError(
+        raise DamagedFile(
             f"{folder} does not have a readable tokenizer ({str(error).splitlines()[0] if str(error) else error!r}). Copy "
             "tokenizer.json from the source of the model."
         ) from error
@@ -140,7 +141,7 @@ class TokenFeatures:
         """
         check_texts(kind, modality, column)
         if type(options["length"]) is not int or options["length"] < 3:
-            raise UserError(
+            raise OutOfRange(
                 f"[features] length is {options['length']!r}; it must be an integer of at least 3, in word pieces."
             )
         folder = find_model(options["model"], "features.text", download=options["download"])

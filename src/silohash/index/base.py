@@ -9,7 +9,18 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import MODALITIES, Modality, UserError
+from silohash.base.errors import (
+    BitsDiffer,
+    DamagedFile,
+    IndexDiffers,
+    ModelsDiffer,
+    OtherVersion,
+    OutOfRange,
+    RepeatedValue,
+    WrongChoice,
+    WrongShape,
+)
+from silohash.base.types import MODALITIES, Modality
 from silohash.index.codes import Words, word_type
 
 FORMAT_VERSION = 2
@@ -53,12 +64,12 @@ class IndexManifest:
 
     def __post_init__(self) -> None:
         if self.format_version != FORMAT_VERSION:
-            raise UserError(
+            raise OtherVersion(
                 f"The index has format version {self.format_version}, but this silohash reads version "
                 f"{FORMAT_VERSION}. Build the index again."
             )
         if self.modality not in MODALITIES:
-            raise UserError(
+            raise WrongChoice(
                 f'The index has the unknown modality "{self.modality}"; choose one of: {", ".join(MODALITIES)}.'
             )
         word_type(self.bits)
@@ -77,7 +88,7 @@ class IndexManifest:
         try:
             return cls(**value)
         except TypeError as error:
-            raise UserError(f"The manifest of the index is damaged ({error}). Build the index again.") from error
+            raise DamagedFile(f"The manifest of the index is damaged ({error}). Build the index again.") from error
 
     def check_holder(self, silo: str, modality: Modality) -> None:
         """Check that the index belongs to a silo and holds codes of a modality.
@@ -86,9 +97,11 @@ class IndexManifest:
             UserError: If it was built for another silo or modality.
         """
         if self.silo != silo:
-            raise UserError(f'The index was built for the silo "{self.silo}", not for "{silo}". Index "{silo}" again.')
+            raise IndexDiffers(
+                f'The index was built for the silo "{self.silo}", not for "{silo}". Index "{silo}" again.'
+            )
         if self.modality != modality:
-            raise UserError(
+            raise IndexDiffers(
                 f"The index holds {self.modality} codes instead of {modality} codes. "
                 f'Index "{silo}" again, or give the files their former names.'
             )
@@ -100,11 +113,11 @@ class IndexManifest:
             UserError: If the codes come from a different model or have a different length.
         """
         if bits != self.bits:
-            raise UserError(
+            raise BitsDiffer(
                 f"The index holds codes of {self.bits} bits, but the query has {bits} bits. Use the model of the index."
             )
         if model_digest != self.model_digest:
-            raise UserError(
+            raise ModelsDiffer(
                 f"The index was built with model {self.model_digest[:12]} and the query was encoded with "
                 f"{model_digest[:12]}; their codes cannot be compared. Use the model of the index, or build the index again."
             )
@@ -231,14 +244,14 @@ def check_keys(keys: Keys, count: int) -> Keys:
     """
     given = np.asarray(keys, np.int64)
     if given.shape != (count,):
-        raise UserError(f"There are {count} codes, but the keys have shape {given.shape}. Give one key per code.")
+        raise WrongShape(f"There are {count} codes, but the keys have shape {given.shape}. Give one key per code.")
     if count and given.min() < 0:
-        raise UserError(f"The key {given.min()} is negative. Use keys of at least 0.")
+        raise OutOfRange(f"The key {given.min()} is negative. Use keys of at least 0.")
     if count > 1 and not (given[1:] > given[:-1]).all():
         ordered = np.sort(given)
         twice = ordered[1:][ordered[1:] == ordered[:-1]]
         if twice.size:
-            raise UserError(f"The key {twice[0]} is given twice. Give each item its own key.")
+            raise RepeatedValue(f"The key {twice[0]} is given twice. Give each item its own key.")
     return given
 
 
@@ -249,7 +262,7 @@ def check_k(k: int) -> None:
         UserError: If ``k`` is less than 1.
     """
     if k < 1:
-        raise UserError(f"k = {k} does not request any neighbor. Use k of at least 1.")
+        raise OutOfRange(f"k = {k} does not request any neighbor. Use k of at least 1.")
 
 
 def check_radius(radius_bits: int) -> None:
@@ -259,7 +272,7 @@ def check_radius(radius_bits: int) -> None:
         UserError: If it is.
     """
     if radius_bits < 0:
-        raise UserError(f"A radius of {radius_bits} bits is negative. Use a radius of at least 0 bits.")
+        raise OutOfRange(f"A radius of {radius_bits} bits is negative. Use a radius of at least 0 bits.")
 
 
 def positions(ordered: Keys, keys: Keys) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
@@ -304,7 +317,7 @@ def allowed_keys(allowed: Allowed, live: Keys) -> Keys:
     given = np.asarray(allowed)
     if given.dtype == np.bool_:
         if given.shape != live.shape:
-            raise UserError(
+            raise WrongShape(
                 f"The filter has shape {given.shape}, but the index holds {len(live)} items. Give one bool per item."
             )
         return np.asarray(live[given], np.int64)

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.arrays import given, whole
-from silohash.base.types import MODALITIES, Modality, Rows, UserError
+from silohash.base.errors import BitsDiffer, LengthsDiffer, NotFinite, OutOfRange, WrongShape, WrongType
+from silohash.base.types import MODALITIES, Modality, Rows
 
 BITS_LOWEST = 8
 BITS_HIGHEST = 256
@@ -41,7 +42,7 @@ def word_type(bits: int) -> np.dtype[Any]:
         (dtype('uint16'), dtype('uint32'), dtype('uint64'))
     """
     if not BITS_LOWEST <= bits <= BITS_HIGHEST:
-        raise UserError(
+        raise OutOfRange(
             f"The code length {bits} is not supported. Set bits to a value from {BITS_LOWEST} to {BITS_HIGHEST}."
         )
     return np.dtype("<u2" if bits <= 16 else "<u4" if bits <= 32 else "<u8")
@@ -76,14 +77,14 @@ def pack(values: npt.ArrayLike) -> Words:
     """
     real = np.asarray(values)
     if real.ndim != 2:
-        raise UserError(f"The values have shape {real.shape}. Give a table of shape (items, bits).")
+        raise WrongShape(f"The values have shape {real.shape}. Give a table of shape (items, bits).")
     count, bits = real.shape
     words = np.zeros((count, word_count(bits)), word_type(bits))
     for start in range(0, count, BLOCK_ROWS):
         block = real[start : start + BLOCK_ROWS]
         if np.isnan(block).any():
             row = start + int(np.isnan(block).any(axis=1).argmax())
-            raise UserError(f"The output of item {row} is NaN, which has no sign. Check whether training diverged.")
+            raise NotFinite(f"The output of item {row} is NaN, which has no sign. Check whether training diverged.")
         words[start : start + len(block)] = pack_bits(block >= 0)
     return words
 
@@ -125,13 +126,13 @@ def check_words(words: Words, bits: int) -> Words:
     kind, width = word_type(bits), word_count(bits)
     given = np.asarray(words)
     if given.ndim != 2 or given.shape[1] != width or given.dtype != kind:
-        raise UserError(
+        raise WrongShape(
             f"Codes of {bits} bits are packed as (items, {width}) {kind.name}, not {given.shape} {given.dtype.name}. "
             "Check that they come from a model with the same number of bits."
         )
     used = bits - (width - 1) * kind.itemsize * 8
     if used < kind.itemsize * 8 and (given[:, -1] >> kind.type(used)).any():
-        raise UserError(
+        raise BitsDiffer(
             f"Some codes have bits set beyond bit {bits}. Check that they come from a model with the same number of bits."
         )
     return np.ascontiguousarray(given, kind)
@@ -171,15 +172,15 @@ class Codes:
         object.__setattr__(self, "bits", whole("bits", self.bits, BITS_LOWEST))
         words = given("words", self.words).values
         if isinstance(words, list):
-            raise UserError("The words of codes are a list. Give packed words of an unsigned type as a NumPy array.")
+            raise WrongType("The words of codes are a list. Give packed words of an unsigned type as a NumPy array.")
         object.__setattr__(self, "words", check_words(words, self.bits))
         object.__setattr__(self, "ids", _names(given("ids", self.ids).values))
         if len(self.ids) != len(self.words):
-            raise UserError(f"There are {len(self.words)} codes but {len(self.ids)} ids. Give one id per code.")
+            raise LengthsDiffer(f"There are {len(self.words)} codes but {len(self.ids)} ids. Give one id per code.")
         for name, choices in (("modality", MODALITIES), ("model_digest", None)):
             value = getattr(self, name)
             if not isinstance(value, str) or (choices and value not in choices):
-                raise UserError(f"The {name} of codes is {value!r}. Use {' or '.join(choices or ('a str',))}.")
+                raise WrongType(f"The {name} of codes is {value!r}. Use {' or '.join(choices or ('a str',))}.")
 
     def __len__(self) -> int:
         return len(self.words)
@@ -198,7 +199,7 @@ class Codes:
             words, ids = self.words[rows], self.ids[rows]
         except Exception as error:
             # Rows can be an object of any library, so the error can have any type.
-            raise UserError(f"There are {len(self)} codes, and these rows cannot be taken ({error}).") from error
+            raise OutOfRange(f"There are {len(self)} codes, and these rows cannot be taken ({error}).") from error
         return replace(self, words=words, ids=ids)
 
     def signs(self) -> npt.NDArray[np.int8]:
@@ -213,4 +214,4 @@ def _names(ids: npt.NDArray[Any] | list[Any]) -> npt.NDArray[np.str_]:
     if isinstance(ids, np.ndarray) and ids.ndim == 1 and ids.dtype.kind == "U":
         return ids
     form = f"{ids.dtype} of shape {ids.shape}" if isinstance(ids, np.ndarray) else "not all of type str"
-    raise UserError(f"The ids of codes are {form}. Give one str per code.")
+    raise WrongType(f"The ids of codes are {form}. Give one str per code.")

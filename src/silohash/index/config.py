@@ -18,9 +18,9 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from silohash.base.errors import InvalidFile, SettingNeeded
 from silohash.base.files import read_text, read_toml, write_text
 from silohash.base.registry import suggestion
-from silohash.base.types import UserError
 from silohash.index import IN_MEMORY, SERVERS
 
 CONFIG = "index.toml"
@@ -76,7 +76,7 @@ class IndexConfig(BaseModel):
             first = error.errors()[0]
             key = ".".join(map(str, first["loc"])) or "engine"
             reason = first["msg"].removeprefix("Value error, ")
-            raise UserError(f'{place}: "{key}" is not valid: {reason}.') from error
+            raise InvalidFile(f'{place}: "{key}" is not valid: {reason}.') from error
 
     @property
     def in_memory(self) -> bool:
@@ -97,7 +97,7 @@ class IndexConfig(BaseModel):
             url = os.environ.get(name, "").strip()
             place = f"The environment variable {name}"
         if not url:
-            raise UserError(
+            raise SettingNeeded(
                 f"{place} does not hold the URL of the {self.backend} server. Set it, or choose another place."
             )
         return url

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
+from silohash.base.errors import CopyMissing, IndexDiffers, UserError
 from silohash.base.files import read_json, write_json
 from silohash.base.locks import locked
-from silohash.base.types import UserError
 from silohash.index import SERVERS
 from silohash.index.base import Keys, positions
 from silohash.index.codes import Words, to_bytes
@@ -100,7 +100,7 @@ def open_copy(store: Store, config: IndexConfig) -> ServerIndex:
     """
     copy = read_copy(store.path, config)
     if copy is None or copy.version is None or copy.approximate != config.approximate:
-        raise UserError(
+        raise CopyMissing(
             f"The codes of {store.path} are not on the {config.backend} server. "
             f"Run: silohash index move RUN --to {config.backend}"
         )
@@ -139,7 +139,7 @@ def copy_codes(store: Store, config: IndexConfig) -> tuple[int, str]:
                 index.close()
             drop_copy(config, copy.collection)
             copy_path(store.path, config.backend).unlink()
-    raise UserError(
+    raise IndexDiffers(
         f"The {config.backend} server holds {found[0]:,} codes with digest {found[1][:12]} instead of {expected[0]:,} with "
         f"{expected[1][:12]}, after copying {store.path} twice. Check whether another program writes to its collections."
     )

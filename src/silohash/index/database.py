@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import AlreadyExists, NotIndexed, OtherVersion, UnreadableFile, WrongKindOfFile
 from silohash.base.files import explaining_disk_errors
 from silohash.base.sqlite_files import (
     Signature,
@@ -32,7 +33,6 @@ from silohash.base.sqlite_files import (
     primary_code,
     signature,
 )
-from silohash.base.types import UserError
 from silohash.index.base import FORMAT_VERSION, IndexManifest, Keys, distinct, positions
 from silohash.index.codes import CodeBytes, byte_count
 from silohash.index.digests import Digests
@@ -99,7 +99,7 @@ class Database:
             UserError: If it is missing, damaged, not an index, or in another version of the format.
         """
         if not path.is_file():
-            raise UserError(f"The index {path} does not exist. Build it first.")
+            raise NotIndexed(f"The index {path} does not exist. Build it first.")
         self.path = path
         self._lock = threading.RLock()
         self._signature: Signature | None = None
@@ -129,7 +129,7 @@ class Database:
                 raise
             log = self.path.with_name(f"{self.path.name}-wal")
             if log.exists() and log.stat().st_size:
-                raise UserError(
+                raise UnreadableFile(
                     f"The index {self.path} has changes in {log.name} that cannot be read, because the folder cannot be "
                     "written. Search the run once where its folder can be written, then copy it again."
                 ) from error
@@ -314,9 +314,9 @@ class Database:
         kind = self.connection.execute("PRAGMA application_id").fetchone()[0]
         version = self.connection.execute("PRAGMA user_version").fetchone()[0]
         if kind != APPLICATION_ID:
-            raise UserError(f"{self.path} is not a silohash index. Check the path, or build the index again.")
+            raise WrongKindOfFile(f"{self.path} is not a silohash index. Check the path, or build the index again.")
         if version != FORMAT_VERSION:
-            raise UserError(
+            raise OtherVersion(
                 f"{self.path} has format version {version}, but this silohash reads version {FORMAT_VERSION}. "
                 "Build the index again."
             )
@@ -336,7 +336,7 @@ def create_file(path: Path, manifest: IndexManifest) -> None:
         UserError: If the file exists or cannot be written.
     """
     if path.exists():
-        raise UserError(f"The file {path} already exists. Open it, or remove it first.")
+        raise AlreadyExists(f"The file {path} already exists. Open it, or remove it first.")
     beside = path.with_name(f".{path.name}.part")
     with explaining_disk_errors(path), explaining_database_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)

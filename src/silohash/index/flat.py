@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import UserError
+from silohash.base.errors import OutOfRange, UnknownItem
 from silohash.index import kernels
 from silohash.index.base import (
     Allowed,
@@ -62,7 +62,7 @@ class FlatIndex:
         """
         word_type(bits)
         if threads < 1:
-            raise UserError(f"threads is {threads}. A search needs at least one thread.")
+            raise OutOfRange(f"threads is {threads}. A search needs at least one thread.")
         self.bits = bits
         self.threads = threads
         self._slot_keys = np.empty(0, np.int64)
@@ -102,7 +102,7 @@ class FlatIndex:
         """
         slots, there = self._find(np.asarray(keys, np.int64))
         if not there.all():
-            raise UserError(f"Key {np.asarray(keys)[~there][0]} is not in the index. It may have been removed.")
+            raise UnknownItem(f"Key {np.asarray(keys)[~there][0]} is not in the index. It may have been removed.")
         return from_bytes(self._read(slots), self.bits)
 
     def add(self, keys: Keys, words: Words) -> None:

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import InvalidName, LengthsDiffer, RepeatedValue, UnknownItem, UserError, WrongType
 from silohash.base.names import tidy
 from silohash.base.sqlite_files import damaged
-from silohash.base.types import UserError
 from silohash.index.base import Keys, positions
 from silohash.index.database import ENTRY_ROWS, Database, checksum_of, row_checksum
 
@@ -265,7 +265,9 @@ class ItemRows:
             found |= {key: (str(key), None) for key in live}
         for key in keys:
             if key not in found:
-                raise UserError(f"There is no item with key {key} in {self._database.path}. It may have been removed.")
+                raise UnknownItem(
+                    f"There is no item with key {key} in {self._database.path}. It may have been removed."
+                )
         return [found[key] for key in keys]
 
     def first_payloads(self, most: int) -> list[str]:
@@ -369,18 +371,18 @@ def check_items(
     """
     for what, given in (("ids", ids), ("payloads", payloads), ("previews", previews)):
         if given is not None and len(given) != count:
-            raise UserError(f"There are {count} codes but {len(given)} {what}. Give one per code.")
+            raise LengthsDiffer(f"There are {count} codes but {len(given)} {what}. Give one per code.")
     for name in ids or ():
         if not is_id(name):
-            raise UserError(f"{name!r} cannot be the id of an item. Use Unicode text without NUL characters.")
+            raise InvalidName(f"{name!r} cannot be the id of an item. Use Unicode text without NUL characters.")
     for position, text in enumerate(payloads or ()):
         if not _is_object(text):
-            raise UserError(f"The payload of item {position} is not a JSON object: {text[:40]!r}.")
+            raise WrongType(f"The payload of item {position} is not a JSON object: {text[:40]!r}.")
 
 
 def repeated_id() -> UserError:
     """Return the error for an id that is given twice."""
-    return UserError("An id is given twice in one call. Give each item its own id.")
+    return RepeatedValue("An id is given twice in one call. Give each item its own id.")
 
 
 def is_id(name: str) -> bool:

@@ -11,8 +11,9 @@ from typing import TypeAlias
 
 from pydantic import BaseModel
 
+from silohash.base.errors import OtherVersion
 from silohash.base.files import read_json, write_json
-from silohash.base.types import MODALITIES, Modality, UserError
+from silohash.base.types import MODALITIES, Modality
 
 LISTING = "silos.json"
 FORMAT_VERSION = 1
@@ -45,7 +46,7 @@ def read_listing(folder: Path) -> Listing | None:
         return None
     stored = read_json(path, _Stored, remedy=INDEX_AGAIN)
     if stored.format_version != FORMAT_VERSION:
-        raise UserError(
+        raise OtherVersion(
             f"{path} has format version {stored.format_version}, but this silohash reads version {FORMAT_VERSION}. "
             f"{INDEX_AGAIN}"
         )

@@ -17,7 +17,7 @@ import grpc
 import numpy as np
 from pymilvus import DataType, MilvusClient, MilvusException
 
-from silohash.base.types import UserError
+from silohash.base.errors import CopyMissing, WrongAddress
 from silohash.index.base import Answer, Distances, Keys, cut, ordered
 from silohash.index.codes import CodeBytes, byte_count
 from silohash.index.server import CHANGE_SECONDS, EXTRA_ROWS, SEARCH_SECONDS, ServerIndex, seconds_left
@@ -67,7 +67,7 @@ class MilvusIndex(ServerIndex):
         if not self._client.has_collection(self._name, timeout=CONNECT_SECONDS):
             if not create:
                 self._client.close()
-                raise UserError(
+                raise CopyMissing(
                     f'The Milvus server does not hold the collection "{self._name}". Run silohash index move again.'
                 )
             self._create()
@@ -273,7 +273,7 @@ def connection_of(url: str) -> dict[str, str]:
         parts = urlsplit(url)
         place = f"{parts.hostname}:{parts.port or 19530}"
     except ValueError:
-        raise UserError(
+        raise WrongAddress(
             "The URL of the Milvus server cannot be read. Its form is http://HOST:19530/DATABASE."
         ) from None
     found = {

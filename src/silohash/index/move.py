@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from silohash.base.errors import NotIndexed, UserError
 from silohash.base.files import PART
 from silohash.base.locks import locked_run
-from silohash.base.types import MODALITIES, Modality, Notify, UserError
+from silohash.base.types import MODALITIES, Modality, Notify
 from silohash.index.config import IndexConfig, read_index_config, write_index_config
 from silohash.index.copies import (
     Copy,
@@ -75,7 +76,7 @@ def move_indexes(folder: Path, config: IndexConfig, notify: Notify = lambda text
             moved.append(Moved(silo, modality, count, digest))
             notify(f"{silo}, {modality}: {count:,} items, digest {digest[:12]}")
         if not moved:
-            raise UserError(f"There is no index in {folder / INDEX}. Build it: silohash index {folder}")
+            raise NotIndexed(f"There is no index in {folder / INDEX}. Build it: silohash index {folder}")
         # Searches follow this file, so it changes after the last copy was made.
         write_index_config(folder, _with_absolute_file(config))
         remove_unused(folder, notify)

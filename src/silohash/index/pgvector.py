@@ -21,7 +21,7 @@ import numpy as np
 import psycopg
 from psycopg import sql
 
-from silohash.base.types import UserError
+from silohash.base.errors import CopyMissing
 from silohash.index.base import Answer, Distances, Keys, cut, ordered
 from silohash.index.codes import CodeBytes, byte_count
 from silohash.index.server import CHANGE_SECONDS, EXTRA_ROWS, SEARCH_SECONDS, ServerIndex, seconds_left
@@ -151,7 +151,9 @@ class PgvectorIndex(ServerIndex):
             holds = (
                 "does not exist" if found is None else f"holds codes of {found[0]} bits instead of {self._bits_stored}"
             )
-            raise UserError(f'The table "{self._name}" of the pgvector server {holds}. Run silohash index move again.')
+            raise CopyMissing(
+                f'The table "{self._name}" of the pgvector server {holds}. Run silohash index move again.'
+            )
 
     @property
     def _bits_stored(self) -> int:

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
-from silohash.base.types import UserError
+from silohash.base.errors import ServerUnreachable
 from silohash.index.base import (
     Allowed,
     Answer,
@@ -233,7 +233,7 @@ def seconds_left(most: float) -> float:
     """
     left = min(most, _END.get() - time.monotonic())
     if left <= 0:
-        raise UserError("The time limit of the search has passed. Search again, or allow more time.")
+        raise ServerUnreachable("The time limit of the search has passed. Search again, or allow more time.")
     return left
 
 
@@ -249,7 +249,7 @@ def explaining_server_errors(service: str, url: str, *kinds: type[Exception]) ->
     except kinds as error:
         # The text of the cause may contain the URL with its password, so it does not become part of the traceback.
         reason = " ".join(without_secrets(str(error), url).split())[:300].rstrip(".")
-        raise UserError(
+        raise ServerUnreachable(
             f"The {service} server of the index could not be used ({reason}). Check that it runs, and the URL that it has."
         ) from None
 

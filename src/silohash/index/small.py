@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import UserError
+from silohash.base.errors import UnknownItem
 from silohash.index.base import (
     Allowed,
     Distances,
@@ -72,7 +72,7 @@ class SmallIndex:
         """
         places, there = positions(self._keys, keys)
         if not there.all():
-            raise UserError(f"Key {keys[~there][0]} is not in the index. It may have been removed.")
+            raise UnknownItem(f"Key {keys[~there][0]} is not in the index. It may have been removed.")
         return self._words[places]
 
     def add(self, keys: Keys, words: Words) -> None:

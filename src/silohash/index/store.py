@@ -19,8 +19,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from silohash.base.errors import DependencyMissing, IndexDiffers, MixedKinds, UnknownItem
 from silohash.base.optional import installed
-from silohash.base.types import UserError
 from silohash.index import IN_MEMORY
 from silohash.index.base import Index, IndexManifest, Keys, positions
 from silohash.index.codes import CodeBytes, Codes, Words, byte_count, from_bytes, to_bytes
@@ -111,7 +111,7 @@ class Store:
         """
         self.manifest.check(codes.model_digest, codes.bits)
         if codes.modality != self.manifest.modality:
-            raise UserError(
+            raise IndexDiffers(
                 f"The index holds {self.manifest.modality} codes, but these are {codes.modality} codes. "
                 "Add them to the index of their own modality."
             )
@@ -146,7 +146,7 @@ class Store:
         with self._database.change() as before:
             if before.named not in (None, ids is not None):
                 kind = "explicit ids" if before.named else "their keys as ids"
-                raise UserError(f"The items of {self.path} have {kind}. Add all items of an index in the same way.")
+                raise MixedKinds(f"The items of {self.path} have {kind}. Add all items of an index in the same way.")
             keys = np.arange(before.next_key, before.next_key + len(packed), dtype=np.int64)
             removed = 0
             for start in range(0, len(packed), ENTRY_ROWS):
@@ -220,7 +220,7 @@ class Store:
         with self._database.reading():
             keys = self._rows.find(ids)
             if (keys < 0).any():
-                raise UserError(f'There is no item "{ids[int((keys < 0).argmax())]}" in {self.path}. Check its id.')
+                raise UnknownItem(f'There is no item "{ids[int((keys < 0).argmax())]}" in {self.path}. Check its id.')
             found = np.zeros((len(keys), byte_count(self.manifest.bits)), np.uint8)
             for live, packed in self._database.live():
                 places, there = positions(live, keys)
@@ -383,7 +383,7 @@ def installed_backend(name: str) -> str:
     IN_MEMORY.target(name)
     found = "faiss" if name == "flat" and not installed("numba") else name
     if found == "faiss" and not installed("faiss"):
-        raise UserError(f'The index backend "{name}" is not installed. Install numba or faiss-cpu.')
+        raise DependencyMissing(f'The index backend "{name}" is not installed. Install numba or faiss-cpu.')
     return found
 
 

@@ -35,13 +35,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from silohash import __version__
-from silohash.base.files import digest_json
+from silohash.base.errors import RunsDiffer, UnsuitableMeasure, UnsuitableMethod
+from silohash.base.files import digest_json, read_arrays, write_arrays
+from silohash.base.forms import damaged
 from silohash.base.types import (
     ORACLE,
     WITH_LABELS,
@@ -51,7 +54,6 @@ from silohash.base.types import (
     Rows,
     Side,
     Task,
-    UserError,
     database_modalities,
     is_unified,
     query_modality,
@@ -93,6 +95,12 @@ LABELS_USED: Mapping[tuple[Side, ...], str] = {(): "", ("database",): WITH_LABEL
 """What the column ``database_code`` adds for each set of sides whose items are encoded with their true labels."""
 
 
+MEASURE_AGAIN = 'Remove it and run "silohash evaluate" on the run.'
+
+Key = tuple[Evaluation, Task, str]
+"""Evaluation, task and measure."""
+
+
 @dataclass(frozen=True)
 class Curve:
     """Mean precision and recall over queries within each Hamming radius, from 0 to the code length.
@@ -129,8 +137,30 @@ class Figures:
 
     rows: list[ResultRow]
     curves: list[Curve]
-    per_query: Mapping[tuple[Evaluation, Task, str], npt.NDArray[np.float64]] = field(default_factory=dict)
+    per_query: Mapping[Key, npt.NDArray[np.float64]] = field(default_factory=dict)
     queries: str = ""
+
+
+def write_per_query(path: Path, figures: Figures) -> None:
+    """Write ``per_query.safetensors``: one array ``evaluation/task/measure`` per figure, and the queries' digest."""
+    arrays = {"/".join(key): values for key, values in figures.per_query.items()}
+    write_arrays(path, arrays, {"queries": figures.queries})
+
+
+def read_per_query(path: Path) -> tuple[Mapping[Key, npt.NDArray[np.float64]], str]:
+    """Read one ``(Q,)`` float64 array per figure, NaN for queries that are not counted, and a digest of the query ids.
+
+    Raises:
+        UserError: If the file is missing or damaged.
+    """
+    arrays, about = read_arrays(path, remedy=MEASURE_AGAIN, missing='Run "silohash evaluate" on the run first.')
+    found: dict[Key, npt.NDArray[np.float64]] = {}
+    for name, values in arrays.items():
+        parts = name.split("/", 2)
+        if len(parts) < 3 or values.ndim != 1 or values.dtype != np.float64:
+            raise damaged(path, f'it holds an array "{name}" of {values.dtype} and shape {values.shape}', MEASURE_AGAIN)
+        found[cast(Key, tuple(parts))] = values
+    return found, str(about.get("queries", ""))
 
 
 class Part(NamedTuple):
@@ -142,12 +172,9 @@ class Part(NamedTuple):
 
 
 def evaluate_run(run: Run, *, ensemble: Sequence[Run] = (), **instead: Sequence[str] | None) -> Figures:
-    """Compute the figures of a run.
+    """Compute the figures of a trained run, with the scores averaged over further runs of an ensemble on the same archive.
 
-    Args:
-        run: A trained run.
-        ensemble: Further runs on the same archive. The scores of all are averaged.
-        instead: ``measures``, ``evaluations``, ``tasks`` or ``ignore_labels`` to use instead of the config's.
+    ``instead`` holds the ``measures``, ``evaluations``, ``tasks`` or ``ignore_labels`` to use instead of the config's.
 
     Raises:
         UserError: If the run does not have a model, or its archive lacks what the measures need: labels or pairs, queries
@@ -164,11 +191,8 @@ class Evaluator:
     """Encode a run's queries and database items, and compute the figures.
 
     Attributes:
-        run: The run.
-        settings: What is measured.
         rules: The rules by which the measures judge, at least one.
         database_codes: The codes of the items that are searched.
-        holdings: Which silo holds which items.
         scores: The scores of pairs, if the model has them; otherwise None.
     """
 
@@ -182,7 +206,7 @@ class Evaluator:
         self.holdings = self.database_codes.holdings
         self.scores = _scores_of(run, ensemble)
         if self.scores is None and any(rule.by == "scores" for rule in self.rules):
-            raise UserError(
+            raise UnsuitableMeasure(
                 f"Measures with by=scores compare codes with scores of pairs, and the model of {run.folder} has only codes. "
                 "Remove them from the measures."
             )
@@ -191,25 +215,22 @@ class Evaluator:
         """Return every configured figure for which the method has a model."""
         rows: list[ResultRow] = []
         curves: dict[Task, Curve] = {}
-        per_query: dict[tuple[Evaluation, Task, str], npt.NDArray[np.float64]] = {}
-        for rule, measures in self._measures():
+        per_query: dict[Key, npt.NDArray[np.float64]] = {}
+        configured = measures_of(self.run.archive, self.settings)
+        for rule in self.rules:
+            measures = [measure for measure in configured if measure.by == rule.by]
             for evaluation, task, parts in self._all_parts(rule):
-                measured = _measured(parts, measures, self._bits(rule))
-                rows += [self._row(evaluation, task, measure, measured[measure]) for measure in measures]
-                if evaluation in SAME_QUERIES:
-                    for measure, found in measured.items():
+                of_parts = [evaluate_in_folds(measures, *part, self._bits(rule)) for part in parts]
+                for measure in measures:
+                    found = [values[measure] for values in of_parts]
+                    rows.append(self._row(evaluation, task, measure, found))
+                    if evaluation in SAME_QUERIES:
                         per_query[evaluation, task, str(measure)] = self._per_query(rule, task, found)
                 if rule.by == "labels" and task not in curves and self.scores is None:
                     curves[task] = _curve(task, parts, self.bits)
         ids = self.run.archive.ids[self.run.archive.split("query")]
         digest = digest_json([str(name) for name in ids])
         return Figures(rows=rows, curves=list(curves.values()), per_query=per_query, queries=digest)
-
-    def _measures(self) -> Iterator[tuple[Rule, list[Measure]]]:
-        """Yield every rule with the measures that judge by it."""
-        measures = measures_of(self.run.archive, self.settings)
-        for rule in self.rules:
-            yield rule, [measure for measure in measures if measure.by == rule.by]
 
     def _all_parts(self, rule: Rule) -> Iterator[tuple[Evaluation, Task, list[Part]]]:
         """Yield every configured evaluation and task that has parts, with these parts."""
@@ -366,12 +387,12 @@ def _scores_of(run: Run, ensemble: Sequence[Run]) -> ArchiveScores | EnsembleSco
     for member in runs if ensemble else ():
         model = member.model
         if not model.record.spec.scores_pairs or model.personalized:
-            raise UserError(
+            raise UnsuitableMethod(
                 f"{member.folder} does not have one model for all silos that scores pairs, and only scores of such models "
                 "can be averaged. Leave it out."
             )
         if member.archive.card.digest != run.archive.card.digest:
-            raise UserError(
+            raise RunsDiffer(
                 f"{member.folder} was trained on other items than {run.folder}. Average runs on one archive."
             )
     if not run.model.record.spec.scores_pairs:
@@ -382,35 +403,27 @@ def _scores_of(run: Run, ensemble: Sequence[Run]) -> ArchiveScores | EnsembleSco
     return EnsembleScores(models, run.archive) if ensemble else ArchiveScores(run.model, run.archive)
 
 
-def _measured(parts: Sequence[Part], measures: Sequence[Measure], bits: int) -> dict[Measure, list[PerQuery]]:
-    """Return each measure's values, one entry per part."""
-    found = [evaluate_in_folds(measures, *part, bits) for part in parts]
-    return {measure: [values[measure] for values in found] for measure in measures}
-
-
 def _summary(parts: Sequence[PerQuery], *, same_queries: bool, seed: int) -> dict[str, Any]:
     """Return the fields of a row that sum up its parts: the mean over their queries or, of ranks, the median.
 
     Ranks of parts with different queries have the mean of the parts' medians, without an interval.
     """
     are_ranks = parts[0].are_ranks
-    values, best, worst = (
-        _combined([getattr(part, name)[part.counted] for part in parts], same_queries=same_queries)
-        for name in ("value", "best", "worst")
-    )
-    low, high = bootstrap_interval(values, seed=seed, median=are_ranks)
-    value, best_value, worst_value = (mean_of(each, are_ranks=are_ranks) for each in (values, best, worst))
-    if are_ranks and not same_queries:
+    medians = are_ranks and not same_queries
+    counted = {name: [getattr(part, name)[part.counted] for part in parts] for name in ("value", "best", "worst")}
+    combined = {name: _combined(values, same_queries=same_queries) for name, values in counted.items()}
+    low, high = bootstrap_interval(combined["value"], seed=seed, median=are_ranks)
+    if medians:
         low = high = float("nan")
-        filled = [part for part in parts if part.counted.any()]
-        value, best_value, worst_value = (
-            mean_of(np.array([of_part(part) for part in filled]))
-            for of_part in (PerQuery.mean, PerQuery.mean_best, PerQuery.mean_worst)
-        )
+    means = {
+        name: mean_of(np.array([mean_of(values, are_ranks=True) for values in counted[name] if len(values)]))
+        if medians
+        else mean_of(values, are_ranks=are_ranks)
+        for name, values in combined.items()
+    }
     without = sum(part.queries_without_relevant for part in parts) // (len(parts) if same_queries else 1)
     return {
-        "value": value, "best": best_value, "worst": worst_value, "low": low, "high": high,
-        "queries": len(values), "queries_without_relevant": without,
+        **means, "low": low, "high": high, "queries": len(combined["value"]), "queries_without_relevant": without,
         "prior": float(np.mean([part.prior for part in parts])),
     }  # fmt: skip
 

@@ -14,18 +14,17 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import (
+    ConflictingOptions,
+    LabelsNeeded,
+    ModalityNeeded,
+    NothingUsable,
+    PairsNeeded,
+    UnknownName,
+)
 from silohash.base.names import canonical
 from silohash.base.registry import suggestion
-from silohash.base.types import (
-    PAIR_TASKS,
-    Modality,
-    Rows,
-    Task,
-    UserError,
-    database_modalities,
-    is_across,
-    query_modality,
-)
+from silohash.base.types import PAIR_TASKS, Modality, Rows, Task, database_modalities, is_across, query_modality
 from silohash.data.archive import Archive
 from silohash.data.pairs import picture_numbers
 from silohash.evaluate.measures import PAIR_MEASURES, By, Measure
@@ -37,7 +36,6 @@ class LabelRule:
     """Relevance by labels that are not ignored.
 
     Attributes:
-        by: What makes an item relevant.
         queries: ``(Q,)`` archive rows of the queries.
         database: ``(N,)`` archive rows of the items that are searched.
 
@@ -49,7 +47,9 @@ class LabelRule:
 
     def __init__(self, archive: Archive, settings: EvaluateConfig) -> None:
         self._archive, self._settings = archive, settings
-        self._labels = labels_of(archive)
+        self._labels = archive.required_labels(
+            'so it is unknown which items are relevant to a query. Add a column "labels" to its metadata.'
+        )
         self._ignored = ignored_labels(archive, settings)
         self.queries, self.database = counted_items(archive, self._labels, self._ignored)
 
@@ -98,13 +98,13 @@ class PairRule:
     def __init__(self, archive: Archive, settings: EvaluateConfig) -> None:
         self._tasks = [task for task in settings.tasks if task in PAIR_TASKS]
         if not self._tasks:
-            raise UserError(
+            raise ConflictingOptions(
                 f"Pairs of a picture and a text are judged in the tasks {' and '.join(PAIR_TASKS)}, and evaluate.tasks is "
                 f"{', '.join(settings.tasks)}. Add one of them."
             )
         self.queries = self.database = paired_queries(archive)
         if not len(self.queries):
-            raise UserError(_without_pairs(archive))
+            raise PairsNeeded(_without_pairs(archive))
         self._pictures = picture_numbers(archive)
 
     def tasks(self, modalities: Sequence[Modality]) -> list[Task]:
@@ -194,7 +194,7 @@ def check_measures(archive: Archive, names: Sequence[str]) -> None:
     """
     for measure in map(Measure.parse, names):
         if measure.by == "labels" and archive.labels is None:
-            raise UserError(
+            raise LabelsNeeded(
                 f'"{measure}" needs labels, and archive "{archive.card.name}" has none. Name measures by pairs, such as '
                 f"{PAIR_MEASURES[0]}."
             )
@@ -252,7 +252,7 @@ def measurable_tasks(tasks: Sequence[Task], modalities: Sequence[Modality]) -> l
     """
     found = [task for task in tasks if {query_modality(task), *database_modalities(task)} <= set(modalities)]
     if not found:
-        raise UserError(
+        raise ModalityNeeded(
             f"The model encodes {' and '.join(modalities)} only, so none of the tasks {', '.join(tasks)} can be "
             "measured. Set evaluate.tasks."
         )
@@ -271,22 +271,11 @@ def counted_items(archive: Archive, labels: npt.NDArray[np.uint8], ignored: Sequ
     queries, database = (rows[counted[rows]] for rows in (archive.split("query"), archive.split("database")))
     for name, rows in (("query", queries), ("database", database)):
         if not len(rows):
-            raise UserError(
+            raise NothingUsable(
                 f'Archive "{archive.card.name}" has no items in the split "{name}" to evaluate on. '
                 "Assign items to it, or list fewer labels in evaluate.ignore_labels."
             )
     return queries, database
-
-
-def labels_of(archive: Archive) -> npt.NDArray[np.uint8]:
-    """Return the labels of an archive, ``(N, C)``.
-
-    Raises:
-        UserError: If it does not have labels.
-    """
-    return archive.required_labels(
-        'so it is unknown which items are relevant to a query. Add a column "labels" to its metadata.'
-    )
 
 
 def ignored_labels(archive: Archive, settings: EvaluateConfig) -> tuple[int, ...]:
@@ -299,5 +288,5 @@ def ignored_labels(archive: Archive, settings: EvaluateConfig) -> tuple[int, ...
     for name in settings.ignore_labels:
         if canonical(name) not in places:
             near = suggestion(name, archive.label_names)
-            raise UserError(f'evaluate.ignore_labels: there is no label "{name}"{near}.')
+            raise UnknownName(f'evaluate.ignore_labels: there is no label "{name}"{near}.')
     return tuple(places[canonical(name)] for name in settings.ignore_labels)

@@ -10,7 +10,8 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from silohash.base.types import Arrays, ReadArrays, UserError
+from silohash.base.errors import OtherVersion, UnreadableMessage
+from silohash.base.types import Arrays, ReadArrays
 
 SCHEMA_VERSION = 1
 FAULTS = (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError)
@@ -91,7 +92,7 @@ class Message:
         try:
             header = json.loads(_metadata(content)["silohash"])
             if int(header["schema"]) != SCHEMA_VERSION:
-                raise UserError(
+                raise OtherVersion(
                     f"A received message has schema {header['schema']}, and this silohash reads schema {SCHEMA_VERSION}. "
                     "Install the same version of silohash everywhere."
                 )
@@ -111,7 +112,9 @@ class Message:
                 **sections,
             )
         except (SafetensorError, *FAULTS) as error:
-            raise UserError(f"A message of {len(content):,} bytes is truncated or damaged ({error}).") from error
+            raise UnreadableMessage(
+                f"A message of {len(content):,} bytes is truncated or damaged ({error})."
+            ) from error
 
 
 def _metadata(content: bytes) -> dict[str, str]:

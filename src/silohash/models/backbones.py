@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from silohash.base.errors import UnknownName, UnknownOption, WrongType
 from silohash.base.registry import suggestion
-from silohash.base.types import Arrays, Modality, UserError
+from silohash.base.types import Arrays, Modality
 from silohash.features.base import Featurizer
 from silohash.features.image import PixelFeatures
 from silohash.features.network import NETWORKS, network_module, options_of
@@ -78,15 +79,15 @@ def network_settings(modality: Modality, featurizer: Featurizer, options: Mappin
     """
     where, kind = f"model.{modality}", options.get("backbone", "")
     if kind not in NETWORKS:
-        raise UserError(
+        raise UnknownName(
             f'[{where}] unknown backbone "{kind}"{suggestion(str(kind), NETWORKS)}. Available: {", ".join(NETWORKS)}.'
         )
     if not isinstance(options.get("freeze", False), bool):
-        raise UserError(f"[{where}] freeze is {options['freeze']!r}; it must be true or false.")
+        raise WrongType(f"[{where}] freeze is {options['freeze']!r}; it must be true or false.")
     known = [*COMMON_OPTIONS, *options_of(network_module(kind).settings)]
     for name in options:
         if name not in known:
-            raise UserError(
+            raise UnknownOption(
                 f'[{where}] the backbone "{kind}" does not have an option "{name}"{suggestion(name, known)}. Its options: '
                 f"{', '.join(known)}."
             )

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from silohash.base.types import MODALITIES, Modality, Outputs, PairBatch, ReadArrays, UserError
+from silohash.base.errors import UnsuitableFeatures
+from silohash.base.types import MODALITIES, Modality, Outputs, PairBatch, ReadArrays
 from silohash.models.backbones import PublishedTower
 from silohash.models.specs import ModelSpec, TowerKind, TowerSpec
 
@@ -38,7 +39,7 @@ def conv(spec: TowerSpec) -> nn.Module:
     """
     channels, height, width = spec.shape
     if not 16 <= min(height, width) <= max(height, width) <= 64:
-        raise UserError(
+        raise UnsuitableFeatures(
             f"The convolutional tower takes images of 16 to 64 pixels per side, and these have {height} x {width}. "
             "Set features.image.size."
         )

@@ -20,8 +20,7 @@ from silohash.base.visible import markdown as markdown_of
 from silohash.data.partitions.base import LACKING
 from silohash.features.base import SETS, Featurizer
 from silohash.measure.measurable import unmeasured
-from silohash.report.content import MethodRun
-from silohash.report.gather import facts, method_run, warnings
+from silohash.report.gather import MethodRun, facts, method_run, warnings
 from silohash.report.page import EVALUATION_WORDS
 from silohash.report.tables import choices, markdown
 from silohash.run.events import epsilon_words
@@ -208,18 +207,14 @@ def limits(run: Run, measured: MethodRun) -> list[str]:
             "Codes of different silos come from different models, so their distances cannot be compared. A search across "
             "silos merges the results by each silo's own ranks."
         )
-    lines += _withheld(run)
+    for name in LACKING.values():
+        if lacking := [silo.name for silo in run.partition.silos if name in silo.lacks]:
+            lines.append(f"Trained without {name}: {', '.join(lacking)}.")
     if measured.needs_label_at_query:
         lines.append(
             "The figures were computed with the labels of the queries (oracle), so they do not apply to a real search."
         )
     return lines + [f"{warning.kind}: {warning.text}" for warning in warnings(run)]
-
-
-def _withheld(run: Run) -> list[str]:
-    """Return the silos that trained without pictures, texts or pairs, one line for each of the three."""
-    without = {name: [silo.name for silo in run.partition.silos if name in silo.lacks] for name in LACKING.values()}
-    return [f"Trained without {name}: {', '.join(lacking)}." for name, lacking in without.items() if lacking]
 
 
 def origin(run: Run, known: Mapping[str, str]) -> dict[str, str]:

@@ -21,13 +21,13 @@ import numpy.typing as npt
 from PIL import Image
 
 from silohash.base import seeds
+from silohash.base.errors import OtherVersion
 from silohash.base.files import read_json, write_json
 from silohash.base.forms import damaged
 from silohash.base.types import (
     Modality,
     Rows,
     Task,
-    UserError,
     database_modalities,
     database_target,
     is_across,
@@ -38,7 +38,6 @@ from silohash.data.archive import Archive
 from silohash.evaluate.items import ItemCodes
 from silohash.index.codes import Words
 from silohash.measure.evaluation import Evaluator
-from silohash.report.content import OWN_PARTNER, SHARES_A_LABEL, ExampleHit, ExampleItem, Examples, ExampleSearch
 from silohash.report.style import short
 from silohash.run.indexing import display_text
 from silohash.search.hits import Hits
@@ -58,15 +57,91 @@ PICTURE_PIXELS = 160
 PHOTO_PIXELS = 64
 """Pictures with a longer side than this are stored as JPEG, smaller ones without loss as PNG."""
 
+SHARES_A_LABEL = "A result is relevant if it shares a label with the query."
+OWN_PARTNER = (
+    "The items of the split query were searched. A result is relevant if it is the query's own partner: a text of the "
+    "picture, or the picture of the text."
+)
+
 _DATA_URI = re.compile(r"data:image/(png|jpeg);base64,[A-Za-z0-9+/]+=*")
 
 
-def draw_examples(evaluator: Evaluator) -> Examples:
-    """Search the silos of a run with some of its own queries.
+@dataclass(frozen=True, kw_only=True)
+class ExampleItem:
+    """One item of the archive, as an example search shows it.
 
-    Returns:
-        The searches, `SEARCHES_PER_TASK` per task. Equal runs give equal searches.
+    Attributes:
+        text: The item's text, possibly shortened; empty if it has none.
+        picture: A thumbnail as a ``data:`` URI; empty if the item does not have a picture.
     """
+
+    item_id: str
+    silo: str
+    text: str = ""
+    picture: str = ""
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleHit:
+    """One result of an example search.
+
+    Attributes:
+        distance_bits: Hamming distance between its code and the query's code.
+        rank: Rank within its own silo, where silos deploy different models; None where distances give the order.
+        relevant: Whether the item is relevant to the query (`Examples.relevant`); None if this is unknown.
+    """
+
+    item: ExampleItem
+    distance_bits: int
+    rank: int | None = None
+    relevant: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleSearch:
+    """One query and the first results over all silos.
+
+    Attributes:
+        task: Direction of the search, for example ``t2i``.
+        hits: The results, nearest first.
+        ties_at_cut: Number of further items at the same distance (or rank) as the last result.
+    """
+
+    task: Task
+    query: ExampleItem
+    hits: tuple[ExampleHit, ...] = ()
+    ties_at_cut: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examples:
+    """The example searches of one run.
+
+    Attributes:
+        drawn: How the queries were chosen, as one sentence.
+        relevant: What is searched and which results are relevant, as sentences.
+        searches: The searches, grouped by task.
+    """
+
+    drawn: str = ""
+    relevant: str = SHARES_A_LABEL
+    searches: tuple[ExampleSearch, ...] = ()
+
+    @property
+    def by_pairs(self) -> bool:
+        """Whether only a query's own partner is relevant."""
+        return self.relevant == OWN_PARTNER
+
+    @property
+    def silos(self) -> list[str]:
+        """The names of all silos whose items are shown, in order of first appearance."""
+        items = [item for search in self.searches for item in (search.query, *(hit.item for hit in search.hits))]
+        return list(dict.fromkeys(item.silo for item in items))
+
+
+def draw_examples(evaluator: Evaluator) -> Examples:
+    """Search the silos of a run with `SEARCHES_PER_TASK` of its own queries per task. Equal runs give equal searches."""
     searches: list[ExampleSearch] = []
     rule = evaluator.rules[0]
     for task in _tasks(evaluator):
@@ -151,14 +226,9 @@ def distances_to(
 
 
 def nearest(distances: npt.NDArray[np.integer[Any]], ids: Sequence[str], silo: str, k: int, key: bytes) -> Hits:
-    """Return the k items of one silo that are nearest to a query.
+    """Return the k items of one silo that are nearest to a query, from the distances ``(n,)`` and ids of its n items.
 
-    Args:
-        distances: ``(n,)`` distances of the silo's items in bits.
-        ids: The n items' ids.
-        silo: The silo's name.
-        k: Number of hits.
-        key: The key that orders items at equal distance.
+    The key orders items at equal distance.
     """
     order = np.lexsort((np.asarray(ids), tie_order([silo] * len(ids), ids, key), distances))[:k]
     counts = Counter(distances.tolist())
@@ -218,13 +288,10 @@ def _released_search(search: ExampleSearch, policies: Mapping[str, Policy]) -> E
         policy = policies[hit.item.silo]
         limit = policy.radius_bits(None)
         shown_of_silo = sum(other.item.silo == hit.item.silo for other in kept)
-        if searched <= set(policy.modalities) and shown_of_silo < policy.max_results and not _beyond(hit, limit):
+        within = limit is None or hit.distance_bits <= limit
+        if searched <= set(policy.modalities) and shown_of_silo < policy.max_results and within:
             kept.append(replace(hit, item=_released_item(hit.item, policy)))
     return replace(search, query=_released_item(search.query, policies[search.query.silo]), hits=tuple(kept))
-
-
-def _beyond(hit: ExampleHit, limit_bits: int | None) -> bool:
-    return limit_bits is not None and hit.distance_bits > limit_bits
 
 
 def _released_item(item: ExampleItem, policy: Policy) -> ExampleItem:
@@ -278,7 +345,7 @@ def read_examples(path: Path) -> Examples | None:
         return None
     stored = read_json(path, _StoredExamples, remedy=MEASURE_AGAIN)
     if stored.format_version != FORMAT_VERSION:
-        raise UserError(
+        raise OtherVersion(
             f"{path} has format version {stored.format_version}, and this silohash reads version {FORMAT_VERSION}. "
             f"{MEASURE_AGAIN}"
         )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from silohash.base.files import write_json
-from silohash.measure.evaluation import Evaluator, Figures
+from silohash.measure.evaluation import Evaluator, Figures, write_per_query
 from silohash.measure.measurable import unmeasured
-from silohash.measure.per_query import write_per_query
 from silohash.report.card import write_card
 from silohash.report.examples import draw_examples, write_examples
 from silohash.report.gather import report_data

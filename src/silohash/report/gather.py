@@ -1,4 +1,4 @@
-"""Collect the content of a report from the folders of runs."""
+"""The content of a report, as plain values, collected from the folders of runs. `page` draws it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 from silohash.base.files import read_json
-from silohash.base.types import Task
+from silohash.base.types import MethodCard, ResultRow, Task
 from silohash.data.partitions.drift import drift_of
+from silohash.evaluate.measures import by_pairs
 from silohash.measure.measurable import unmeasured
-from silohash.report.content import Examples, MethodRun, ReportData, ReportWarning, SiloSummary
-from silohash.report.examples import MEASURE_AGAIN, read_examples, released
+from silohash.report.examples import MEASURE_AGAIN, Examples, read_examples, released
 from silohash.report.plots import LabelTable, RadiusCurve, RoundCurve
 from silohash.report.tables import choices, read_results
 from silohash.run.config.load import cards_of
 from silohash.run.config.sections import FederatedConfig, LocalConfig
-from silohash.run.events import RUN_AGAIN, epsilon_words
+from silohash.run.events import RUN_AGAIN, RoundRecord, epsilon_words
 from silohash.run.folder import Run
 from silohash.search.silos import POLICIES
 
@@ -28,24 +29,117 @@ DRIFT = "total variation"
 """The distance between label distributions that the report shows."""
 
 
+WarningKind: TypeAlias = Literal["training", "rejected update", "skipped rows", "archive"]
+
+
+@dataclass(frozen=True)
+class ReportWarning:
+    """A fact that a reader needs to know before trusting the figures."""
+
+    kind: WarningKind
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiloSummary:
+    """One silo of a run.
+
+    Attributes:
+        items: Number of items of all splits.
+        train: Number of training items.
+        lacks: What was withheld from the silo: pictures, texts or pairs; empty if it lacks nothing.
+        drift: Total variation distance, from 0 to 1, between the silo's label distribution and that of all silos;
+            None without labels.
+        rejected: Number of rounds in which the silo's update was rejected.
+    """
+
+    name: str
+    items: int
+    train: int
+    lacks: str = ""
+    drift: float | None = None
+    rejected: int = 0
+    warnings: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodRun:
+    """One run of one method.
+
+    Attributes:
+        name: The run's name in tables and legends; equals `ResultRow.run` of its rows.
+        curve: Loss and validation score per round.
+        radius_curves: Precision and recall by radius, one curve per task.
+        cards: The cards of the local and the federated method.
+    """
+
+    name: str
+    rows: tuple[ResultRow, ...] = ()
+    curve: RoundCurve | None = None
+    radius_curves: tuple[RadiusCurve, ...] = ()
+    cards: tuple[MethodCard, ...] = ()
+
+    @property
+    def needs_label_at_query(self) -> bool:
+        """Whether the method uses the label of the query, which no real search has."""
+        return any(card.needs_label_at_query for card in self.cards) or any(row.oracle for row in self.rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportData:
+    """Everything that a report shows.
+
+    Attributes:
+        title: For example "glyphs, 5 silos".
+        facts: What was run, name -> value, in order: data, partition, methods, bits, seed, digest and so on.
+        runs: One run, or several runs to compare.
+        validation: Name of the validation score, for example "mAP@all of held-back queries".
+        label_table: Number of items per silo and label; None without labels.
+        examples: Example searches; None if the run has none.
+        warnings: Warnings about the archive, skipped rows, rejected updates and warnings during training.
+        unmeasured: Why the first run has no figures, as a sentence; empty if it has them.
+    """
+
+    title: str
+    facts: Mapping[str, str]
+    runs: tuple[MethodRun, ...]
+    validation: str = "mAP"
+    label_table: LabelTable | None = None
+    examples: Examples | None = None
+    silos: tuple[SiloSummary, ...] = ()
+    warnings: tuple[ReportWarning, ...] = ()
+    unmeasured: str = ""
+
+    @property
+    def rows(self) -> list[ResultRow]:
+        """The figures of all runs."""
+        return [row for run in self.runs for row in run.rows]
+
+    @property
+    def pairs(self) -> bool:
+        """Whether some figures judge by pairs."""
+        return any(by_pairs(row.measure) for row in self.rows)
+
+    @property
+    def fair_rows(self) -> list[ResultRow]:
+        """The figures of the runs whose method does not use the label of the query."""
+        return [row for run in self.runs if not run.needs_label_at_query for row in run.rows]
+
+
 def report_data(runs: Sequence[Run], *, title: str = "", examples: bool = True) -> ReportData:
     """Return the content of the report of one or several runs.
 
-    Args:
-        runs: The runs; silos, labels, facts and example searches are those of the first.
-        title: The title; made from the archive and the number of silos if empty.
-        examples: Include the example searches, which show items of the silos.
+    Silos, labels, facts and example searches are those of the first run. Example searches show items of the silos, and can
+    be left out. Without a title, it is made from the archive and the number of silos.
 
     Raises:
         UserError: If a run has no figures yet.
     """
     first = runs[0]
-    config = first.config
     return ReportData(
         title=title or f"{first.archive.card.name}, {len(first.partition.silos)} silos",
         facts=facts(first),
         runs=tuple(method_run(run) for run in runs),
-        digest=config.digest(),
         validation=validation_name(runs),
         label_table=label_table(first),
         examples=_examples(first) if examples else None,
@@ -141,15 +235,25 @@ def _privacy(run: Run) -> dict[str, str]:
 
 def method_run(run: Run) -> MethodRun:
     """Return the figures and the curves of one run. Its name says so if they depend on the labels of the queries."""
-    rows, curve = read_results(run.results_path), round_curve(run)
+    rows = read_results(run.results_path)
     name = f"{run.name} (oracle)" if any(row.oracle for row in rows) else run.name
     return MethodRun(
         name=name,
         rows=tuple(replace(row, run=name) for row in rows),
-        curve=None if curve is None else replace(curve, name=name),
+        curve=replace(round_curve(run), name=name),
         radius_curves=tuple(replace(curve, name=name) for curve in radius_curves(run)),
         cards=cards_of(run.config),
     )
+
+
+def losses(records: Sequence[RoundRecord]) -> list[float]:
+    """Return the training loss of each round; NaN where there is none."""
+    return [_or_nan(record.loss) for record in records]
+
+
+def validations(records: Sequence[RoundRecord]) -> list[float]:
+    """Return the validation score of each round; NaN where there is none."""
+    return [_or_nan(record.validation) for record in records]
 
 
 def round_curve(run: Run) -> RoundCurve:
@@ -159,8 +263,8 @@ def round_curve(run: Run) -> RoundCurve:
     return RoundCurve(
         name=run.name,
         rounds=tuple(record.round + 1 for record in records),
-        losses=tuple(_or_nan(record.loss) for record in records),
-        validations=tuple(_or_nan(record.validation) for record in records),
+        losses=tuple(losses(records)),
+        validations=tuple(validations(records)),
         best_round=best[-1] + 1 if best else None,
     )
 

@@ -77,7 +77,7 @@ class Headline:
     measure: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Standing:
     """One run's figures for the headline: one row per task, all of the same measure and scope."""
 
@@ -108,7 +108,9 @@ def headline(rows: Sequence[ResultRow]) -> Headline:
         sentence=_sentence(standings),
         explanation=explanation(measure, standings),
         notes=tuple(filter(None, (*_certainty(standings), _other_model(usable, standings)))),
-        groups=_groups(usable, standings),
+        groups=tuple(
+            BarGroup(title=TASK_WORDS[task], bars=tuple(_bars(usable, standings, task))) for task in standings[0].rows
+        ),
         measure=measure,
     )
 
@@ -122,13 +124,11 @@ def _standings(rows: Sequence[ResultRow], runs: Sequence[str]) -> list[Standing]
         found = [_in_scope([row for row in of_measure if row.run == run], scope) for run in runs]
         tasks = _common_tasks(found)
         if tasks:
-            return [_standing(run, of_run, tasks) for run, of_run in zip(runs, found, strict=True)]
+            return [
+                Standing(run, ROLES.get(of_run[tasks[0]].federated, "together"), {task: of_run[task] for task in tasks})
+                for run, of_run in zip(runs, found, strict=True)
+            ]
     return []
-
-
-def _standing(run: str, rows: Mapping[Task, ResultRow], tasks: Sequence[Task]) -> Standing:
-    kept = {task: rows[task] for task in tasks}
-    return Standing(run=run, role=ROLES.get(kept[tasks[0]].federated, "together"), rows=kept)
 
 
 def _measures(rows: Sequence[ResultRow]) -> list[str]:
@@ -311,26 +311,16 @@ def _encoded_by_one(rows: Sequence[ResultRow], standing: Standing) -> dict[Task,
     return {task: row for task, row in _in_scope(of_run, ["PG"]).items() if task in standing.rows}
 
 
-def _groups(rows: Sequence[ResultRow], standings: Sequence[Standing]) -> tuple[BarGroup, ...]:
-    """Return the bars of each direction."""
-    return tuple(
-        BarGroup(title=TASK_WORDS[task], bars=tuple(_bars(rows, standings, task))) for task in standings[0].rows
-    )
-
-
 def _bars(rows: Sequence[ResultRow], standings: Sequence[Standing], task: Task) -> Iterator[Bar]:
     """Yield the bar of every run, of one silo's model where that differs, and of random codes."""
     for each in _by_role(standings):
-        yield _bar(_label(each, standings), each.role, each.rows[task])
-        other = _encoded_by_one(rows, each).get(task) if each.role == "alone" else None
-        if other is not None:
-            yield _bar(OTHER_MODEL, "other", other)
+        found: dict[tuple[str, str], ResultRow] = {(_label(each, standings), each.role): each.rows[task]}
+        if each.role == "alone" and (other := _encoded_by_one(rows, each).get(task)) is not None:
+            found[OTHER_MODEL, "other"] = other
+        for (label, kind), row in found.items():
+            yield Bar(label=label, kind=kind, value=row.value, low=row.low, high=row.high)
     if _shows_chance(standings):
         yield Bar(label=CHANCE, kind="chance", value=_chance(standings, task))
-
-
-def _bar(label: str, kind: str, row: ResultRow) -> Bar:
-    return Bar(label=label, kind=kind, value=row.value, low=row.low, high=row.high)
 
 
 def _label(standing: Standing, standings: Sequence[Standing]) -> str:

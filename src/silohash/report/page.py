@@ -19,7 +19,7 @@ from silohash.base.templates import html_environment
 from silohash.base.types import ResultRow, database_modalities, query_modality
 from silohash.evaluate.measures import is_rank
 from silohash.report import plots, tables
-from silohash.report.content import ReportData
+from silohash.report.gather import ReportData
 from silohash.report.headline import Headline, headline
 from silohash.report.plots import TASK_WORDS, LabelTable, RadiusCurve
 from silohash.report.style import SERIES
@@ -68,7 +68,7 @@ def render(data: ReportData) -> str:
         database_modalities=database_modalities,
         uncounted=_uncounted(data.rows),
         shading=_shading,
-        mark=_mark,
+        is_rank=is_rank,
         number=partial(tables.number, percent=True),
         span=partial(tables.span, percent=True),
         figure=partial(tables.figure, percent=True),
@@ -122,13 +122,6 @@ def badges(data: ReportData) -> dict[str, int]:
 def _shading(table: LabelTable, silo: int, label: int) -> int:
     """Return the silo's share of a label's items, in whole percent."""
     return round(100 * int(table.counts[silo, label]) / max(1, int(table.counts[:, label].sum())))
-
-
-def _mark(row: ResultRow) -> Markup:
-    if is_rank(row.measure):
-        return Markup()
-    drawn = plots.interval_mark(row.value, low=row.low, high=row.high, worst=row.worst, best=row.best, prior=row.prior)
-    return Markup(drawn)  # noqa: S704  our own drawing
 
 
 def _uncounted(rows: Sequence[ResultRow]) -> list[str]:

@@ -101,24 +101,21 @@ class LabelTable:
 
 
 def round_curves(curves: Sequence[RoundCurve], *, measure: str = "validation", names: Sequence[str] = ()) -> list[str]:
-    """Draw the loss and the validation score over the rounds, one panel each; a ring marks the round that was kept.
+    """Draw the loss and the validation score over the rounds as one SVG each; a ring marks the round that was kept.
 
-    Args:
-        curves: One line each.
-        measure: Name of the validation score.
-        names: All runs of the page, so that a run looks the same in every plot; the curves' own names if empty.
-
-    Returns:
-        One SVG per panel. A panel is left out if no curve has a loss, or a validation score.
+    A panel is left out if no curve has a loss, or a validation score, whose name is ``measure``. ``names`` are all runs of
+    the page, so that a run looks the same in every plot; without them, the curves' own names.
     """
     names = names or [curve.name for curve in curves]
-    panels = []
-    if any(np.isfinite(curve.losses).any() for curve in curves):
-        panels.append(_panel("Training loss", curves, names, [curve.losses for curve in curves], kept=False))
-    if any(np.isfinite(curve.validations).any() for curve in curves):
-        scores = [curve.validations for curve in curves]
-        panels.append(_panel(f"Validation: {measure}", curves, names, scores, kept=True))
-    return panels
+    panels = (
+        ("Training loss", [curve.losses for curve in curves], False),
+        (f"Validation: {measure}", [curve.validations for curve in curves], True),
+    )
+    return [
+        _panel(title, curves, names, values, kept=kept)
+        for title, values, kept in panels
+        if any(np.isfinite(line).any() for line in values)
+    ]
 
 
 def _panel(
@@ -197,15 +194,7 @@ def _turned(table: LabelTable) -> bool:
 
 
 def precision_recall(curves: Sequence[RadiusCurve], *, names: Sequence[str] = ()) -> list[str]:
-    """Draw precision against recall, one point per radius and one panel per task.
-
-    Args:
-        curves: One line each.
-        names: All runs of the page, so that a run looks the same in every plot; the curves' own names if empty.
-
-    Returns:
-        One SVG per task.
-    """
+    """Draw precision against recall with one point per radius, as one SVG per task. See `round_curves` for the names."""
     names = names or list(dict.fromkeys(curve.name for curve in curves))
     tasks = dict.fromkeys(sorted(curve.task for curve in curves))
     return [_precision_panel(task, [curve for curve in curves if curve.task == task], names) for task in tasks]
@@ -243,35 +232,8 @@ def _name_radii(panel: Axes, curve: RadiusCurve) -> None:
             last = point
 
 
-def interval_mark(value: float, *, low: float, high: float, worst: float, best: float, prior: float) -> str:
-    """Draw a value from 0 to 1: dot (value), thick line (interval), thin line (worst to best tie order), tick (chance)."""
-    parts = ['<line x1="2" y1="8" x2="122" y2="8" stroke="var(--line)" stroke-width="1"/>']
-    for start, end, width, opacity in ((worst, best, 1.5, 1.0), (low, high, 6.0, 0.35)):
-        if np.isfinite([start, end]).all():
-            parts.append(
-                f'<line x1="{_across(start)}" y1="8" x2="{_across(end)}" y2="8" stroke="var(--accent)" '
-                f'stroke-width="{width}" stroke-opacity="{opacity}"/>'
-            )
-    if np.isfinite(prior):
-        x = _across(prior)
-        parts.append(f'<line x1="{x}" y1="3" x2="{x}" y2="13" stroke="var(--ink-soft)" stroke-width="1.2"/>')
-    if np.isfinite(value):
-        parts.append(f'<circle cx="{_across(value)}" cy="8" r="3.4" fill="var(--accent)"/>')
-    return f'<svg class="mark" viewBox="0 0 124 16" width="124" height="16" aria-hidden="true">{"".join(parts)}</svg>'
-
-
-def _across(value: float) -> str:
-    return f"{2 + 120 * min(max(value, 0.0), 1.0):.1f}"
-
-
 def draw_partition(drift: Drift, labels: tuple[str, ...], path: Path, *, title: str) -> None:
-    """Write the plot of a partition to a file.
-
-    Args:
-        drift: Labels and sizes of the silos.
-        labels: C names.
-        path: File name, ending in ``.svg`` or ``.png``.
-        title: For example "fashion, dirichlet over 10 silos".
+    """Write the plot of a partition with C labels to a file, whose name ends in ``.svg`` or ``.png``.
 
     Raises:
         UserError: If the name has another ending, or the file cannot be written.

@@ -23,8 +23,8 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from silohash.base.errors import WrongKindOfFile
 from silohash.base.files import digest_bytes, write_bytes
-from silohash.base.types import UserError
 from silohash.base.visible import visible
 
 INK, SOFT, LINE, ACCENT = "#15211e", "#4d5b58", "#d5dcd9", "#0a6b62"
@@ -120,13 +120,9 @@ def drawing(width_inches: float, height_inches: float) -> Iterator[Figure]:
 
 
 def page_svg(figure: Figure, title: str, salt: Sequence[str], *, css_class: str = "plot") -> str:
-    """Return a figure as an SVG element for a page.
+    """Return a figure as an SVG element for a page, with its title as the text alternative for screen readers.
 
-    Args:
-        figure: The figure.
-        title: Text alternative for screen readers.
-        salt: Texts that make the inner ids of this figure differ from those of others on the page.
-        css_class: Class of the element.
+    The texts in ``salt`` make the inner ids of this figure differ from those of others on the page.
     """
     stream, title = io.BytesIO(), visible(title)
     # Without a salt, matplotlib draws random ids, so that equal figures would not give equal bytes.
@@ -153,12 +149,9 @@ def page_svg(figure: Figure, title: str, salt: Sequence[str], *, css_class: str 
 
 
 def save_figure(figure: Figure, path: Path, title: str) -> None:
-    """Write a figure to a file. Equal figures give equal bytes.
+    """Write a figure to a file, with its title as the text alternative. Equal figures give equal bytes.
 
-    Args:
-        figure: The figure.
-        path: File name, ending in ``.svg`` (letters as outlines, so that it looks the same everywhere) or ``.png``.
-        title: Text alternative, stored in the file.
+    The file name ends in ``.svg`` (letters as outlines, so that it looks the same everywhere) or ``.png``.
 
     Raises:
         UserError: If the name has another ending, or the file cannot be written.
@@ -176,7 +169,7 @@ def save_figure(figure: Figure, path: Path, title: str) -> None:
             stream, format="png", dpi=PNG_DOTS_PER_INCH, facecolor="white", metadata={"Software": None, "Title": title}
         )
     else:
-        raise UserError(f'"{path}" ends in neither .svg nor .png. Plots are written in these two formats.')
+        raise WrongKindOfFile(f'"{path}" ends in neither .svg nor .png. Plots are written in these two formats.')
     write_bytes(path, stream.getvalue())
 
 

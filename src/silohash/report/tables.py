@@ -5,16 +5,17 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import Any, get_args
 
+from pydantic import ValidationError
 from rich.table import Table
 
+from silohash.base.errors import BadLine, WrongKindOfFile
 from silohash.base.files import write_text
-from silohash.base.forms import reading
-from silohash.base.types import Evaluation, ResultRow, Task, UserError
+from silohash.base.forms import of_value, reading
+from silohash.base.types import ResultRow
 from silohash.base.visible import csv_cell, csv_text, visible
 from silohash.base.visible import markdown as markdown_of
 from silohash.evaluate.measures import is_rank
@@ -29,35 +30,12 @@ ONLY_ROUND = "only"
 ROUND_WORDS = {"last": "last round", ONLY_ROUND: "a single round"}
 """How tables name the choice of a round if nothing was measured to choose it."""
 
-_TRUTHS = {"True": True, "False": False}
-_READERS: dict[str, Callable[[str], Any]] = {
-    "int": int,
-    "float": float,
-    "bool": lambda text: _TRUTHS[text],
-}
-_CHOICES = {"evaluation": get_args(Evaluation), "task": get_args(Task)}
-_HEADINGS = (
-    "evaluation",
-    "task",
-    "bits",
-    "measure",
-    "value",
-    "95 % interval",
-    "ties worst–best",
-    "random codes",
-    "queries",
-)
 _NAMES = ("run", "evaluation", "task", "measure")
 """The columns of names, which are left-aligned. All others hold figures."""
 
 
 def number(value: float, *, percent: bool = False, digits: int = 3) -> str:
-    """Return a figure as text, or an en dash for NaN.
-
-    Args:
-        value: The figure.
-        percent: Print the figure times 100, with two decimals fewer.
-        digits: Number of decimals.
+    """Return a figure as text with some decimals, in percent with two fewer, or an en dash for NaN.
 
     Example:
         >>> number(0.71234), number(0.71234, percent=True), number(float("nan"))
@@ -93,24 +71,6 @@ def span(low: float, high: float, *, percent: bool = False) -> str:
     return f"{number(low, percent=percent)}–{number(high, percent=percent)}"
 
 
-def cells(row: ResultRow, *, percent: bool = False) -> tuple[str, ...]:
-    """Return the cells of a row as text, in the order of the headings."""
-    queries = f"{row.queries:,}"
-    if row.queries_without_relevant:
-        queries += f" (+{row.queries_without_relevant:,} without a relevant item)"
-    return (
-        row.evaluation,
-        row.task,
-        str(row.bits) if row.bits else "–",
-        measure_name(row),
-        figure(row, row.value, percent=percent),
-        interval(row, row.low, row.high, percent=percent),
-        interval(row, row.worst, row.best, percent=percent),
-        figure(row, row.prior, percent=percent),
-        queries,
-    )
-
-
 def measure_name(row: ResultRow) -> str:
     """Return the measure of a figure as tables show it, with a remark if queries were encoded with their true labels."""
     return f"{row.measure} (oracle)" if row.oracle else row.measure
@@ -140,12 +100,37 @@ def runs_differ(rows: Sequence[ResultRow]) -> bool:
     return len({row.run for row in rows}) > 1
 
 
+_CELLS: Mapping[str, Callable[[ResultRow, bool], str]] = {
+    "evaluation": lambda row, percent: row.evaluation,
+    "task": lambda row, percent: row.task,
+    "bits": lambda row, percent: str(row.bits) if row.bits else "–",
+    "measure": lambda row, percent: measure_name(row),
+    "value": lambda row, percent: figure(row, row.value, percent=percent),
+    "95 % interval": lambda row, percent: interval(row, row.low, row.high, percent=percent),
+    "ties worst–best": lambda row, percent: interval(row, row.worst, row.best, percent=percent),
+    "random codes": lambda row, percent: figure(row, row.prior, percent=percent),
+    "queries": lambda row, percent: f"{row.queries:,}",
+}
+"""Heading -> the cell of a row, whose figures are in percent or as they are."""
+
+
+def _line(row: ResultRow, *, percent: bool, uncounted: str = "") -> dict[str, str]:
+    """Return the cells of a row by their headings. ``uncounted`` follows the number of queries without a relevant item."""
+    without = f" (+{row.queries_without_relevant:,}{uncounted})" if row.queries_without_relevant else ""
+    found = {heading: of(row, percent) for heading, of in _CELLS.items()}
+    return {**found, "queries": found["queries"] + without}
+
+
 def markdown(rows: Sequence[ResultRow], *, percent: bool = False) -> str:
     """Return the results as a Markdown table, with a column for the run if there are several."""
     several = runs_differ(rows)
-    headings = ("run", *_HEADINGS) if several else _HEADINGS
+    headings = ("run", *_CELLS) if several else tuple(_CELLS)
     lines = [
-        (markdown_of(row.run), *cells(row, percent=percent)) if several else cells(row, percent=percent) for row in rows
+        [
+            *([markdown_of(row.run)] if several else []),
+            *_line(row, percent=percent, uncounted=" without a relevant item").values(),
+        ]
+        for row in rows
     ]
     return markdown_table(headings, lines, numbers_from=headings.index("value"))
 
@@ -164,26 +149,19 @@ def console(rows: Sequence[ResultRow], *, percent: bool = False, title: str = ""
     """
     lengths = {row.bits for row in rows}
     hidden = {"run": not runs_differ(rows), "bits": len(lengths) == 1}
-    headings = [heading for heading in ("run", *_HEADINGS) if not hidden.get(heading)]
+    headings = [heading for heading in ("run", *_CELLS) if not hidden.get(heading)]
     shared = f"{rows[0].bits} bits" if hidden["bits"] and rows[0].bits else ""
     table = Table(title=", ".join(filter(None, (title, shared))), title_justify="left", header_style="bold")
     for heading in headings:
         is_name = heading in _NAMES
         table.add_column(heading if is_name else _narrow(heading), justify="left" if is_name else "right")
     for row in rows:
-        line = _by_heading(row, percent=percent)
+        line = {"run": visible(row.run), **_line(row, percent=percent)}
         table.add_row(*(line[heading] for heading in headings))
     if any(row.queries_without_relevant for row in rows):
         table.caption = "Queries: (+n) have no relevant item."
         table.caption_justify = "left"
     return table
-
-
-def _by_heading(row: ResultRow, *, percent: bool) -> dict[str, str]:
-    """Return the cells of a row by their headings, with a short form of the number of queries."""
-    without = f" (+{row.queries_without_relevant:,})" if row.queries_without_relevant else ""
-    named = dict(zip(_HEADINGS, cells(row, percent=percent), strict=True))
-    return {**named, "run": visible(row.run), "queries": f"{row.queries:,}{without}"}
 
 
 def _narrow(heading: str) -> str:
@@ -210,29 +188,23 @@ class Comparison:
 
         The best value is the highest or, of ranks, the lowest.
         """
-        sign = self._sign(line)
-        values = {j: sign * r.value for j, r in enumerate(self.rows[line]) if r is not None and math.isfinite(r.value)}
-        ranked = sorted(values, key=lambda j: -values[j])
-        if len(ranked) < 2 or values[ranked[0]] == values[ranked[1]]:
+        ranked = self._ranked(line)
+        if len(ranked) < 2 or ranked[0][1].value == ranked[1][1].value:
             return None
-        return ranked[0]
+        return ranked[0][0]
 
     def settled(self, line: int) -> bool:
         """Return whether the interval of the leader lies on the better side of the intervals of all others."""
-        first = self.leader(line)
-        if first is None:
+        if self.leader(line) is None:
             return False
-        best = self.rows[line][first]
-        others = [r for j, r in enumerate(self.rows[line]) if j != first and r is not None and math.isfinite(r.value)]
-        if best is None:
-            return False
-        if self._sign(line) < 0:
-            return all(best.high < other.low for other in others)
-        return all(best.low > other.high for other in others)
+        best, *others = (row for _, row in self._ranked(line))
+        lowest = is_rank(self.keys[line][3])
+        return all(best.high < other.low if lowest else best.low > other.high for other in others)
 
-    def _sign(self, line: int) -> int:
-        """Return -1 for a line of ranks, of which lower ones are better, and 1 for others."""
-        return -1 if is_rank(self.keys[line][3]) else 1
+    def _ranked(self, line: int) -> list[tuple[int, ResultRow]]:
+        """Return the columns of a line that have a value, with their figures, the best first."""
+        found = [(j, row) for j, row in enumerate(self.rows[line]) if row is not None and math.isfinite(row.value)]
+        return sorted(found, key=lambda pair: pair[1].value if is_rank(self.keys[line][3]) else -pair[1].value)
 
 
 def compare(rows: Sequence[ResultRow]) -> Comparison:
@@ -271,7 +243,7 @@ def read_results(path: Path) -> list[ResultRow]:
             raise ValueError("its last line is incomplete")
         lines = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     if not lines or tuple(lines[0]) != COLUMNS:
-        raise UserError(
+        raise WrongKindOfFile(
             f"{path} does not start with the columns of a result table ({', '.join(COLUMNS[:4])}, …). "
             'Remove it and run "silohash evaluate" on the run again.'
         )
@@ -280,19 +252,15 @@ def read_results(path: Path) -> list[ResultRow]:
 
 def _result(path: Path, line_number: int, line: list[str]) -> ResultRow:
     if len(line) != len(COLUMNS):
-        raise UserError(
+        raise BadLine(
             f"{path}, line {line_number} has {len(line)} columns instead of {len(COLUMNS)}. "
             'Remove the file and run "silohash evaluate" again.'
         )
-    values: dict[str, Any] = {}
-    for column, text in zip(fields(ResultRow), line, strict=True):
-        try:
-            values[column.name] = _READERS.get(str(column.type), csv_text)(text)
-            if text not in _CHOICES.get(column.name, (text,)):
-                raise ValueError(text)
-        except (ValueError, KeyError) as error:
-            raise UserError(
-                f'{path}, line {line_number}: "{text}" is not a valid {column.name}. '
-                'Remove the file and run "silohash evaluate" again.'
-            ) from error
-    return ResultRow(**values)
+    try:
+        return of_value(dict(zip(COLUMNS, map(csv_text, line), strict=True)), ResultRow)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BadLine(
+            f'{path}, line {line_number}: "{first["input"]}" is not a valid {first["loc"][0]}. '
+            'Remove the file and run "silohash evaluate" again.'
+        ) from error

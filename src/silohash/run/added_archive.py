@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+from silohash.base.errors import AlreadyExists, ArchiveUnsuitable, InvalidName, UserError
 from silohash.base.files import read_json, write_json
 from silohash.base.names import canonical
-from silohash.base.types import UserError
 from silohash.data.archive import Archive
 from silohash.run.folder import Run
 from silohash.run.model.encoder import Encoder
@@ -31,7 +31,7 @@ def check_added(run: Run, archive: Archive, name: str) -> None:
     """
     _check_name(name)
     if canonical(name).casefold() in {canonical(silo).casefold() for silo in run.silo_names}:
-        raise UserError(
+        raise AlreadyExists(
             f'The archive has the name "{name}", which is also the name of a silo of the run. '
             "Give it another name with --name."
         )
@@ -41,7 +41,7 @@ def check_added(run: Run, archive: Archive, name: str) -> None:
     origin = _origin(folder)
     before = f" ({origin['folder']})" if origin.get("folder") else ""
     of_which = f"of another archive{before}" if origin else "which does not state its archive"
-    raise UserError(
+    raise AlreadyExists(
         f'{run.folder} already has an index with the name "{folder.name}", {of_which}. '
         f"Give this archive another name with --name, or remove {folder} first."
     )
@@ -54,7 +54,7 @@ def check_labels(run: Run, archive: Archive, encoder: Encoder) -> None:
         UserError: If it has others.
     """
     if encoder.label_sides and tuple(archive.label_names) != tuple(run.archive.label_names):
-        raise UserError(
+        raise ArchiveUnsuitable(
             f'The model encodes items with their true labels, and "{archive.card.name}" has other labels than '
             f'"{run.archive.card.name}". Train with local.labels = "label-free" to encode other archives.'
         )
@@ -88,7 +88,7 @@ def note_added(folder: Path, archive: Archive) -> None:
 
 def _check_name(name: str) -> None:
     if not name or name.startswith(".") or REFUSED.search(name) or len(name) > MOST_CHARACTERS:
-        raise UserError(
+        raise InvalidName(
             f"An index cannot have the name {name!r}: names must not be empty, begin with a dot, contain slashes or "
             f"control characters, or exceed {MOST_CHARACTERS} characters. Give the archive another name with --name."
         )

@@ -76,11 +76,7 @@ class RunCodes:
         return words
 
     def _encode(self, name: str, modality: Modality, side: Side) -> npt.NDArray[np.float32]:
-        """Encode all rows for one side, and store the codes for the other side too if they are the same.
-
-        Returns:
-            ``(n, bits)``, the outputs whose signs are the codes.
-        """
+        """Encode all rows for one side, and the other if its codes are the same. Return the outputs, ``(n, bits)``."""
         archive, encoder = self._run.archive, self._run.model.encoder(name, run_by="torch")
         labels = encoder.labels_for(side, archive, self._rows)
         outputs = encoder.outputs(self._vectors[modality], modality, labels)
@@ -99,15 +95,7 @@ class RunCodes:
 
 
 class DatabaseCodes:
-    """Return the codes of database items for each task, computed by one model or by the models that silos deploy.
-
-    Args:
-        run: A trained run.
-        codes: The codes of its items.
-
-    Attributes:
-        holdings: Which silo holds which rows.
-    """
+    """Return the codes of database items, by one model or by those that silos deploy. A task decides which modalities."""
 
     def __init__(self, run: Run, codes: RunCodes) -> None:
         self.holdings = Holdings(run.archive, run.partition)
@@ -125,33 +113,16 @@ class DatabaseCodes:
         return [self.holdings.owner[modality][rows] >= 0 for modality in database_modalities(task)]
 
     def of_model(self, task: Task, name: str, rows: Rows) -> Words | ItemCodes:
-        """Return one model's codes of rows of all silos.
-
-        Args:
-            task: The task, which decides what modalities are searched.
-            name: Name of the model, "global" or that of a silo.
-            rows: Archive rows that some silo holds.
-        """
+        """Return one model's codes of rows of all silos."""
         return self._encoded(task, name, rows, self.held(task, rows))
 
     def of_silo(self, task: Task, number: int, rows: Rows) -> Words | ItemCodes:
-        """Return the codes of rows of one silo, with the model that the silo deploys.
-
-        Args:
-            task: The task, which decides what modalities are searched.
-            number: Position of the silo in the partition.
-            rows: Archive rows of items that the silo holds.
-        """
+        """Return the codes of rows of one silo, with the model that the silo deploys."""
         held = [np.isin(rows, self.holdings.rows_of(number, modality)) for modality in database_modalities(task)]
         return self._encoded(task, self._deployed[number], rows, held)
 
     def stored(self, task: Task, rows: Rows) -> Words | ItemCodes:
-        """Return the codes that silos hold: each item is encoded by the model that its silo deploys.
-
-        Args:
-            task: The task, which decides what modalities are searched.
-            rows: Archive rows that some silo holds.
-        """
+        """Return the codes that silos hold: each item is encoded by the model that its silo deploys."""
         held = self.held(task, rows)
         if is_unified(task):
             return self._by_silo(
@@ -172,12 +143,7 @@ class DatabaseCodes:
         return _joined([self._codes.words(name, modality, rows) for modality in database_modalities(task)], held)
 
     def _by_silo(self, silos: Rows, encode: Callable[[str, Mask], Words]) -> Words:
-        """Return the codes of items, each encoded by the model that its silo deploys; zeros for items of no silo.
-
-        Args:
-            silos: ``(n,)`` positions of the items' silos in the partition; -1 for none.
-            encode: Function that returns a model's codes of the items in a mask.
-        """
+        """Return the codes of items, each encoded by the model that its silo deploys; zeros for items of no silo."""
         words: Words = np.zeros((len(silos), word_count(self._bits)), word_type(self._bits))
         for number, name in enumerate(self._deployed):
             words[silos == number] = encode(name, silos == number)

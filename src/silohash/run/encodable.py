@@ -18,11 +18,6 @@ def encodable_rows(archive: Archive, featurizers: Mapping[Modality, Featurizer],
     """Return the rows that get a code, per modality of the model.
 
     A text without any word that the model knows does not get a code, because its code would say nothing about it.
-
-    Args:
-        archive: The archive.
-        featurizers: One fitted featurizer per modality of the model.
-        rows: ``(n,)``, the rows to choose from, each once.
     """
     return {modality: _encodable(archive, featurizer, rows) for modality, featurizer in featurizers.items()}
 
@@ -41,13 +36,7 @@ def indexed_rows(encodable: Mapping[Modality, Rows]) -> Rows:
 
 
 def left_out(archive: Archive, rows: Rows, encodable: Mapping[Modality, Rows]) -> Iterator[str]:
-    """Yield a sentence on the texts without a known word, and one on the items that have nothing to encode.
-
-    Args:
-        archive: The archive.
-        rows: The rows of a silo.
-        encodable: What `encodable_rows` returned for them.
-    """
+    """Yield a sentence on the texts without a known word, and one on the items that have nothing to encode."""
     unknown = np.setdiff1d(rows[archive.has_text[rows]], encodable["text"]) if "text" in encodable else rows[:0]
     if len(unknown):
         by_picture = int(np.isin(unknown, indexed_rows(encodable)).sum())

@@ -8,15 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TypeVar
 
 from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from silohash.base.errors import DependencyMissing
 from silohash.base.files import explaining_disk_errors, read_text, write_text
 from silohash.base.forms import damaged, fault, of_json
-from silohash.base.types import UserError, ValidationBy
+from silohash.base.types import ValidationBy
 from silohash.base.visible import visible
 
 RUN_AGAIN = "Restore the file, or run the training again."
@@ -108,50 +109,31 @@ class RoundProgress:
         return f"{words}, epoch {min(self.epoch + 1, self.epochs)}/{self.epochs}" if self.epochs else words
 
 
-class Observer(Protocol):
-    """The interface of an object that receives the events of a run."""
+class Observer:
+    """An object that receives the events of a run. By default it does nothing."""
 
     def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
         """Prepare for the first round of this process, which is later than round 0 in a resumed run."""
-        ...
+
+    def within_round(self, progress: RoundProgress) -> None:
+        """Receive the progress of the local training, after every epoch of a silo and after every silo."""
 
     def round(self, record: RoundRecord) -> None:
         """Receive the record of a completed round."""
-        ...
 
     def finish(self) -> None:
         """Clean up. This is called once at the end, even if the run fails."""
-        ...
-
-
-@runtime_checkable
-class ProgressObserver(Protocol):
-    """The interface of an observer that also follows the local training within a round."""
-
-    def within_round(self, progress: RoundProgress) -> None:
-        """Receive the progress, after every epoch of a silo and after every silo."""
-        ...
 
 
 class ProgressReporter:
-    """Count the silos and epochs of the present round, and report them to the observers that follow them.
+    """Count the silos and epochs of the present round, and report them to the observers of the run."""
 
-    Args:
-        observers: The observers of the run.
-    """
-
-    def __init__(self, observers: Iterable[object] = ()) -> None:
-        self.observers = [observer for observer in observers if isinstance(observer, ProgressObserver)]
+    def __init__(self, observers: Sequence[Observer] = ()) -> None:
+        self.observers = observers
         self.present = RoundProgress(round=0, silos=1)
 
     def counted(self, results: Iterable[_Result], *, number: int, silos: int) -> Iterator[_Result]:
-        """Yield the results of a round's silos, and report each of them.
-
-        Args:
-            results: One result per silo, each as soon as the silo has finished.
-            number: Number of the round, from 0.
-            silos: Number of results.
-        """
+        """Yield the results of a round's silos, and report each of them."""
         self.present = RoundProgress(round=number, silos=silos)
         for done, result in enumerate(results, 1):
             self._report(replace(self.present, silos_done=done, epoch=0, epochs=0))
@@ -167,11 +149,11 @@ class ProgressReporter:
             observer.within_round(progress)
 
 
-class JsonLines:
+@dataclass
+class JsonLines(Observer):
     """Append every round to ``rounds.jsonl``. A resumed run first removes the lines of rounds that it repeats."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    path: Path
 
     def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
         """Keep only the lines of earlier rounds."""
@@ -182,9 +164,6 @@ class JsonLines:
         """Append one line."""
         with explaining_disk_errors(self.path), self.path.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(asdict(record)) + "\n")
-
-    def finish(self) -> None:
-        """Do nothing, because no file stays open."""
 
 
 def read_rounds(path: Path) -> list[RoundRecord]:
@@ -209,7 +188,7 @@ def _record(path: Path, number: int, line: str) -> RoundRecord:
         raise damaged(f"{path}, line {number}", fault(error), RUN_AGAIN) from error
 
 
-class ConsoleProgress:
+class ConsoleProgress(Observer):
     """Show a progress bar in a terminal. Elsewhere, print one line per round, and lines within a round if it is long."""
 
     def __init__(self, console: Console) -> None:
@@ -269,7 +248,7 @@ class ConsoleProgress:
             self.progress = None
 
 
-class TensorBoard:
+class TensorBoard(Observer):
     """Write the loss, its terms and the validation score for TensorBoard.
 
     Raises:
@@ -280,7 +259,7 @@ class TensorBoard:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
-            raise UserError("TensorBoard is not installed. Run: pip install 'silohash[tensorboard]'") from error
+            raise DependencyMissing("TensorBoard is not installed. Run: pip install 'silohash[tensorboard]'") from error
         self.folder = folder
         self._writer = SummaryWriter
 

@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import OtherVersion
 from silohash.base.files import TRAIN_AGAIN, digest_arrays, digest_json, read_arrays, write_arrays
 from silohash.base.forms import of_value, reading
-from silohash.base.types import UserError
 from silohash.base.visible import visible
 from silohash.data.archive import Archive, Pictures
 from silohash.data.pictures.reading import GrayPictures, PackedPictures, PictureFiles
@@ -71,16 +71,13 @@ class _About:
 
 def digests_of(archive: Archive) -> dict[str, str]:
     """Return a digest of each part of an archive that a run uses."""
-    splits = digest_arrays({name: rows.astype("<i8") for name, rows in archive.splits.items()})
-    present = digest_arrays({"image": archive.has_image, "text": archive.has_text})
-    columns = {name: _digest(column) for name, column in _columns(archive)}
-    ids = digest_json(archive.ids.tolist())
+    columns = {name: getattr(archive, name) for name in CALLED}
     return {
-        "ids": ids,
-        "splits": splits,
-        "present": present,
+        "ids": digest_json(archive.ids.tolist()),
+        "splits": digest_arrays({name: rows.astype("<i8") for name, rows in archive.splits.items()}),
+        "present": digest_arrays({"image": archive.has_image, "text": archive.has_text}),
         "label names": digest_json(archive.label_names),
-        **columns,
+        **{name: _digest(column) for name, column in columns.items() if column is not None},
     }
 
 
@@ -105,7 +102,7 @@ def read_fingerprint(path: Path) -> Fingerprint:
     with reading(path, remedy=TRAIN_AGAIN):
         stated = of_value(about, _About)
         if stated.version != VERSION:
-            raise UserError(
+            raise OtherVersion(
                 f"{path} has version {stated.version}, and this silohash reads version {VERSION}. "
                 "Use the silohash that wrote it."
             )
@@ -125,7 +122,8 @@ def changes(before: Fingerprint, archive: Archive) -> list[str]:
     old = {name: row for row, name in enumerate(before.ids)}
     new = {str(name): row for row, name in enumerate(archive.ids)}
     phrases = [*_listed(_without(new, old), "{} new"), *_listed(_without(old, new), "{} missing")]
-    phrases = phrases or _changed_as_a_whole(changed)  # with other items, these have changed in any case
+    # With other items, these have changed in any case.
+    phrases = phrases or [words for part, words in NOT_PER_ITEM.items() if part in changed]
     rows = np.array([[old[name], row] for name, row in new.items() if name in old], np.int64).reshape(-1, 2)
     for column in CALLED:
         if column in changed:
@@ -137,23 +135,12 @@ def _changed_parts(before: Mapping[str, str], now: Mapping[str, str]) -> set[str
     return {part for part in {**before, **now} if before.get(part) != now.get(part)}
 
 
-def _changed_as_a_whole(changed: Container[str]) -> list[str]:
-    return [words for part, words in NOT_PER_ITEM.items() if part in changed]
-
-
 def _without(names: Iterable[str], known: Container[str]) -> list[str]:
     return [name for name in names if name not in known]
 
 
 def _changed_items(before: Fingerprint, archive: Archive, column: str, rows: npt.NDArray[np.int64]) -> Iterator[str]:
-    """Yield a phrase that names the items whose value in a column has changed.
-
-    Args:
-        before: The fingerprint.
-        archive: The archive as it is now.
-        column: One of `CALLED`.
-        rows: ``(n, 2)`` rows of the items that are in both, before and now.
-    """
+    """Yield a phrase that names the items whose value in a column has changed."""
     now = checksums_of(archive, column)
     known = before.items.get(column)
     if known is None or now is None:
@@ -178,13 +165,6 @@ def _named(archive: Archive, column: str, row: int) -> str:
     name = str(archive.ids[row])
     file = pictures.files[row] if isinstance(pictures, PictureFiles) else ""
     return f"{name}: {pictures.folder / file}" if file and file != name else name
-
-
-def _columns(archive: Archive) -> Iterator[tuple[str, Pictures | npt.NDArray[Any]]]:
-    for name in CALLED:
-        column = getattr(archive, name)
-        if column is not None:
-            yield name, column
 
 
 def _digest(column: Pictures | npt.NDArray[Any]) -> str:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from silohash.base.errors import AlreadyExists, DataChanged, ForeignFiles, MissingFile, NotARun, NotSupported
 from silohash.base.files import explaining_disk_errors, read_toml, write_json, write_text
 from silohash.base.locks import LOCK, locked_run
-from silohash.base.types import UserError
 from silohash.run.model.saved import SavedModel
 from silohash.run.model.trained import MODEL_RECORD
 
@@ -32,11 +32,11 @@ MOST_NAMED = 5
 """Maximum number of runs that an error names."""
 
 
+@dataclass(frozen=True)
 class _Inside:
     """A file or folder of a run, as an attribute of the run."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    name: str
 
     def __get__(self, run: Run, owner: type[Run]) -> Path:
         return run.folder / self.name
@@ -104,16 +104,6 @@ class Run:
     ) -> Run:
         """Create a run's folder, with the files that are known before the first round.
 
-        Args:
-            folder: The folder of the new run.
-            resolved: The config with its methods.
-            partition: How the archive is divided among silos.
-            environment: The content of ``environment.json``.
-            archive: The archive, whose content is recorded.
-
-        Returns:
-            The new run.
-
         Raises:
             UserError: If the folder already holds a run or files of the user, or another process writes to it.
         """
@@ -152,11 +142,11 @@ class Run:
         inside = sorted(str(path.parent) for path in self.folder.glob("*/config.toml"))
         if inside:
             more = f" and {len(inside) - MOST_NAMED} more" if len(inside) > MOST_NAMED else ""
-            raise UserError(
+            raise NotARun(
                 f'"{self.folder}" does not hold a run, but folders in it do. '
                 f"Choose one of them: {', '.join(inside[:MOST_NAMED])}{more}"
             )
-        raise UserError(
+        raise NotARun(
             f'"{self.folder}" does not hold a run: it has no config.toml. '
             f"Train one: silohash train CONFIG --out {self.folder}"
         )
@@ -172,14 +162,14 @@ class Run:
             if (self.folder / LOCK).exists():
                 with self.writing():  # names the process if the run is being trained
                     pass
-            raise UserError(
+            raise AlreadyExists(
                 f'"{self.folder}" already holds a run. Continue it with: silohash resume {self.folder}; '
                 "or choose another folder with --out."
             )
         foreign = self._foreign_names()
         if foreign:
             more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
-            raise UserError(
+            raise ForeignFiles(
                 f'"{self.folder}" already holds files that do not belong to a run: {foreign[0]}{more}. '
                 "Choose a new or an empty folder with --out."
             )
@@ -241,7 +231,7 @@ class Run:
 
         path = self.config.data.path
         if path is not None and not path.exists():
-            raise UserError(
+            raise MissingFile(
                 f"The archive of the run, {path}, does not exist. If it was moved, set path in the table [data] of "
                 f"{self.config_path}."
             )
@@ -249,7 +239,12 @@ class Run:
         if self.fingerprint_path.exists():
             changed = changes(read_fingerprint(self.fingerprint_path), archive)
             if changed:
-                raise UserError(_changed_archive(self, archive, changed))
+                place = archive.folder or archive.card.name
+                raise DataChanged(
+                    f'The archive "{archive.card.name}" has changed since {self.folder} was trained: {"; ".join(changed)}. '
+                    "Restore it, train a new run, or search it as it is now with: silohash index "
+                    f"{self.folder} {place} --name NEW"
+                )
         return archive
 
     @cached_property
@@ -264,7 +259,7 @@ class Run:
 
         self.check()
         if self.trained_elsewhere:
-            raise UserError(
+            raise NotSupported(
                 f'The silos of "{self.folder}" hold their items on their own machines. Give the folder of a silo\'s items: '
                 f"silohash index {self.folder} ARCHIVE --name SILO"
             )
@@ -310,15 +305,6 @@ class Run:
         return len(self.rounds()) >= self.config.federated.rounds and (self.model_folder / MODEL_RECORD).exists()
 
 
-def _changed_archive(run: Run, archive: Archive, changed: Sequence[str]) -> str:
-    """Return the message that an archive has changed: what exactly, and what to do."""
-    place = archive.folder or archive.card.name
-    return (
-        f'The archive "{archive.card.name}" has changed since {run.folder} was trained: {"; ".join(changed)}. '
-        f"Restore it, train a new run, or search it as it is now with: silohash index {run.folder} {place} --name NEW"
-    )
-
-
 def archive_of(config: RunConfig) -> Archive:
     """Open the configured archive, or only one modality of it if the config says so.
 
@@ -336,12 +322,3 @@ def archive_of_data(data: DataConfig) -> Archive:
     options = {**data.options, **protocol, **link_options(follow_links=data.follow_links)}
     archive = open_archive(data.name, data.path, options=options)
     return archive if data.modality is None else archive.of_modality(data.modality)
-
-
-def runs(folders: Sequence[Path]) -> list[Run]:
-    """Return the runs in the given folders.
-
-    Raises:
-        UserError: If a folder does not hold a run.
-    """
-    return [Run.open(folder) for folder in folders]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from silohash.base.errors import NoEffect, NothingUsable, UserError
 from silohash.base.files import folder_beside
-from silohash.base.types import Modality, Notify, Rows, UserError
+from silohash.base.types import Modality, Notify, Rows
 from silohash.data.archive import Archive, Pictures
 from silohash.data.pictures.reading import PictureFiles
 from silohash.features.truncation import truncation_remark
@@ -37,10 +38,12 @@ def index_run(
     fields: Mapping[str, Collection[str]] | None = None,
     notify: Notify = lambda text: None,
 ) -> dict[str, int]:
-    """Build the indexes of a run. Existing indexes of the same silos are replaced, and their copies on a server.
+    """Build the indexes of a run, and return the number of indexed items per silo.
 
     Items that are only queries are held out of the indexes, unless ``all_items`` is set. An additional archive that does
     not state splits has no queries, so it is indexed as a whole.
+
+    Existing indexes of the same silos are replaced, and their copies on a server.
 
     Args:
         run: A trained run.
@@ -51,9 +54,6 @@ def index_run(
         fields: For each silo, which of `FIELDS` are stored with the codes. A silo that is not listed stores all of
             them. A preview is stored only once per item, in the index of its first modality.
         notify: Called with one line per silo, and with a sentence on the items that are held out.
-
-    Returns:
-        The number of indexed items per silo.
 
     Raises:
         UserError: If the run does not have a model, ``model`` is required or not allowed, the name of the archive cannot be
@@ -79,7 +79,7 @@ def index_run(
                 _note_pictures(folder, items, stored, None if archive is not None else run.config.data.path)
                 if archive is not None:
                     note_added(folder, archive)
-            _note_indexed(run, silo, held)
+            note_indexed(run.index_folder, silo, held, run.silo_names)
             notify(f"{silo}: {counts[silo]:,} items")
             for sentence in left_out(items, rows, encodable):
                 notify(f"{silo}: {sentence}")
@@ -98,20 +98,12 @@ def _remarks(run: Run, archive: Archive | None, *, all_items: bool) -> Iterator[
         yield held_out_sentence(run, archive)
 
 
-def _note_indexed(run: Run, silo: str, held: Collection[Modality]) -> None:
-    """Enter a silo into the run's list of indexed silos, which also names the silos that are not indexed yet."""
-    note_indexed(run.index_folder, silo, held, run.silo_names)
-
-
 def held_out_sentence(run: Run, archive: Archive | None = None) -> str:
-    """Return a sentence on the query items that indexes leave out, and how to index them; empty if there are none.
-
-    Args:
-        run: The run.
-        archive: An additional archive; None for the silos of the run.
-    """
+    """Return a sentence on the queries that the indexes of a run, or of an added archive, leave out; empty without any."""
     items = run.archive if archive is None else archive
-    held_out = _held_out(items) if archive is not None else _held_by_silos(run)
+    held_out = _held_out(items) if archive is not None else items.held_out()
+    if archive is None:
+        held_out = np.intersect1d(held_out, np.concatenate([silo.rows for silo in run.partition.silos]))
     if not len(held_out):
         return ""
     reason = "the figures of the run are measured on them" if archive is None else "the archive lists them as queries"
@@ -124,31 +116,27 @@ def held_out_sentence(run: Run, archive: Archive | None = None) -> str:
 
 
 def _held_out(archive: Archive) -> Rows:
+    """Return the rows of an additional archive that are only queries; none if it does not state its splits."""
     return archive.held_out()[:0] if archive.automatic_splits else archive.held_out()
-
-
-def _held_by_silos(run: Run) -> Rows:
-    held = np.unique(np.concatenate([silo.rows for silo in run.partition.silos]))
-    return np.intersect1d(run.archive.held_out(), held)
 
 
 def _check_options(archive: Archive | None, given: Mapping[str, str | None]) -> None:
     for option, value in given.items():
         if value is not None and archive is None:
             what = "selects the model that encodes" if option == "--model" else "is the name of"
-            raise UserError(f"{option} {what} an additional archive, and no archive is given. Give its folder as well.")
+            raise NoEffect(f"{option} {what} an additional archive, and no archive is given. Give its folder as well.")
 
 
 def _check_items(run: Run, archive: Archive, rows: Rows, encodable: Mapping[Modality, Rows]) -> None:
     if not len(rows):
-        raise UserError(
+        raise NothingUsable(
             f'All {len(archive):,} items of "{archive.card.name}" are queries, which are held out of the indexes. Index '
             f"them with: silohash index {run.folder} {archive.folder or archive.card.name} --all"
         )
     if not len(indexed_rows(encodable)):
         has_any = np.any([archive.has(modality)[rows] for modality in encodable])
         unknown = "their texts do not contain a word that the model knows"
-        raise UserError(
+        raise NothingUsable(
             f'None of the {len(rows):,} items of "{archive.card.name}" can be indexed, because '
             f"{unknown if has_any else cannot_encode(tuple(encodable))}. "
             "Use an archive with items that the model can encode."
@@ -163,15 +151,10 @@ def _parts(
         silo = archive.card.name if name is None else name
         check_added(run, archive, silo)
         everything = np.arange(len(archive))
-        yield silo, archive, everything if all_items or archive.automatic_splits else _searchable(archive)
+        yield silo, archive, everything if all_items else np.setdiff1d(everything, _held_out(archive))
         return
     for member in run.partition.silos:
         yield member.name, run.archive, member.rows if all_items else member.split(run.archive, "database")
-
-
-def _searchable(archive: Archive) -> Rows:
-    """Return the rows of an additional archive that are not only queries."""
-    return np.setdiff1d(np.arange(len(archive)), archive.held_out())
 
 
 def _index_silo(

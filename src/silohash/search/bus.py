@@ -25,11 +25,12 @@ from itertools import chain
 from typing import Generic, Protocol, TypeVar
 
 from silohash.base.cores import available_cores
-from silohash.base.types import UserError, modalities_of
+from silohash.base.errors import NotFound, UserError
+from silohash.base.types import modalities_of
 from silohash.index.server import time_limit
 from silohash.search.hits import Hits, Query, Reason
 from silohash.search.node import SiloNode
-from silohash.search.released import Code, Item, NotFound, Refusal, SiloStatus, item_code, released_item, silo_status
+from silohash.search.released import Code, Item, Refusal, SiloStatus, item_code, released_item, silo_status
 from silohash.search.requests import Answer, CodeRequest, ItemRequest, Request, StatusRequest
 
 T = TypeVar("T")

@@ -16,22 +16,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from silohash.base.types import Modality, Target, UserError
+from silohash.base.errors import EmptyInput, NotFound, Unavailable, UserError
+from silohash.base.types import Modality, Target
 from silohash.features.truncation import Unread, unread_end
 from silohash.index.source import find_file
 from silohash.search.bus import Bus, answers_to
 from silohash.search.hits import Hits, Query, Reason, SearchOptions
 from silohash.search.merge import ask
-from silohash.search.released import Code, Item, NotFound, Refusal, SiloStatus
-from silohash.search.requests import (
-    Answer,
-    CodeRequest,
-    FederationStatus,
-    ItemRequest,
-    SearchRequest,
-    StatusRequest,
-    Unavailable,
-)
+from silohash.search.released import Code, Item, Refusal, SiloStatus
+from silohash.search.requests import Answer, CodeRequest, FederationStatus, ItemRequest, SearchRequest, StatusRequest
 from silohash.search.words import query_words
 
 if TYPE_CHECKING:
@@ -332,7 +325,7 @@ def check_silos(wanted: Collection[str] | None, known: Sequence[str]) -> None:
         if name not in known:
             raise NotFound(f'There is no silo "{name}". Choose from: {", ".join(known)}.')
     if wanted is not None and not wanted:
-        raise UserError(f"No silo is selected. Choose from: {', '.join(known)}.")
+        raise EmptyInput(f"No silo is selected. Choose from: {', '.join(known)}.")
 
 
 def without_item(hits: Hits, silo: str, name: str, *, offset: int, k: int) -> Hits:

@@ -16,7 +16,7 @@ import numpy as np
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from silohash.base.types import UserError
+from silohash.base.errors import BitsDiffer, ConflictingOptions, WrongForm, WrongShape
 from silohash.base.visible import visible
 from silohash.index.codes import BITS_HIGHEST, BITS_LOWEST, Words, byte_count, check_words, from_bytes, to_bytes
 
@@ -102,7 +102,7 @@ def words_of(code: str, bits: int) -> Words:
     """
     packed = np.frombuffer(bytes.fromhex(code), np.uint8)
     if len(packed) != byte_count(bits):
-        raise UserError(f"{len(packed)} bytes are not a code of {bits} bits.")
+        raise BitsDiffer(f"{len(packed)} bytes are not a code of {bits} bits.")
     return np.asarray(check_words(from_bytes(packed[None], bits), bits)[0])
 
 
@@ -115,15 +115,15 @@ def _sent_content(content: np.ndarray, _: Mapping[str, Any]) -> dict[str, Any]:
 def _content_of(content: _Content, fields: Mapping[str, Any]) -> np.ndarray:
     """Return the words or regions of a query, ``(1, ...)``, if they are for one modality and have their type and shape."""
     if fields["target"] == "item":
-        raise UserError("it has words or regions, with which pictures or texts are scored, and asks for both")
+        raise ConflictingOptions("it has words or regions, with which pictures or texts are scored, and asks for both")
     form, shape = np.dtype(content["type"]).newbyteorder("<"), content["shape"]
     wanted = prod(shape) * form.itemsize
     try:
         values = b64decode(content["values"], validate=True)
     except ValueError as error:
-        raise UserError("content is not in base64") from error
+        raise WrongForm("content is not in base64") from error
     if wanted > MOST_CONTENT_BYTES or len(values) != wanted:
-        raise UserError(
+        raise WrongShape(
             f"content has {len(values):,} bytes, its shape needs {wanted:,}, and the limit is {MOST_CONTENT_BYTES:,}"
         )
     return np.frombuffer(values, form).astype(form.newbyteorder("=")).reshape(shape)

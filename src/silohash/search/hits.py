@@ -24,7 +24,8 @@ import numpy.typing as npt
 from pydantic import Field
 from pydantic.fields import FieldInfo
 
-from silohash.base.types import Modality, Target, UserError
+from silohash.base.errors import OutOfRange, WrongShape, WrongType
+from silohash.base.types import Modality, Target
 from silohash.index.preview import preview_content
 from silohash.index.source import find_file
 from silohash.search.fields import (
@@ -90,16 +91,18 @@ class SearchOptions:
             UserError: If the label is not a text, or a number is not a whole number or out of range.
         """
         if not isinstance(self.label, str | None):
-            raise UserError(f"The label is of type {type(self.label).__name__}. Filter by one label, given as a str.")
+            raise WrongType(f"The label is of type {type(self.label).__name__}. Filter by one label, given as a str.")
         for name, value in self.values().items():
             if name in _NUMBERS and not isinstance(value, int | np.integer | None):
-                raise UserError(f"{name} is {value!r}. Use a whole number.")
+                raise WrongType(f"{name} is {value!r}. Use a whole number.")
         if self.k < 1 or self.offset < 0:
-            raise UserError(f"k is {self.k} and offset is {self.offset}. Use k of at least 1 and offset of at least 0.")
+            raise OutOfRange(
+                f"k is {self.k} and offset is {self.offset}. Use k of at least 1 and offset of at least 0."
+            )
         if self.candidates < 1:
-            raise UserError(f"The number of candidates is {self.candidates}. Use at least 1.")
+            raise OutOfRange(f"The number of candidates is {self.candidates}. Use at least 1.")
         if self.radius_bits is not None and self.radius_bits < 0:
-            raise UserError(f"The radius is {self.radius_bits} bits. Use a radius of at least 0 bits.")
+            raise OutOfRange(f"The radius is {self.radius_bits} bits. Use a radius of at least 0 bits.")
 
     def values(self) -> dict[str, Any]:
         """Return the options by their names."""
@@ -156,7 +159,7 @@ class Query(SearchOptions):
         if words.ndim == 2 and len(words) == 1:
             object.__setattr__(self, "words", words[0])
         elif words.ndim != 1:
-            raise UserError(f"The query's words have the shape {words.shape}. Search for one code at a time.")
+            raise WrongShape(f"The query's words have the shape {words.shape}. Search for one code at a time.")
         super().__post_init__()
 
     def with_key(self, tie_key: bytes) -> Query:

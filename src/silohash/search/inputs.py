@@ -10,9 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.arrays import as_array, given
+from silohash.base.errors import (
+    EmptyInput,
+    MissingFile,
+    OneInputNeeded,
+    UnknownName,
+    UnreadablePicture,
+    WrongShape,
+    WrongType,
+)
 from silohash.base.files import npy_in, read_bytes, read_npy
 from silohash.base.forms import MALFORMED, damaged, detail
-from silohash.base.types import MODALITIES, TARGETS, Modality, Target, UserError
+from silohash.base.types import MODALITIES, TARGETS, Modality, Target
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -47,12 +56,12 @@ def read_input(
     """
     given = [name for name, value in (("text", text), ("image", image), ("vector", vector)) if value is not None]
     if len(given) != 1:
-        raise UserError(f"Search for exactly one of text, image and vector; {_given(given)}.")
+        raise OneInputNeeded(f"Search for exactly one of text, image and vector; {_given(given)}.")
     if text is not None:
         if not isinstance(text, str):
-            raise UserError(f"The text is of type {type(text).__name__}. Give the words to search for as a str.")
+            raise WrongType(f"The text is of type {type(text).__name__}. Give the words to search for as a str.")
         if not text.strip():
-            raise UserError("The text is empty. Give the words to search for.")
+            raise EmptyInput("The text is empty. Give the words to search for.")
         return text, "text"
     if image is not None:
         return _read_image(image), "image"
@@ -80,7 +89,7 @@ def modality_named(name: str) -> Modality:
         UserError: If there is no such modality.
     """
     if name not in MODALITIES:
-        raise UserError(f'"{name}" is not a modality. Use image or text.')
+        raise UnknownName(f'"{name}" is not a modality. Use image or text.')
     return name
 
 
@@ -91,7 +100,7 @@ def target_named(name: str) -> Target:
         UserError: If there is no such target.
     """
     if name not in TARGETS:
-        raise UserError(f'"{name}" cannot be found. Use item, image or text.')
+        raise UnknownName(f'"{name}" cannot be found. Use item, image or text.')
     return name
 
 
@@ -105,10 +114,10 @@ def _read_image(image: ImageLike) -> Value:
     try:
         return decode(read_bytes(Path(image)))
     except FileNotFoundError as error:
-        raise UserError(f'The file "{image}" does not exist. Check its path.') from error
+        raise MissingFile(f'The file "{image}" does not exist. Check its path.') from error
     except (OSError, ValueError) as error:
         reason = (error.strerror if isinstance(error, OSError) else "") or error
-        raise UserError(f'"{image}" cannot be read as an image ({reason}). Give a PNG or JPEG file.') from error
+        raise UnreadablePicture(f'"{image}" cannot be read as an image ({reason}). Give a PNG or JPEG file.') from error
 
 
 def _from_pillow(image: object) -> Value:
@@ -119,14 +128,14 @@ def _from_pillow(image: object) -> Value:
     from silohash.data.pictures.reading import to_rgb
 
     if not isinstance(image, Image.Image):
-        raise UserError(f"The image is of type {type(image).__name__}. Give a path, a Pillow image or uint8 pixels.")
+        raise WrongType(f"The image is of type {type(image).__name__}. Give a path, a Pillow image or uint8 pixels.")
     if image.mode in {"L", "RGB"} and PROFILE not in image.info:
         return image
     try:
         image.load()
         return to_rgb(image)
     except (OSError, ValueError) as error:
-        raise UserError(
+        raise UnreadablePicture(
             f"The image of mode {image.mode} cannot be converted to RGB ({error}). Convert it first."
         ) from error
 
@@ -136,7 +145,7 @@ def _from_pixels(pixels: npt.NDArray[np.uint8]) -> Value:
 
     is_image = pixels.ndim == 2 or (pixels.ndim == 3 and pixels.shape[2] == 3)
     if pixels.dtype != np.uint8 or not is_image or not pixels.size:
-        raise UserError(
+        raise WrongShape(
             f"The pixels have type {pixels.dtype} and shape {pixels.shape}. "
             "Give uint8 of shape (height, width) or (height, width, 3)."
         )
@@ -147,7 +156,7 @@ def _read_vector(vector: VectorLike | None) -> Value:
     if not isinstance(vector, str | Path):
         return as_array(given("numbers of the vector", vector), "Give a vector of numbers.")
     if not Path(vector).exists():
-        raise UserError(f'The file "{vector}" does not exist. Check its path.')
+        raise MissingFile(f'The file "{vector}" does not exist. Check its path.')
     return _numbers(read_npy(Path(vector), remedy=SAVED), f'"{vector}"')
 
 
@@ -167,5 +176,5 @@ def vector_in(content: bytes) -> np.ndarray:
 def _numbers(found: np.ndarray, where: str) -> np.ndarray:
     """Return an array after checking that it holds numbers."""
     if found.dtype.kind not in "fiub":
-        raise UserError(f"{where} holds values of type {found.dtype}. Save a vector of numbers with numpy.save.")
+        raise WrongType(f"{where} holds values of type {found.dtype}. Save a vector of numbers with numpy.save.")
     return found

@@ -8,8 +8,8 @@ from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
 
+from silohash.base.errors import UserError
 from silohash.base.names import tidy
-from silohash.base.types import UserError
 from silohash.index.base import Distances, Index, Keys, positions
 from silohash.index.codes import Words, from_bytes
 from silohash.index.database import ENTRY_ROWS

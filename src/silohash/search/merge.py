@@ -25,7 +25,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import NamedTuple
 
-from silohash.base.types import UserError
+from silohash.base.errors import MixedKinds, ModelsDiffer
 from silohash.search.bus import Bus, answers_to
 from silohash.search.hits import Hits, Query, silent
 from silohash.search.order import question_key, tie_order
@@ -71,9 +71,9 @@ def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -
 def _check_comparable(parts: Sequence[Hits], digests: frozenset[str]) -> None:
     """Check that results can be merged by distance."""
     if any(part.ranks is not None for part in parts):
-        raise UserError("Some results were merged by rank and cannot be merged by distance. Merge them by rank.")
+        raise MixedKinds("Some results were merged by rank and cannot be merged by distance. Merge them by rank.")
     if len(digests) > 1:
-        raise UserError(
+        raise ModelsDiffer(
             f"The results come from {len(digests)} models ({', '.join(sorted(digests))}), whose distances are not "
             "comparable. Index every silo with the same model, or merge the results by rank."
         )
@@ -111,7 +111,7 @@ def _ranked(part: Hits, pools: Mapping[frozenset[str], _Pool]) -> Hits:
         ranks = tuple(bisect_left(pool.places, place) // pool.silos + 1 for place in part.places)
         return replace(part, ranks=ranks, scores=None)
     if len(set(part.silos)) > 1:
-        raise UserError(
+        raise MixedKinds(
             f"A result of {len(set(part.silos))} silos was merged by distance and cannot be merged by rank. "
             "Merge it by rank from the start."
         )

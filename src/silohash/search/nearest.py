@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import Modality, UserError
+from silohash.base.errors import NotFinite
+from silohash.base.types import Modality
 from silohash.index.base import Distances, Keys
 from silohash.index.digests import Digests
 from silohash.search.hits import Query
@@ -202,6 +203,6 @@ def best_items(
     assert query.nodes is not None  # noqa: S101  the second stage follows from them
     scores = matcher.scores(query.nodes, modality, items.keys[modality])
     if not all(map(math.isfinite, scores)):
-        raise UserError("Some of its scores are not finite numbers. Train the model again with a lower learning rate.")
+        raise NotFinite("Some of its scores are not finite numbers. Train the model again with a lower learning rate.")
     order = sorted(range(len(items)), key=lambda place: -scores[place])[:k]
     return items.taken(order), tuple(scores[place] for place in order)

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from silohash.base.types import MODALITIES, Modality, UserError, modalities_of
+from silohash.base.errors import NotPermitted, NotSearchable, UserError
+from silohash.base.types import MODALITIES, Modality, modalities_of
 from silohash.index.codes import word_count, word_type
 from silohash.index.preview import preview_url
 from silohash.index.store import Backend, Store
@@ -142,7 +143,7 @@ class SiloNode:
         """
         for loaded in self._loaded.values():
             return loaded.store.manifest.model_digest
-        raise UserError(next(iter(self._unusable.values()), "It does not have an index."))
+        raise NotSearchable(next(iter(self._unusable.values()), "It does not have an index."))
 
     def captions(self, most: int) -> list[str]:
         """Return captions of the silo's items, in the order in which they were indexed, if its policy releases them."""
@@ -167,9 +168,9 @@ class SiloNode:
             UserError: If the policy does not allow searching for the modality, or its index cannot be used.
         """
         if modality not in self.policy.modalities:
-            raise UserError(f"Its policy does not allow searching for {modality}s.")
+            raise NotPermitted(f"Its policy does not allow searching for {modality}s.")
         if modality not in self._loaded:
-            raise UserError(self._unusable.get(modality, f"It does not have {modality}s to search."))
+            raise NotSearchable(self._unusable.get(modality, f"It does not have {modality}s to search."))
         if query is not None:
             self._loaded[modality].store.manifest.check(query.model_digest, query.bits)
         if self._loaded[modality].outdated():
@@ -261,10 +262,10 @@ class SiloNode:
     def _indexes_for(self, query: Query) -> tuple[dict[Modality, LoadedIndex], list[str]]:
         """Return the indexes to search, and the reasons why others that the silo has cannot be searched."""
         if query.label is not None and "labels" not in self.policy.fields:
-            raise UserError("Its policy does not release labels, so a search cannot filter by them.")
+            raise NotPermitted("Its policy does not release labels, so a search cannot filter by them.")
         indexes, reasons = self.indexes(modalities_of(query.target), query)
         if not indexes:
-            raise UserError(" ".join(dict.fromkeys(reasons.values())))
+            raise NotSearchable(" ".join(dict.fromkeys(reasons.values())))
         searched = " and ".join(f"{modality}s" for modality in indexes)
         return indexes, [
             f"It searched its {searched} only. {reason}" for modality, reason in reasons.items() if self.has(modality)

@@ -25,9 +25,20 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from silohash.base.errors import (
+    ConflictingOptions,
+    InvalidFile,
+    LimitReached,
+    OutOfRange,
+    UnknownName,
+    UnknownOption,
+    UnreadableFile,
+    UserError,
+    WrongType,
+)
 from silohash.base.files import read_text, read_toml
 from silohash.base.registry import suggestion
-from silohash.base.types import MODALITIES, Modality, UserError
+from silohash.base.types import MODALITIES, Modality
 from silohash.index.base import FIELDS
 
 MINUTE_SECONDS = 60
@@ -112,14 +123,14 @@ def read_policy(path: Path) -> Policy:
     known = [entry.name for entry in fields(Policy)]
     for name in values:
         if name not in known:
-            raise UserError(
+            raise UnknownOption(
                 f'The policy {path} has the unknown key "{name}"{suggestion(name, known)}; its keys are: {", ".join(known)}.'
             )
     try:
         policy = Policy(**values)
         return policy if policy.approve is None else replace(policy, approve=path.parent / policy.approve)
     except UserError as error:
-        raise UserError(f"The policy {path} is not valid: {error}") from error
+        raise InvalidFile(f"The policy {path} is not valid: {error}") from error
 
 
 def policy_of(folder: Path, silo: str) -> Policy:
@@ -140,7 +151,7 @@ def check_policy_files(folder: Path, silos: Collection[str]) -> None:
     """
     for path in sorted(folder.glob("*.toml")):
         if path.stem not in silos:
-            raise UserError(
+            raise UnknownName(
                 f"The policy {path} does not belong to an indexed silo{suggestion(path.stem, silos)}. "
                 f"Name it after one of: {', '.join(sorted(silos))}."
             )
@@ -148,19 +159,19 @@ def check_policy_files(folder: Path, silos: Collection[str]) -> None:
 
 def _check_number(name: str, value: object, *, least: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise UserError(f"{name} is {value!r}. Set it to a whole number of at least {least}.")
+        raise OutOfRange(f"{name} is {value!r}. Set it to a whole number of at least {least}.")
 
 
 def _check_seconds(name: str, value: object) -> None:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < float("inf"):
-        raise UserError(f"{name} is {value!r}. Set it to a number of seconds of at least 0.")
+        raise OutOfRange(f"{name} is {value!r}. Set it to a number of seconds of at least 0.")
 
 
 def _check_acceptance(accept: object, step_bits: int) -> None:
     if not isinstance(accept, bool):
-        raise UserError(f"accept_query_content is {accept!r}. Set it to true or false.")
+        raise WrongType(f"accept_query_content is {accept!r}. Set it to true or false.")
     if accept and step_bits > 1:
-        raise UserError(
+        raise ConflictingOptions(
             f"accept_query_content is true and distance_step_bits is {step_bits}, but scores are not rounded. Leave out one "
             "of the two."
         )
@@ -170,23 +181,19 @@ def _checked_path(name: str, value: object) -> Path | None:
     if value is None or isinstance(value, Path):
         return value
     if not isinstance(value, str) or not value:
-        raise UserError(f"{name} is {value!r}. Set it to the path of a text file with one id per line.")
+        raise WrongType(f"{name} is {value!r}. Set it to the path of a text file with one id per line.")
     return Path(value)
 
 
 def _checked_names(key: str, names: object, known: tuple[str, ...]) -> tuple[str, ...]:
     """Return a list of names as a tuple, after checking that each of them is known."""
     if not isinstance(names, list | tuple):
-        raise UserError(f"{key} is {names!r}. Set it to a list of names out of: {', '.join(known)}.")
+        raise WrongType(f"{key} is {names!r}. Set it to a list of names out of: {', '.join(known)}.")
     for name in names:
         if name not in known:
             near = suggestion(name, known) if isinstance(name, str) else ""
-            raise UserError(f"{key} has the unknown name {name!r}{near}; choose from: {', '.join(known)}.")
+            raise UnknownName(f"{key} has the unknown name {name!r}{near}; choose from: {', '.join(known)}.")
     return tuple(names)
-
-
-class LimitReached(UserError):  # noqa: N818  a refusal, not a failure
-    """An asker has reached a limit of the policy."""
 
 
 @dataclass
@@ -269,7 +276,9 @@ class Approvals:
                 self._signature, self._ids = None, frozenset()
                 return self._ids
             except OSError as error:
-                raise UserError(f"{self._path} cannot be read ({error}). Check the list of approved items.") from error
+                raise UnreadableFile(
+                    f"{self._path} cannot be read ({error}). Check the list of approved items."
+                ) from error
             # A file that is replaced within one tick of the clock differs in its number or size.
             signature = (about.st_ino, about.st_size, about.st_mtime_ns)
             if signature != self._signature:

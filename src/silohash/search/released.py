@@ -13,7 +13,8 @@ import numpy.typing as npt
 from pydantic import Field
 from typing_extensions import TypedDict
 
-from silohash.base.types import Modality, UserError
+from silohash.base.errors import NotFound, NotSearchable, UserError
+from silohash.base.types import Modality
 from silohash.index.preview import preview_url
 from silohash.search.fields import (
     CODE,
@@ -39,10 +40,6 @@ MOST_EXAMPLES = 8
 
 MOST_SUMMARY_LABELS = 1_000
 """Number of labels in a summary, which would otherwise exceed the limit of an answer if an archive has free keywords."""
-
-
-class NotFound(UserError):  # noqa: N818  a name as in HTTP
-    """A silo or an item that a request names does not exist."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,7 +243,7 @@ def _indexes(node: SiloNode) -> dict[Modality, LoadedIndex]:
     """Return the indexes of a silo that can be searched."""
     indexes, reasons = node.indexes()
     if not indexes:
-        raise UserError(" ".join(dict.fromkeys(reasons.values())))
+        raise NotSearchable(" ".join(dict.fromkeys(reasons.values())))
     return indexes
 
 

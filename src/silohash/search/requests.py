@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import Modality, UserError
+from silohash.base.errors import EmptyInput, OneInputNeeded
+from silohash.base.types import Modality
 from silohash.search.fields import Model, RequestId, SecondsLeft, Sometimes, Text
 from silohash.search.hits import Hits, Query, SearchOptions
 from silohash.search.released import Code, Item, Refusal, SiloStatus
@@ -18,10 +19,6 @@ if TYPE_CHECKING:
 
     from silohash.features.base import Value
     from silohash.run.events import RoundRecord
-
-
-class Unavailable(UserError):  # noqa: N818  a name as in HTTP
-    """A silo that a request needs does not answer."""
 
 
 @dataclass(frozen=True)
@@ -114,12 +111,12 @@ class SearchRequest(SearchOptions):
         values = {"a text": self.text, "a picture": self.picture, "a vector": self.vector, "a code": self.code}
         given = [name for name, value in values.items() if value is not None]
         if len(given) != 1:
-            raise UserError(
+            raise OneInputNeeded(
                 f"Search for exactly one of {', '.join([*values][:-1])} and a code; "
                 f"{' and '.join(given) or 'none'} was given."
             )
         if self.text is not None and not self.text.strip():
-            raise UserError("The text is empty. Give the words to search for.")
+            raise EmptyInput("The text is empty. Give the words to search for.")
         super().__post_init__()
 
     @property

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel
 from typing_extensions import override
 
+from silohash.base.errors import InvalidName, NotIndexed, UserError
 from silohash.base.files import PART, read_json
 from silohash.base.locks import locked_run
-from silohash.base.types import MODALITIES, Modality, UserError
+from silohash.base.types import MODALITIES, Modality
 from silohash.index.config import read_index_config
 from silohash.index.listing import LISTING, Listing, read_listing
 from silohash.index.source import PictureSource
@@ -56,7 +57,7 @@ def open_nodes(folder: Path, *, backend: Backend | None = None, prepared: bool =
     policies = folder.parent / POLICIES
     expected, existing = _expected_silos(folder), dict(_index_files(folder))
     if not existing and not any(expected.values()):
-        raise UserError(f"There is no index in {folder}. Build it: silohash index {folder.parent}")
+        raise NotIndexed(f"There is no index in {folder}. Build it: silohash index {folder.parent}")
     silos = sorted({*existing, *(silo for silo, held in expected.items() if held != ())})
     check_policy_files(policies, {*silos, *expected})
     nodes = []
@@ -103,7 +104,7 @@ def open_node(
     backend = _checked_backend(backend, folder)
     existing = dict(_index_files(folder)).get(silo, {})
     if not existing:
-        raise UserError(f"There is no index of the silo {silo} in {folder}. Build it: silohash index {folder.parent}")
+        raise NotIndexed(f"There is no index of the silo {silo} in {folder}. Build it: silohash index {folder.parent}")
     unusable = _missing_files(folder, silo, _expected_silos(folder), existing)
     policy = policy_of(folder.parent / POLICIES, silo) if policy is None else policy
     stores = _open_stores(folder / silo, existing, unusable)
@@ -222,7 +223,7 @@ def remove_items(folder: Path, ids: Sequence[str]) -> dict[str, list[str]]:
     """
     files = dict(_index_files(folder))
     if not files:
-        raise UserError(f"There is no index in {folder}. Build it: silohash index {folder.parent}")
+        raise NotIndexed(f"There is no index in {folder}. Build it: silohash index {folder.parent}")
     with locked_run(folder.parent):
         removed = _remove_from(files, ids)
         if removed:
@@ -259,7 +260,7 @@ def _index_files(folder: Path) -> Iterator[tuple[str, dict[Modality, Path]]]:
         if not existing or PART.fullmatch(silo.name):
             continue
         if silo.name.startswith("."):
-            raise UserError(
+            raise InvalidName(
                 f"The index {silo} has a hidden name, which a silo cannot have. Remove the folder, and index the archive "
                 "again with --name."
             )

@@ -1,7 +1,8 @@
 """Requests and answers as bytes: JSON documents with a version, which are checked when they are read.
 
 A hub sends a request to a silo, and the silo sends an answer. Neither trusts the other. Whatever the bytes are, reading them
-returns a value that has been checked, or raises `WireError`. Unknown keys are ignored, so that a later version can add some.
+returns a value that has been checked, or raises `UnreadableMessage`. Unknown keys are ignored, so that a later version can
+add some.
 
 Each message is declared by the class of its value (`silohash.search.fields`). Hits have a form of their own, because a silo
 sends only its own.
@@ -32,8 +33,9 @@ from typing import (
 from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
+from silohash.base.errors import NotFound, TimeOver, UnreadableMessage, UserError
 from silohash.base.forms import detail, fault
-from silohash.base.types import MODALITIES, Modality, UserError
+from silohash.base.types import MODALITIES, Modality
 from silohash.index.server import time_limit
 from silohash.search.bus import Replies, answer_of
 from silohash.search.fields import (
@@ -51,7 +53,7 @@ from silohash.search.fields import (
 )
 from silohash.search.hits import Hits, Query, Reason
 from silohash.search.node import SiloNode
-from silohash.search.released import Code, Item, NotFound, Refusal, SiloStatus
+from silohash.search.released import Code, Item, Refusal, SiloStatus
 from silohash.search.requests import Answer, CodeRequest, ItemRequest, Request, StatusRequest
 
 _log = logging.getLogger(__name__)
@@ -74,10 +76,6 @@ _MODALITIES: Mapping[str, tuple[Modality, ...]] = {"": (), "image": ("image",), 
 """The modalities by which an item was found, by their name in an answer. There are none if they are not known."""
 
 _NAMES: Mapping[tuple[Modality, ...], str] = {modalities: name for name, modalities in _MODALITIES.items()}
-
-
-class WireError(UserError):
-    """A message that cannot be used. The text of an answer's error tells what the silo did: ``It answered with ...``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,10 +109,10 @@ class _SiloHits:
         """Return the hits that a silo sent.
 
         Raises:
-            WireError: If the column ``found_by`` is shorter than the others. In `Hits`, it can be left out.
+            UnreadableMessage: If the column ``found_by`` is shorter than the others. In `Hits`, it can be left out.
         """
         if len(self.found_by) != len(self.ids):
-            raise WireError("It answered with columns of unequal length.")
+            raise UnreadableMessage("It answered with columns of unequal length.")
         return Hits(
             ids=self.ids,
             distances=self.distances,
@@ -226,13 +224,13 @@ def _encoded(value: object, name: str, **first: str) -> bytes:
     try:
         return _ANY.dump_json(document)
     except ValueError as error:
-        raise WireError(f"{name} holds text that cannot be written as UTF-8.") from error
+        raise UnreadableMessage(f"{name} holds text that cannot be written as UTF-8.") from error
 
 
 def _decoded(content: bytes, kinds: Mapping[str, type], most_bytes: int, name: str) -> tuple[Any, str]:
     """Return the value that a message of some kinds carries, and the name of its silo."""
     if len(content) > most_bytes:
-        raise WireError(f"{name} has {len(content):,} bytes, and the limit is {most_bytes:,}.")
+        raise UnreadableMessage(f"{name} has {len(content):,} bytes, and the limit is {most_bytes:,}.")
     try:
         # Read and checked in one pass, because a strict check of Python values does not take lists for tuples.
         document: dict[str, Any] = _adapter(tuple(kinds.values())).validate_json(content, strict=True)
@@ -243,13 +241,13 @@ def _decoded(content: bytes, kinds: Mapping[str, type], most_bytes: int, name: s
         # A later version may have another form, so its number is looked for first.
         version = _version(content)
         if version not in (None, VERSION):
-            raise WireError(
+            raise UnreadableMessage(
                 f"{name} has version {version}, and this silohash reads version {VERSION}. Install the same version of "
                 "silohash at the hub and at the silo."
             ) from error
-        raise WireError(f"{name} does not have the expected form ({fault(error)}).") from error
+        raise UnreadableMessage(f"{name} does not have the expected form ({fault(error)}).") from error
     except UserError as error:
-        raise WireError(f"{name} does not have the expected form ({detail(error)}).") from error
+        raise UnreadableMessage(f"{name} does not have the expected form ({detail(error)}).") from error
     return value, document.get("silo", "")
 
 
@@ -265,11 +263,11 @@ def encode_request(request: Request) -> bytes:
     """Return a request as bytes, without ``seconds_left``, which is added whenever it is sent (`with_time_left`).
 
     Raises:
-        WireError: If it has too many bytes (`MOST_REQUEST_BYTES`), or text that cannot be written as UTF-8.
+        UnreadableMessage: If it has too many bytes (`MOST_REQUEST_BYTES`), or text that cannot be written as UTF-8.
     """
     content, limit = _encoded(request, "The request"), MOST_REQUEST_BYTES - TIME_BYTES
     if len(content) > limit:
-        raise WireError(f"The request has {len(content):,} bytes, and the limit is {limit:,}. Shorten it.")
+        raise UnreadableMessage(f"The request has {len(content):,} bytes, and the limit is {limit:,}. Shorten it.")
     return content
 
 
@@ -293,7 +291,7 @@ def decode_request(content: bytes) -> Request:
     """Return the request that some bytes hold.
 
     Raises:
-        WireError: If the bytes are not a request of this version.
+        UnreadableMessage: If the bytes are not a request of this version.
     """
     request: Request = _decoded(content, REQUESTS, MOST_REQUEST_BYTES, "The request")[0]
     return request
@@ -310,7 +308,7 @@ def encode_answer(silo: str, answer: Answer, *, most_bytes: int = MOST_ANSWER_BY
         most_bytes: Limit on the number of bytes.
 
     Raises:
-        WireError: If the answer does not fit, or holds text that cannot be written as UTF-8.
+        UnreadableMessage: If the answer does not fit, or holds text that cannot be written as UTF-8.
     """
     if isinstance(answer, Hits) and silo in answer.missing_silos:
         answer = Refusal(answer.missing_silos[silo])
@@ -319,7 +317,9 @@ def encode_answer(silo: str, answer: Answer, *, most_bytes: int = MOST_ANSWER_BY
     if len(content) > limit and isinstance(answer, Hits):
         content = _encoded_answer(silo, _with_fewer_previews(answer, silo, len(content) - limit))
     if len(content) > limit:
-        raise WireError(f"Its answer has {len(content):,} bytes, and the limit is {limit:,}. Request fewer items.")
+        raise UnreadableMessage(
+            f"Its answer has {len(content):,} bytes, and the limit is {limit:,}. Request fewer items."
+        )
     return content
 
 
@@ -350,11 +350,11 @@ def decode_answer(content: bytes, silo: str) -> Answer:
         silo: Name of the silo to which the request was sent.
 
     Raises:
-        WireError: If the bytes are not an answer of the silo.
+        UnreadableMessage: If the bytes are not an answer of the silo.
     """
     answer, sender = _decoded(content, ANSWERS, MOST_ANSWER_BYTES, "Its answer")
     if sender != silo:
-        raise WireError(f'It answered in the name of another silo, "{sender}".')
+        raise UnreadableMessage(f'It answered in the name of another silo, "{sender}".')
     if isinstance(answer, _SiloHits):
         return answer.hits(silo)
     found: Answer = replace(answer, silo=silo) if isinstance(answer, Item) else answer
@@ -409,7 +409,7 @@ class WireBus:
             """Read an answer."""
             try:
                 answers[silo] = decode_answer(content, silo)
-            except WireError as error:
+            except UnreadableMessage as error:
                 invalid[silo] = Reason(str(error), "invalid")
 
         sent = {silo: contents[id(request)] for silo, request in requests.items()}
@@ -418,10 +418,6 @@ class WireBus:
             if not isinstance(requests[silo], StatusRequest):
                 self._observe(silo, seconds)
         return Replies(answers, {**replies.reasons, **invalid}, replies.seconds)
-
-
-class TimeOver(UserError):  # noqa: N818  a refusal, not a failure
-    """The sender of a request does not wait for its answer any more."""
 
 
 @dataclass(frozen=True)

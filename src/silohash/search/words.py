@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 
-from silohash.base.types import UserError
+from silohash.base.errors import UnknownWords
 from silohash.features.base import Featurizer, Value
 from silohash.features.text import BagOfWords, QueryWords, no_known_word
 
@@ -37,7 +37,7 @@ def query_words(featurizer: Featurizer | None, value: Value, captions: Callable[
     words = featurizer.query_words(value)
     if words.known:
         return words.unknown
-    raise UserError(f"{no_known_word(value, words)}{offer(words, known_captions(featurizer, captions()))}")
+    raise UnknownWords(f"{no_known_word(value, words)}{offer(words, known_captions(featurizer, captions()))}")
 
 
 def known_captions(featurizer: BagOfWords, captions: Iterable[str]) -> Counter[str]:

@@ -20,9 +20,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from silohash.base.errors import (
+    AlreadyExists,
+    InvalidName,
+    NotPermitted,
+    OtherVersion,
+    OutOfRange,
+    UnknownName,
+    UnreadableFile,
+    WrongKindOfFile,
+)
 from silohash.base.optional import require
 from silohash.base.sqlite_files import transaction
-from silohash.base.types import UserError
 
 if TYPE_CHECKING:
     from argon2 import PasswordHasher
@@ -143,7 +152,7 @@ class Accounts:
         checked, hashed = check_name(name), self._hashed(password)
         with self._changing():
             if self._known(checked):
-                raise UserError(f'The account "{checked}" already exists. Choose another name, or remove it first.')
+                raise AlreadyExists(f'The account "{checked}" already exists. Choose another name, or remove it first.')
             self._connection.execute(
                 "INSERT INTO accounts VALUES (?, ?, ?, ?)", (checked, hashed, admin, self._clock())
             )
@@ -253,7 +262,7 @@ class Accounts:
         """
         chosen, now = check_scopes(scopes), self._clock()
         if days is not None and not days > 0:
-            raise UserError(f"A token cannot expire after {days} days. Use a positive number.")
+            raise OutOfRange(f"A token cannot expire after {days} days. Use a positive number.")
         token = Token(
             secrets.token_hex(6), account, label, chosen, now, None if days is None else now + days * DAY_SECONDS
         )
@@ -261,7 +270,7 @@ class Accounts:
         with self._changing():
             self._check_known(account)
             if "admin" in chosen and not self._is_admin(account):
-                raise UserError(
+                raise NotPermitted(
                     f'"{account}" is not an administrator. Leave out the scope "admin", or choose another account.'
                 )
             self._connection.execute(
@@ -289,7 +298,7 @@ class Accounts:
         """
         with self._changing():
             if not self._connection.execute("DELETE FROM tokens WHERE id = ?", (token_id,)).rowcount:
-                raise UserError(
+                raise UnknownName(
                     f'There is no token "{token_id}" in {self.path}. silohash account list prints all tokens.'
                 )
 
@@ -334,7 +343,9 @@ class Accounts:
 
     def _check_known(self, name: str) -> None:
         if not self._known(name):
-            raise UserError(f'There is no account "{name}" in {self.path}. silohash account list prints all accounts.')
+            raise UnknownName(
+                f'There is no account "{name}" in {self.path}. silohash account list prints all accounts.'
+            )
 
     def _prepare(self) -> None:
         """Create the tables of a new file, and check those of an existing one."""
@@ -346,9 +357,11 @@ class Accounts:
                 for statement in filter(str.strip, SCHEMA.split(";\n")):
                     self._connection.execute(statement)
             elif kind != APPLICATION_ID:
-                raise UserError(f"{self.path} is not a file of accounts. Choose another folder, or move the file away.")
+                raise WrongKindOfFile(
+                    f"{self.path} is not a file of accounts. Choose another folder, or move the file away."
+                )
             elif version != FORMAT_VERSION:
-                raise UserError(
+                raise OtherVersion(
                     f"{self.path} has format version {version}, but this silohash reads version {FORMAT_VERSION}. "
                     "Use the silohash that wrote it."
                 )
@@ -366,7 +379,7 @@ class Accounts:
         except sqlite3.ProgrammingError:
             raise
         except (sqlite3.DatabaseError, OSError) as error:
-            raise UserError(
+            raise UnreadableFile(
                 f"The file of accounts {self.path} cannot be read or written ({error}). Check the file and its folder."
             ) from error
 
@@ -403,7 +416,7 @@ def check_name(name: str) -> str:
     """
     checked = name.strip().lower()
     if not NAME.fullmatch(checked):
-        raise UserError(
+        raise InvalidName(
             f'"{name}" cannot be the name of an account. Use up to 64 of the characters a-z, 0-9, ".", "_", "@" and "-", '
             "and begin with a letter or a digit."
         )
@@ -417,7 +430,7 @@ def check_password(password: str) -> None:
         UserError: If it is. The message does not hold the password.
     """
     if len(password) not in PASSWORD_LENGTHS:
-        raise UserError(
+        raise OutOfRange(
             f"The password has {len(password)} characters. Use from {PASSWORD_LENGTHS.start} to {PASSWORD_LENGTHS.stop - 1}."
         )
 
@@ -430,5 +443,7 @@ def check_scopes(scopes: Collection[str]) -> frozenset[Scope]:
     """
     unknown = sorted(set(scopes) - set(SCOPES))
     if unknown or not scopes:
-        raise UserError(f"{', '.join(unknown) or 'None'} is not a scope of a token. Choose from: {', '.join(SCOPES)}.")
+        raise UnknownName(
+            f"{', '.join(unknown) or 'None'} is not a scope of a token. Choose from: {', '.join(SCOPES)}."
+        )
     return frozenset(scope for scope in SCOPES if scope in scopes)

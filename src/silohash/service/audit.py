@@ -27,7 +27,7 @@ from typing import Any, TypeAlias
 
 from filelock import lock_descriptor, unlock_descriptor
 
-from silohash.base.types import UserError
+from silohash.base.errors import AuditLogBroken, MissingFile, UnwritableFile, UserError
 from silohash.search.hits import Hits, Query
 from silohash.search.released import Code, Item, SiloStatus
 from silohash.search.requests import Answer, ItemRequest, Request, StatusRequest
@@ -45,10 +45,6 @@ POLL_SECONDS = 0.001
 
 FOLDER = "audit"
 """Name of the folder in a run that holds the logs of its silos."""
-
-
-class AuditError(UserError):
-    """An answer is not released, because it cannot be written to the audit log."""
 
 
 Entry: TypeAlias = Mapping[str, Any]
@@ -217,7 +213,7 @@ def verify_log(path: Path) -> Tail:
     """
     files = [*_closed_files(path), *([path] if path.exists() else [])]
     if not files:
-        raise UserError(f"The audit log {path} does not exist. Check its path.")
+        raise MissingFile(f"The audit log {path} does not exist. Check its path.")
     tail = Tail()
     for file in files:
         for place, line in enumerate(_lines(file), start=1):
@@ -230,11 +226,11 @@ def _verified(line: bytes, before: Tail, where: str) -> Tail:
     remedy = "The log was changed after it was written, or a part of it is missing."
     entry = _parsed(line)
     if entry is None:
-        raise UserError(f"{where} is not a line of an audit log. {remedy}")
+        raise AuditLogBroken(f"{where} is not a line of an audit log. {remedy}")
     if entry["number"] != before.number + 1:
-        raise UserError(f"{where} has the number {entry['number']} instead of {before.number + 1}. {remedy}")
+        raise AuditLogBroken(f"{where} has the number {entry['number']} instead of {before.number + 1}. {remedy}")
     if entry["before"] != before.digest:
-        raise UserError(f"{where} does not follow the line before it. {remedy}")
+        raise AuditLogBroken(f"{where} does not follow the line before it. {remedy}")
     return Tail(before.number + 1, _digest(line))
 
 
@@ -330,7 +326,7 @@ def _tail_of_log(path: Path) -> Tail:
             line = lines[-1]
             entry = _parsed(line)
             if entry is None:
-                raise UserError(
+                raise AuditLogBroken(
                     f"The last line of {file} is not a line of an audit log. Move the file to another folder."
                 )
             return Tail(entry["number"], _digest(line))
@@ -371,4 +367,6 @@ def _digest(line: bytes) -> str:
 
 
 def _unwritable(path: Path, error: OSError) -> UserError:
-    return UserError(f"The audit log {path} cannot be written ({error}). Free disk space, or correct the permissions.")
+    return UnwritableFile(
+        f"The audit log {path} cannot be written ({error}). Free disk space, or correct the permissions."
+    )

@@ -9,11 +9,9 @@ from silohash.search.hits import Hits
 from silohash.search.hits import SearchOptions as SearchOptions
 from silohash.search.released import Code as Code
 from silohash.search.released import Item as Item
-from silohash.search.released import NotFound as NotFound
 from silohash.search.released import SiloStatus as SiloStatus
 from silohash.search.requests import FederationStatus as FederationStatus
 from silohash.search.requests import SearchRequest as SearchRequest
-from silohash.search.requests import Unavailable as Unavailable
 from silohash.search.requests import Vector as Vector
 
 

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from silohash.base.errors import InvalidFile
 from silohash.base.files import read_toml
 from silohash.base.forms import detail, fault
 from silohash.base.registry import suggestion
-from silohash.base.types import UserError
 
 REMEDY = "Correct the file."
 MISSING = "Write it as docs/how-to/deploy.md describes."
@@ -253,7 +253,7 @@ def _read(path: Path, form: type[ConfigT]) -> ConfigT:
     try:
         config = form.model_validate(content)
     except ValidationError as error:
-        raise UserError(f"{path} is not valid: {_explained(error, form)}. {REMEDY}") from error
+        raise InvalidFile(f"{path} is not valid: {_explained(error, form)}. {REMEDY}") from error
     return _resolved(config, path.parent)
 
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import override
 
-from silohash.base.types import Modality, UserError
+from silohash.base.errors import UserError
+from silohash.base.types import Modality
 from silohash.features.text import BagOfWords
 from silohash.search.bus import Bus
 from silohash.search.federation import Encode, Encoded, Federation

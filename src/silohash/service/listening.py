@@ -6,7 +6,7 @@ import errno
 import socket
 from pathlib import Path
 
-from silohash.base.types import UserError
+from silohash.base.errors import AddressUnavailable
 
 PROC = Path("/proc")
 _LISTENING = "0A"
@@ -37,7 +37,7 @@ def listening_socket(
         listening.close()
         user = port_user(port) if error.errno == errno.EADDRINUSE else None
         reason = f"({error.strerror})" if user is None else f"because {user} uses it"
-        raise UserError(f"Port {port} of {host} cannot be used {reason}. {remedy}") from error
+        raise AddressUnavailable(f"Port {port} of {host} cannot be used {reason}. {remedy}") from error
     return listening
 
 

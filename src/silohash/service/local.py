@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from silohash.base.types import Modality, UserError
+from silohash.base.errors import UserError
+from silohash.base.types import Modality
 from silohash.search.bus import now
 from silohash.search.hits import Hits, SearchOptions
 from silohash.search.released import Item

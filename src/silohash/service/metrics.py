@@ -25,13 +25,11 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from silohash import __version__
-from silohash.base.types import UserError
+from silohash.base.errors import AddressUnavailable, AuditFailed, LimitReached, NotFound, TimeOver, UserError
 from silohash.search.hits import Hits, MissingKind, Query, kind_of
-from silohash.search.policy import LimitReached
-from silohash.search.released import Item, NotFound, SiloStatus
+from silohash.search.released import Item, SiloStatus
 from silohash.search.requests import CodeRequest, FederationStatus, ItemRequest, StatusRequest
-from silohash.search.wire import Response, TimeOver
-from silohash.service.audit import AuditError
+from silohash.search.wire import Response
 from silohash.service.config import MetricsSettings, host_and_port
 from silohash.service.logs import Kind, Outcome
 
@@ -215,7 +213,7 @@ def _refusal_of(error: Exception) -> Refusal:
         NotFound: "not_found",
         LimitReached: "limited",
         TimeOver: "late",
-        AuditError: "audit_log",
+        AuditFailed: "audit_log",
         UserError: "refused",
     }
     return next((refusal for kind, refusal in kinds.items() if isinstance(error, kind)), "failed")
@@ -232,7 +230,7 @@ def serving_metrics(settings: MetricsSettings, status: SiloStatus) -> Iterator[S
     try:
         server, thread = start_http_server(port, host, metrics.registry)
     except OSError as error:
-        raise UserError(
+        raise AddressUnavailable(
             f"The address {settings.listen} of [metrics] cannot be used ({error.strerror}). Each process of a silo needs an "
             "address of its own."
         ) from error

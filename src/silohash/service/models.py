@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from silohash.base.types import UserError
+from silohash.base.errors import NotSearchable, UserError
 from silohash.search.hits import Query
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
@@ -80,7 +80,7 @@ class SiloModels:
         progress = self.progress()
         if digest in progress.digests:
             count = f" ({progress.done:,} of {progress.total:,} are done)" if progress.total else ""
-            raise UserError(f"It is still encoding its items with the new model{count}.")
+            raise NotSearchable(f"It is still encoding its items with the new model{count}.")
         return nodes[-1] if isinstance(request, StatusRequest) else nodes[0]
 
     def add(self, node: SiloNode) -> None:

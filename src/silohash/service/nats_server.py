@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from silohash.base.errors import AlreadyExists, RepeatedValue, SettingNeeded, WrongKindOfFile
 from silohash.base.files import explaining_disk_errors
 from silohash.base.forms import reading
 from silohash.base.optional import require
-from silohash.base.types import UserError
 from silohash.search.wire import MOST_ANSWER_BYTES
 from silohash.service.config import HubConfig, NatsSettings
 
@@ -85,7 +85,7 @@ def new_key(path: Path) -> str:
 
     seed = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER)
     if path.exists():
-        raise UserError(f"{path} exists already, and a new key would lock this member out. Remove the file first.")
+        raise AlreadyExists(f"{path} exists already, and a new key would lock this member out. Remove the file first.")
     with explaining_disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
@@ -118,7 +118,7 @@ def secret_key(path: Path) -> str:
     with suppress(UnicodeDecodeError):
         text = content.decode("ascii").strip()
     if not _SEED.fullmatch(text):
-        raise UserError(f"{path} does not hold a secret key of this program. Make one with --new-key.")
+        raise WrongKindOfFile(f"{path} does not hold a secret key of this program. Make one with --new-key.")
     return text
 
 
@@ -134,10 +134,10 @@ def server_config(config: HubConfig, *, beside: Path | None = None) -> str:
         UserError: If the hub's file has no table ``[nats]``, or the hub has no key.
     """
     if config.nats is None:
-        raise UserError("The hub's file has no table [nats]. Add it, with listen, certificate and certificate_key.")
+        raise SettingNeeded("The hub's file has no table [nats]. Add it, with listen, certificate and certificate_key.")
     hub_key = public_key(config.bus.key)
     if hub_key in config.silos.values():
-        raise UserError(f"The hub and a silo have the same public key, {hub_key}. Make a new key for one of them.")
+        raise RepeatedValue(f"The hub and a silo have the same public key, {hub_key}. Make a new key for one of them.")
     return "\n".join(_lines(config, config.nats, hub_key, beside)) + "\n"
 
 

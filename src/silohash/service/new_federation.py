@@ -20,11 +20,11 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
+from silohash.base.errors import InvalidName, NoEffect, NotIndexed, RepeatedValue, SettingNeeded, WrongAddress
 from silohash.base.files import check_new_folder, folder_beside, write_bytes, write_text
 from silohash.base.forms import fault, of_value, reading
 from silohash.base.names import canonical
 from silohash.base.registry import suggestion
-from silohash.base.types import UserError
 from silohash.index.listing import note_indexed, read_listing
 from silohash.run.config.toml import to_toml
 from silohash.run.folder import Run
@@ -65,15 +65,15 @@ class ServerSettings:
         try:
             BusSettings(servers=(self.address,), key=Path())
         except ValidationError as error:
-            raise UserError(f"--server is not valid: {fault(error)}.") from error
+            raise WrongAddress(f"--server is not valid: {fault(error)}.") from error
         certified = self.certificate is not None and self.certificate_key is not None
         if self.encrypted and not certified:
-            raise UserError(
+            raise SettingNeeded(
                 f"--server {self.address} is encrypted. Give the server's certificate with --certificate and "
                 "--certificate-key."
             )
         if not self.encrypted and (self.certificate or self.certificate_key or self.authority):
-            raise UserError(
+            raise NoEffect(
                 f"--server {self.address} is not encrypted, so it does not use a certificate. Use tls://, or leave the "
                 "certificates out."
             )
@@ -134,24 +134,24 @@ def _check_federation(name: str) -> None:
     try:
         of_value(name, FederationName)
     except ValidationError as error:
-        raise UserError(
+        raise InvalidName(
             f'A federation cannot have the name "{name}". Set one of at most 64 letters, digits, - and _ with --name.'
         ) from error
 
 
 def _check_names(silos: Sequence[str], run: Run) -> None:
     if not silos:
-        raise UserError(f"{run.folder} has no indexed silo. Name the silos of the federation with --silo.")
+        raise NotIndexed(f"{run.folder} has no indexed silo. Name the silos of the federation with --silo.")
     for silo in silos:
         if silo.casefold() in {HUB, NATS} or silo != Path(silo).name or silo.startswith((".", "-")):
-            raise UserError(
+            raise InvalidName(
                 f'A silo cannot have the name "{silo}" here, because its files are in a folder of this name. '
                 "Choose another name without slashes."
             )
     seen = Counter(canonical(silo).casefold() for silo in silos)
     twice = next((silo for silo in silos if seen[canonical(silo).casefold()] > 1), None)
     if twice is not None:
-        raise UserError(f'Two silos have the name "{twice}" in different spellings{suggestion(twice, silos)}.')
+        raise RepeatedValue(f'Two silos have the name "{twice}" in different spellings{suggestion(twice, silos)}.')
 
 
 def _write_silo(run: Run, folder: Path, silo: str, federation: str, server: ServerSettings) -> str:

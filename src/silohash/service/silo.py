@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager, ExitStack, closing, suppress
 from logging import DEBUG, ERROR, WARNING
 from typing import TYPE_CHECKING
 
+from silohash.base.errors import AuditFailed, UserError
 from silohash.base.optional import require
-from silohash.base.types import UserError
 from silohash.index.listing import is_indexed
 from silohash.run.folder import Run
 from silohash.search.hits import Hits
@@ -25,7 +25,7 @@ from silohash.search.released import silo_status
 from silohash.search.requests import Request
 from silohash.search.silos import POLICIES, open_node
 from silohash.search.wire import Responder, Response, encode_refusal, respond
-from silohash.service.audit import FOLDER, AuditError, AuditLog, entry_of
+from silohash.service.audit import FOLDER, AuditLog, entry_of
 from silohash.service.config import MetricsSettings, SiloConfig
 from silohash.service.event_loop import run_loop
 from silohash.service.logs import is_logged, log_event
@@ -167,7 +167,7 @@ def _audited(node: SiloNode, response: Response, log: AuditLog | None) -> Respon
         log.append(entry_of(response))
     except UserError as error:
         log_event("the audit log cannot be written", level=ERROR, silo=node.name, reason=str(error))
-        refusal = AuditError("It cannot write its audit log, so it does not release anything.")
+        refusal = AuditFailed("It cannot write its audit log, so it does not release anything.")
         return Response(encode_refusal(node.name, refusal), response.request, error=refusal)
     return response
 

@@ -9,11 +9,12 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import NotMeasured, RunsDiffer, TooFew, UnknownName, UnsuitableMeasure
 from silohash.base.registry import suggestion
-from silohash.base.types import ResultRow, UserError
+from silohash.base.types import ResultRow
 from silohash.evaluate.measures import Measure, is_rank
 from silohash.evaluate.significance import bootstrap_interval, paired_bootstrap
-from silohash.measure.per_query import Key, read_per_query
+from silohash.measure.evaluation import Key, read_per_query
 from silohash.report.tables import choices_besides_round, read_results
 from silohash.run.folder import Run
 from silohash.study.pivot import GROUPS
@@ -24,16 +25,11 @@ class Difference:
     """The difference between two runs in one figure.
 
     Attributes:
-        first: Name of the first run.
-        second: Name of the second run.
         evaluation: Such as "GG", or "GG/PG" if one run has a global model and the other personal models.
-        task: Such as "i2t".
-        measure: Such as "mAP@all".
         first_mean: The first run's figure, over the queries that both runs count.
         second_mean: The second run's figure, over the same queries.
         difference: The first minus the second.
         low: Lower end of the 95 % bootstrap interval of the difference over the queries.
-        high: Upper end of the interval.
         p_value: Two-sided p-value of the paired bootstrap.
         queries: Number of queries that both runs count.
     """
@@ -58,7 +54,6 @@ class EvaluatedRun:
 
     Attributes:
         name: The run's name in messages.
-        rows: Its figures.
         per_query: (evaluation, task, measure) -> ``(Q,)``, NaN for a query that is not counted.
         queries: Digest of the query ids.
     """
@@ -81,12 +76,14 @@ def read_evaluated(runs: Sequence[Run]) -> list[EvaluatedRun]:
         run.check()
         rows = tuple(read_results(run.results_path))
         if not run.per_query_path.exists():
-            raise UserError(
+            raise NotMeasured(
                 f'"{run.folder}" has no figures per query ({run.per_query_path.name}). '
                 f"Evaluate it again: silohash evaluate {run.folder}"
             )
         if not rows:
-            raise UserError(f'"{run.folder}" has no figures. Evaluate it with measures that fit its data: [evaluate].')
+            raise NotMeasured(
+                f'"{run.folder}" has no figures. Evaluate it with measures that fit its data: [evaluate].'
+            )
         per_query, queries = read_per_query(run.per_query_path)
         name = run.name if names.count(run.name) == 1 else str(run.folder)
         found.append(EvaluatedRun(name, rows, per_query, queries))
@@ -94,17 +91,14 @@ def read_evaluated(runs: Sequence[Run]) -> list[EvaluatedRun]:
 
 
 def compare_runs(found: Sequence[EvaluatedRun], measures: Sequence[str] = ()) -> list[Difference]:
-    """Compare every pair of runs, by default on all measures that both have.
-
-    Returns:
-        One difference per pair, evaluation, task and measure that both runs have.
+    """Return the differences of every pair of runs, one per evaluation, task and measure that both have.
 
     Raises:
         UserError: If there are fewer than two runs, two runs were measured differently or on different queries, no run
             has a measure, or two runs have no figure in common.
     """
     if len(found) < 2:
-        raise UserError("There is only one run, and nothing to compare it with. Name two or more.")
+        raise TooFew("There is only one run, and nothing to compare it with. Name two or more.")
     wanted = _wanted(found, measures)
     for first, second in combinations(found, 2):
         _check(first, second)
@@ -112,7 +106,7 @@ def compare_runs(found: Sequence[EvaluatedRun], measures: Sequence[str] = ()) ->
     for first, second in combinations(found, 2):
         of_pair = [d for d in _differences(first, second) if d.measure in wanted]
         if not of_pair:
-            raise UserError(
+            raise RunsDiffer(
                 f'"{first.name}" and "{second.name}" have no figure in common: {_figures(first)}, and {_figures(second)}. '
                 "Evaluate them with the same evaluations, tasks and measures in [evaluate]."
             )
@@ -125,11 +119,11 @@ def _wanted(found: Sequence[EvaluatedRun], measures: Sequence[str]) -> set[str]:
     wanted = [str(Measure.parse(text)) for text in measures]
     for measure in wanted:
         if is_rank(measure):
-            raise UserError(
+            raise UnsuitableMeasure(
                 f'"{measure}" is a median, which the paired test of means does not cover. Compare R@K or mAP.'
             )
         if measure not in known:
-            raise UserError(
+            raise UnknownName(
                 f'None of the runs measured "{measure}"{suggestion(measure, known)}. Available: {", ".join(sorted(known))}.'
             )
     return set(wanted) or known
@@ -144,12 +138,12 @@ def _check(first: EvaluatedRun, second: EvaluatedRun) -> None:
         ("conditions", choices_besides_round(one), choices_besides_round(other)),
     ):
         if value != other_value:
-            raise UserError(
+            raise RunsDiffer(
                 f'"{first.name}" and "{second.name}" cannot be compared, because they differ in their {what}: "{value}" and '
                 f'"{other_value}". Compare runs on the same data with the same evaluation.'
             )
     if first.queries != second.queries:
-        raise UserError(
+        raise RunsDiffer(
             f'"{first.name}" and "{second.name}" cannot be compared, because their queries from {one.dataset} differ. '
             "If the files or the options of the data changed between them, train one of them again."
         )

@@ -5,14 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias
 
 import tomlkit
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
+from silohash.base.errors import InvalidFile, MissingFile, UserError, WrongKindOfFile, WrongKindOfPath
 from silohash.base.files import read_toml
 from silohash.base.registry import suggestion
-from silohash.base.types import Evaluation, UserError
+from silohash.base.types import Evaluation
 from silohash.evaluate.measures import Measure
 from silohash.run.config.load import absolute_path, read_override, similar_file
 from silohash.run.config.sections import Section
@@ -35,12 +45,31 @@ UNION = ("int", "float")
 """Last part of a location if none of the types of a value applies, such as those of a number."""
 
 
+def _in_folder(path: Path, info: ValidationInfo) -> Path:
+    """Return a path that is relative to the study's folder as an absolute one."""
+    return path if info.context is None else absolute_path(info.context, str(path))
+
+
+def _with_paths(values: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    """Return settings by dotted key with absolute paths."""
+    found = dict(values)
+    if isinstance(data := found.get("data"), dict) and isinstance(data.get("path"), str):
+        found["data"] = {**data, "path": str(_in_folder(Path(data["path"]), info))}
+    if isinstance(path := found.get("data.path"), str):
+        found["data.path"] = str(_in_folder(Path(path), info))
+    return found
+
+
+FilePath: TypeAlias = Annotated[Path, AfterValidator(_in_folder)]
+Settings: TypeAlias = Annotated[dict[str, Any], AfterValidator(_with_paths)]
+
+
 class Base(Section):
     """``base``: the settings that every run starts from."""
 
-    recipe: Path | None = None
+    recipe: FilePath | None = None
     """Path of a run's config, relative to the study's file."""
-    set: dict[str, Any] = Field(default_factory=dict)
+    set: Settings = Field(default_factory=dict)
     """Settings that override the recipe, by dotted key."""
 
 
@@ -49,13 +78,10 @@ class Choice(Section):
 
     name: str = Field(min_length=1)
     """Name in tables and in the runs' folders."""
-    recipe: Path | None = None
+    recipe: FilePath | None = None
     """Path of a run's config that replaces the base recipe."""
-    set: dict[str, Any] = Field(default_factory=dict)
+    set: Settings = Field(default_factory=dict)
     """Settings by dotted key, such as ``"federated.name" = "fedavg"``."""
-
-
-_Settings = TypeVar("_Settings", Base, Choice)
 
 
 class Axis(Section):
@@ -100,7 +126,7 @@ class Where(Section):
     choices: dict[str, str] = Field(min_length=1)
     """Axis -> choice, such as ``{ method = "Centralized", data = "coco18" }``. ``seed`` also counts as an axis, as in
     ``{ seed = "1" }``."""
-    set: dict[str, Any] = Field(default_factory=dict)
+    set: Settings = Field(default_factory=dict)
     """Settings by dotted key."""
 
 
@@ -216,7 +242,7 @@ class Tune(Section):
 class TunedBefore(Section):
     """``[tuned]``: the values that the tuning of another study chose, instead of a search of one's own."""
 
-    file: Path
+    file: FilePath
     """Its ``tuning/best.toml``."""
     of: tuple[str, ...] = Field(min_length=1)
     """The axes that it tuned separately, in its order. Both studies name their choices alike."""
@@ -244,7 +270,7 @@ class StudyConfig(Section):
     plots: Plots = Plots()
     tune: Tune | None = None
     tuned: TunedBefore | None = None
-    set: dict[str, Any] = Field(default_factory=dict)
+    set: Settings = Field(default_factory=dict)
     """Settings of every run, by dotted key. They override all others."""
 
     @field_validator("seeds")
@@ -296,11 +322,9 @@ class StudyConfig(Section):
                         self.check_choices(f'tune.parameters."{key}".{kind}', {axis: name})
 
     def check_choices(self, where: str, choices: Choices) -> None:
-        """Check that axes and choices exist.
+        """Check that axes and choices exist. The axis ``seed`` has the study's seeds as choices.
 
-        Args:
-            where: Where they are named, for the message.
-            choices: Axis -> choice. The axis ``seed`` has the study's seeds as choices.
+        Messages begin with ``where``, the place that names them.
 
         Raises:
             ValueError: If there is no such axis or choice; suggests the nearest name.
@@ -349,14 +373,14 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudyConfig:
         UserError: If the file is missing or not TOML, or a key, name or value in it is wrong.
     """
     if path.is_dir():
-        raise UserError(f'"{path}" is a folder. Give the path of a TOML file.')
+        raise WrongKindOfPath(f'"{path}" is a folder. Give the path of a TOML file.')
     if not path.exists():
-        raise UserError(
+        raise MissingFile(
             f'There is no study file "{path}"{similar_file(path)}. See docs/how-to/studies.md for an example.'
         )
     value = read_toml(path, remedy="Correct the file.")
     if "axis" not in value and "data" in value:
-        raise UserError(f'"{path}" is the config of one run, not a study. Train it: silohash train {path}')
+        raise WrongKindOfFile(f'"{path}" is the config of one run, not a study. Train it: silohash train {path}')
     return make_study(value, where=str(path), folder=path.parent, overrides=overrides)
 
 
@@ -369,36 +393,10 @@ def make_study(
         UserError: If a key, name or value is wrong; names the axis and the choice.
     """
     try:
-        config = StudyConfig.model_validate(value)
+        config = StudyConfig.model_validate(value, context=folder)
     except ValidationError as error:
-        raise UserError(f"{where}: {explain(error, value, StudyConfig, MODELS)}") from error
-    settings = {**_resolve_paths(config.set, folder), **dict(read_override(text) for text in overrides)}
-    axes = [
-        axis.model_copy(update={"choices": tuple(_resolved(choice, folder) for choice in axis.choices)})
-        for axis in config.axes
-    ]
-    rules = [rule.model_copy(update={"set": _resolve_paths(rule.set, folder)}) for rule in config.where]
-    tuned = config.tuned and config.tuned.model_copy(update={"file": absolute_path(folder, str(config.tuned.file))})
-    update = {
-        "base": _resolved(config.base, folder), "axes": tuple(axes), "where": tuple(rules), "set": settings, "tuned": tuned,
-    }  # fmt: skip
-    return config.model_copy(update=update)
-
-
-def _resolved(settings: _Settings, folder: Path) -> _Settings:
-    """Return a base or a choice with its paths resolved against a folder."""
-    recipe = None if settings.recipe is None else (folder / settings.recipe).resolve()
-    return settings.model_copy(update={"recipe": recipe, "set": _resolve_paths(settings.set, folder)})
-
-
-def _resolve_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    resolved = dict(values)
-    data = resolved.get("data")
-    if isinstance(data, dict) and isinstance(data.get("path"), str):
-        resolved["data"] = {**data, "path": str(absolute_path(folder, data["path"]))}
-    if isinstance(resolved.get("data.path"), str):
-        resolved["data.path"] = str(absolute_path(folder, resolved["data.path"]))
-    return resolved
+        raise InvalidFile(f"{where}: {explain(error, value)}") from error
+    return config.model_copy(update={"set": {**config.set, **dict(read_override(text) for text in overrides)}})
 
 
 def _value_name(value: object) -> str:
@@ -415,14 +413,13 @@ def _check_name(what: str, name: str, known: Sequence[str]) -> None:
         raise ValueError(f'{what} "{name}"{suggestion(name, known)}. Available: {", ".join(known)}')
 
 
-def explain(
-    error: ValidationError, value: Mapping[str, Any], model: type[BaseModel], models: Mapping[object, type[BaseModel]]
-) -> str:
-    """Return the first error as a sentence that names the axis and the choice. ``models`` are those of tables by name."""
-    first, root = error.errors()[0], model
+def explain(error: ValidationError, value: Mapping[str, Any]) -> str:
+    """Return the first error as a sentence that names the axis and the choice."""
+    first = error.errors()[0]
     places, keys = _location(first["loc"], value)
+    model: type[BaseModel] = StudyConfig
     for part in first["loc"]:
-        model = models.get(part, model)
+        model = MODELS.get(part, model)
     key = ".".join(str(part) for part in keys)
     where = f"{', '.join(places)}: " if places else ""
     if first["type"] == "extra_forbidden":
@@ -430,16 +427,20 @@ def explain(
         return f'{where}unknown key "{key}"{suggestion(str(keys[-1]), known)}; known: {", ".join(known)}.'
     if first["type"] == "missing":
         return f'{where}"{key}" is missing. Add it to the file.'
-    return where + _wrong_value(first, keys, root)
+    return where + _wrong_value(first, keys)
 
 
-def _wrong_value(error: Mapping[str, Any], keys: Sequence[int | str], model: type[BaseModel]) -> str:
-    """Return what is wrong with the value at some keys; no keys stand for the list item itself."""
+def _wrong_value(error: Mapping[str, Any], keys: Sequence[int | str]) -> str:
+    """Return what is wrong with the value at some keys, and the value seen; no keys stand for the list item itself."""
     if error["loc"] and error["loc"][-1] in UNION:
         error, keys = {**error, "type": "float_type"}, keys[:-1]
     key = ".".join(map(str, keys))
-    sentences = wrong_type(error, key or ".".join(map(str, error["loc"][-2:])), model)
-    return f"{key}{': ' if key else ''}{sentences}" if sentences else _message(error, key)
+    sentences = wrong_type(error, key or ".".join(map(str, error["loc"][-2:])), StudyConfig)
+    if not sentences:
+        message, value = error["msg"].removeprefix("Value error, ").rstrip("."), error.get("input")
+        seen = f" (got {value!r})" if isinstance(value, str | int | float | bool) else ""
+        sentences = f"{message[0].lower()}{message[1:]}{seen}."
+    return f"{key}{': ' if key else ''}{sentences}"
 
 
 def _location(loc: tuple[int | str, ...], value: Mapping[str, Any]) -> tuple[list[str], list[int | str]]:
@@ -461,11 +462,3 @@ def _item(value: object, key: int | str) -> object:
     if isinstance(value, list) and isinstance(key, int) and key < len(value):
         return value[key]
     return value.get(key, {}) if isinstance(value, dict) else {}
-
-
-def _message(error: Mapping[str, Any], key: str) -> str:
-    """Return pydantic's message with the key and the value seen."""
-    message = error["msg"].removeprefix("Value error, ").rstrip(".")
-    value = error.get("input")
-    seen = f" (got {value!r})" if isinstance(value, str | int | float | bool) else ""
-    return f"{key + ': ' if key else ''}{message[0].lower()}{message[1:]}{seen}."

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from silohash.base.errors import RunChanged, UserError
 from silohash.base.files import explaining_disk_errors
 from silohash.base.locks import locked
-from silohash.base.types import Notify, UserError
+from silohash.base.types import Notify
 from silohash.data.partitions.base import read_partition
-from silohash.measure.per_query import read_per_query
+from silohash.measure.evaluation import read_per_query
 from silohash.report.tables import read_results
 from silohash.run.config.sections import EXECUTION_KEYS, RunConfig
 from silohash.run.folder import Run
@@ -35,7 +36,7 @@ def unfinished(jobs: Sequence[Job], notify: Notify, *, fresh: bool = False) -> l
     _wait_for_others(jobs)
     changed = {job.name: difference for job in jobs if (difference := changes(job))}
     if changed and not fresh:
-        raise UserError(_refusal(changed))
+        raise RunChanged(_refusal(changed))
     for job in jobs:
         reason = f"its settings have changed: {changed[job.name]}" if job.name in changed else damage(job)
         if reason:

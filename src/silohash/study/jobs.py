@@ -1,4 +1,4 @@
-"""The runs of a study as jobs, several at a time, each in a child process."""
+"""The runs of a study as jobs, several at a time, each in a child process, and their progress on standard error."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ import math
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+
+from silohash.base.visible import visible
 from silohash.run.config.sections import RunConfig
 from silohash.run.folder import Run
 from silohash.study.worker import FAILED, GRACE_SECONDS, LOG
@@ -34,9 +38,7 @@ class Job:
     """A run to train.
 
     Attributes:
-        name: Its name in messages.
         folder: The run's folder; a run that was started there is resumed.
-        config: The run's config.
         figures: Whether to evaluate the run on the archive's queries.
     """
 
@@ -70,7 +72,6 @@ class Outcome:
     """How a run ended.
 
     Attributes:
-        job: The run.
         code: 0 on success, 2 after a user's error, another number after any other error.
         message: The last line of the run's log.
         seconds: Duration, without that of earlier starts.
@@ -86,20 +87,91 @@ Chain: TypeAlias = Generator[Job, Outcome, None]
 """Jobs that depend on each other: each is yielded after the outcome of the one before has been sent in."""
 
 
-class Display(Protocol):
-    """Shows the progress of jobs."""
+class StudyProgress:
+    """Count finished runs and rounds, and estimate the remaining time from the rounds so far."""
+
+    def __init__(self, console: Console, noun: str, configs: Sequence[RunConfig], *, finished: int = 0) -> None:
+        self.console = console
+        self.noun = noun
+        self.total, self.done = len(configs) + finished, finished
+        self.total_rounds = sum(config.federated.rounds for config in configs)
+        self.earlier_rounds = 0
+        self.finished_rounds = 0
+        self.running: dict[str, int] = {}
+        self.started_at = time.monotonic()
+        self.bars: Progress | None = None
+        self.tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> StudyProgress:
+        if self.console.is_terminal:
+            self.bars = Progress(
+                TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
+                TextColumn("{task.fields[note]}", markup=False), console=self.console,
+            )  # fmt: skip
+            self.bars.start()
+            self.tasks[""] = self.bars.add_task(self.noun, total=self.total, completed=self.done, note="")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.bars is not None:
+            self.bars.stop()
+            self.bars = None
 
     def started(self, job: Job, rounds: int) -> None:
-        """Show that a job has started, with ``rounds`` finished before."""
-        ...
+        """Show that a run has started, with ``rounds`` finished before."""
+        self.earlier_rounds += rounds
+        if self.bars is None:
+            self._print(f"{job.name}: {f'resumed after round {rounds}' if rounds else 'started'}")
+        else:
+            self.tasks[job.name] = self.bars.add_task(
+                f"  {visible(job.name)}", total=job.config.federated.rounds, note="rounds"
+            )
 
     def ended(self, outcome: Outcome) -> None:
-        """Show how a job ended."""
-        ...
+        """Show how a run ended."""
+        name = outcome.job.name
+        self.done += 1
+        self.running.pop(name, None)
+        self.finished_rounds += outcome.job.config.federated.rounds
+        if self.bars is not None:
+            self.bars.remove_task(self.tasks.pop(name))
+            self.bars.update(self.tasks[""], completed=self.done, note=self._remaining())
+        if outcome.code:
+            self._print(f"{name}: failed: {outcome.message} (log: {outcome.job.log_path})")
+        elif self.bars is None:
+            count = f"{self.done}/{self.total} {self.noun}"
+            self._print(f"{name}: done in {duration(outcome.seconds)} ({count}{self._remaining()})")
 
     def update(self, rounds: Mapping[str, int]) -> None:
-        """Show the number of finished rounds of each running job. Called several times per second."""
-        ...
+        """Move the bars of the running runs to their numbers of finished rounds."""
+        self.running = dict(rounds)
+        if self.bars is not None:
+            for name, count in rounds.items():
+                self.bars.update(self.tasks[name], completed=count)
+            self.bars.update(self.tasks[""], note=self._remaining())
+
+    def _remaining(self) -> str:
+        """Return the remaining time in words; empty before the first run has ended and at the end."""
+        rounds = self.finished_rounds + sum(self.running.values())
+        if not self.finished_rounds or rounds <= self.earlier_rounds or rounds >= self.total_rounds:
+            return ""
+        seconds_per_round = (time.monotonic() - self.started_at) / (rounds - self.earlier_rounds)
+        return f", about {duration(seconds_per_round * (self.total_rounds - rounds))} left"
+
+    def _print(self, text: str) -> None:
+        self.console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as text, in the unit that fits its size.
+
+    Example:
+        >>> duration(7.4), duration(400), duration(9000)
+        ('7 s', '7 min', '2.5 h')
+    """
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 class JobPool:
@@ -140,22 +212,16 @@ def single(job: Job) -> Chain:
 def run_jobs(
     chains: Iterable[Chain],
     processes: int,
-    display: Display,
+    display: StudyProgress,
     make_pool: Callable[[int], JobPool] = JobPool,
     *,
     until: float = math.inf,
 ) -> list[Outcome]:
-    """Run chains of jobs, a limited number at a time. A job that fails does not stop the others.
+    """Run chains of jobs, a number of processes at a time, and return the outcomes in the order in which the jobs ended.
 
-    Args:
-        chains: The jobs; the next job of a chain starts when the one before has ended.
-        processes: Number of jobs that run at the same time.
-        display: Shows the progress.
-        make_pool: Makes the pool for a number of processes; called only if there is a job.
-        until: The time, as given by `time.monotonic`, at which the running jobs are stopped and keep what they finished.
-
-    Returns:
-        The outcomes of the jobs that ended, in that order.
+    The next job of a chain starts when the one before has ended. A job that fails does not stop the others. At the time
+    ``until``, as given by `time.monotonic`, the running jobs are stopped and keep what they finished. A pool is only made if
+    there is a job.
 
     Raises:
         KeyboardInterrupt: After the running jobs have been stopped and have kept what they finished.

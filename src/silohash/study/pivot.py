@@ -1,27 +1,36 @@
-"""A study's figures laid out as tables: which runs belong to which cell, and their mean over the seeds."""
+"""A study's figures laid out as tables: which runs belong to which cell, their mean over the seeds, ranks and notes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
+from string import ascii_lowercase
 from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import EVALUATIONS, TASKS, Evaluation, ResultRow, UserError
+from silohash.base.errors import RunsDiffer
+from silohash.base.types import EVALUATIONS, TASKS, Evaluation, ResultRow
 from silohash.evaluate.measures import is_rank
-from silohash.evaluate.significance import seed_interval
+from silohash.evaluate.significance import paired_bootstrap, seed_interval
+from silohash.methods.federated import FEDERATED_METHODS
+from silohash.methods.local import LOCAL_METHODS
 from silohash.report.headline import OF_PAIRS
+from silohash.report.page import EVALUATION_WORDS
 from silohash.report.tables import ONLY_ROUND, choices_besides_round
 from silohash.report.tables import choices as protocol_choices
-from silohash.study.config import RESULT_FIELDS, Choices, StudyConfig
+from silohash.study.config import RESULT_FIELDS, StudyConfig
 from silohash.study.results import RunResult, StudyResults
 
 Key: TypeAlias = tuple[str, ...]
 """One value per field of the rows or columns."""
+
+Layout: TypeAlias = tuple[tuple[str, ...], tuple[str, ...]]
+"""The fields of a table's rows, and those of its columns."""
 
 Rank: TypeAlias = Literal["best", "second", ""]
 
@@ -29,6 +38,9 @@ GROUPS: tuple[tuple[Evaluation, ...], ...] = (("GG", "PG"), ("GL", "PL"), ("XS",
 """Evaluations that share a column. A method has either a global model or personal models, and gives one of the two."""
 
 METHOD_AXIS = "method"
+
+SIGNIFICANT = 0.05
+"""The p-value below which the best figure is marked as better than the second."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +53,7 @@ class Cell:
         missing: Number of runs that are not finished.
         rows: The runs' figures, in the order of the seeds; empty if the runs do not have the figure.
         values: One value per seed.
-        low: Lower end of the 95 % interval; NaN without an interval.
-        high: Upper end of the 95 % interval.
+        low: Lower end of the 95 % interval, as ``high`` is its upper end; NaN without one.
         interval: What the interval is over.
         per_query: One array ``(Q,)`` per seed, if the runs have them.
         queries: One digest of the query ids per seed.
@@ -114,15 +125,11 @@ class ResultTable:
     Attributes:
         title: The study's title, and the choices that all cells share.
         name: Name of its files.
-        row_fields: The fields of the rows.
-        column_fields: The fields of the columns.
         rows: One key per row.
         columns: One key per column.
         cells: (row, column) -> cell.
         compared: The field whose values are ranked.
-        ranked: Whether to rank the cells.
         notes: The sentences below the table.
-        format_value: Returns a value as text.
     """
 
     title: str
@@ -148,24 +155,6 @@ class ResultTable:
             yield row, [self.cells[row, column] for column in self.columns]
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The layout of a table.
-
-    Attributes:
-        rows: The fields of the rows.
-        columns: The fields of the columns.
-    """
-
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """All fields."""
-        return (*self.rows, *self.columns)
-
-
 def conditions(row: ResultRow, choices: Callable[[ResultRow], str] = protocol_choices) -> str:
     """Return what a figure was measured on and how, with the choices of the protocol as one line."""
     return f"{row.dataset}, {row.protocol}: {choices(row)}"
@@ -181,30 +170,24 @@ def result_tables(study: StudyResults) -> list[ResultTable]:
     """
     config = study.config
     layout = table_layout(config)
-    values = field_values(study, layout.fields)
-    other = [name for name in (*config.axis_names, *RESULT_FIELDS) if name not in layout.fields]
-    by_choices = runs_by_choices(study)
-
-    def make_cell(fixed: Mapping[str, str], varying: Mapping[str, str]) -> Cell:
-        """Return the cell with the given value of every field."""
-        fields = {**fixed, **varying}
-        return figure_cell(fields, runs_with(by_choices, config, fields), len(config.seeds))
-
+    shown = [*layout[0], *layout[1]]
+    values = field_values(study, shown)
+    other = [name for name in (*config.axis_names, *RESULT_FIELDS) if name not in shown]
     varied = [name for name in other if len(values[name]) > 1]
     found = []
     for combined in product(*(values[name] for name in other)):
         fixed = dict(zip(other, combined, strict=True))
-        table = make_table(config, layout, values, partial(make_cell, fixed))
-        title, name = _title_and_name(config.title or "Study", fixed, varied)
+        # A title ends with the measure.
+        named = [*(name for name in varied if name != "measure"), *fixed.keys() & {"measure"}]
+        table = make_table(config, layout, values, partial(_figure_cell, study, fixed))
+        title = ", ".join([config.title or "Study", *(fixed[name] for name in named)])
+        name = "-".join(["table", *(file_name(fixed[name]) for name in varied)])
         found.append(replace(table, title=title, name=name))
     return [table for table in found if "measure" not in varied or table.has_figures]
 
 
-def _title_and_name(study: str, fixed: Mapping[str, str], varied: Sequence[str]) -> tuple[str, str]:
-    """Return the title of a table, which ends with its measure, and the name of its files."""
-    shown = [*(name for name in varied if name != "measure"), *fixed.keys() & {"measure"}]
-    title = ", ".join([study, *(fixed[name] for name in shown)])
-    return title, "-".join(["table", *(file_name(fixed[name]) for name in varied)])
+def _figure_cell(study: StudyResults, fixed: Mapping[str, str], varying: Mapping[str, str]) -> Cell:
+    return figure_cell(study, {**fixed, **varying})
 
 
 def make_table(
@@ -214,40 +197,37 @@ def make_table(
     make_cell: Callable[[Mapping[str, str]], Cell],
 ) -> ResultTable:
     """Return a table without title and name, whose cells ``make_cell`` returns for a value of each field of the layout."""
-    rows, columns = (tuple(product(*(values[name] for name in fields))) for fields in (layout.rows, layout.columns))
+    rows, columns = (tuple(product(*(values[name] for name in fields))) for fields in layout)
+    shown = (*layout[0], *layout[1])
     cells = {
-        (row, column): make_cell(dict(zip(layout.fields, (*row, *column), strict=True)))
-        for row in rows
-        for column in columns
+        (row, column): make_cell(dict(zip(shown, (*row, *column), strict=True)))
+        for row, column in product(rows, columns)
     }
     return ResultTable(
-        title="", name="", row_fields=layout.rows, column_fields=layout.columns, rows=rows, columns=columns, cells=cells,
-        compared=compared_field(config, layout),
+        title="", name="", row_fields=layout[0], column_fields=layout[1], rows=rows, columns=columns, cells=cells,
+        compared=compared_field(config, shown),
     )  # fmt: skip
 
 
 def table_layout(config: StudyConfig) -> Layout:
     """Return the layout of a study's tables. By default, the rows are the methods or, without methods, the first axis."""
-    rows, columns = config.table.rows, config.table.columns
-    if not rows and not columns:
-        first = METHOD_AXIS if METHOD_AXIS in config.axis_names else config.axis_names[0]
-        rows, columns = (first,), (*(name for name in config.axis_names if name != first), "evaluation", "task")
-    return Layout(rows, columns)
+    if config.table.rows or config.table.columns:
+        return config.table.rows, config.table.columns
+    first = METHOD_AXIS if METHOD_AXIS in config.axis_names else config.axis_names[0]
+    return (first,), (*(name for name in config.axis_names if name != first), "evaluation", "task")
 
 
-def compared_field(config: StudyConfig, layout: Layout) -> str:
+def compared_field(config: StudyConfig, shown: Sequence[str]) -> str:
     """Return the axis whose choices are ranked: the methods or, without methods, the first axis of the table."""
-    axes = [name for name in layout.fields if name in config.axis_names]
+    axes = [name for name in shown if name in config.axis_names]
     return METHOD_AXIS if METHOD_AXIS in axes else next(iter(axes), "")
 
 
 def field_values(study: StudyResults, shown: Sequence[str]) -> dict[str, list[str]]:
     """Return the values of each field, in order.
 
-    Args:
-        study: The results.
-        shown: The fields in rows or columns. All measures are returned if the measure is one of them, otherwise only
-            those of `measures_of_tables`.
+    If the measure is one of the fields ``shown`` in rows or columns, these are all measures, otherwise only those of
+    `measures_of_tables`.
     """
     config = study.config
     rows = [row for run in study.runs for row in run.rows]
@@ -287,53 +267,26 @@ def _evaluations(rows: Sequence[ResultRow], wanted: Sequence[Evaluation]) -> lis
     return ["/".join(group) for group in found or groups if group] or [EVALUATIONS[0]]
 
 
-def runs_by_choices(study: StudyResults) -> dict[frozenset[tuple[str, str]], list[RunResult]]:
-    """Return the finished runs by their choices (`choices_key`), in the order of the seeds."""
-    found: dict[frozenset[tuple[str, str]], list[RunResult]] = {}
-    for run in sorted(study.runs, key=lambda run: study.config.seeds.index(run.seed)):
-        found.setdefault(choices_key(run.choices), []).append(run)
-    return found
-
-
-def runs_with(
-    by_choices: Mapping[frozenset[tuple[str, str]], list[RunResult]], config: StudyConfig, fields: Mapping[str, str]
-) -> list[RunResult]:
-    """Return the finished runs whose choices are those of ``fields``, one per seed."""
-    return by_choices.get(choices_key({axis: fields.get(axis, "") for axis in config.axis_names}), [])
-
-
-def choices_key(choices: Choices) -> frozenset[tuple[str, str]]:
-    """Return choices as a dictionary key."""
-    return frozenset(choices.items())
-
-
-def figure_cell(fields: Mapping[str, str], runs: Sequence[RunResult], seeds: int) -> Cell:
-    """Return a cell of a table of figures: the values of its fields, its runs, and how many there should be.
+def figure_cell(study: StudyResults, fields: Mapping[str, str]) -> Cell:
+    """Return the cell with the given value of every field.
 
     Raises:
-        UserError: If the runs were measured differently.
+        UserError: If its runs were measured differently.
     """
+    runs = study.runs_with(fields)
     found = [(run, row) for run in runs if (row := _row_of(run, fields)) is not None]
     rows = tuple(replace(row, round_by=ONLY_ROUND) if len(run.rounds) == 1 else row for run, row in found)
     _check_conditions(rows, runs)
-    per_query, queries = _per_query(found)
+    per_query = [run.per_query.get((row.evaluation, row.task, row.measure)) for run, row in found]
+    known = tuple(values for values in per_query if values is not None)
+    complete = len(known) == len(found)
     return with_interval(
         Cell(
-            fields=fields, seeds=tuple(run.seed for run in runs), missing=seeds - len(runs), rows=rows,
-            values=tuple(row.value for row in rows), per_query=per_query, queries=queries,
+            fields=fields, seeds=tuple(run.seed for run in runs), missing=len(study.config.seeds) - len(runs), rows=rows,
+            values=tuple(row.value for row in rows), per_query=known if complete else (),
+            queries=tuple(run.queries for run, _ in found) if complete else (),
         )
     )  # fmt: skip
-
-
-def _per_query(
-    found: Sequence[tuple[RunResult, ResultRow]],
-) -> tuple[tuple[npt.NDArray[np.float64], ...], tuple[str, ...]]:
-    """Return the figures per query and the digests of the query ids; nothing unless every run has them."""
-    arrays = [run.per_query.get((row.evaluation, row.task, row.measure)) for run, row in found]
-    known = tuple(array for array in arrays if array is not None)
-    if len(known) < len(found):
-        return (), ()
-    return known, tuple(run.queries for run, _ in found)
 
 
 def _row_of(run: RunResult, fields: Mapping[str, str]) -> ResultRow | None:
@@ -346,7 +299,7 @@ def _row_of(run: RunResult, fields: Mapping[str, str]) -> ResultRow | None:
 def _check_conditions(rows: Sequence[ResultRow], runs: Sequence[RunResult]) -> None:
     different = sorted({conditions(row) for row in rows})
     if len(different) > 1:
-        raise UserError(
+        raise RunsDiffer(
             f"The runs of {', '.join(runs[0].choices.values())} were measured differently and cannot be averaged: "
             f'"{different[0]}" and "{different[1]}". Run "silohash evaluate" on them or train them again.'
         )
@@ -365,3 +318,167 @@ def with_interval(cell: Cell) -> Cell:
 def file_name(text: str) -> str:
     """Return a text as part of a file name."""
     return "".join(letter if letter.isalnum() or letter in "+._-" else "_" for letter in text)
+
+
+def annotated(table: ResultTable) -> ResultTable:
+    """Return a table with ranks, significance, footnotes and the notes that explain them."""
+    cells = {place: _with_query_label(cell) for place, cell in table.cells.items()}
+    letters: dict[str, str] = {}
+    for group in _groups(table, cells):
+        fair = {place: cell for place, cell in group.items() if not cell.uses_labels}
+        if not _comparable([cell for cell in fair.values() if cell.rows]):
+            cells |= _with_footnotes(fair, letters)
+        elif table.ranked and _same_queries(fair.values()):
+            cells |= _ranked(fair)
+    filled, found = replace(table, cells=cells), list(cells.values())
+    notes = [*_evaluation_notes(found), *_interval_notes(found), *_rank_notes(filled)]
+    return replace(filled, notes=(*table.notes, *notes, *_gap_notes(found), *_condition_notes(found, letters)))
+
+
+def paired_values(first: Cell, second: Cell) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return the figures of two cells for the same queries, ``(Q,)`` each, over the seeds that both have.
+
+    If all seeds have the same queries, a query's figure is its mean over the seeds. Otherwise, the queries of each seed
+    are counted separately. Queries that either cell does not count are left out. Both arrays are empty if the cells
+    have no figures per query, or a seed's queries differ.
+    """
+    # Cells whose runs lack figures per query have none at all, so that no seed is in both.
+    one, other = (
+        dict(zip(cell.seeds, zip(cell.queries, cell.per_query, strict=True), strict=False)) for cell in (first, second)
+    )
+    shared = [seed for seed in first.seeds if seed in second.seeds]
+    if not shared or not all(seed in one and seed in other and one[seed][0] == other[seed][0] for seed in shared):
+        return np.zeros(0), np.zeros(0)
+    pairs = [np.stack([one[seed][1], other[seed][1]]) for seed in shared]
+    same = len({one[seed][0] for seed in shared}) == 1
+    values = np.mean(pairs, axis=0) if same else np.concatenate(pairs, axis=1)
+    counted = values[:, np.isfinite(values).all(axis=0)]
+    return counted[0], counted[1]
+
+
+def _groups(table: ResultTable, cells: Mapping[tuple[Key, Key], Cell]) -> list[dict[tuple[Key, Key], Cell]]:
+    """Return the groups of cells that differ only in the compared field."""
+    found: dict[tuple[tuple[str, str], ...], dict[tuple[Key, Key], Cell]] = {}
+    for place, cell in cells.items():
+        common = tuple(sorted((name, value) for name, value in cell.fields.items() if name != table.compared))
+        found.setdefault(common, {})[place] = cell
+    return list(found.values())
+
+
+def _comparable(cells: Sequence[Cell]) -> bool:
+    """Return whether cells were measured in the same way. Any choice of the round may stand beside runs with one round."""
+    besides = {cell.conditions_besides_round for cell in cells}
+    return len(besides) < 2 and len({cell.conditions for cell in cells if not cell.has_one_round}) < 2
+
+
+def _with_footnotes(group: Mapping[tuple[Key, Key], Cell], letters: dict[str, str]) -> dict[tuple[Key, Key], Cell]:
+    """Return cells with one footnote letter per condition; new conditions are added to ``letters``."""
+    for text in sorted({cell.conditions for cell in group.values() if cell.rows}):
+        letters.setdefault(text, _letter(len(letters)))
+    return {place: replace(cell, footnote=letters.get(cell.conditions, "")) for place, cell in group.items()}
+
+
+def _same_queries(cells: Iterable[Cell]) -> bool:
+    """Return whether all cells have the same queries for the same seed."""
+    by_seed: dict[int, set[str]] = {}
+    for cell in cells:
+        for seed, queries in zip(cell.seeds, cell.queries, strict=False):
+            by_seed.setdefault(seed, set()).add(queries)
+    return all(len(queries) < 2 for queries in by_seed.values())
+
+
+def _ranked(group: Mapping[tuple[Key, Key], Cell]) -> dict[tuple[Key, Key], Cell]:
+    """Return the cells of a group with ranks; without if fewer than two can be compared, or the two best are equal."""
+    comparable = [place for place, cell in group.items() if math.isfinite(cell.mean) and not cell.needs_query_label]
+    order = sorted(comparable, key=lambda place: group[place].mean if group[place].of_ranks else -group[place].mean)
+    ranked = dict(group)
+    if len(order) < 2 or group[order[0]].mean == group[order[1]].mean:
+        return ranked
+    best, second = (group[place] for place in order[:2])
+    one, other = (np.zeros(0), np.zeros(0)) if best.of_ranks else paired_values(best, second)  # tests compare means
+    p_value = paired_bootstrap(one, other, min(best.seeds)) if len(one) else None
+    ranked[order[0]] = replace(best, rank="best", p_value=p_value, tested_on=len(one))
+    if len(order) > 2:
+        ranked |= {
+            place: replace(group[place], rank="second") for place in order[1:] if group[place].mean == second.mean
+        }
+    return ranked
+
+
+def _with_query_label(cell: Cell) -> Cell:
+    cards = [
+        registry.card(name)
+        for row in cell.rows
+        for registry, name in ((LOCAL_METHODS, row.local), (FEDERATED_METHODS, row.federated))
+        if name in registry.names()
+    ]
+    needed = any(row.oracle for row in cell.rows) or any(card.needs_label_at_query for card in cards)
+    return replace(cell, needs_query_label=True) if needed else cell
+
+
+def _letter(number: int) -> str:
+    letter = ascii_lowercase[number % len(ascii_lowercase)]
+    return letter * (1 + number // len(ascii_lowercase))
+
+
+def _gap_notes(cells: Sequence[Cell]) -> list[str]:
+    notes = []
+    if any(cell.needs_query_label for cell in cells):
+        notes.append(
+            "‡ oracle: needs the label of the query, which is not known in practice; not compared with the others."
+        )
+    if any(cell.uses_labels and not cell.needs_query_label for cell in cells):
+        notes.append("§: database items were encoded with their true labels; not compared with the others.")
+    empty = sum(1 for cell in cells if cell.empty_because == "no run")
+    if empty:
+        notes.append(f"{empty} of {len(cells)} cells have no finished run.")
+    return notes
+
+
+def _condition_notes(cells: Sequence[Cell], letters: Mapping[str, str]) -> list[str]:
+    found = list(dict.fromkeys(cell.conditions for cell in cells if cell.conditions))
+    notes = [f"{letters[text]}: {text}." if text in letters else f"Measured on {text}." for text in found]
+    if letters:
+        notes.insert(0, "Figures with different letters were measured differently and cannot be compared:")
+    return notes
+
+
+def _evaluation_notes(cells: Sequence[Cell]) -> list[str]:
+    """Return what each evaluation means, with the methods that have it if others have another of the same group."""
+    methods: dict[str, set[str]] = {}
+    for cell in cells:
+        for row in cell.rows:
+            methods.setdefault(row.evaluation, set()).add(row.federated)
+    mixed = {evaluation for group in GROUPS if len(methods.keys() & set(group)) > 1 for evaluation in group}
+    notes = []
+    for evaluation, names in sorted(methods.items()):
+        having = f" ({', '.join(sorted(names))})" if evaluation in mixed else ""
+        notes.append(f"{evaluation}: {EVALUATION_WORDS[evaluation]}{having}.")
+    return notes
+
+
+def _interval_notes(cells: Sequence[Cell]) -> list[str]:
+    notes = []
+    if seeds := sorted({len(cell.values) for cell in cells if cell.interval == "seeds"}):
+        numbers = " or ".join(map(str, seeds))
+        notes.append(f"± is the 95 % interval of the mean over {numbers} seeds (Student's t).")
+    if any(cell.interval == "queries" for cell in cells):
+        notes.append("Parentheses are the 95 % bootstrap interval over the queries of a single run.")
+    return notes
+
+
+def _rank_notes(table: ResultTable) -> list[str]:
+    ranks = {cell.rank for cell in table.cells.values()}
+    if "best" not in ranks:
+        return []
+    second = " Second: underlined or italic." if "second" in ranks else ""
+    notes = [f"Best {table.compared}: bold.{second}"]
+    tested = [cell.tested_on for cell in table.cells.values() if cell.p_value is not None]
+    if tested:
+        queries = f"{min(tested):,}" if min(tested) == max(tested) else f"{min(tested):,} to {max(tested):,}"
+        notes.append(
+            f"†: the best differs from the second with p < {SIGNIFICANT:g} in a paired bootstrap over {queries} queries. "
+            f"A query's figure is its mean over the seeds. There are {len(tested)} tests, not corrected for their number. "
+            "The test is about these trained models; the intervals over seeds show how much the seeds matter."
+        )
+    return notes

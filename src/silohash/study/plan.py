@@ -8,18 +8,27 @@ Later settings override earlier ones.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
 
+from silohash.base.errors import (
+    ConflictingOptions,
+    MissingFile,
+    RepeatedValue,
+    UnknownName,
+    UnsuitableMeasure,
+    UserError,
+    WrongForm,
+    WrongOverride,
+)
 from silohash.base.files import read_toml
 from silohash.base.forms import of_value, reading
 from silohash.base.registry import suggestion
-from silohash.base.types import UserError
 from silohash.evaluate.measures import Measure
-from silohash.run.config.load import OverrideError, load_config
+from silohash.run.config.load import load_config
 from silohash.run.config.sections import RunConfig
 from silohash.run.config.toml import toml_value
 from silohash.study.config import SEED, Choice, Choices, StudyConfig, TunedBefore
@@ -30,14 +39,7 @@ Tuned = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run of a study.
-
-    Attributes:
-        choices: Axis -> choice.
-        seed: The run's seed.
-        name: Name of its folder, made of the choices and the seed.
-        config: The run's config.
-    """
+    """One run of a study. Its name is that of its folder, made of the choices (axis -> choice) and the seed."""
 
     choices: Choices
     seed: int
@@ -88,11 +90,11 @@ def selected(config: StudyConfig, runs: Sequence[PlannedRun], only: Sequence[str
     for text in only:
         axis, equals, choice = text.partition("=")
         if not equals:
-            raise UserError(f'--only "{text}" is not of the form axis=choice, for example method=FedAvg.')
+            raise WrongForm(f'--only "{text}" is not of the form axis=choice, for example method=FedAvg.')
         try:
             config.check_choices("--only", {axis: choice})
         except ValueError as error:
-            raise UserError(f"{error}.") from error
+            raise UnknownName(f"{error}.") from error
         wanted.setdefault(axis, set()).add(choice)
     choices_of = [{**run.choices, SEED: str(run.seed)} for run in runs]
     return [
@@ -142,11 +144,11 @@ def _tuned_before(config: StudyConfig, tuned: TunedBefore) -> Tuned:
     """Return the values that another study's tuning chose, after checking that every choice has some."""
     found = read_best(tuned.file)
     if not found:
-        raise UserError(f'[tuned]: there is no file "{tuned.file}" with values. Run the study that tunes them first.')
+        raise MissingFile(f'[tuned]: there is no file "{tuned.file}" with values. Run the study that tunes them first.')
     for combined in product(*(config.axis(name).choices for name in tuned.of)):
         choices = dict(zip(tuned.of, (choice.name for choice in combined), strict=True))
         if folder_name(choices) not in found:
-            raise UserError(
+            raise UnknownName(
                 f'[tuned]: {tuned.file.name} has no values of "{folder_name(choices)}"'
                 f"{suggestion(folder_name(choices), found)}. Name the choices as the other study does."
             )
@@ -160,7 +162,8 @@ def _settings(
     by_axis = _by_axis(config, choices)
     recipes = {axis: choice.recipe for axis, choice in by_axis.items() if choice.recipe is not None}
     if len(recipes) > 1:
-        raise UserError(f"The axes {_quoted(recipes)} both name recipes. Only one of them may.")
+        both = " and ".join(f'"{axis}"' for axis in recipes)
+        raise ConflictingOptions(f"The axes {both} both name recipes. Only one of them may.")
     setters = {_place(axis, choice): choice.set for axis, choice in by_axis.items()}
     _check_conflicts(setters)
     rules = {
@@ -190,7 +193,7 @@ def _load(config: StudyConfig, choices: Choices, recipe: Path | None, values: Ma
     try:
         return load_config({} if recipe is None else recipe, texts)
     except UserError as error:
-        override, reason = (error.override, error.reason) if isinstance(error, OverrideError) else ("", str(error))
+        override, reason = (error.override, error.reason) if isinstance(error, WrongOverride) else ("", str(error))
         message = f'"{override}": {reason}' if override else reason
         blamed = [
             _place(axis, choice)
@@ -199,7 +202,7 @@ def _load(config: StudyConfig, choices: Choices, recipe: Path | None, values: Ma
         ]
         where = blamed[-1] if blamed else ", ".join(f"{axis} {choice}" for axis, choice in choices.items())
         raise (
-            OverrideError(override, reason, place=f"{where}: ") if override else UserError(f"{where}: {message}")
+            WrongOverride(override, reason, place=f"{where}: ") if override else error.reworded(f"{where}: {message}")
         ) from error
 
 
@@ -217,7 +220,9 @@ def _check_conflicts(setters: Mapping[str, Mapping[str, Any]]) -> None:
         for key, other_key in product(one, other):
             if f"{key}.".startswith(f"{other_key}.") or f"{other_key}.".startswith(f"{key}."):
                 also = "" if other_key == key else f' (as "{other_key}")'
-                raise UserError(f'"{key}" is set by {first} and by {second}{also}. Set it in only one of them.')
+                raise ConflictingOptions(
+                    f'"{key}" is set by {first} and by {second}{also}. Set it in only one of them.'
+                )
 
 
 def _check_names(runs: Sequence[PlannedRun]) -> None:
@@ -226,7 +231,7 @@ def _check_names(runs: Sequence[PlannedRun]) -> None:
     for run in runs:
         other = by_name.setdefault(run.name.lower(), run)
         if other is not run:
-            raise UserError(
+            raise RepeatedValue(
                 f"The runs {_description(other)} and {_description(run)} would share the folder {run.name}. Rename a choice."
             )
 
@@ -238,7 +243,7 @@ def _check_differences(config: StudyConfig, runs: Sequence[PlannedRun]) -> None:
         tuned = config.tune.parameters_of(run.choices) if config.tune else ()
         other = by_settings.setdefault((run.config.located_digest(), *tuned), run)
         if other is not run:
-            raise UserError(
+            raise RepeatedValue(
                 f"The runs {_description(other)} and {_description(run)} have the same settings. Change the set of their "
                 "choices so that they differ."
             )
@@ -251,7 +256,7 @@ def _check_measure(config: StudyConfig, runs: Sequence[PlannedRun]) -> None:
         if "measure" not in config.table.model_fields_set and all(measure.by == "pairs" for measure in measures):
             continue  # the tables then show a measure that the runs have
         if set(measured).isdisjoint(config.table.measures):
-            raise UserError(
+            raise UnsuitableMeasure(
                 f'table.measure is "{", ".join(config.table.measures)}", but {_description(run)} only measures '
                 f'{", ".join(measured)}. Add it to "evaluate.measures" in set.'
             )
@@ -263,7 +268,3 @@ def _place(axis: str, choice: Choice) -> str:
 
 def _description(run: PlannedRun) -> str:
     return f'"{", ".join(run.choices.values())}" (seed {run.seed})'
-
-
-def _quoted(names: Iterable[str]) -> str:
-    return " and ".join(f'"{name}"' for name in names)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import UserError
 from silohash.base.memory import read_peak
-from silohash.base.types import ResultRow, UserError
-from silohash.measure.per_query import Key, read_per_query
+from silohash.base.types import ResultRow
+from silohash.measure.evaluation import Key, read_per_query
 from silohash.report.tables import read_results, write_results
 from silohash.run.events import RoundRecord
 from silohash.run.folder import Run
@@ -28,9 +30,6 @@ class RunResult:
 
     Attributes:
         choices: Axis -> choice, in the order of the axes.
-        seed: The run's seed.
-        folder: The run's folder.
-        rows: Its figures.
         per_query: (evaluation, task, measure) -> ``(Q,)`` float64, NaN for a query that is not counted; for GG, PG and
             XS.
         rounds: One record per round.
@@ -53,7 +52,6 @@ class StudyResults:
     """The results of a study.
 
     Attributes:
-        config: The study.
         runs: The finished runs, in the order of the axes, then of the seeds.
         missing: The names of the runs that are not finished, or were run with settings other than the study's present
             ones.
@@ -64,6 +62,17 @@ class StudyResults:
     runs: tuple[RunResult, ...]
     missing: tuple[str, ...] = ()
     tuned: Tuned = field(default_factory=dict)
+
+    @cached_property
+    def _by_choices(self) -> dict[frozenset[tuple[str, str]], list[RunResult]]:
+        found: dict[frozenset[tuple[str, str]], list[RunResult]] = {}
+        for run in sorted(self.runs, key=lambda run: self.config.seeds.index(run.seed)):
+            found.setdefault(frozenset(run.choices.items()), []).append(run)
+        return found
+
+    def runs_with(self, fields: Choices) -> list[RunResult]:
+        """Return the finished runs whose choices are those of ``fields``, one per seed and in the order of the seeds."""
+        return self._by_choices.get(frozenset((axis, fields.get(axis, "")) for axis in self.config.axis_names), [])
 
 
 def collect(config: StudyConfig, out: Path) -> StudyResults:

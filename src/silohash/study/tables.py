@@ -7,7 +7,8 @@ import re
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, replace
-from itertools import groupby
+from functools import partial
+from itertools import groupby, product
 from pathlib import Path
 
 import numpy as np
@@ -18,19 +19,17 @@ from silohash.base.visible import markdown as markdown_of
 from silohash.evaluate.significance import seed_interval
 from silohash.report.tables import COLUMNS, csv_table, markdown_table
 from silohash.run.events import RoundRecord
-from silohash.study.annotations import SIGNIFICANT, annotated
 from silohash.study.config import RESULT_FIELDS
 from silohash.study.pivot import (
+    SIGNIFICANT,
     Cell,
     Key,
-    Layout,
     ResultTable,
+    annotated,
     field_values,
     file_name,
     make_table,
     result_tables,
-    runs_by_choices,
-    runs_with,
     table_layout,
     with_interval,
 )
@@ -38,10 +37,6 @@ from silohash.study.results import RunResult, StudyResults
 
 TABLES = "tables"
 FIGURES = "figures.csv"
-CELL_COLUMNS = (
-    *("mean", "low", "high", "interval", "seeds", "seeds_missing", "evaluation_used", "rank", "p_value"),
-    *("queries_tested", "needs_query_label", "measured_on", "empty_because"),
-)
 _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -56,6 +51,23 @@ _LATEX = {
 
 BYTES_PER_MEGABYTE = 1_000_000
 MEMORY = "peak memory (MB)"
+
+CELL_COLUMNS: Mapping[str, Callable[[Cell], object]] = {
+    "mean": lambda cell: cell.mean,
+    "low": lambda cell: cell.low,
+    "high": lambda cell: cell.high,
+    "interval": lambda cell: cell.interval,
+    "seeds": lambda cell: len(cell.values),
+    "seeds_missing": lambda cell: len(cell.seeds) + cell.missing - len(cell.values),
+    "evaluation_used": lambda cell: "/".join(sorted({row.evaluation for row in cell.rows})),
+    "rank": lambda cell: cell.rank,
+    "p_value": lambda cell: "" if cell.p_value is None else cell.p_value,
+    "queries_tested": lambda cell: cell.tested_on,
+    "needs_query_label": lambda cell: cell.needs_query_label,
+    "measured_on": lambda cell: cell.conditions,
+    "empty_because": lambda cell: cell.empty_because,
+}
+"""Column of a table as CSV, after those of the fields -> its value for a cell."""
 
 COSTS: Mapping[str, Callable[[RunResult], float]] = {
     "sent per round (MB)": lambda run: _per_round(run, lambda record: record.uplink_bytes) / BYTES_PER_MEGABYTE,
@@ -77,16 +89,10 @@ MEMORY_NOTE = (
 
 
 def write_tables(study: StudyResults, out: Path) -> list[Path]:
-    """Write a study's tables, and remove those of an earlier layout.
+    """Write a study's tables, remove those of an earlier layout, and return the paths of the files.
 
-    Args:
-        study: The results.
-        out: The study's folder. Its ``tables/`` gets ``table….md``, ``.csv`` and ``.tex`` per combination of the fields
-            in neither rows nor columns, ``table…-minus-REFERENCE`` and ``costs`` likewise, and ``figures.csv`` with every
-            figure of every run.
-
-    Returns:
-        The paths of the files.
+    The study's folder gets in its ``tables/`` ``table….md``, ``.csv`` and ``.tex`` per combination of the fields in neither
+    rows nor columns, ``table…-minus-REFERENCE`` and ``costs`` likewise, and ``figures.csv`` with every figure of every run.
 
     Raises:
         UserError: If runs that differ only in their seed were measured differently, or a file cannot be written.
@@ -96,7 +102,8 @@ def write_tables(study: StudyResults, out: Path) -> list[Path]:
     tuning = study.config.tune or study.config.tuned
     tuned = (tuning.sentence(),) if tuning else ()
     figures = result_tables(study)
-    differences = [d for table in figures for d in difference_tables(table, study.config.table.against)]
+    references = [(axis, name) for axis, names in study.config.table.against.items() for name in names]
+    differences = [difference_table(table, *reference) for table in figures for reference in references]
     for table in (*figures, *differences, cost_table(study)):
         complete = annotated(replace(table, notes=(*table.notes, *tuned)))
         for suffix, render in ((".md", markdown), (".csv", summary), (".tex", latex)):
@@ -121,7 +128,8 @@ def markdown(table: ResultTable) -> str:
 def summary(table: ResultTable) -> str:
     """Return a table as CSV with one row per cell: its choices, mean, interval, seeds, rank and conditions."""
     fields = list(next(iter(table.cells.values())).fields)
-    return _csv([*fields, *CELL_COLUMNS], [[*cell.fields.values(), *_cell_line(cell)] for cell in table.cells.values()])
+    lines = [[*cell.fields.values(), *(of(cell) for of in CELL_COLUMNS.values())] for cell in table.cells.values()]
+    return _csv([*fields, *CELL_COLUMNS], lines)
 
 
 def long_form(study: StudyResults) -> str:
@@ -233,27 +241,11 @@ def _latex_head(table: ResultTable) -> list[str]:
     return lines or [" & ".join([*(escaped(name) for name in table.row_fields), ""]) + r" \\"]
 
 
-def _cell_line(cell: Cell) -> list[object]:
-    used = "/".join(sorted({row.evaluation for row in cell.rows}))
-    return [
-        *(cell.mean, cell.low, cell.high, cell.interval, len(cell.values)),
-        *(len(cell.seeds) + cell.missing - len(cell.values), used, cell.rank),
-        *(
-            "" if cell.p_value is None else cell.p_value,
-            cell.tested_on,
-            cell.needs_query_label,
-            cell.conditions,
-            cell.empty_because,
-        ),
-    ]
-
-
 def _csv(columns: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
-    return csv_table([_csv_value(value) for value in line] for line in (columns, *lines))
-
-
-def _csv_value(value: object) -> object:
-    return csv_cell(visible(value)) if isinstance(value, str) else value
+    """Return lines as CSV, in which texts are visible and no formulas."""
+    return csv_table(
+        [csv_cell(visible(value)) if isinstance(value, str) else value for value in line] for line in (columns, *lines)
+    )
 
 
 def _greek(letter: str) -> str:
@@ -265,21 +257,17 @@ def _greek(letter: str) -> str:
 def cost_table(study: StudyResults) -> ResultTable:
     """Return the table of costs, with the axes of the tables of figures and one column per cost that is known."""
     config = study.config
-    shown = table_layout(config)
-    rows, columns = ([name for name in fields if name not in RESULT_FIELDS] for fields in (shown.rows, shown.columns))
-    rows += [name for name in config.axis_names if name not in shown.fields]
+    rows, columns = ([name for name in fields if name not in RESULT_FIELDS] for fields in table_layout(config))
+    rows += [name for name in config.axis_names if name not in (*rows, *columns)]
     costs = known_costs(study)
-    values = {**field_values(study, ()), "measure": costs}
-    by_choices = runs_by_choices(study)
-
-    def make_cell(fields: Mapping[str, str]) -> Cell:
-        """Return the cell with the given value of every field."""
-        return _cost_cell(fields, runs_with(by_choices, config, fields), len(config.seeds))
-
-    table = make_table(config, Layout(tuple(rows), (*columns, "measure")), values, make_cell)
-    title = f"{config.title or 'Study'}, costs"
-    notes = (*NOTES, MEMORY_NOTE) if MEMORY in costs else NOTES
-    return replace(table, title=title, name="costs", ranked=False, notes=notes, format_value=format_cost)
+    table = make_table(
+        config, (tuple(rows), (*columns, "measure")), {**field_values(study, ()), "measure": costs},
+        partial(_cost_cell, study),
+    )  # fmt: skip
+    return replace(
+        table, title=f"{config.title or 'Study'}, costs", name="costs", ranked=False, format_value=format_cost,
+        notes=(*NOTES, MEMORY_NOTE) if MEMORY in costs else NOTES,
+    )  # fmt: skip
 
 
 def known_costs(study: StudyResults) -> list[str]:
@@ -306,36 +294,30 @@ def _per_round(run: RunResult, cost: Callable[[RoundRecord], float]) -> float:
     return float(np.mean([cost(record) for record in run.rounds])) if run.rounds else math.nan
 
 
-def _cost_cell(fields: Mapping[str, str], runs: Sequence[RunResult], seeds: int) -> Cell:
+def _cost_cell(study: StudyResults, fields: Mapping[str, str]) -> Cell:
+    runs = study.runs_with(fields)
     values = [COSTS[fields["measure"]](run) for run in runs]
     return with_interval(
         Cell(
-            fields=fields, seeds=tuple(run.seed for run in runs), missing=seeds - len(runs),
+            fields=fields, seeds=tuple(run.seed for run in runs), missing=len(study.config.seeds) - len(runs),
             values=tuple(value for value in values if math.isfinite(value)),
         )
     )  # fmt: skip
 
 
-def difference_tables(table: ResultTable, against: Mapping[str, tuple[str, ...]]) -> list[ResultTable]:
-    """Return one table per reference: the differences of all other choices from it, paired by seed.
+def difference_table(table: ResultTable, axis: str, reference: str) -> ResultTable:
+    """Return the differences of all other choices of an axis from one choice, the reference, paired by seed.
 
     Runs with the same seed share partition, validation items and initial parameters. Pairing removes the part of the spread
     over seeds that they have in common, so that the interval of a difference is narrower than those of the two figures.
     """
-    return [difference_table(table, axis, name) for axis, names in against.items() for name in names]
-
-
-def difference_table(table: ResultTable, axis: str, reference: str) -> ResultTable:
-    """Return the differences of all other choices of an axis from one choice, the reference."""
     rows = _without(table.rows, table.row_fields, axis, reference)
     columns = _without(table.columns, table.column_fields, axis, reference)
     by_fields = {frozenset(cell.fields.items()): cell for cell in table.cells.values()}
     cells = {}
-    for row in rows:
-        for column in columns:
-            cell = table.cells[row, column]
-            subtracted = by_fields[frozenset({**cell.fields, axis: reference}.items())]
-            cells[row, column] = paired_difference(cell, subtracted)
+    for place in product(rows, columns):
+        cell = table.cells[place]
+        cells[place] = paired_difference(cell, by_fields[frozenset({**cell.fields, axis: reference}.items())])
     note = (
         f"Each figure minus that of {reference} with the same seed, as the mean over the seeds. "
         "The interval is that of the paired differences."

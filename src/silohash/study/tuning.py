@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import tomlkit
 
+from silohash.base.errors import DependencyMissing, RunChanged, UserError, ValidationNeeded
 from silohash.base.files import digest_json, explaining_disk_errors, write_text
 from silohash.base.seeds import derive
-from silohash.base.types import Notify, UserError
+from silohash.base.types import Notify
 from silohash.report.tables import csv_table
 from silohash.run.config.load import resolve
 from silohash.run.config.sections import RunConfig
@@ -75,7 +76,7 @@ def searches(config: StudyConfig, tune: Tune) -> list[Search]:
             at_end = {key: ends(parameter)[end] for key, parameter in parameters.items()}
             run = run_config(config, choices, config.seeds[0], at_end)
             if not run.evaluate.validation:
-                raise UserError(
+                raise ValidationNeeded(
                     f"{search.name}: tuning needs validation scores, but evaluate.validation is 0. Set it, for example "
                     '"evaluate.validation" = 0.1 in base.set.'
                 )
@@ -128,7 +129,7 @@ class Tuning:
             settings = self._settings(search)
             before = self._study(search).user_attrs.get("settings", settings)
             if before != settings and not self.fresh:
-                raise UserError(
+                raise RunChanged(
                     f"The search {search.name} was started with other settings or parameters. Restore the study, choose "
                     "another --out, or search again with --fresh."
                 )
@@ -208,7 +209,9 @@ class Tuning:
         lines: list[list[object]] = [["search", "trial", "state", "validation", *self.tune.parameters]]
         for search in self.searches:
             trials = self._study(search).trials[: self.tune.trials]
-            lines += [self._line(search, trial) for trial in trials]
+            for trial in trials:
+                values = [trial.params.get(key, "") for key in self.tune.parameters]
+                lines.append([search.name, trial.number, trial.state.name.lower(), trial.value, *values])
             scored = [trial for trial in trials if trial.value is not None]
             if scored:
                 # Of equal scores the earliest counts, so that further trials do not change the choice by themselves.
@@ -229,11 +232,6 @@ class Tuning:
                 self.notify(
                     f"{search.name}: the best {key} = {value:g} is at an end of its range. Consider a wider one."
                 )
-
-    def _line(self, search: Search, trial: optuna.trial.FrozenTrial) -> list[object]:
-        """Return a trial as a row of ``trials.csv``."""
-        values = [trial.params.get(key, "") for key in self.tune.parameters]
-        return [search.name, trial.number, trial.state.name.lower(), trial.value, *values]
 
 
 def _forget_model(trial: Run) -> None:
@@ -296,7 +294,9 @@ def _optuna() -> Any:  # noqa: ANN401  a module
     try:
         import optuna
     except ImportError as error:
-        raise UserError("[tune] needs optuna, which is not installed. Run: pip install 'silohash[tune]'") from error
+        raise DependencyMissing(
+            "[tune] needs optuna, which is not installed. Run: pip install 'silohash[tune]'"
+        ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
 

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.base.visible import visible_lines
 from silohash.training.engines.processes import serve
 

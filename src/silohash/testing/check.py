@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,22 +16,13 @@ class ContractError(AssertionError):
 
 @dataclass(frozen=True)
 class Check:
-    """One check of a contract.
-
-    Attributes:
-        name: The name, such as ``contrast-recommended-learns-both``.
-        run: Performs the check.
-    """
+    """One check of a contract, with a name such as ``contrast-recommended-learns-both``."""
 
     name: str
     run: Callable[[], None]
 
     def __call__(self) -> None:
-        """Perform the check.
-
-        Raises:
-            ContractError: If the method does not fulfill the contract.
-        """
+        """Perform the check, which raises `ContractError` if the method does not fulfill the contract."""
         self.run()
 
     def __str__(self) -> str:
@@ -60,7 +51,15 @@ def same_arrays(first: ReadArrays, second: ReadArrays) -> bool:
 
 def first_difference(first: Arrays, second: Arrays) -> str:
     """Return the name of the first array in which two mappings differ; empty if they hold the same arrays."""
-    names: Iterable[str] = sorted({*first, *second})
-    one = ({name: arrays[name]} if name in arrays else {} for name in names for arrays in (first, second))
-    pairs = zip(one, one, strict=True)
-    return next((name for name, (a, b) in zip(names, pairs, strict=True) if not same_arrays(a, b)), "")
+    pairs = {
+        name: [{name: each[name]} if name in each else {} for each in (first, second)] for name in {*first, *second}
+    }
+    return next((name for name, (one, other) in sorted(pairs.items()) if not same_arrays(one, other)), "")
+
+
+def require_tower_stays(before: ReadArrays, after: ReadArrays, missing: str) -> None:
+    """Require that some parameters changed, but none of the tower of a modality that the silo lacks."""
+    moved = {name for name, array in after.items() if not np.array_equal(array, before[name])}
+    require(bool(moved), "No parameter moves.")
+    astray = sorted(name for name in moved if name.startswith(f"{missing}."))
+    require(not astray, f"{', '.join(astray)} moved, although the silo has no {missing} inputs.")

@@ -13,7 +13,7 @@ import torch
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.models.parameters import params_of
 from silohash.testing.check import Check, first_difference, require, require_finite, same_arrays
-from silohash.testing.inputs import MODALITIES, Held, prepared_inputs, without
+from silohash.testing.inputs import MODALITIES, Held, over_items, prepared_inputs, without
 from silohash.testing.loop import Records, run_loop
 from silohash.training.checkpoint import RunState, load_checkpoint, save_checkpoint
 from silohash.training.engines.port import SiloTask
@@ -32,11 +32,9 @@ LACKING = {
 
 
 def federated_method_checks(name: str, *, local: str = "dcmh") -> list[Check]:
-    """Return the checks of a federated method.
+    """Return the checks of a federated method, from the table of silohash or an entry point of an installed package.
 
-    Args:
-        name: Name of the method, from the table of silohash or from an entry point of an installed package.
-        local: The local method to train with.
+    It trains with the given local method.
 
     Raises:
         UserError: If there is no such method, or it cannot be imported.
@@ -45,11 +43,7 @@ def federated_method_checks(name: str, *, local: str = "dcmh") -> list[Check]:
     modalities = [held for held in MODALITIES if held.image + held.text >= kind.traits.min_modalities]
     pair = (local, name)
     checks: dict[str, Callable[[], None]] = {
-        **{
-            f"learns-{held}-{'single' if single else 'multi'}": partial(_learns, *pair, held, single=single)
-            for held in modalities
-            for single in (True, False)
-        },
+        **over_items("learns", partial(_learns, *pair), modalities),
         "is-deterministic-also-through-bytes": partial(_is_deterministic, *pair),
         "trains-in-bfloat16": partial(_trains_in_bfloat16, *pair),
         "resumes-from-a-checkpoint": partial(_resumes, *pair),
@@ -69,7 +63,7 @@ def _require_good_records(listener: Records, finite: bool = True) -> None:
             require_finite({"loss": record.loss}, f"Round {record.round + 1}: the")
 
 
-def _learns(local: str, name: str, held: Held, *, single: bool) -> None:
+def _learns(local: str, name: str, *, held: Held, single: bool) -> None:
     listener = Records()
     run_loop(prepared_inputs(local, name, SIZES, held=held, single=single, rounds=6), listener)
     _require_good_records(listener, finite=False)

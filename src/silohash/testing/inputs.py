@@ -5,8 +5,9 @@ The vectors, regions and words of an item follow from its labels or from what it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,17 @@ BOTH = Held()
 MODALITIES = (BOTH, Held(text=False), Held(image=False))
 
 
+def over_items(
+    name: str, check: Callable[..., None], modalities: Sequence[Held] = MODALITIES
+) -> dict[str, Callable[[], None]]:
+    """Return a check as one per modality of the items and for one or several labels, with ``held`` and ``single`` given."""
+    return {
+        f"{name}-{held}-{'single' if single else 'multi'}": partial(check, held=held, single=single)
+        for held in modalities
+        for single in (True, False)
+    }
+
+
 def labels_of(count: int, *, single: bool = False) -> npt.NDArray[np.uint8]:
     """Return ``(count, CLASSES)`` multi-hot labels: one per row, or at least one."""
     generator = seeds.numpy_generator(0, "contract/labels")
@@ -93,20 +105,25 @@ def lacking(case: str) -> SiloData:
     if case == "one item":
         return silo_data(1)
     data = silo_data(20, single=True)
-    some, none = torch.arange(20) % 3 > 0, torch.zeros(20, dtype=torch.bool)
     assert data.labels is not None  # noqa: S101  made-up data has labels
     if case == "one class":
         return replace(data, labels=torch.eye(data.labels.shape[1])[torch.zeros(20, dtype=torch.long)])
     if case == "no labels":
         return replace(data, labels=torch.zeros_like(data.labels))
+    return _without_views(data, case)
+
+
+def _without_views(data: SiloData, case: str) -> SiloData:
+    """Return 20 made-up pairs without the pictures or texts that a case lacks, which become zeros."""
+    some, none = torch.arange(20) % 3 > 0, torch.zeros(20, dtype=torch.bool)
     pictures = {"some without a picture": some, "no pictures": none, "no pairs": some}.get(case, data.has_image)
     texts = {"some without a text": some, "no texts": none, "no pairs": ~some}.get(case, data.has_text)
     assert data.image is not None  # noqa: S101  made-up data has both modalities
     assert data.text is not None  # noqa: S101
+    image = torch.where(pictures.view(-1, *[1] * (data.image.ndim - 1)), data.image, 0)
     return replace(
-        data, has_image=pictures, image=data.image * pictures.unsqueeze(1),
-        has_text=texts, text=data.text * texts.unsqueeze(1),
-    )  # fmt: skip
+        data, image=image, text=torch.where(texts[:, None], data.text, 0), has_image=pictures, has_text=texts
+    )
 
 
 def model_spec(*, held: Held = BOTH, classes: int = CLASSES, dropout: float = 0.0) -> ModelSpec:
@@ -144,17 +161,7 @@ def node_data(count: int) -> SiloData:
 
 def lacking_nodes(case: str) -> SiloData:
     """Return the pairs of a silo that lacks something: one of `LACKING_NODES`."""
-    if case == "one item":
-        return node_data(1)
-    data, some = node_data(20), torch.arange(20) % 3 > 0
-    pictures = some if case in {"some without a picture", "no pairs"} else data.has_image
-    texts = {"some without a text": some, "no pairs": ~some}.get(case, data.has_text)
-    assert data.image is not None  # noqa: S101  made-up data has both modalities
-    assert data.text is not None  # noqa: S101
-    image = data.image * pictures[:, None, None]
-    return replace(
-        data, image=image, text=torch.where(texts[:, None], data.text, 0), has_image=pictures, has_text=texts
-    )
+    return node_data(1) if case == "one item" else _without_views(node_data(20), case)
 
 
 def loop_config(*, seed: int = 0, epochs: int = 1, rounds: int = 3, **train: Any) -> RunConfig:  # noqa: ANN401  values of [train]

@@ -1,6 +1,10 @@
 """The contract of local methods: they build networks, learn, repeat exactly, and train with silos that lack something.
 
 A method that scores pairs learns on made-up regions and words instead of vectors, and its scores must ignore padding.
+
+A method without gradient steps trains with pooled data, in each silo alone and, if its bits mean the same in all silos, with
+FedAvg. Methods that add terms to a loss are refused. If it needs only sums, it gives the codes of the pooled items for every
+partition.
 """
 
 from __future__ import annotations
@@ -8,31 +12,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import nn
 
 from silohash.base import seeds
+from silohash.base.errors import UserError
 from silohash.features.device import autocast
 from silohash.features.nodes.regions import BOX
 from silohash.methods.federated.base import FederatedMethod, SiloContext
 from silohash.methods.local import LOCAL_METHODS
-from silohash.methods.local.base import ClosedForm, LocalMethod, SiloData, SiloState
+from silohash.methods.local.base import ClosedForm, LocalMethod, SiloData, SiloState, outputs_of
+from silohash.methods.local.closed_form.base import FromSums
 from silohash.methods.message import Message
 from silohash.models.matching_net import MatchingNet, nodes_of, scores_of
-from silohash.models.parameters import params_of
+from silohash.models.parameters import install, params_of
 from silohash.models.specs import ModelSpec
 from silohash.run.model.scores import match_score
-from silohash.testing.check import Check, require, require_finite, same_arrays
-from silohash.testing.closed_form import closed_form_checks
+from silohash.testing.check import Check, require, require_finite, require_tower_stays, same_arrays
 from silohash.testing.federated import federated_method_checks
 from silohash.testing.inputs import (
     BITS,
+    BOTH,
     LACKING,
     LACKING_NODES,
-    MODALITIES,
     NODE_WIDTH,
     Held,
     lacking,
@@ -41,14 +46,27 @@ from silohash.testing.inputs import (
     model_spec,
     node_data,
     node_spec,
+    over_items,
     prepared_inputs,
     silo_data,
 )
+from silohash.testing.loop import Records, run_loop
 from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.silo import make_context, train_silo
-from silohash.training.worker import Worker
+from silohash.training.worker import Worker, validation_score
 
 TOLERANCE = 1e-4
+SIZES = (40, 0, 7, 33)
+"""Sizes of silos for methods without gradient steps, one of which has no items."""
+
+ABOVE_RANDOM_CODES = 1.2
+"""Least ratio of the mean average precision of a fitted model to that of random codes."""
+
+GRADIENT_METHODS = ("fedcafe", "fedhap", "fedprox", "fedridge", "compose")
+
+Fitted: TypeAlias = Callable[..., nn.Module]
+"""Fits a model to the pairs of a silo."""
+
 ABOVE_CHANCE = 3
 """Least ratio of the recall of a trained model to that of random scores. Most methods reach 17."""
 LEARNING_WIDTH = 64
@@ -98,12 +116,10 @@ class Subject:
 
 
 def local_method_checks(name: str, *, federated: str | None = "fedavg") -> list[Check]:
-    """Return the checks of a local method. Those of a method without gradient steps are `closed_form_checks`.
+    """Return the checks of a local method, from the table of silohash or an entry point of an installed package.
 
-    Args:
-        name: Name of the method, from the table of silohash or from an entry point of an installed package.
-        federated: A federated method to train it with as well, or None to leave these checks out. Methods that score pairs
-            are not trained with it.
+    Those of a method without gradient steps are `closed_form_checks`. With a federated method, there are also checks that
+    train with it, unless the local method scores pairs.
 
     Raises:
         UserError: If there is no such method, or it cannot be imported.
@@ -128,11 +144,7 @@ def local_method_checks(name: str, *, federated: str | None = "fedavg") -> list[
 def _tower_checks(subject: Subject) -> dict[str, Callable[[], None]]:
     """Return the checks of methods that train towers."""
     return {
-        **{
-            f"learns-{held}-{'single' if single else 'multi'}": partial(_learns, subject, held, single=single)
-            for held in MODALITIES
-            for single in (True, False)
-        },
+        **over_items("learns", partial(_learns, subject)),
         **{f"stays-finite-{case.replace(' ', '-')}": partial(_stays_finite, subject, case) for case in LACKING},
         **{f"leaves-the-{m}-tower-without-{m}s": partial(_leaves_tower, subject, m) for m in ("image", "text")},
         "names-its-terms-and-moves-every-parameter": partial(_names_terms, subject),
@@ -150,7 +162,7 @@ def _pair_checks(subject: Subject) -> dict[str, Callable[[], None]]:
     }
 
 
-def _learns(subject: Subject, held: Held, *, single: bool) -> None:
+def _learns(subject: Subject, *, held: Held, single: bool) -> None:
     data, spec = silo_data(64, single=single, held=held), model_spec(held=held, dropout=0.1)
     first, _ = subject.trained(data, spec=spec)
     last, _ = subject.trained(data, spec=spec, epochs=12)
@@ -198,11 +210,7 @@ def _stays_finite(subject: Subject, case: str) -> None:
 def _leaves_tower(subject: Subject, missing: str) -> None:
     result, context = subject.trained(lacking("no pictures" if missing == "image" else "no texts"))
     require(result.update.weights[missing] == 0, f"The weight of a {missing} tower without inputs should be 0.")
-    sent = context.payload.params
-    moved = {name for name, array in result.update.params.items() if not np.array_equal(array, sent[name])}
-    require(bool(moved), "No parameter moves.")
-    astray = sorted(name for name in moved if name.startswith(f"{missing}."))
-    require(not astray, f"{', '.join(astray)} moved, although the silo has no {missing} inputs.")
+    require_tower_stays(context.payload.params, result.update.params, missing)
 
 
 def _resets_state(subject: Subject) -> None:
@@ -294,3 +302,117 @@ def _scores_one(subject: Subject) -> None:
         alone = _scores(model, data.take(torch.tensor([row])))
         apart = float((alone[0, 0] - together[row, row]).abs())
         require(apart < TOLERANCE, f"Other items change the score of a pair by {apart:.2g}.")
+
+
+def closed_form_checks(name: str) -> list[Check]:
+    """Return the checks of a local method without gradient steps."""
+    kind = LOCAL_METHODS.resolve(name)
+    checks = []
+    for preset, values in kind.presets.items():
+        built, made = partial(_built, kind, dict(values)), partial(_fitted, kind, dict(values))
+        found: dict[str, Callable[[], None]] = {
+            **over_items("hashes", partial(_hashes, made)),
+            "is-deterministic": partial(_fits_deterministically, made),
+            **{f"stays-finite-{case.replace(' ', '-')}": partial(_fits_finite, made, case) for case in LACKING},
+            **{
+                f"leaves-the-{m}-tower-without-{m}s": partial(_fits_one_tower, built, made, m)
+                for m in ("image", "text")
+            },
+        }
+        checks += [Check(f"{name}-{preset}-{check}", run) for check, run in found.items()]
+    return [*checks, *_federated_checks(name, kind)]
+
+
+def _federated_checks(name: str, kind: Any) -> list[Check]:  # noqa: ANN401  a class of the family
+    """Return the checks of a method together with federated methods."""
+    trained = ("centralized", "local", *(("fedavg",) if kind.traits.codes_comparable else ()))
+    refused = (*GRADIENT_METHODS, *(() if kind.traits.codes_comparable else ("fedavg",)))
+    return [
+        *(Check(f"{name}-trains-with-{federated}", partial(_trains, name, federated)) for federated in trained),
+        *(Check(f"{name}-refuses-{federated}", partial(_refuses, name, federated)) for federated in refused),
+        Check(f"{name}-equals-pooled-training", partial(_equals_pooled, name)),
+    ]
+
+
+def _built(kind: Any, values: dict[str, Any], *, held: Held = BOTH, seed: int = 0) -> nn.Module:  # noqa: ANN401
+    """Return the model of a method before the training."""
+    with seeds.torch_globally(seed, "weights"):
+        model: nn.Module = kind(kind.Params(**values)).build(model_spec(held=held), BITS)
+    return model
+
+
+def _fitted(kind: Any, values: dict[str, Any], data: SiloData, *, held: Held = BOTH) -> nn.Module:  # noqa: ANN401
+    """Return a model that a method fitted to the pairs of a silo."""
+    model = _built(kind, values, held=held)
+    with seeds.torch_globally(0, "training"):
+        figures = kind(kind.Params(**values)).fit(model, data)
+    require_finite(figures, "The figure")
+    require_finite(params_of(model), "The parameter")
+    return model
+
+
+def _hashes(made: Fitted, *, held: Held, single: bool) -> None:
+    """Check that codes of items that the method has not seen are clearly better than random ones."""
+    data = silo_data(160, single=single, held=held)
+    train, queries = data.take(torch.arange(120)), data.take(torch.arange(120, 160))
+    score, chance = validation_score(made(train, held=held), train, queries, BITS)
+    require(score > ABOVE_RANDOM_CODES * chance, f"mAP is {score:.3f}, and that of random codes is {chance:.3f}.")
+
+
+def _fits_deterministically(made: Fitted) -> None:
+    first, second = (params_of(made(silo_data(40))) for _ in range(2))
+    require(same_arrays(first, second), "Two trainings with one seed give other parameters.")
+    require(all(array.dtype == np.float32 for array in first.values()), "A parameter is not float32.")
+
+
+def _fits_finite(made: Fitted, case: str) -> None:
+    data = lacking(case)
+    for modality, outputs in outputs_of(made(data), data).items():
+        require_finite({modality: outputs.numpy()}, "The outputs for")
+
+
+def _fits_one_tower(built: Callable[[], nn.Module], made: Fitted, missing: str) -> None:
+    fitted = made(lacking("no pictures" if missing == "image" else "no texts"))
+    require_tower_stays(params_of(built()), params_of(fitted), missing)
+
+
+def _trains(name: str, federated: str) -> None:
+    listener = Records()
+    state = run_loop(prepared_inputs(name, federated, SIZES, rounds=2), listener)
+    require_finite(state.server.params, "The parameter")
+    rejected = [silo.rejected for record in listener.records for silo in record.silos if silo.rejected]
+    require(not rejected, f"Updates are rejected: {rejected}")
+    require((listener.records[-1].validation or 0) > 0, "The validation score of the last round is not above 0.")
+
+
+def _refuses(name: str, federated: str) -> None:
+    try:
+        prepared_inputs(name, federated, SIZES)
+    except UserError as error:
+        require("Set federated.name = " in str(error), f"The refusal does not say what to do: {error}")
+    else:
+        require(condition=False, message=f"{federated} is not refused.")
+
+
+def _equals_pooled(name: str) -> None:
+    """Check that the sums of silos give the codes of the pooled items, or that the method does not state sums."""
+    kind = LOCAL_METHODS.resolve(name)
+    method = kind(kind.Params(**kind.presets["recommended"]))
+    if not isinstance(method, FromSums):
+        try:
+            prepared_inputs(name, "fedsums", SIZES)
+        except UserError:
+            return
+        require(condition=False, message="fedsums is not refused, although the method does not define sums.")
+    rounds = method.exchanges(BITS)
+    pooled, shared = (
+        run_loop(prepared_inputs(name, federated, SIZES, rounds=rounds, validation=0), validate=False).server.params
+        for federated, rounds in (("centralized", 1), ("fedsums", rounds))
+    )
+    data, model = silo_data(sum(SIZES)), Worker(prepared_inputs(name, "local", SIZES), torch.device("cpu")).model
+    codes = []
+    for params in (pooled, shared):
+        install(model, params)
+        codes.append({modality: outputs >= 0 for modality, outputs in outputs_of(model, data).items()})
+    for modality, bits in codes[0].items():
+        require(torch.equal(bits, codes[1][modality]), f"The {modality} codes differ from those of the pooled items.")

@@ -29,7 +29,7 @@ class Wire:
         return decode_result(Message.decode(encode_result(self.worker.do(read))))
 
 
-class Records:
+class Records(Observer):
     """An observer that keeps the record of every round."""
 
     def __init__(self) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
+from silohash.base.errors import DamagedFile, OtherVersion, RunChanged
 from silohash.base.files import (
     TRAIN_AGAIN,
     digest_arrays,
@@ -17,7 +18,7 @@ from silohash.base.files import (
     write_json,
 )
 from silohash.base.forms import reading
-from silohash.base.types import Arrays, UserError
+from silohash.base.types import Arrays
 from silohash.methods.federated.base import ServerState
 from silohash.training.privacy.budget import KEY
 
@@ -115,35 +116,24 @@ def save_checkpoint(folder: Path, state: RunState, config_digest: str) -> None:
             else:
                 digests["best_server"] = _write_server(new / "best_server.safetensors", state.best_server)
                 digests["best_silos"] = _write_silos(new / "best_silos.safetensors", state.best_silos)
-        about = {
-            "format_version": FORMAT_VERSION,
-            "round": state.round,
-            "best_score": state.best_score,
-            "best_round": state.best_round,
-            "config_digest": config_digest,
-            "digests": digests,
-        }
-        write_json(new / "state.json", about)
+        stored = _StoredState(FORMAT_VERSION, state.round, state.best_score, state.best_round, config_digest, digests)
+        write_json(new / "state.json", asdict(stored))
 
 
 def load_checkpoint(folder: Path, config_digest: str) -> RunState:
     """Read a checkpoint.
-
-    Args:
-        folder: The folder of the checkpoint.
-        config_digest: Digest of the config.
 
     Raises:
         UserError: If it is missing, damaged, or was written for another config or has another version of the format.
     """
     about = read_json(folder / "state.json", _StoredState, remedy=TRAIN_AGAIN)
     if about.format_version != FORMAT_VERSION:
-        raise UserError(
+        raise OtherVersion(
             f"{folder} has format version {about.format_version}, and this silohash reads version {FORMAT_VERSION}. "
             "Resume the run with the silohash that wrote it."
         )
     if about.config_digest != config_digest:
-        raise UserError(
+        raise RunChanged(
             f"{folder} belongs to another config (digest {about.config_digest}, now {config_digest}). "
             "Put config.toml back as it was, or train into a new folder."
         )
@@ -190,7 +180,7 @@ def _write(path: Path, arrays: Arrays) -> str:
 def _read(path: Path, digest: str) -> Arrays:
     arrays, _ = read_arrays(path)
     if digest_arrays(arrays) != digest:
-        raise UserError(
+        raise DamagedFile(
             f"{path} does not match the digest in the checkpoint: it was damaged or replaced. Train the run again."
         )
     return arrays

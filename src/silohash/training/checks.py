@@ -10,8 +10,9 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
+from silohash.base.errors import NotPrivate
 from silohash.base.registry import Registry
-from silohash.base.types import Arrays, Modality, Rows, UserError
+from silohash.base.types import Arrays, Modality, Rows
 from silohash.data.archive import Archive, Column
 from silohash.features.base import SETS, Featurizer
 from silohash.features.given import GivenFeatures
@@ -20,8 +21,8 @@ from silohash.features.text import BagOfWords
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
 from silohash.methods.traits import Release
-from silohash.run.config.ineffective import EQUAL_SILOS, FEWEST_SILOS, cap_is_too_low
 from silohash.run.config.load import ResolvedConfig
+from silohash.run.config.objections import EQUAL_SILOS, FEWEST_SILOS, cap_is_too_low
 
 SiloSizes = list[tuple[str, int, int]]
 """Name, number of training items and number of validation items of each silo."""
@@ -34,13 +35,7 @@ def training_rows(silos: SiloSizes) -> list[slice]:
 
 
 def unreleased_classes(releases: Mapping[str, Release | None], silos: SiloSizes, arrays: Arrays) -> Iterator[str]:
-    """Yield a remark per method for which no silo has enough items of any class to release it.
-
-    Args:
-        releases: How each method releases classes, by its name. Free clusters may hold all items of a silo.
-        silos: The silos' sizes.
-        arrays: The silos' items, as in `silohash.training.prepared.Prepared`.
-    """
+    """Yield a remark per method, by its name, for which no silo has enough items of any class to release it."""
     for name, release in releases.items() if "labels" in arrays else ():
         if release is None or not release.used:
             continue
@@ -62,14 +57,7 @@ def _largest_class(rows: slice, arrays: Arrays, *, clusters: bool) -> int:
 
 
 def towers_of_few_silos(weight_cap: float, rule: str, silos: SiloSizes, arrays: Arrays) -> Iterator[str]:
-    """Yield a remark per setting of the average that has no effect on a tower, because too few silos train it.
-
-    Args:
-        weight_cap: Upper limit on a silo's share of the weight.
-        rule: The robust rule, or an empty string.
-        silos: The silos' sizes.
-        arrays: The silos' items.
-    """
+    """Yield a remark per setting of the average that has no effect on a tower, because too few silos train it."""
     modalities: tuple[Modality, ...] = ("image", "text")
     for modality in modalities:
         count = sum(bool(arrays[f"has_{modality}"][rows].any()) for rows in training_rows(silos))
@@ -89,10 +77,6 @@ def decay_of_absent_words(optimizer: str, weight_decay: float) -> Iterator[str]:
     """Yield a remark if the optimizer turns weight decay into full steps for words that a batch lacks.
 
     `adam` divides a gradient by its own magnitude. If a word is absent, the decay is its whole gradient, however small.
-
-    Args:
-        optimizer: ``train.optimizer`` of a run whose texts are bags of words.
-        weight_decay: ``train.weight_decay``.
     """
     if optimizer == "adam" and weight_decay:
         yield (
@@ -131,11 +115,6 @@ def no_statistics(featurizer: Featurizer, column: Column, rows: Rows) -> Arrays:
 
     Words are then weighed equally, and unknown words cannot be told from others.
 
-    Args:
-        featurizer: The unfitted featurizer.
-        column: The items.
-        rows: ``(n,)``, the silo's training items that have the modality.
-
     Raises:
         UserError: If the featurizer needs sums.
     """
@@ -157,7 +136,7 @@ def _check_needs_none(featurizer: Featurizer) -> None:
         else "Take feature vectors, with standardize = false and equal_lengths = true, or texts as "
         '"tfidf", "count" or "binary" with min_texts = 1.'
     )
-    raise UserError(
+    raise NotPrivate(
         f'features.{featurizer.modality} kind "{featurizer.kind}" is fitted to exact sums over the items of silos, which '
         f"exchange.privacy does not let a silo send. {remedy}"
     )

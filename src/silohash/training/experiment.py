@@ -17,8 +17,17 @@ import torch
 
 from silohash import __version__
 from silohash.base import seeds
+from silohash.base.errors import (
+    LabelsNeeded,
+    ModalityNeeded,
+    NoEffect,
+    OutOfRange,
+    PairsNeeded,
+    UnsuitableFeatures,
+    ValidationNeeded,
+)
 from silohash.base.locks import INPUTS
-from silohash.base.types import MODALITIES, Modality, Notify, UserError
+from silohash.base.types import MODALITIES, Modality, Notify
 from silohash.data.archive import Archive
 from silohash.data.formats.columns import unused_columns
 from silohash.data.partitions.base import Partition, partition
@@ -33,9 +42,9 @@ from silohash.measure.measurable import check_settings, remark_on_measures, unme
 from silohash.methods.federated.statistics import ENCRYPTION, check_revealing_sums
 from silohash.methods.local import LOCAL_METHODS
 from silohash.models.parameters import buffers_of
-from silohash.run.config.ineffective import objections_to_silos
+from silohash.run.config.exchange import objections_to_private_silos
 from silohash.run.config.load import ResolvedConfig, refuse
-from silohash.run.config.privacy import objections_to_private_silos
+from silohash.run.config.objections import objections_to_silos
 from silohash.run.config.sections import RunConfig
 from silohash.run.events import JsonLines, Observer, ProgressReporter
 from silohash.run.folder import Run, archive_of
@@ -65,7 +74,7 @@ Deploy: TypeAlias = Callable[[RunState, Prepared, Mapping[Modality, Featurizer],
 def train(
     resolved: ResolvedConfig, folder: Path, *, observers: Sequence[Observer] = (), notify: Notify = lambda text: None
 ) -> Run:
-    """Train a run in a new folder.
+    """Train a run in a new folder, and return it.
 
     Args:
         resolved: The config with its methods.
@@ -73,9 +82,6 @@ def train(
         observers: Receive the record of each round, in addition to ``rounds.jsonl``.
         notify: Called with one line per warning about the archive and per skipped row, and with a line if the towers
             could not be saved as ONNX files.
-
-    Returns:
-        The trained run.
 
     Raises:
         UserError: If the config or the data must be corrected, or another process writes to the folder. In this case
@@ -105,23 +111,19 @@ def _train_new(resolved: ResolvedConfig, folder: Path, observers: Sequence[Obser
     remarks += [unmeasured(archive), remark_on_measures(archive, config.evaluate)]
     for remark in filter(None, remarks):
         notify(remark)
-    if config.exchange.privacy is not None:
-        check_private_model(prepared.resolved, prepared.spec)
+    check_private_model(prepared.resolved, prepared.spec)
     run = Run.create(folder, resolved, parts, environment(config), archive)
     _train(run, prepared, featurizers, observers, notify)
     return run
 
 
 def resume(run: Run, *, observers: Sequence[Observer] = (), notify: Notify = lambda text: None) -> Run:
-    """Continue an interrupted run. The result is identical to that of an uninterrupted run.
+    """Continue an interrupted run, and return it. The result is identical to that of an uninterrupted run.
 
     Args:
         run: The run to continue.
         observers: Receive the record of each remaining round, in addition to ``rounds.jsonl``.
         notify: Called with a line if the towers could not be saved as ONNX files.
-
-    Returns:
-        The trained run.
 
     Raises:
         UserError: If the folder does not hold a run, its checkpoint is damaged, the archive has changed, or another
@@ -147,8 +149,7 @@ def prepare_run(
     silos = training_silos(archive, parts, resolved)
     if not resolved.federated.traits.pooled:
         refuse(objections_to_silos(resolved.config.federated, len(silos)))
-    if resolved.config.exchange.privacy is not None:
-        refuse(objections_to_private_silos(resolved.config, len(silos)))
+    refuse(objections_to_private_silos(resolved.config, len(silos)))
     unfitted = unfitted_featurizers(archive, resolved)
     fitted = fit_featurizers(archive, silos, unfitted, private=resolved.config.exchange.privacy is not None)
     check_methods(archive, len(fitted), sum(len(silo.validation) for silo in silos), resolved)
@@ -169,7 +170,7 @@ def unfitted_featurizers(archive: Archive, resolved: ResolvedConfig) -> dict[Mod
         if column is not None:
             unfitted[modality] = featurizer(modality, column, options[modality])
     if not unfitted:
-        raise UserError(f'Archive "{archive.card.name}" has neither images nor texts. Add a column of either.')
+        raise ModalityNeeded(f'Archive "{archive.card.name}" has neither images nor texts. Add a column of either.')
     check_tokens(unfitted, resolved)
     return unfitted
 
@@ -187,7 +188,7 @@ def check_tokens(featurizers: Mapping[Modality, Featurizer], resolved: ResolvedC
     name, scores = resolved.config.local.name, resolved.local.traits.scores_pairs
     for modality, found in featurizers.items():
         if isinstance(found, NODE_FEATURES) != scores:
-            raise UserError(
+            raise UnsuitableFeatures(
                 f'The local method "{name}" matches regions with words, and features.{modality} are "{found.kind}". Use an '
                 'archive with regions, and set features.text = { kind = "words" }.'
                 if scores
@@ -198,7 +199,7 @@ def check_tokens(featurizers: Mapping[Modality, Featurizer], resolved: ResolvedC
             continue
         if len(found.shape) == 2 and not resolved.local.traits.takes_tokens:
             able = [name for name in LOCAL_METHODS.table if LOCAL_METHODS.resolve(name).traits.takes_tokens]
-            raise UserError(
+            raise UnsuitableFeatures(
                 f'[features.{modality}] pooling = "tokens" gives a vector per token, and the local method '
                 f'"{resolved.config.local.name}" takes one per item. Remove pooling, or set local.name = "{able[0]}".'
             )
@@ -207,21 +208,15 @@ def check_tokens(featurizers: Mapping[Modality, Featurizer], resolved: ResolvedC
 def check_methods(archive: Archive, modalities: int, validation: int, resolved: ResolvedConfig) -> None:
     """Check that the archive and the silos have what the methods require.
 
-    Args:
-        archive: The archive.
-        modalities: Number of modalities that the model encodes.
-        validation: Number of validation items of all silos.
-        resolved: The config with its methods.
-
     Raises:
         UserError: If labels, modalities or validation queries are missing, or the user does not allow what silos send.
     """
     config, federated = resolved.config, resolved.federated
     labeled = archive.labels is not None and bool(archive.labels.any())
     if resolved.needs_labels and not labeled:
-        raise UserError(needs_labels(archive, resolved))
+        raise LabelsNeeded(needs_labels(archive, resolved))
     if modalities < federated.traits.min_modalities:
-        raise UserError(
+        raise ModalityNeeded(
             f'"{config.federated.name}" needs {federated.traits.min_modalities} modalities, and archive '
             f'"{archive.card.name}" has {modalities}. Choose another federated method.'
         )
@@ -237,17 +232,17 @@ def _check_item_bits(resolved: ResolvedConfig, modalities: int) -> None:
     if not item_bits:
         return
     if item_bits >= bits:
-        raise UserError(
+        raise OutOfRange(
             f"local.item_bits = {item_bits} does not leave any bits for the classes, because codes have {bits} bits. "
             f"Set local.item_bits to at most {bits - 1}."
         )
     if modalities < len(MODALITIES):
-        raise UserError(
+        raise NoEffect(
             f"Nothing trains the bits of local.item_bits = {item_bits}, because the archive has one modality. Set "
             "local.item_bits = 0."
         )
     if resolved.federated.traits.class_codes:
-        raise UserError(
+        raise NoEffect(
             f'"{resolved.config.federated.name}" replaces the bits of local.item_bits = {item_bits}, because its codes '
             "tell only classes apart. Set local.item_bits = 0, or choose another federated method."
         )
@@ -274,12 +269,12 @@ def _check_validation(archive: Archive, modalities: int, resolved: ResolvedConfi
     if not settings.validation:
         return
     if settings.validation_by == "labels" and archive.labels is None:
-        raise UserError(
+        raise LabelsNeeded(
             f'evaluate.validation_by = "labels" chooses the round by labels, and archive "{archive.card.name}" has none. '
             'Set it to "pairs", or set evaluate.validation = 0 to take the last round.'
         )
     if settings.validation_by == "pairs" and modalities < len(MODALITIES):
-        raise UserError(
+        raise PairsNeeded(
             'evaluate.validation_by = "pairs" chooses the round by pairs of a picture and a text, and the archive '
             f'"{archive.card.name}" has one modality. Set evaluate.validation = 0 to take the last round.'
         )
@@ -291,7 +286,7 @@ def _check_scores(*, judged: bool, resolved: ResolvedConfig) -> None:
     members = federated.parts(config.federated.name)
     scoring = [label for label, member in members.items() if member.traits.needs_scores]
     if scoring and not judged:
-        raise UserError(
+        raise ValidationNeeded(
             f'"{scoring[0]}" weights silos by their scores on validation queries, and no silo has any with known answers '
             f"(evaluate.validation is {config.evaluate.validation:g}). Set evaluate.validation = 0.1, or the method's "
             'weighting = "examples".'
@@ -299,13 +294,7 @@ def _check_scores(*, judged: bool, resolved: ResolvedConfig) -> None:
 
 
 def round_settings(worker: Worker, folder: Path, limits: Limits) -> RoundSettings:
-    """Return the settings of a run's rounds.
-
-    Args:
-        worker: Holds the model and the inputs of this process.
-        folder: Folder for temporary files.
-        limits: How long to wait for silos.
-    """
+    """Return the settings of a run's rounds."""
     prepared, config = worker.prepared, worker.config
     return RoundSettings(
         rounds=config.federated.rounds,
@@ -347,18 +336,7 @@ def train_model(
     limits: Limits = WAIT_FOR_ALL,
     deployed: Deploy | None = None,
 ) -> None:
-    """Run the remaining rounds of a run, and save its model.
-
-    Args:
-        run: The run, whose folder holds its config.
-        worker: Holds the model and the inputs of this process.
-        featurizers: The fitted featurizers.
-        engine: Trains the silos. It has been started.
-        observers: As for `train`.
-        notify: As for `train`.
-        limits: How long to wait for silos.
-        deployed: Returns the model to save; by default `deploy`.
-    """
+    """Run the remaining rounds of a run with an engine that has been started, and save the model from ``deployed``."""
     prepared = worker.prepared
     resolved, config = prepared.resolved, prepared.config
     recipients = [JsonLines(run.rounds_path), *observers]
@@ -383,14 +361,7 @@ def train_model(
 
 
 def save_model(run: Run, trained: TrainedModel, prepared: Prepared, notify: Notify) -> None:
-    """Save the model of a run, with its towers as ONNX files if that is possible.
-
-    Args:
-        run: The run.
-        trained: The model.
-        prepared: The inputs, some of which the ONNX files are compared on.
-        notify: Called with a line if there are no ONNX files.
-    """
+    """Save the model of a run, with its towers as ONNX files if that is possible. Otherwise ``notify`` is told why."""
     towers = onnx_files(trained, {modality: samples(prepared, modality) for modality in trained.featurizers})
     if towers.reason and not trained.spec.scores_pairs:
         notify(f"The model is saved without ONNX files, so searching with it needs torch. {towers.reason}")
@@ -459,12 +430,7 @@ def deploy_tasks(state: RunState, prepared: Prepared, silos: Iterable[int]) -> I
 
 @contextmanager
 def local_engine(inputs: Path, prepared: Prepared) -> Iterator[tuple[Engine, Worker]]:
-    """Yield the configured engine of this machine and a worker in this process, and stop the engine afterwards.
-
-    Args:
-        inputs: The folder from which worker processes read the inputs. It is removed afterwards.
-        prepared: The inputs.
-    """
+    """Yield the configured engine of this machine and a worker, then stop the engine and remove its folder of inputs."""
     train = prepared.config.train
     set_threads(train)
     worker = Worker(prepared, choose_device(train.device))

@@ -15,6 +15,7 @@ import torch
 from numpy.lib.format import open_memmap
 
 from silohash.base import seeds
+from silohash.base.errors import ConflictingOptions, ModalityNeeded, NothingUsable, UnknownName, UnsuitableFeatures
 from silohash.base.files import (
     explaining_disk_errors,
     read_arrays,
@@ -25,7 +26,7 @@ from silohash.base.files import (
     write_text,
 )
 from silohash.base.registry import suggestion
-from silohash.base.types import MODALITIES, Arrays, Modality, Rows, UserError
+from silohash.base.types import MODALITIES, Arrays, Modality, Rows
 from silohash.data.archive import Archive
 from silohash.data.pairs import groups_of, picture_numbers
 from silohash.data.partitions.base import Partition
@@ -101,7 +102,7 @@ def training_silos(archive: Archive, partition: Partition, resolved: ResolvedCon
             )
         )
     if not any(len(silo.train) for silo in silos):
-        raise UserError(
+        raise NothingUsable(
             f'Archive "{archive.card.name}" has no items in the split "train". Assign some of its items to that split.'
         )
     return [_pooled(silos)] if resolved.federated.traits.pooled else silos
@@ -109,7 +110,7 @@ def training_silos(archive: Archive, partition: Partition, resolved: ResolvedCon
 
 def _pooled(silos: list[TrainingSilo]) -> TrainingSilo:
     if not all(silo.has_image and silo.has_text and silo.paired for silo in silos):
-        raise UserError(
+        raise ConflictingOptions(
             'Pooled training (federated.name = "centralized") needs every silo\'s images, texts and pairs, but the '
             "partition removes some. Remove partition.missing_image, partition.missing_text and partition.unpaired."
         )
@@ -138,7 +139,7 @@ def fit_featurizers(
         statistics = partial(no_statistics, featurizer) if private else featurizer.statistics
         parts = [statistics(column, rows) for rows in held if len(rows)]
         if not parts:
-            raise UserError(
+            raise ModalityNeeded(
                 f"No silo has training items with {modality} data, so the {modality} tower cannot be trained. "
                 "Set data.modality, or change the partition."
             )
@@ -171,7 +172,7 @@ def tower_spec(modality: Modality, featurizer: Featurizer, model: ModelConfig) -
     shape = tuple(featurizer.shape)
     backbone = model.of(modality)
     if isinstance(featurizer, TokenFeatures) and not backbone:
-        raise UserError(
+        raise UnsuitableFeatures(
             'features.text kind "tokens" requires a text tower that is fine-tuned from a published network. Set '
             'model.text = { backbone = "huggingface", model = ... }, or another kind of features.'
         )
@@ -183,6 +184,18 @@ def tower_spec(modality: Modality, featurizer: Featurizer, model: ModelConfig) -
         dropout=model.dropout,
         scale=input_scale(featurizer),
         settings=network_settings(modality, featurizer, backbone) if backbone else of_words,
+    )
+
+
+def model_spec(
+    featurizers: Mapping[Modality, Featurizer], resolved: ResolvedConfig, labels: int, arrays: Arrays
+) -> ModelSpec:
+    """Return the structure of a model, given the number of labels, and the inputs, if they are here."""
+    return ModelSpec(
+        towers={m: tower_spec(m, featurizer, resolved.config.model) for m, featurizer in featurizers.items()},
+        classes=labels if resolved.needs_labels else 0,
+        class_head=resolved.federated.traits.class_head,
+        coarse_classes=arrays["coarse_labels"].shape[1] if "coarse_labels" in arrays else 0,
     )
 
 
@@ -243,31 +256,30 @@ class Prepared:
 
     def silo(self, number: int, device: torch.device) -> tuple[SiloData, SiloData]:
         """Return a silo's training items and validation items on the device."""
+        name, (train, held) = self.silos[number][0], self._rows(number)
+        return self._data(name, train, device), self._data(name, held, device)
+
+    def _rows(self, number: int) -> tuple[slice, slice]:
+        """Return the rows of a silo's training items and of its validation items."""
         start = sum(train + validation for _, train, validation in self.silos[:number])
-        name, train, validation = self.silos[number]
-        held = slice(start + train, start + train + validation)
-        return self._data(name, slice(start, start + train), device), self._data(name, held, device)
+        _, train, validation = self.silos[number]
+        return slice(start, start + train), slice(start + train, start + train + validation)
 
     def pictures(self, number: int) -> npt.NDArray[np.int64] | None:
         """Return the numbers of the pictures of a silo's validation items, or None if labels choose the round."""
         if "pictures" not in self.arrays:
             return None
-        end = sum(train + validation for _, train, validation in self.silos[: number + 1])
-        return np.asarray(self.arrays["pictures"][end - self.silos[number][2] : end])
+        return np.asarray(self.arrays["pictures"][self._rows(number)[1]])
 
     def judged(self, number: int, pairs: tuple[SiloData, SiloData]) -> tuple[SiloData, SiloData]:
-        """Return a silo's training items and validation items with the labels that the validation score compares.
-
-        Args:
-            number: Position of the silo.
-            pairs: The two parts that `silo` returns, which lack labels if neither method learns from them.
-        """
+        """Return a silo's two parts, as `silo` returns them, with the labels that the validation score compares."""
         if "judged_labels" not in self.arrays:
             return pairs
-        train, validation = pairs
-        start = sum(sizes[1] + sizes[2] for sizes in self.silos[:number])
-        labels = _tensor(self.arrays["judged_labels"][start:][: len(train) + len(validation)], train.has_image.device)
-        return replace(train, labels=labels[: len(train)]), replace(validation, labels=labels[len(train) :])
+        train, held = (
+            replace(part, labels=_tensor(self.arrays["judged_labels"][rows], part.has_image.device))
+            for part, rows in zip(pairs, self._rows(number), strict=True)
+        )
+        return train, held
 
     @property
     def ignored_labels(self) -> tuple[int, ...]:
@@ -275,13 +287,9 @@ class Prepared:
         return tuple(int(column) for column in self.arrays.get("ignored_labels", ()))
 
     def _data(self, name: str, rows: slice, device: torch.device) -> SiloData:
-        def tensor(key: str) -> torch.Tensor | None:
-            """Return the silo's rows of an array, or None if the array does not exist."""
+        def tensor(key: str, rows: slice = rows) -> torch.Tensor | None:
+            """Return rows of an array, those of the silo by default, or None if the array does not exist."""
             return _tensor(self.arrays[key][rows], device) if key in self.arrays else None
-
-        def whole(key: str) -> torch.Tensor | None:
-            """Return a whole array, or None if the array does not exist."""
-            return _tensor(self.arrays[key], device) if key in self.arrays else None
 
         has_image, has_text = tensor("has_image"), tensor("has_text")
         assert has_image is not None  # noqa: S101  always written
@@ -295,8 +303,8 @@ class Prepared:
             has_text=has_text,
             coarse_labels=tensor("coarse_labels"),
             pictures=tensor("pictures"),
-            pixel_mean=whole("pixel_mean"),
-            pixel_deviation=whole("pixel_deviation"),
+            pixel_mean=tensor("pixel_mean", slice(None)),
+            pixel_deviation=tensor("pixel_deviation", slice(None)),
             federation=federation_labels(self.arrays, self.config.seed, device),
         )
 
@@ -354,16 +362,13 @@ def prepare(
             validation queries that they require.
     """
     parts = [parts_of(archive, silo, featurizers) for silo in silos]
-    arrays = input_arrays(archive, featurizers, list(chain.from_iterable(parts)))
-    arrays.update(pixel_statistics(featurizers))
-    arrays.update(label_arrays(archive, parts, resolved))
-    arrays.update(picture_arrays(archive, parts, resolved))
-    spec = ModelSpec(
-        towers={m: tower_spec(m, featurizer, resolved.config.model) for m, featurizer in featurizers.items()},
-        classes=len(archive.label_names) if resolved.needs_labels else 0,
-        class_head=resolved.federated.traits.class_head,
-        coarse_classes=arrays["coarse_labels"].shape[1] if "coarse_labels" in arrays else 0,
-    )
+    items = list(chain.from_iterable(parts))
+    rows = np.concatenate([part.rows for part in items])
+    arrays = _vectors(archive, featurizers, items, rows) | pixel_statistics(featurizers)
+    arrays |= label_arrays(archive, parts, rows, resolved)
+    if resolved.validation_by == "pairs":
+        arrays["pictures"] = picture_numbers(archive)[rows]
+    spec = model_spec(featurizers, resolved, len(archive.label_names), arrays)
     sizes = [(silo.name, len(train), len(held)) for silo, (train, held) in zip(silos, parts, strict=True)]
     remarks = () if resolved.federated.traits.pooled else _remarks_on_silos(resolved, sizes, arrays)
     remarks += _remarks_on_bits(resolved, spec)
@@ -377,15 +382,10 @@ def prepare(
     )
 
 
-def input_arrays(archive: Archive, featurizers: Mapping[Modality, Featurizer], items: Sequence[SiloItems]) -> Arrays:
-    """Return the vectors of the silos' items per modality, and which items have them; see `Prepared`.
-
-    Args:
-        archive: The archive.
-        featurizers: The fitted featurizers.
-        items: The items that each silo trains on and holds back, in the order of the silos.
-    """
-    rows = np.concatenate([part.rows for part in items])
+def _vectors(
+    archive: Archive, featurizers: Mapping[Modality, Featurizer], items: Sequence[SiloItems], rows: Rows
+) -> Arrays:
+    """Return the vectors of the silos' items per modality, and which items have them; see `Prepared`."""
     arrays: Arrays = {}
     for modality in MODALITIES:
         arrays[f"has_{modality}"] = np.concatenate([part.has[modality] for part in items])
@@ -394,28 +394,14 @@ def input_arrays(archive: Archive, featurizers: Mapping[Modality, Featurizer], i
     return arrays
 
 
-def rows_of_parts(parts: Sequence[Sequence[SiloItems]]) -> Rows:
-    """Return the archive rows of the silos' items, ``(n,)``, in the order of the silos."""
-    return np.concatenate([part.rows for part in chain.from_iterable(parts)])
-
-
-def picture_arrays(archive: Archive, parts: Sequence[tuple[SiloItems, SiloItems]], resolved: ResolvedConfig) -> Arrays:
-    """Return the numbers of the pictures of the silos' items if pairs choose the round, otherwise nothing."""
-    return {"pictures": picture_numbers(archive)[rows_of_parts(parts)]} if resolved.validation_by == "pairs" else {}
-
-
-def label_arrays(archive: Archive, parts: Sequence[tuple[SiloItems, SiloItems]], resolved: ResolvedConfig) -> Arrays:
+def label_arrays(
+    archive: Archive, parts: Sequence[tuple[SiloItems, SiloItems]], rows: Rows, resolved: ResolvedConfig
+) -> Arrays:
     """Return the arrays of the silos' items that are made from labels; see `Prepared`.
 
     This is the only place where labels enter the training. If neither method learns from labels, the silos' data does not
     hold any, and only the validation score can see them.
-
-    Args:
-        archive: The archive.
-        parts: The items that each silo trains on and holds back.
-        resolved: The config with its methods.
     """
-    rows = rows_of_parts(parts)
     arrays: Arrays = {}
     if resolved.validation_by == "labels" and resolved.config.evaluate.ignore_labels:
         arrays["ignored_labels"] = np.array(ignored_labels(archive, resolved.config.evaluate), np.int64)
@@ -435,18 +421,15 @@ def label_arrays(archive: Archive, parts: Sequence[tuple[SiloItems, SiloItems]],
 def coarse_labels(archive: Archive, rows: Rows, column: str) -> npt.NDArray[np.float32]:
     """Return the labels of a coarser level, one per value of a column, ``(n, C')``. An empty value is not a label.
 
-    Args:
-        archive: The items.
-        rows: ``(n,)`` rows of the items.
-        column: Name of the column.
-
     Raises:
         UserError: If the archive does not have the column.
     """
     if column not in archive.columns:
         near, listed = suggestion(column, archive.columns), ", ".join(archive.columns)
         remedy = f"Set it to one of: {listed}" if listed else "It has no columns, so remove local.coarse_column"
-        raise UserError(f'local.coarse_column: archive "{archive.card.name}" has no column "{column}"{near}. {remedy}.')
+        raise UnknownName(
+            f'local.coarse_column: archive "{archive.card.name}" has no column "{column}"{near}. {remedy}.'
+        )
     names, places, _ = values_of(archive.columns[column][rows])
     labels = [place for place, name in enumerate(names) if name]
     found: npt.NDArray[np.float32] = (places[:, None] == labels).astype(np.float32)

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from silohash.base import seeds
-from silohash.base.types import Arrays, UserError, ValidationBy
+from silohash.base.errors import Diverged, TooFewSilos
+from silohash.base.types import Arrays, ValidationBy
 from silohash.methods.federated.audit import UpdateAudit, mislabeled_silos
 from silohash.methods.federated.averaging import Aggregation
 from silohash.methods.federated.base import FederatedMethod
@@ -80,7 +81,7 @@ def run_rounds(
     progress: ProgressReporter | None = None,
     save: Callable[[RunState], None] = lambda state: None,
 ) -> RunState:
-    """Run the remaining rounds.
+    """Run the remaining rounds, and return the state after the last one.
 
     Args:
         state: The state to continue from.
@@ -91,9 +92,6 @@ def run_rounds(
         progress: Reports the silos that have finished within a round; by default to no one.
         save: Called with the state after each round, after the observers, so that every saved round has been recorded.
             An interruption loses at most one round.
-
-    Returns:
-        The state after the last round.
 
     Raises:
         UserError: If all updates of a round were rejected, or too few silos took part.
@@ -215,16 +213,7 @@ def trained(
     settings: RoundSettings,
     progressed: Callable[[Iterable[SiloResult]], Iterable[SiloResult]],
 ) -> Outcome:
-    """Train the silos of a round, and aggregate their updates.
-
-    Args:
-        state: The state before the round.
-        silos: Numbers of the participating silos, which are live.
-        spool: Stores updates, and what silos keep until their statistics are merged.
-        federated: The federated method.
-        attendance: Sends tasks to the silos.
-        settings: As for `run_rounds`.
-        progressed: Yields the results of the training, and reports each of them.
+    """Train the live silos of a round, and aggregate their updates.
 
     Raises:
         UserError: If all updates were rejected.
@@ -259,11 +248,6 @@ def collection_of(tasks: Tasks, spool: Spool, held_bytes: int) -> Collection:
 
     They are added up as they arrive if all of them do not fit into memory, provided that the server needs only sums and
     every silo can announce its weights before it sends its update. Otherwise those that do not fit are written to disk.
-
-    Args:
-        tasks: The tasks of the round.
-        spool: Stores updates.
-        held_bytes: Memory for the updates.
     """
     federated, current = tasks.federated, tasks.state.server.params
     if sum(array.nbytes for array in current.values()) * len(tasks.silos) <= held_bytes:
@@ -278,16 +262,7 @@ def received(
 ) -> tuple[list[Receipt], dict[int, Arrays]]:
     """Inspect and collect the updates of a round as they arrive.
 
-    Args:
-        results: One result per silo, in silo order.
-        tasks: The tasks of the round.
-        audit: Receives the updates that are not rejected.
-        updates: Receives the updates that are not rejected.
-        settings: The chain that the updates pass, and whether they are kept.
-
-    Returns:
-        One receipt per silo, with the size of the update as it was sent, and what the silos keep whose updates are not
-        rejected.
+    Return one receipt per silo, and what the silos keep whose updates are not rejected, by their numbers.
     """
     receipts: list[Receipt] = []
     kept: dict[int, Arrays] = {}
@@ -318,7 +293,7 @@ def _absences(attendance: Attendance) -> Iterator[Receipt]:
     """Yield a receipt without figures per silo that did not take part."""
     for silo, reason in attendance.absent.items():
         nothing = Message("absence", "server", -1, counts={"items": 0})
-        yield Receipt(SiloResult(silo, nothing, kept={}, loss=math.nan, terms={}, seconds=0.0), 0, reason)
+        yield Receipt(SiloResult(silo, nothing), 0, reason)
 
 
 def term_means(receipts: Sequence[Receipt]) -> dict[str, float]:
@@ -341,10 +316,10 @@ def term_means(receipts: Sequence[Receipt]) -> dict[str, float]:
 def _rejections(receipts: Sequence[Receipt], number: int) -> int:
     """Return the number of rejected updates."""
     if not receipts:
-        raise UserError(f"Round {number + 1}: no silo answered. Start the silos, then resume the run.")
+        raise TooFewSilos(f"Round {number + 1}: no silo answered. Start the silos, then resume the run.")
     rejections = sum(receipt.rejected is not None for receipt in receipts)
     if rejections == len(receipts):
-        raise UserError(
+        raise Diverged(
             f"Round {number + 1}: all silo updates were rejected ({receipts[0].rejected}). "
             "Lower train.learning_rate, or set train.clip_norm = 1.0, and train again."
         )
@@ -354,10 +329,8 @@ def _rejections(receipts: Sequence[Receipt], number: int) -> int:
 def participants(settings: RoundSettings, round: int, key: np.ndarray | None = None) -> list[int]:  # noqa: A002
     """Return the numbers of the silos that take part in a round, at least one, in ascending order.
 
-    Args:
-        settings: The settings of the rounds.
-        round: Number of the round, from 0.
-        key: The server's secret, if nobody else may predict who takes part; None to draw from the seed.
+    They are drawn with the server's secret, if it has one, so that nobody else can predict them, and otherwise from the
+    seed.
     """
     count = max(1, round_half_up(settings.fraction * len(settings.silos)))
     if count >= len(settings.silos):

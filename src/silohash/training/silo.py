@@ -68,7 +68,7 @@ def train_silo(
     optimizers: OptimizerPool | None = None,
     gradients: Gradients | None = None,
 ) -> SiloResult:
-    """Train one silo for one round.
+    """Train one silo for one round, and return the update for the server and the figures of the round.
 
     Args:
         context: The silo's model, data, state and broadcast. The model and the state are changed in place.
@@ -77,9 +77,6 @@ def train_silo(
         epoch_done: Called after each epoch with the number of finished epochs and that of all epochs of the silo's round.
         optimizers: Optimizers to use again. By default, new ones are made.
         gradients: Noisy gradients of random samples; by default those of batches.
-
-    Returns:
-        The update for the server and the figures of the round.
     """
     started = time.perf_counter()
     with seeds.torch_globally(config.seed, "training", silo=context.silo, round=context.round):
@@ -113,14 +110,7 @@ def train_silo(
 def finish_silo(context: SiloContext, stored: ReadArrays, federated: FederatedMethod, config: RunConfig) -> SiloResult:
     """Finish a round after the silos' statistics were merged. The extras of the broadcast hold the merged statistics.
 
-    Args:
-        context: As for `train_silo`.
-        stored: The arrays that the silo stored when it sent its statistics.
-        federated: The federated method.
-        config: As for `train_silo`.
-
-    Returns:
-        The update for the server and the arrays that the silo stores. Terms and warnings are those of the first result.
+    ``stored`` is what the silo stored when it sent its statistics. Terms and warnings are those of the first result.
     """
     started = time.perf_counter()
     for name, tensor in context.model.state_dict().items():
@@ -427,17 +417,7 @@ def make_context(
     initial: Arrays | None = None,
     validation_score: Callable[[], float] = lambda: float("nan"),
 ) -> SiloContext:
-    """Return the context that the method's hooks receive for one silo in one round.
-
-    Args:
-        task: The silo, the server's message, and the arrays that the silo stored.
-        config: The config of the run.
-        model: The network, which is trained in place.
-        local: The local method.
-        data: The silo's training pairs.
-        initial: The initial parameters that all silos share. By default, those of the model.
-        validation_score: A function that returns the current validation score of the model.
-    """
+    """Return the context that the method's hooks receive for one silo in one round."""
     broadcast, total_rounds = task.broadcast, config.federated.rounds
     rate = learning_rate(config.train, broadcast.round, total_rounds)
     restarts = config.federated.local_epochs if local.traits.epochs.fresh_optimizers else 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -15,17 +15,8 @@ import numpy.typing as npt
 import torch
 
 from silohash.base import seeds
-from silohash.base.types import (
-    PAIR_TASKS,
-    SIDES,
-    Modality,
-    Rows,
-    Side,
-    Task,
-    UserError,
-    database_modalities,
-    query_modality,
-)
+from silohash.base.errors import UserError
+from silohash.base.types import PAIR_TASKS, SIDES, Modality, Rows, Side, Task, database_modalities, query_modality
 from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.evaluate.ties import average_precision, histogram
 from silohash.features.device import choose_device
@@ -37,7 +28,7 @@ from silohash.models.backbones import install_published
 from silohash.models.parameters import OptimizerPool, params_of
 from silohash.models.towers import Adapted
 from silohash.run.config.sections import TrainConfig
-from silohash.run.model.scores import match_score
+from silohash.run.model.scores import match_score, paired_rows
 from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.engines.processes import available_threads, serve
 from silohash.training.engines.wire import decode_task, encode_result
@@ -46,15 +37,7 @@ from silohash.training.silo import EpochDone, Gradients, finish_silo, make_conte
 
 
 class Worker:
-    """Carry out silo tasks with one model, and keep the data of each silo in memory once it has been loaded.
-
-    Args:
-        prepared: The inputs of the run.
-        device: The device to train on.
-
-    Attributes:
-        epoch_done: Called after each epoch of a silo's training. By default it does nothing.
-    """
+    """Carry out silo tasks with one model, and keep the data of each silo in memory once it has been loaded."""
 
     def __init__(self, prepared: Prepared, device: torch.device) -> None:
         self.epoch_done: EpochDone = lambda epoch, epochs: None
@@ -90,7 +73,8 @@ class Worker:
         seen = weakref.proxy(context)
         context.validation_score = lambda: self._score(seen, validation)[0]
         if task.kind == "weigh":
-            return _result(context, self._weights(context))
+            weights = self.federated.weights(context, self._shared)
+            return SiloResult(task.silo, Message("weights", train.name, context.round, weights=weights))
         if task.kind == "train":
             return train_silo(context, self.federated, self.config, self.epoch_done, self.optimizers, gradients)
         if task.kind == "finish":
@@ -100,30 +84,20 @@ class Worker:
         if task.kind == "validate":
             return self._validate(context, validation)
         model = Message(kind="model", sender=train.name, round=context.round, params=params_of(self.model))
-        return _result(context, model)
+        return SiloResult(task.silo, model)
 
     @cached_property
     def _shared(self) -> list[str]:
         """The names of the parameters and buffers that silos send."""
         return self.federated.shared_parameters(self.model)
 
-    def _weights(self, context: SiloContext) -> Message:
-        """Return the weights that the silo will have in the round."""
-        return Message(
-            kind="weights", sender=context.data.name, round=context.round,
-            weights=self.federated.weights(context, self._shared),
-        )  # fmt: skip
-
     def _validate(self, context: SiloContext, validation: SiloData) -> SiloResult:
         score, chance = self._score(context, validation)
-        queries = len(validation) if np.isfinite(score) else 0
-        return _result(
-            context,
-            Message(
-                kind="score", sender=context.data.name, round=context.round, scalars={"score": score, "chance": chance},
-                counts={"queries": queries},
-            ),
+        message = Message(
+            kind="score", sender=context.data.name, round=context.round, scalars={"score": score, "chance": chance},
+            counts={"queries": len(validation) if np.isfinite(score) else 0},
         )  # fmt: skip
+        return SiloResult(context.silo, message)
 
     def _score(self, context: SiloContext, validation: SiloData) -> tuple[float, float]:
         model = Adapted(self.model, self.federated.adapter, context.payload.extras)
@@ -141,10 +115,6 @@ class Worker:
             with_labels=self.local.traits.label_sides,
             ignore=self.prepared.ignored_labels,
         )
-
-
-def _result(context: SiloContext, message: Message) -> SiloResult:
-    return SiloResult(silo=context.silo, update=message, kept={}, loss=float("nan"), terms={}, seconds=0.0)
 
 
 def validation_score(
@@ -215,11 +185,9 @@ def pair_score(
         bits: Code length.
         with_labels: The sides whose items are encoded with their true labels.
     """
-    texts = np.flatnonzero((items.has_image & items.has_text).cpu().numpy())
-    numbers, first = np.unique(pictures[texts], return_index=True)
-    if len(numbers) < 2:
+    rows = paired_rows(items, pictures)
+    if not rows:
         return float("nan"), float("nan")
-    rows: Mapping[Modality, Rows] = {"image": texts[first], "text": texts}
     query_codes, item_codes = (_words(model, items, side, with_labels) for side in SIDES)
     scores: list[float] = []
     chances: list[float] = []
@@ -235,14 +203,9 @@ def pair_score(
 def _words(
     model: torch.nn.Module, items: SiloData, side: Side, with_labels: Sequence[Side]
 ) -> dict[Modality, npt.NDArray[np.generic]]:
-    """Return the packed codes of the items of a side, ``(n, W)`` per modality."""
-    outputs = outputs_of(model, _as_encoded(items, side, with_labels))
+    """Return the packed codes of the items of a side, ``(n, W)`` per modality, with their labels if it is in a list."""
+    outputs = outputs_of(model, items if side in with_labels else replace(items, labels=None))
     return {modality: pack(codes.cpu().numpy()) for modality, codes in outputs.items()}
-
-
-def _as_encoded(items: SiloData, side: Side, with_labels: Sequence[Side]) -> SiloData:
-    """Return the items of a side as they are encoded: without their labels, unless the side is one of ``with_labels``."""
-    return items if side in with_labels else replace(items, labels=None)
 
 
 def set_threads(train: TrainConfig) -> None:
@@ -266,7 +229,9 @@ def _prepare() -> Callable[[bytes], bytes]:
         try:
             return encode_result(worker.do(decode_task(Message.decode(request))))
         except Exception as error:
-            notes = {"failure": str(error)} if isinstance(error, UserError) else {"crash": traceback.format_exc()}
+            notes = {"crash": traceback.format_exc()}
+            if isinstance(error, UserError):
+                notes = {"failure": str(error), "key": error.key}
             return Message(kind="failure", sender="worker", round=-1, notes=notes).encode()
 
     return answer

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from silohash.api.codes import evaluate_codes, nearest
-from silohash.base.types import PlausibilityWarning, UserError
+from silohash.base.errors import UserError
+from silohash.base.types import PlausibilityWarning
 from silohash.index.codes import Codes, pack
 
 

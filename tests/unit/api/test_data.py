@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from silohash.api.data import load_archive, partition
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.partitions.base import partition as partition_archive
 from tests.runs import write_archive
 

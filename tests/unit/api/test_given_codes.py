@@ -7,7 +7,7 @@ import pytest
 
 from silohash.api.given_codes import packed_codes
 from silohash.base.arrays import given
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index.codes import Codes, pack, unpack
 
 BITS = np.array([[1, 0, 1, 1, 0, 0, 0, 1, 1, 1, 0, 0], [0, 0, 1, 0, 1, 1, 0, 1, 0, 1, 0, 1]], bool)

@@ -16,7 +16,7 @@ from silohash.api.given_names import (
     read_ids,
 )
 from silohash.base.arrays import given
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index.codes import Codes, pack
 
 

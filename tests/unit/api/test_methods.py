@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from silohash.api.methods import list_methods
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from silohash.api.runs import TrainedRun, open_run, train
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index.store import Store
 from silohash.run.folder import Run
 from tests.runs import tiny, write_archive

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from silohash.base.arrays import check_same_rows, enough_memory, given, same_columns, table, whole
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 
 VALUES = np.array([[1.0, 0.0, 2.0], [0.0, -3.0, 4.0]])
 

@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 
 from silohash.base import files
+from silohash.base.errors import UserError
 from silohash.base.files import read_bytes
 from silohash.base.forms import MALFORMED
-from silohash.base.types import Arrays, UserError
+from silohash.base.types import Arrays
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -330,7 +331,7 @@ def test_missing_file_is_no_folder_that_may_not_be_written(tmp_path: Path) -> No
 def test_really_full_disk(tmp_path: Path) -> None:
     """A disk of 64 KiB in a mount namespace of its own, where the system permits one."""
     work = (
-        "import pathlib, sys; from silohash.base import files; from silohash.base.types import UserError\n"
+        "import pathlib, sys; from silohash.base import files; from silohash.base.errors import UserError\n"
         "path = pathlib.Path(sys.argv[1]) / 'a.bin'\n"
         "files.write_bytes(path, b'a' * 30_000)\n"
         "try:\n    files.write_bytes(path, b'b' * 60_000)\n"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from silohash.base.errors import UserError
 from silohash.base.forms import LONGEST_DETAIL, damaged, detail, fault, of_json, of_value, reading
-from silohash.base.types import UserError
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from silohash.base import locks
+from silohash.base.errors import UserError
 from silohash.base.locks import HOLDER, LOCK, holder, locked, locked_run
-from silohash.base.types import UserError
 
 HOLD = """
 import sys

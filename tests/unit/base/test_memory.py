@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from silohash.base import memory
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 
 HUNDRED_MEGABYTES = 100_000_000
 

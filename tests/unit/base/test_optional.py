@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.errors import UserError
 from silohash.base.optional import EXTRAS, installed, missing_package, require, sentence
-from silohash.base.types import UserError
 
 
 def test_every_extra_exists(repository: Path) -> None:

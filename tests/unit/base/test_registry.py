@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from silohash.base import registry
+from silohash.base.errors import UserError
 from silohash.base.registry import AddedMember, Registry, suggestion
-from silohash.base.types import MethodCard, UserError
+from silohash.base.types import MethodCard
 
 CARD = """
 CARD = MethodCard(

@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from silohash.base import sqlite_files
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 
 
 @pytest.mark.parametrize(

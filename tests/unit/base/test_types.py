@@ -18,7 +18,6 @@ from silohash.base.types import (
     Phase,
     ResultRow,
     Step,
-    UserError,
     database_modalities,
     database_target,
     is_across,
@@ -83,17 +82,6 @@ def test_defaults() -> None:
     assert not card.needs_label_at_query
     assert (card.sends, card.keeps, card.differs_from_paper) == ((), (), ())
     assert {field.default for field in fields(ResultRow)} == {MISSING}
-
-
-def test_a_user_error_shows_its_text_alone() -> None:
-    assert str(UserError("x is 3. Set it to 2.")) == "x is 3. Set it to 2."
-
-
-def test_the_text_of_an_error_is_harmless() -> None:
-    assert str(UserError('The caption "a\x1b[2J\u202e" is too long.\nShorten it.')) == (
-        'The caption "a⟨U+001B⟩[2J⟨U+202E⟩" is too long.\nShorten it.'
-    )
-    assert str(UserError()) == ""
 
 
 @pytest.mark.parametrize(

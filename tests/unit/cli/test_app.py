@@ -16,7 +16,7 @@ import pytest
 import typer.main
 
 from silohash import __version__
-from silohash.base.types import UserError
+from silohash.base.errors import UnknownName
 from silohash.cli import app, inspect, main
 from silohash.run.config.load import load_config
 from silohash.run.folder import Run
@@ -114,10 +114,10 @@ def ending(monkeypatch: pytest.MonkeyPatch, error: BaseException):
 
 
 def test_errors_become_a_sentence_and_an_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = ending(monkeypatch, UserError("There is no such thing."))
-    assert (said.code, said.out, said.err) == (2, "", "silohash: There is no such thing.\n")
-    said = ending(monkeypatch, UserError('"\x1b[2J" is not\nsilohash: all is well'))
-    assert said.err == 'silohash: "⟨U+001B⟩[2J" is not\n  silohash: all is well\n'
+    said = ending(monkeypatch, UnknownName("There is no such thing."))
+    assert (said.code, said.out, said.err) == (2, "", "silohash: There is no such thing.\n  [unknown-name]\n")
+    said = ending(monkeypatch, UnknownName('"\x1b[2J" is not\nsilohash: all is well'))
+    assert said.err == 'silohash: "⟨U+001B⟩[2J" is not\n  silohash: all is well\n  [unknown-name]\n'
     for interruption in (KeyboardInterrupt(), SystemExit(130)):
         said = ending(monkeypatch, interruption)
         assert said.code == 130
@@ -324,7 +324,8 @@ def test_a_missing_optional_package_is_named_with_its_extra(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
-    expected = f"silohash: This command needs {package}, which is not installed: pip install 'silohash[{extra}]'\n"
+    expected = f"silohash: This command needs {package}, which is not installed: pip install 'silohash[{extra}]'"
+    expected += "\n  [dependency-missing]\n"
     assert capsys.readouterr().err == expected
 
 

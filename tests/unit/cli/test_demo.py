@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.cli import demo
 from silohash.report.headline import headline
 from silohash.report.tables import read_results

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.cli.serve import hub, serve, server, silo
 from silohash.service.accounts import Accounts
 from silohash.service.nats_server import public_key

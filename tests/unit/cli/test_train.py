@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from silohash.base.types import Modality, UserError
+from silohash.base.errors import UserError
+from silohash.base.types import Modality
 from silohash.cli.train import _example_query, seed_numbers
 from silohash.report.headline import headline
 from silohash.report.tables import read_results

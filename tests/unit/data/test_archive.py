@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.archive import Archive, ArchiveCard, Pictures, as_texts, is_features, longest_text, multi_hot
 from silohash.data.catalogue import open_archive
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.errors import UserError
 from silohash.base.registry import added_members
-from silohash.base.types import UserError
 from silohash.data.benchmarks.dataset import benchmarks
 from silohash.data.catalogue import (
     _checked,

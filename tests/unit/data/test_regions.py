@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.archive import Pictures
 from silohash.data.formats.folder import read_folder
 from silohash.data.pairs import picture_numbers

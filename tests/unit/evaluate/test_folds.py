@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.evaluate.measures import Measure, evaluate_all, evaluate_in_folds, folds_of
 from silohash.evaluate.relevance import Pairs
 from silohash.evaluate.scores import NO_WORDS, Scores

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.evaluate.kinds import RecallSum, cutoff_of, kind_of
 from silohash.evaluate.measures import Measure
 

@@ -5,7 +5,7 @@ from itertools import pairwise, permutations
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.evaluate.measures import PAIR_MEASURES, Measure, by_pairs, describe, evaluate_all, is_rank, mean_of
 from silohash.evaluate.relevance import Pairs, Relevance
 from tests.unit.evaluate import rankings
@@ -234,7 +234,7 @@ def test_means_of_the_best_and_the_worst_order():
     relevance = Relevance(np.array([[1], [0]], np.uint8), np.array([[1], [0]], np.uint8))
     for text, expected in (("Success@1", (0.25, 0.5, 0.0)), ("Success@1[empty=skip]", (0.5, 1.0, 0.0))):
         found = evaluated(text, codes, codes, relevance, 8)
-        assert (found.mean(), found.mean_best(), found.mean_worst()) == expected
+        assert (found.mean(), found.mean("best"), found.mean("worst")) == expected
 
 
 def test_more_labels_than_can_be_graded_are_counted_by_measures_without_grades():
@@ -282,7 +282,7 @@ def test_measures_by_pairs_are_those_of_all_orders_of_ties(name, k, value):
             measures, np.zeros((1, 1), np.uint16), words[query][:, None], relevance, 16
         ).values()
         lowest, highest = (min(values), max(values)) if name != "MedR" else (max(values), min(values))
-        assert (plain.mean(), plain.mean_best(), plain.mean_worst()) == pytest.approx(
+        assert (plain.mean(), plain.mean("best"), plain.mean("worst")) == pytest.approx(
             (np.mean(values), highest, lowest)
         )
         assert worst.mean() == pytest.approx(lowest)

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.evaluate import scores as module
 from silohash.evaluate.measures import Measure, evaluate_all
 from silohash.evaluate.relevance import Pairs, Relevance

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.evaluate import significance
 from silohash.evaluate.significance import bootstrap_interval, paired_bootstrap, seed_interval, student_quantile
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.evaluate import ties
 from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.evaluate.ties import Histogram, average_precision, histogram, precision_recall

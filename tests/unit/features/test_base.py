@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.features.base import CONSTANT, add_statistics, blocks, known, mean_and_deviation, stored_sums
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from silohash.base.cache import cache_folder
+from silohash.base.errors import UserError
 from silohash.base.locks import locked
-from silohash.base.types import UserError
 from silohash.features.cache import PixelCache
 from silohash.features.image import PixelFeatures
 from tests.archives import DrawnPictures, drawn_pictures

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.features.device import autocast, choose_device, computes_bfloat16, half_type
 
 

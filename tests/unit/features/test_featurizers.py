@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.features import FEATURIZERS, featurizer, load, save
 from silohash.features.base import add_statistics
 from silohash.features.network import NETWORKS

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.features.base import add_statistics
 from silohash.features.given import BLOCK_ITEMS, SHRINKAGE, GivenFeatures, TokenVectors, is_whitened, whitening
 from tests.archives import drawn_pictures

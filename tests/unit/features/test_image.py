@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.pictures.reading import PictureFiles
 from silohash.features import image
 from silohash.features.base import add_statistics

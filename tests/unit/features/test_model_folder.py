@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.features.model_folder import SentenceRule, find_model, folder_digest, needing_transformers, sentence_rule
 
 

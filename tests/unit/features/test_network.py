@@ -7,9 +7,11 @@ import shutil
 import numpy as np
 import pytest
 
+from silohash.base.errors import UserError
+
 pytest.importorskip("transformers")
 
-from silohash.base.types import UserError
+
 from silohash.data.pictures.reading import PictureFiles
 from silohash.features import featurizer, load, save
 from silohash.features.base import add_statistics

@@ -13,8 +13,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from PIL import Image
 
+from silohash.base.errors import UserError
 from silohash.base.files import digest_bytes
-from silohash.base.types import UserError
 from silohash.features.onnx_network import OnnxNetwork, cached_network, store_network, weights_name
 from silohash.features.preprocess import PicturePreparation
 from silohash.run.model.onnx_graph import without_weights

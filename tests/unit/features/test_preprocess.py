@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from silohash.base.errors import UserError
 from silohash.base.files import write_json
-from silohash.base.types import UserError
 from silohash.features.preprocess import PicturePreparation, _channels, preparation_of, read_preparation
 
 WHERE = Path("model/preprocessor_config.json")

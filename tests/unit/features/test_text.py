@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.features.base import add_statistics
 from silohash.features.text import BagOfWords, query_text
 from silohash.features.words import WordRule, bucket_of, digest_of

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import tokenizers
 
+from silohash.base.errors import UserError
+
 pytest.importorskip("transformers")
 
-from silohash.base.types import UserError
+
 from silohash.features import featurizer, load, save
 from silohash.features.word_pieces import LONGEST, PADDING, TokenFeatures, WordPieces, read_word_pieces
 from tests import backbones

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index.base import Keys
 from silohash.index.codes import Words
 from silohash.index.config import IndexConfig

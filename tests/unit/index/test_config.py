@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.errors import UserError
 from silohash.base.optional import EXTRAS
-from silohash.base.types import UserError
 from silohash.index import IN_MEMORY, SERVERS
 from silohash.index.config import CONFIG, IndexConfig, read_index_config, write_index_config
 

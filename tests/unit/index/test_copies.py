@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index import SERVERS
 from silohash.index.config import IndexConfig
 from silohash.index.copies import copy_codes, copy_path, created_copies, digest_of, open_copy, read_copy, refresh_copy

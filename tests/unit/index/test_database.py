@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from silohash.base import sqlite_files
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index import database
 from silohash.index.base import FORMAT_VERSION, IndexManifest
 from silohash.index.database import checksum_of, row_checksum
@@ -161,7 +161,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import numpy as np
 from silohash.index.store import Store
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 with Store.open(Path(sys.argv[1])) as store:
     print(len(store.load()), store.item_ids(np.array([3])), store.version() == store.version())
     try:
@@ -190,7 +190,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from silohash.index.store import Store
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 try:
     Store.open(Path(sys.argv[1]))
 except UserError as error:

@@ -8,7 +8,7 @@ import sqlite3
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index import items
 from silohash.index.base import IndexManifest
 from silohash.index.items import KeptRows, _as_key, check_items

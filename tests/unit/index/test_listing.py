@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index.listing import LISTING, is_indexed, note_indexed, read_listing
 
 

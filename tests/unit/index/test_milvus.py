@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index.server import time_limit
 
 pytest.importorskip("pymilvus")

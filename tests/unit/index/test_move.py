@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index import SERVERS
 from silohash.index.config import IndexConfig, read_index_config
 from silohash.index.copies import created_copies, digest_of

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index import server
 from silohash.index.server import explaining_server_errors, seconds_left, time_limit, without_secrets
 

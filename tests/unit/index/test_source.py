@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.errors import UserError
 from silohash.base.files import write_json
-from silohash.base.types import UserError
 from silohash.index.source import SOURCE, PictureSource, find_file
 
 

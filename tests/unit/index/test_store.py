@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index import store as module
 from silohash.index.base import IndexManifest
 from silohash.index.codes import Codes, pack

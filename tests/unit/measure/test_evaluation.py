@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError, database_modalities, query_modality
+from silohash.base.errors import UserError
+from silohash.base.types import database_modalities, query_modality
 from silohash.data.partitions.base import SiloRows
 from silohash.evaluate.measures import PAIR_MEASURES, Measure, PerQuery
 from silohash.features.vectors import vectors

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.archive import Archive
 from silohash.evaluate.measures import PAIR_MEASURES
 from silohash.measure.measurable import (
@@ -17,7 +17,6 @@ from silohash.measure.measurable import (
     check_settings,
     counted_items,
     ignored_labels,
-    labels_of,
     measurable_tasks,
     measures_of,
     remark_on_measures,
@@ -92,7 +91,7 @@ def test_without_labels_an_archive_is_measured_by_pairs(archive: Archive) -> Non
     assert [rule.by for rule in rules_of(archive, both)] == ["labels", "pairs"]
     assert [rule.by for rule in rules_of(bare, both)] == ["pairs"]
     with pytest.raises(UserError, match="has no labels, so it is unknown which items are relevant"):
-        labels_of(bare)
+        LabelRule(bare, EvaluateConfig())
     with pytest.raises(UserError, match='no label "a"'):
         check_settings(bare, ("image", "text"), ignoring("a"))
     with pytest.raises(UserError, match=r"judged in the tasks i2t and t2i, and evaluate\.tasks is i2item, t2t"):
@@ -154,11 +153,11 @@ def test_relevance_by_labels_of_one_item(archive: Archive) -> None:
 
 
 def test_items_that_are_counted(archive: Archive) -> None:
-    queries, database = counted_items(archive, labels_of(archive), ())
+    queries, database = counted_items(archive, archive.labels, ())
     assert (queries.tolist(), database.tolist()) == ([0, 1], [2, 3, 4, 5])
-    queries, database = counted_items(archive, labels_of(archive), (0,))
+    queries, database = counted_items(archive, archive.labels, (0,))
     assert (queries.tolist(), database.tolist()) == ([1], [2, 5])
-    queries, database = counted_items(archive, labels_of(archive), (1,))
+    queries, database = counted_items(archive, archive.labels, (1,))
     assert (queries.tolist(), database.tolist()) == ([0], [2, 4])
 
 

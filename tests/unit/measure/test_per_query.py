@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from silohash.base.errors import UserError
 from silohash.base.files import write_arrays
-from silohash.base.types import UserError
-from silohash.measure.evaluation import Figures, evaluate_run
-from silohash.measure.per_query import read_per_query, write_per_query
+from silohash.measure.evaluation import Figures, evaluate_run, read_per_query, write_per_query
 from silohash.run.folder import Run
 from tests.runs import train, write_archive
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods import message
 from silohash.methods.message import SECTIONS, Message
 

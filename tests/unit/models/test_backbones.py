@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from silohash.base.errors import UserError
+
 pytest.importorskip("transformers")
 
 from silohash.base.forms import of_json
-from silohash.base.types import UserError
 from silohash.features import featurizer
 from silohash.models.backbones import install_published, network_settings, published_weights
 from silohash.models.huggingface import read_backbone

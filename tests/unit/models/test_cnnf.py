@@ -13,7 +13,7 @@ import torch
 from numpy.lib.stride_tricks import sliding_window_view
 from PIL import Image
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.formats.folder import read_folder
 from silohash.features.image import PixelFeatures
 from silohash.features.network import make_network, options_of

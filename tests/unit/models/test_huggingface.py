@@ -10,9 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
+from silohash.base.errors import UserError
+
 pytest.importorskip("transformers")
 
-from silohash.base.types import UserError
+
 from silohash.features import featurizer
 from silohash.features.network import make_network
 from silohash.features.word_pieces import read_word_pieces

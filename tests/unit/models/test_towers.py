@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from silohash.base.types import Outputs, PairBatch, UserError
+from silohash.base.errors import UserError
+from silohash.base.types import Outputs, PairBatch
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import (
     Adapted,

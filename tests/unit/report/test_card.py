@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.report.card import card_text, input_words
 from silohash.report.finish import finish_run
 from silohash.report.tables import number, read_results

@@ -12,11 +12,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.types import UserError, database_target, query_modality
+from silohash.base.errors import UserError
+from silohash.base.types import database_target, query_modality
 from silohash.index.codes import pack
 from silohash.measure.evaluation import Evaluator
-from silohash.report.content import OWN_PARTNER, SHARES_A_LABEL
 from silohash.report.examples import (
+    OWN_PARTNER,
+    SHARES_A_LABEL,
+    ExampleHit,
+    Examples,
+    ExampleSearch,
     data_uri,
     distances_to,
     draw_examples,
@@ -32,7 +37,7 @@ from silohash.search.hits import Query
 from silohash.search.order import tie_order
 from silohash.search.silos import open_nodes
 from tests import runs
-from tests.reports import made_up_examples
+from tests.reports import item, made_up_examples
 from tests.silos import ask_run
 
 
@@ -149,8 +154,8 @@ def test_searches_by_unified_codes_are_shown_if_there_are_no_others(archive: Pat
 
 def test_nearest_items_are_ordered_by_distance_then_keyed_hash() -> None:
     outputs = np.ones((6, 16))
-    for item, wrong in enumerate((2, 0, 1, 1, 1, 3)):
-        outputs[item, :wrong] = -1
+    for place, wrong in enumerate((2, 0, 1, 1, 1, 3)):
+        outputs[place, :wrong] = -1
     words, ids = pack(outputs), list("abcdef")
     distances = distances_to(pack(np.ones((1, 16)))[0], words, 16)
     found = nearest(distances, ids, "north", 3, b"key")
@@ -248,3 +253,13 @@ def test_policies_hide_what_they_do_not_release(tmp_path: Path) -> None:
 def test_policies_limit_the_results(tmp_path: Path, text: str, kept: list[int]) -> None:
     policy(tmp_path, "north", text)
     assert [hit.distance_bits for hit in released(made_up_examples(), tmp_path).searches[0].hits] == kept
+
+
+def test_silos_of_the_examples_are_named_once_in_order_of_appearance():
+    hits = (ExampleHit(item=item("b", silo="west"), distance_bits=1), ExampleHit(item=item("c"), distance_bits=2))
+    searches = (
+        ExampleSearch(task="t2i", query=item("a", silo="north"), hits=hits),
+        ExampleSearch(task="i2t", query=item("d", silo="east"), hits=hits),
+    )
+    assert Examples(searches=searches).silos == ["north", "west", "east"]
+    assert Examples().silos == []

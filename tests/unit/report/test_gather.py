@@ -11,6 +11,8 @@ import pytest
 
 from silohash.report.finish import finish_run
 from silohash.report.gather import (
+    MethodRun,
+    ReportData,
     facts,
     label_table,
     radius_curves,
@@ -22,6 +24,7 @@ from silohash.report.gather import (
 )
 from silohash.run.folder import Run
 from tests import runs
+from tests.reports import card, row
 
 pytestmark = pytest.mark.whole_run
 
@@ -59,7 +62,6 @@ def test_report_shows_the_first_run_and_the_warnings_of_all(run: Run) -> None:
     assert data.title == "archive, 3 silos"
     assert report_data([run], title="My title").title == "My title"
     assert [found.name for found in data.runs] == ["run", "run"]
-    assert data.digest == run.config.digest()
     assert len(data.examples.searches) == 6
     assert report_data([run], examples=False).examples is None
 
@@ -167,3 +169,12 @@ def test_facts_have_the_parameters_of_a_composition(tmp_path: Path) -> None:
     assert known["federated method"] == "compose, preset recommended, methods fedproc (min_count 1) + moon"
     assert "rule for faulty silos" not in known
     assert "server optimizer" not in known
+
+
+def test_only_a_method_that_uses_the_label_of_the_query_is_unfair():
+    fair = MethodRun(name="a", rows=(row(run="a"),), cards=(card("x"), card("y")))
+    unfair = MethodRun(name="b", rows=(row(run="b"),), cards=(card("x"), card("z", needs_label_at_query=True)))
+    assert (fair.needs_label_at_query, unfair.needs_label_at_query) == (False, True)
+    data = ReportData(title="", facts={}, runs=(fair, unfair))
+    assert [found.run for found in data.rows] == ["a", "b"]
+    assert [found.run for found in data.fair_rows] == ["a"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -9,18 +10,11 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
+from silohash.base.templates import html_environment
 from silohash.base.types import ORACLE
 from silohash.report import plots
-from silohash.report.content import (
-    OWN_PARTNER,
-    ExampleHit,
-    Examples,
-    ExampleSearch,
-    MethodRun,
-    ReportData,
-    ReportWarning,
-    SiloSummary,
-)
+from silohash.report.examples import OWN_PARTNER, ExampleHit, Examples, ExampleSearch
+from silohash.report.gather import MethodRun, ReportData, ReportWarning, SiloSummary
 from silohash.report.page import badges, render, write_report
 from silohash.report.plots import LabelTable, RoundCurve
 from tests.reports import NAN, card, item, made_up_examples, made_up_report, made_up_run, row
@@ -339,3 +333,35 @@ def test_a_report_by_pairs_has_no_empty_columns_and_no_nan():
     assert "label drift" in labeled.lower()
     assert "Recall of pairs" not in labeled
     assert "A result is relevant if it shares a label with the query." in labeled
+
+
+def interval_mark(value, **changed):
+    """Draws a figure as the table of all figures does."""
+    macros = html_environment("silohash.report").get_template("macros.html").make_module({"isfinite": math.isfinite})
+    return macros.mark(row(value=value, **changed))
+
+
+def test_interval_mark_stays_within_its_scale():
+    svg = interval_mark(1.2, low=-0.3, high=2.0, worst=NAN, best=NAN, prior=NAN)
+    places = [float(place) for place in re.findall(r'(?:x1|x2|cx)="([^"]+)"', svg)]
+    assert min(places) == 2
+    assert max(places) == 122
+    assert "circle" not in interval_mark(NAN, low=NAN, high=NAN, worst=NAN, best=NAN, prior=0.2)
+
+
+def test_interval_mark_is_drawn_to_scale():
+    svg = interval_mark(0.5, low=0.25, high=0.75, worst=0.1, best=0.9, prior=0.2)
+    lines = [(float(a), float(b)) for a, b in re.findall(r'<line x1="([^"]+)" y1="8" x2="([^"]+)"', svg)]
+    assert lines == [(2, 122), (14, 110), (32, 92)]
+    assert 'cx="62.0"' in svg
+    assert '<line x1="26.0" y1="3" x2="26.0" y2="13"' in svg
+
+
+def test_the_interval_mark_in_full():
+    assert interval_mark(0.5, low=0.25, high=0.75, worst=0.0, best=1.0, prior=NAN) == (
+        '<svg class="mark" viewBox="0 0 124 16" width="124" height="16" aria-hidden="true">'
+        '<line x1="2" y1="8" x2="122" y2="8" stroke="var(--line)" stroke-width="1"/>'
+        '<line x1="2.0" y1="8" x2="122.0" y2="8" stroke="var(--accent)" stroke-width="1.5" stroke-opacity="1.0"/>'
+        '<line x1="32.0" y1="8" x2="92.0" y2="8" stroke="var(--accent)" stroke-width="6.0" stroke-opacity="0.35"/>'
+        '<circle cx="62.0" cy="8" r="3.4" fill="var(--accent)"/></svg>'
+    )

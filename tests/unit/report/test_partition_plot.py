@@ -6,7 +6,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.partitions.drift import DISTANCES, Drift
 from silohash.report import plots
 from silohash.report.plots import LabelTable, draw_partition, label_map_height, partition_figure

@@ -13,7 +13,6 @@ from silohash.report.plots import (
     LabelTable,
     RadiusCurve,
     RoundCurve,
-    interval_mark,
     label_cells,
     label_map_height,
     legend_items,
@@ -111,22 +110,6 @@ def test_runs_look_the_same_in_every_plot():
 def test_legend_names_the_drawn_series_if_there_are_several():
     assert [name for name, _ in legend_items(["a", "b", "c"], {"c", "a"})] == ["a", "c"]
     assert legend_items(["a", "b"], {"a"}) == []
-
-
-def test_interval_mark_stays_within_its_scale():
-    svg = interval_mark(1.2, low=-0.3, high=2.0, worst=NAN, best=NAN, prior=NAN)
-    places = [float(place) for place in re.findall(r'(?:x1|x2|cx)="([^"]+)"', svg)]
-    assert min(places) == 2
-    assert max(places) == 122
-    assert "circle" not in interval_mark(NAN, low=NAN, high=NAN, worst=NAN, best=NAN, prior=0.2)
-
-
-def test_interval_mark_is_drawn_to_scale():
-    svg = interval_mark(0.5, low=0.25, high=0.75, worst=0.1, best=0.9, prior=0.2)
-    lines = [(float(a), float(b)) for a, b in re.findall(r'<line x1="([^"]+)" y1="8" x2="([^"]+)"', svg)]
-    assert lines == [(2, 122), (14, 110), (32, 92)]
-    assert 'cx="62.0"' in svg
-    assert '<line x1="26.0" y1="3" x2="26.0" y2="13"' in svg
 
 
 def test_labels_are_shown_by_frequency():
@@ -239,13 +222,3 @@ def test_numbers_are_left_out_with_many_silos(silos, numbers):
 def test_names_are_turned_if_they_do_not_fit(length, silos, extra):
     table = LabelTable(("n" * length,) * silos, ("x",), np.ones((silos, 1), np.int64))
     assert label_map_height(table) == pytest.approx(0.62 + 0.25 + extra)
-
-
-def test_the_interval_mark_in_full():
-    assert interval_mark(0.5, low=0.25, high=0.75, worst=0.0, best=1.0, prior=NAN) == (
-        '<svg class="mark" viewBox="0 0 124 16" width="124" height="16" aria-hidden="true">'
-        '<line x1="2" y1="8" x2="122" y2="8" stroke="var(--line)" stroke-width="1"/>'
-        '<line x1="2.0" y1="8" x2="122.0" y2="8" stroke="var(--accent)" stroke-width="1.5" stroke-opacity="1.0"/>'
-        '<line x1="32.0" y1="8" x2="92.0" y2="8" stroke="var(--accent)" stroke-width="6.0" stroke-opacity="0.35"/>'
-        '<circle cx="62.0" cy="8" r="3.4" fill="var(--accent)"/></svg>'
-    )

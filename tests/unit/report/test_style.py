@@ -8,7 +8,7 @@ import matplotlib
 import matplotlib.image
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.report.style import COLORS, INK, SERIES, drawing, legend, page_svg, save_figure, series, short
 
 

@@ -8,7 +8,8 @@ from dataclasses import astuple, replace
 import pytest
 from rich.console import Console
 
-from silohash.base.types import ORACLE, WITH_LABELS, UserError
+from silohash.base.errors import UserError
+from silohash.base.types import ORACLE, WITH_LABELS
 from silohash.report.tables import (
     COLUMNS,
     choices,

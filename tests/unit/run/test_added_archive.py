@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.archive import Archive
 from silohash.data.formats.folder import read_folder
 from silohash.run.added_archive import MOST_CHARACTERS, NOTE, check_added, doubled_sentence, note_added

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.run import events
 from silohash.run.events import (
     ConsoleProgress,
     JsonLines,
+    Observer,
     PrivacyRecord,
     ProgressReporter,
     RoundProgress,
@@ -127,7 +128,7 @@ def test_names_and_warnings_are_printed_as_they_are_without_colors() -> None:
     ]
 
 
-class Follower:
+class Follower(Observer):
     """Keeps the progress that it receives."""
 
     def __init__(self) -> None:

@@ -11,8 +11,8 @@ import PIL
 import pytest
 from PIL import Image
 
+from silohash.base.errors import UserError
 from silohash.base.files import read_arrays, write_arrays
-from silohash.base.types import UserError
 from silohash.data.archive import Archive
 from silohash.data.formats.folder import read_folder
 from silohash.data.formats.native import read_native, write_native

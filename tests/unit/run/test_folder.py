@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from silohash.base.errors import UserError
 from silohash.base.files import read_json
-from silohash.base.types import UserError
 from silohash.data import catalogue
 from silohash.data.archive import Archive
 from silohash.data.partitions import base
 from silohash.data.partitions.base import Partition, partition
 from silohash.run.config import load
 from silohash.run.config.load import ResolvedConfig, resolve
-from silohash.run.folder import Run, archive_of, runs
+from silohash.run.folder import Run, archive_of
 from tests.runs import tiny_config, write_archive
 
 ENVIRONMENT: dict[str, object] = {"python": "3.11.9"}
@@ -118,8 +118,6 @@ def test_a_new_run_holds_what_is_known_before_its_first_round(
         assert np.array_equal(found.rows, silo.rows)
     assert read.archive.ids.tolist() == archive.ids.tolist()
     assert read.rounds() == []
-    assert [found.folder for found in runs([run.folder, run.folder])] == [run.folder, run.folder]
-    assert runs([]) == []
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(
@@ -219,7 +217,6 @@ def test_a_folder_that_does_not_hold_a_run(tmp_path: Path, run: Run) -> None:
     run.check()
     for call in (
         Run.open,
-        lambda folder: runs([run.folder, folder]),
         lambda folder: Run(folder).check(),
         lambda folder: Run(folder).config,
         lambda folder: Run(folder).partition,

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.types import MODALITIES, Modality, UserError
+from silohash.base.errors import UserError
+from silohash.base.types import MODALITIES, Modality
 from silohash.data.archive import Archive, ArchiveCard
 from silohash.data.formats.folder import read_folder
 from silohash.data.formats.native import read_native, write_native

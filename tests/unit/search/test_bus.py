@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index.server import seconds_left
 from silohash.search import bus
 from silohash.search.bus import UNKNOWN, LocalBus, answers_to, flaw, late, now

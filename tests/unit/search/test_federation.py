@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import NotFound, UserError
 from silohash.search.federation import check_silos, without_item
 from silohash.search.hits import Hits
-from silohash.search.released import NotFound
 
 
 def test_silos_of_a_filter_exist() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.search.inputs import modality_named, read_input, target_named, vector_in
 from tests.served import npy
 from tests.unit.data.pictures.icc import ADOBE_RGB, rgb_profile

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index.base import IndexManifest
 from silohash.index.digests import item_digests
 from silohash.index.items import ItemRows

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.search.hits import Hits, Query
 from silohash.search.merge import merge
 from tests.silos import MODEL, ask, made_up_codes, made_up_node, query_of

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index.base import IndexManifest
 from silohash.index.store import Store
 from silohash.search.hits import Query

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index.base import IndexManifest
 from silohash.index.config import IndexConfig
 from silohash.index.preview import make_preview, preview_url

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index.base import FIELDS
 from silohash.search.policy import Approvals, Policy, Quota, check_policy_files, policy_of, read_policy
 

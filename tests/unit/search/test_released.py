@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import NotFound, UserError
 from silohash.index.base import IndexManifest
 from silohash.index.codes import pack
 from silohash.index.preview import preview_url
 from silohash.index.store import Store
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
-from silohash.search.released import MOST_EXAMPLES, Item, NotFound, item_code, released_item, silo_status
+from silohash.search.released import MOST_EXAMPLES, Item, item_code, released_item, silo_status
 from tests.silos import made_up_codes, made_up_node
 
 BITS = 16

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.search.hits import SearchOptions
 from silohash.search.released import Code
 from silohash.search.requests import SearchRequest, Vector

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index.base import IndexManifest
 from silohash.index.codes import pack
 from silohash.index.listing import LISTING, note_indexed

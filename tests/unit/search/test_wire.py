@@ -11,21 +11,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import NotFound, TimeOver, UnreadableMessage, UserError
 from silohash.index.codes import pack
 from silohash.index.server import seconds_left
 from silohash.search.fields import MOST_CAPTION, MOST_CHARACTERS, MOST_CONTENT_BYTES, MOST_LABELS, MOST_PREVIEW
 from silohash.search.hits import Hits, Query, kind_of, silent
 from silohash.search.policy import Policy
-from silohash.search.released import Code, Item, NotFound, SiloStatus
+from silohash.search.released import Code, Item, SiloStatus
 from silohash.search.requests import CodeRequest, ItemRequest, StatusRequest
 from silohash.search.wire import (
     MOST_ANSWER_BYTES,
     MOST_REQUEST_BYTES,
     TIME_BYTES,
-    TimeOver,
     WireBus,
-    WireError,
     decode_request,
     encode_answer,
     encode_refusal,
@@ -166,26 +164,26 @@ def test_requests_of_earlier_versions_name_neither_asker_nor_id(sent):
     ],
 )
 def test_a_wrong_value_is_named(changes, part):
-    with pytest.raises(WireError) as error:
+    with pytest.raises(UnreadableMessage) as error:
         decode_request(json.dumps(request_document(**changes)).encode())
     assert part.lower() in str(error.value).lower()
 
 
 @pytest.mark.parametrize("content", [b"", b"null", b"[]", b"{}", b"\xff\xfe", b"[" * 60_000, b'{"version": 1e999}'])
 def test_what_is_not_a_request_is_refused(content):
-    with pytest.raises(WireError, match="does not have the expected form"):
+    with pytest.raises(UnreadableMessage, match="does not have the expected form"):
         decode_request(content)
 
 
 def test_requests_have_a_limit():
     long = json.dumps({**request_document(), "more": "x" * MOST_REQUEST_BYTES}).encode()
-    with pytest.raises(WireError, match=f"The request has {len(long):,} bytes, and the limit is 1,048,576"):
+    with pytest.raises(UnreadableMessage, match=f"The request has {len(long):,} bytes, and the limit is 1,048,576"):
         decode_request(long)
-    with pytest.raises(WireError, match=r"the limit is 1,048,512\. Shorten it"):
+    with pytest.raises(UnreadableMessage, match=r"the limit is 1,048,512\. Shorten it"):
         encode_request(sent_query(label="x" * MOST_REQUEST_BYTES))
     exact = json.dumps(request_document()).encode().ljust(MOST_REQUEST_BYTES)
     assert decode_request(exact).k == 7
-    with pytest.raises(WireError):
+    with pytest.raises(UnreadableMessage):
         decode_request(exact + b" ")
 
 
@@ -194,7 +192,7 @@ def test_the_longest_request_can_be_sent_with_its_time():
     content = encode_request(ItemRequest("x" * spare))
     assert len(content) == MOST_REQUEST_BYTES - TIME_BYTES
     assert len(with_time_left(content, 1e12 + 0.5)) <= MOST_REQUEST_BYTES
-    with pytest.raises(WireError, match="Shorten it"):
+    with pytest.raises(UnreadableMessage, match="Shorten it"):
         encode_request(ItemRequest("x" * (spare + 1)))
 
 
@@ -211,14 +209,14 @@ def test_the_time_that_the_sender_waits_is_optional_and_leaves_the_rest_as_it_is
 
 @pytest.mark.parametrize("seconds", [-1, "1", None, True, float("nan"), float("inf")])
 def test_a_time_that_is_not_a_number_of_seconds_is_refused(seconds):
-    with pytest.raises(WireError, match="does not have the expected form"):
+    with pytest.raises(UnreadableMessage, match="does not have the expected form"):
         decode_request(json.dumps(request_document(seconds_left=seconds)).encode())
 
 
 def test_text_that_is_not_unicode_is_refused_on_both_sides():
-    with pytest.raises(WireError, match="cannot be written as UTF-8"):
+    with pytest.raises(UnreadableMessage, match="cannot be written as UTF-8"):
         encode_request(ItemRequest("\ud800"))
-    with pytest.raises(WireError):
+    with pytest.raises(UnreadableMessage):
         decode_request(b'{"version": 2, "kind": "item", "id": "\\ud800"}')
 
 
@@ -270,13 +268,13 @@ def with_content(**changes):
     ],
 )
 def test_words_and_regions_that_are_not_what_they_claim_are_refused(changes, part):
-    with pytest.raises(WireError) as error:
+    with pytest.raises(UnreadableMessage) as error:
         decode_request(with_content(**changes))
     assert part.lower() in str(error.value).lower()
 
 
 def test_words_and_regions_belong_to_one_side():
-    with pytest.raises(WireError, match="pictures or texts are scored, and asks for both"):
+    with pytest.raises(UnreadableMessage, match="pictures or texts are scored, and asks for both"):
         decode_request(encode_request(sent_query(content=np.zeros((1, 4), np.int32))))
 
 
@@ -388,26 +386,26 @@ def test_reasons_are_cut_and_made_visible():
     ],
 )  # fmt: skip
 def test_a_flaw_leaves_the_silo_out_with_a_clear_reason(changes, reason):
-    with pytest.raises(WireError) as error:
+    with pytest.raises(UnreadableMessage) as error:
         read(document(**changes))
     assert reason.lower() in str(error.value).lower()
 
 
 def test_limits_follow_the_query():
-    with pytest.raises(WireError, match="It answered with 3 hits when 2 were requested"):
+    with pytest.raises(UnreadableMessage, match="It answered with 3 hits when 2 were requested"):
         read(document(), query(k=2))
     assert len(read(document(), query(k=1, offset=2))) == 3
     assert len(read(document(), query(radius_bits=2))) == 3
-    with pytest.raises(WireError, match="a distance of 2 bits, beyond the limit of 1 bits"):
+    with pytest.raises(UnreadableMessage, match="a distance of 2 bits, beyond the limit of 1 bits"):
         read(document(), query(radius_bits=1))
-    with pytest.raises(WireError, match="It answered with sides other than image"):
+    with pytest.raises(UnreadableMessage, match="It answered with sides other than image"):
         read(document(), query(target="image"))
     assert len(read(document(distances=[0, 2, 16]), query(radius_bits=99))) == 3
 
 
 def test_an_answer_of_another_kind_is_refused():
     content = encode_answer("north", SiloStatus(name="north"))
-    with pytest.raises(WireError, match="It answered with summary instead of hits"):
+    with pytest.raises(UnreadableMessage, match="It answered with summary instead of hits"):
         decode_hits(content, query(), "north")
 
 
@@ -415,7 +413,7 @@ def test_an_answer_that_is_too_large_is_not_read():
     content = encode_answer("north", hits())
     limit = content.ljust(MOST_ANSWER_BYTES)
     assert len(decode_hits(limit, query(), "north")) == 3
-    with pytest.raises(WireError, match="Its answer has 8,388,609 bytes, and the limit is 8,388,608"):
+    with pytest.raises(UnreadableMessage, match="Its answer has 8,388,609 bytes, and the limit is 8,388,608"):
         decode_hits(limit + b" ", query(), "north")
 
 
@@ -437,7 +435,9 @@ def test_previews_that_do_not_fit_are_left_out_from_the_end():
 
 
 def test_an_answer_that_does_not_fit_without_previews_is_an_error():
-    with pytest.raises(WireError, match=r"Its answer has [\d,]+ bytes, and the limit is 200\. Request fewer items"):
+    with pytest.raises(
+        UnreadableMessage, match=r"Its answer has [\d,]+ bytes, and the limit is 200\. Request fewer items"
+    ):
         encode_answer("north", hits(), most_bytes=200)
 
 
@@ -456,9 +456,9 @@ def test_a_released_item_arrives_as_it_was_sent():
     )
     content = encode_answer("north", sent)
     assert decode_item(content, ItemRequest("a"), "north") == sent
-    with pytest.raises(WireError, match="It answered with another item"):
+    with pytest.raises(UnreadableMessage, match="It answered with another item"):
         decode_item(content, ItemRequest("b"), "north")
-    with pytest.raises(WireError, match="in the name of another silo"):
+    with pytest.raises(UnreadableMessage, match="in the name of another silo"):
         decode_item(content, ItemRequest("a"), "south")
 
 
@@ -466,7 +466,7 @@ def test_an_item_that_does_not_exist_is_not_found():
     content = encode_refusal("north", NotFound('The silo north does not have an item "z".'))
     with pytest.raises(NotFound, match='does not have an item "z"'):
         decode_item(content, ItemRequest("z"), "north")
-    with pytest.raises(WireError, match="busy"):
+    with pytest.raises(UnreadableMessage, match="busy"):
         decode_item(encode_refusal("north", UserError("busy")), ItemRequest("z"), "north")
 
 
@@ -477,10 +477,10 @@ def test_a_code_arrives_as_it_was_sent():
         arrived = decode_code(content, CodeRequest("a", modality), "north")
         assert (arrived.words == sent.words).all()
         assert (arrived.bits, arrived.model_digest, arrived.modality) == (20, MODEL, "text")
-    with pytest.raises(WireError, match="the code of the item's text instead of its image"):
+    with pytest.raises(UnreadableMessage, match="the code of the item's text instead of its image"):
         decode_code(content, CodeRequest("a", "image"), "north")
     damaged = json.dumps(json.loads(content) | {"bits": 30}).encode()
-    with pytest.raises(WireError, match="3 bytes are not a code of 30 bits"):
+    with pytest.raises(UnreadableMessage, match="3 bytes are not a code of 30 bits"):
         decode_code(damaged, CodeRequest("a"), "north")
 
 
@@ -501,7 +501,7 @@ def test_a_result_of_codes_without_sides_arrives_with_empty_sides():
 
 
 def test_hits_with_text_that_is_not_unicode_are_an_error():
-    with pytest.raises(WireError, match="cannot be written as UTF-8"):
+    with pytest.raises(UnreadableMessage, match="cannot be written as UTF-8"):
         encode_answer("north", replace(hits(), ids=("\ud800", "b", "c")))
 
 
@@ -529,7 +529,7 @@ def test_scores_arrive_as_they_were_sent():
 )  # fmt: skip
 def test_scores_that_cannot_be_right_leave_the_silo_out(changes, sent, reason):
     scored = json.loads(encode_answer("north", hits(**SCORED))) | changes
-    with pytest.raises(WireError) as error:
+    with pytest.raises(UnreadableMessage) as error:
         read(scored, query(**sent))
     assert reason in str(error.value)
 
@@ -545,7 +545,7 @@ def test_a_summary_states_whether_words_and_regions_are_accepted():
 
 def test_an_item_without_a_side_leaves_the_silo_out():
     released = json.loads(encode_answer("north", Item(id="a", modalities=("image",)))) | {"modalities": []}
-    with pytest.raises(WireError, match="modalities"):
+    with pytest.raises(UnreadableMessage, match="modalities"):
         decode_item(json.dumps(released).encode(), ItemRequest("a"), "north")
 
 
@@ -590,14 +590,14 @@ def test_requests_that_a_silo_cannot_answer_become_refusals(north):
     query = query_of(WORDS, BITS, k=5)
     unread = respond(north, b"garbage")
     assert unread.request is None
-    assert isinstance(unread.error, WireError)
+    assert isinstance(unread.error, UnreadableMessage)
     assert "does not have the expected form" in decode_hits(unread.content, query, "north").missing_silos["north"]
     missing = respond(north, encode_request(ItemRequest("none")))
     with pytest.raises(NotFound, match='does not have an item "none"'):
         decode_item(missing.content, ItemRequest("none"), "north")
     large = respond(north, encode_request(query), most_bytes=100)
     assert "the limit is 100" in decode_hits(large.content, query, "north").missing_silos["north"]
-    assert isinstance(large.error, WireError)
+    assert isinstance(large.error, UnreadableMessage)
 
 
 def test_an_unexpected_error_is_logged_and_its_details_stay_at_the_silo(north, monkeypatch, caplog):

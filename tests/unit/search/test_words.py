@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.features.text import BagOfWords, QueryWords
 from silohash.search.words import known_captions, offer, query_words
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import argon2
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.service.accounts import (
     DAY_SECONDS,
     SCOPES,

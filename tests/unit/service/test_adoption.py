@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.service import adoption as module
 from silohash.service.adoption import ADOPTED, AdoptingBackend
 from silohash.service.backend import SearchOptions, SearchRequest

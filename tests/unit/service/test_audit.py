@@ -13,7 +13,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.search.policy import Policy
 from silohash.search.released import silo_status
 from silohash.search.requests import CodeRequest, ItemRequest, StatusRequest

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.run.config.toml import to_toml
 from silohash.service.config import MetricsSettings, host_and_port, is_local, read_hub_config, read_silo_config
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from silohash.api.runs import open_run
-from silohash.base.types import UserError
+from silohash.base.errors import NotFound, Unavailable, UserError
 from silohash.run.config.load import load_resolved
 from silohash.run.folder import Run
 from silohash.search.bus import UNKNOWN
@@ -27,14 +27,7 @@ from silohash.search.released import SiloStatus
 from silohash.search.silos import open_node, open_nodes
 from silohash.search.wire import WireBus
 from silohash.service.audit import AuditLog, verify_log
-from silohash.service.backend import (
-    Code,
-    NotFound,
-    SearchOptions,
-    SearchRequest,
-    Unavailable,
-    Vector,
-)
+from silohash.service.backend import Code, SearchOptions, SearchRequest, Vector
 from silohash.service.hub import ACCEPTANCE_UNKNOWN, KNOWN_SECONDS, Acceptance, HubBackend
 from silohash.service.local import LocalBackend
 from silohash.service.logs import recording

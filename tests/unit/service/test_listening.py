@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.service.listening import listening_socket, port_user
 
 

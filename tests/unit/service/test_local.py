@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from silohash.api.runs import open_run
-from silohash.base.types import UserError
+from silohash.base.errors import NotFound, Unavailable, UserError
 from silohash.search.hits import Hits
-from silohash.service.backend import Code, NotFound, SearchOptions, SearchRequest, Unavailable
+from silohash.service.backend import Code, SearchOptions, SearchRequest
 from silohash.service.local import LocalBackend
 from tests.served import drawn, served_run
 

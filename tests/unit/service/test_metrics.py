@@ -13,13 +13,13 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from silohash.base.types import UserError
+from silohash.base.errors import AuditFailed, TimeOver, UserError
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
 from silohash.search.released import silo_status
 from silohash.search.requests import CodeRequest, ItemRequest, StatusRequest
-from silohash.search.wire import Response, TimeOver, encode_request, respond
-from silohash.service.audit import AuditError, AuditLog
+from silohash.search.wire import Response, encode_request, respond
+from silohash.service.audit import AuditLog
 from silohash.service.config import MetricsSettings
 from silohash.service.logs import Kind, Outcome
 from silohash.service.metrics import BUCKETS, Metrics, SiloMetrics, refusal_of, serving_metrics
@@ -156,7 +156,7 @@ def test_answers_are_counted_and_served(node: SiloNode, tmp_path: Path) -> None:
 def test_kinds_of_refusals(node: SiloNode) -> None:
     assert refusal_of(respond(node, encode_request(StatusRequest()))) is None
     for error, kind in (
-        (AuditError("full"), "audit_log"),
+        (AuditFailed("full"), "audit_log"),
         (TimeOver("late"), "late"),
         (UserError("closed"), "refused"),
         (ValueError("broken"), "failed"),

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.search.hits import Query
 from silohash.search.policy import Policy
 from silohash.search.requests import CodeRequest, ItemRequest, StatusRequest

@@ -12,7 +12,7 @@ from urllib.parse import urlparse
 import pytest
 from nats.aio.client import Client, Server
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.search.bus import late
 from silohash.search.hits import kind_of
 from silohash.service import nats_bus

@@ -7,7 +7,7 @@ import subprocess
 import nkeys
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.service.nats_server import Subjects, new_key, public_key, secret_key, server_config, token
 from tests.nats import SERVER, Federation, needs_nats
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index.listing import is_indexed, read_listing
 from silohash.run.folder import Run
 from silohash.search.silos import open_node

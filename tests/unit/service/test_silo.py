@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.search.policy import Policy
 from silohash.search.requests import ItemRequest
 from silohash.search.wire import encode_request

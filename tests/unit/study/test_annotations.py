@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from silohash.base.types import ORACLE, WITH_LABELS
-from silohash.study import annotations
-from silohash.study.annotations import paired_values
-from silohash.study.pivot import Cell
+from silohash.study import pivot
+from silohash.study.pivot import Cell, paired_values
 from silohash.study.tables import latex, markdown
 from tests.reports import card
 from tests.synthetic_studies import (
@@ -236,7 +235,7 @@ def test_method_that_needs_the_querys_label_is_not_ranked(monkeypatch):
         def card(self, name):
             return card(name, needs_label_at_query=True)
 
-    monkeypatch.setattr(annotations, "LOCAL_METHODS", Registry())
+    monkeypatch.setattr(pivot, "LOCAL_METHODS", Registry())
     study = synthetic_study(
         METHODS,
         value=by_method,
@@ -251,7 +250,7 @@ def test_method_that_needs_the_querys_label_is_not_ranked(monkeypatch):
 
 
 def test_more_conditions_than_letters():
-    assert [annotations._letter(number) for number in (0, 25, 26, 27, 52)] == ["a", "z", "aa", "bb", "aaa"]
+    assert [pivot._letter(number) for number in (0, 25, 26, 27, 52)] == ["a", "z", "aa", "bb", "aaa"]
 
 
 def test_the_note_of_the_test_names_its_level_and_queries():
@@ -261,7 +260,7 @@ def test_the_note_of_the_test_names_its_level_and_queries():
         (("a",), ("x",)): Cell({}, rank="best", p_value=0.01, tested_on=1_200),
         (("b",), ("x",)): Cell({}, rank="best", p_value=0.2, tested_on=900),
     }
-    tested = annotations._rank_notes(replace(table, cells=cells))[1]
+    tested = pivot._rank_notes(replace(table, cells=cells))[1]
     assert "over 900 to 1,200 queries" in tested
     assert "There are 2 tests" in tested
 

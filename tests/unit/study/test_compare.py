@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from silohash.base.errors import UserError
 from silohash.base.files import write_arrays
-from silohash.base.types import UserError
 from silohash.report.tables import write_results
 from silohash.run.folder import Run
 from silohash.study.compare import EvaluatedRun, compare_runs, read_evaluated

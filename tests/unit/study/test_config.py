@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.study.config import load_study, make_study
 from tests.studies import study_of, tiny_study
 

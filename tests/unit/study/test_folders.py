@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.report.finish import finish_run
 from silohash.run.config.load import load_config
 from silohash.run.folder import Run

@@ -5,20 +5,21 @@ from __future__ import annotations
 import csv
 import io
 from itertools import product
+from pathlib import Path
 
 import pytest
 
+from silohash.base.errors import UserError
 from silohash.base.registry import Registry
-from silohash.base.types import UserError
 from silohash.data.benchmarks.dataset import benchmarks
 from silohash.run.config.load import resolve
 from silohash.study import papers
 from silohash.study.papers import (
-    PAPER_TABLES,
     PUBLISHED,
     MissingRequirement,
     missing_requirements,
     paper_table,
+    paper_tables,
     read_published,
     without_missing,
     write_comparison,
@@ -27,6 +28,7 @@ from silohash.study.plan import planned_runs
 from tests.synthetic_studies import axis, synthetic_study
 
 METHODS = axis("method", "Local", "FedAvg")
+PAPER_TABLES = paper_tables(Path(__file__).parents[3] / "recipes")
 
 
 @pytest.fixture
@@ -58,7 +60,7 @@ def test_protocols_and_settings_are_known(table, recipes):
 
 def test_some_figures_as_they_are_printed(recipes):
     def of(key, **wanted):
-        lines = read_published(paper_table(key).file(recipes, ".csv"))
+        lines = read_published(paper_table(recipes, key).file(recipes, ".csv"))
         (line,) = [line for line in lines if wanted.items() <= line.items()]
         return line[PUBLISHED]
 
@@ -80,7 +82,7 @@ def test_some_figures_as_they_are_printed(recipes):
 
 def test_rows_without_the_terms_of_feduch_are_those_of_fedavg(recipes):
     def figures(key, method):
-        lines = read_published(paper_table(key).file(recipes, ".csv"))
+        lines = read_published(paper_table(recipes, key).file(recipes, ".csv"))
         return {
             (line["data"], line["bits"], line["task"]): line[PUBLISHED] for line in lines if line["method"] == method
         }
@@ -98,7 +100,7 @@ def test_weights_of_feduch_are_those_that_the_paper_selects(recipes):
     }  # fmt: skip
     off = {"FedUCH-1": (0, 0), "FedUCH-2": (1, 0), "FedUCH-3": (0, 1)}
     for key in ("feduch/table2", "feduch/table7", "feduch/table12"):
-        config = paper_table(key).study(recipes)
+        config = paper_table(recipes, key).study(recipes)
         runs = planned_runs(config.model_copy(update={"seeds": (0,)}))
         assert {run.choices["data"] for run in runs} <= selected.keys()
         for run in runs:
@@ -117,7 +119,7 @@ def test_methods_and_data_that_are_not_there_are_named(recipes, monkeypatch, tmp
     monkeypatch.setattr(
         papers, "FEDERATED_METHODS", Registry("federated method", "none", {"fedavg": "m:A", "local": "m:B"})
     )
-    found = missing_requirements(paper_table("fedcafe/table2").study(recipes))
+    found = missing_requirements(paper_table(recipes, "fedcafe/table2").study(recipes))
     said = {(lack.axis, lack.choice): str(lack) for lack in found}
     assert said["method", "FedCAFE"] == "FedCAFE needs fedcafe (federated method)"
     assert ("method", "FedAvg") not in said
@@ -126,12 +128,12 @@ def test_methods_and_data_that_are_not_there_are_named(recipes, monkeypatch, tmp
 
 
 def test_methods_of_a_table_that_cannot_be_built_are_named(recipes):
-    found = missing_requirements(paper_table("dlffh/table1").study(recipes))
+    found = missing_requirements(paper_table(recipes, "dlffh/table1").study(recipes))
     assert {lack.choice for lack in found if lack.axis == "method"} == {"MSDH", "MMACH"}
 
 
 def test_what_lacks_something_is_left_out(recipes):
-    config = paper_table("fedcafe/table2").study(recipes)
+    config = paper_table(recipes, "fedcafe/table2").study(recipes)
     left = without_missing(
         config, [MissingRequirement("method", "FedCAFE", "fedcafe"), MissingRequirement("data", "NUS-WIDE", "files")]
     )
@@ -146,9 +148,9 @@ def test_what_lacks_something_is_left_out(recipes):
         without_missing(config, [MissingRequirement("", "", "shdch (local method)")])
 
 
-def test_unknown_tables_have_a_suggestion():
+def test_unknown_tables_have_a_suggestion(recipes):
     with pytest.raises(UserError, match=r'no table "fedcafe/tabel2" \(did you mean "fedcafe/table2"\?\)'):
-        paper_table("fedcafe/tabel2")
+        paper_table(recipes, "fedcafe/tabel2")
 
 
 def test_ours_beside_the_printed(tmp_path):

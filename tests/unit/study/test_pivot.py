@@ -7,18 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.study.pivot import (
     Cell,
-    Layout,
     compared_field,
     field_values,
     figure_cell,
     file_name,
     measures_of_tables,
     result_tables,
-    runs_by_choices,
-    runs_with,
     table_layout,
     with_interval,
 )
@@ -102,14 +99,14 @@ def test_a_new_cell_lacks_no_run_and_has_no_figures():
 
 def test_layout_puts_methods_in_the_rows_unless_the_study_says_otherwise():
     config = synthetic_study(BITS, METHODS).config
-    assert table_layout(config) == Layout(("method",), ("bits", "evaluation", "task"))
-    assert compared_field(config, Layout(("bits",), ("method",))) == "method"
-    assert compared_field(config, Layout(("task",), ("bits",))) == "bits"
-    assert compared_field(config, Layout(("task",), ("measure",))) == ""
+    assert table_layout(config) == (("method",), ("bits", "evaluation", "task"))
+    assert compared_field(config, ("bits", "method")) == "method"
+    assert compared_field(config, ("task", "bits")) == "bits"
+    assert compared_field(config, ("task", "measure")) == ""
     without = synthetic_study(BITS, axis("silos", "2", "5", key="partition.silos")).config
-    assert table_layout(without) == Layout(("bits",), ("silos", "evaluation", "task"))
+    assert table_layout(without) == (("bits",), ("silos", "evaluation", "task"))
     given = synthetic_study(METHODS, table={"columns": ["task"]}).config
-    assert table_layout(given) == Layout((), ("task",))
+    assert table_layout(given) == ((), ("task",))
 
 
 @pytest.mark.parametrize(
@@ -164,25 +161,16 @@ def test_each_measure_has_tables_where_it_was_measured():
     ]
 
 
-def test_runs_of_a_cell_come_in_the_order_of_the_studys_seeds():
-    study = synthetic_study(METHODS, seeds=(7, 2))
-    mixed = replace(study, runs=tuple(reversed(study.runs)))
-    found = runs_with(runs_by_choices(mixed), study.config, {"method": "FedAvg", "task": "i2t"})
-    assert [(run.choices["method"], run.seed) for run in found] == [("FedAvg", 7), ("FedAvg", 2)]
-    assert runs_with(runs_by_choices(mixed), study.config, {"task": "i2t"}) == []
-
-
 def test_cell_counts_the_runs_that_are_missing():
     study = synthetic_study(METHODS, seeds=(0, 1, 2), value=by_method, missing=lambda choices, seed: seed == 1)
     fields = {"method": "FedAvg", "task": "i2t", "evaluation": "GG/PG", "measure": "mAP@all"}
-    runs = runs_with(runs_by_choices(study), study.config, fields)
-    found = figure_cell(fields, runs, 3)
+    found = figure_cell(study, fields)
     assert (found.seeds, found.missing, found.values) == ((0, 2), 1, (0.6, 0.64))
     assert len(found.per_query) == len(found.queries) == 2
-    bare = [replace(runs[0], per_query={}), runs[1]]
-    found = figure_cell(fields, bare, 3)
+    bare = tuple(replace(run, per_query={}) if run.seed == 0 else run for run in study.runs)
+    found = figure_cell(replace(study, runs=bare), fields)
     assert (found.values, found.per_query, found.queries) == ((0.6, 0.64), (), ())
-    other = figure_cell({**fields, "task": "i2i"}, runs, 3)
+    other = figure_cell(study, {**fields, "task": "i2i"})
     assert (other.values, other.empty_because, math.isnan(other.mean)) == ((), "not measured", True)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.study.config import load_study, make_study
 from silohash.study.plan import folder_name, planned_runs, read_best, selected
 from silohash.study.tuning import searches

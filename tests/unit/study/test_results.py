@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from silohash.study.plan import PlannedRun, planned_runs
 from silohash.study.results import collect, write_summary
 from tests.reports import row
 from tests.studies import study_of, tiny_study
+from tests.synthetic_studies import METHODS, synthetic_study
 
 TUNE = {"trials": 1, "of": ["method"], "parameters": {"train.batch": {"values": [8, 16]}}}
 
@@ -73,3 +75,11 @@ def test_runs_of_a_tuned_study_count_only_with_the_tuned_parameters(tmp_path: Pa
     found = collect(config, tmp_path)
     assert [run.folder.name for run in found.runs] == [local.name]
     assert found.tuned == tuned
+
+
+def test_runs_with_some_choices_come_in_the_order_of_the_studys_seeds() -> None:
+    study = synthetic_study(METHODS, seeds=(7, 2))
+    mixed = replace(study, runs=tuple(reversed(study.runs)))
+    found = mixed.runs_with({"method": "FedAvg", "task": "i2t"})
+    assert [(run.choices["method"], run.seed) for run in found] == [("FedAvg", 7), ("FedAvg", 2)]
+    assert mixed.runs_with({"task": "i2t"}) == []

@@ -14,13 +14,13 @@ import pytest
 
 from silohash.base.types import ORACLE
 from silohash.report.tables import COLUMNS
-from silohash.study.annotations import annotated
-from silohash.study.pivot import Cell, result_tables
+from silohash.study.pivot import Cell, ResultTable, annotated, result_tables
+from silohash.study.results import StudyResults
 from silohash.study.tables import (
     COSTS,
     MEMORY,
     cost_table,
-    difference_tables,
+    difference_table,
     escaped,
     format_cost,
     latex,
@@ -201,9 +201,15 @@ def study(**more: Any) -> Any:
     )  # fmt: skip
 
 
+def differences_of(study: StudyResults) -> list[ResultTable]:
+    """Returns the tables of differences that a study names."""
+    references = [(axis, name) for axis, names in study.config.table.against.items() for name in names]
+    return [difference_table(table, *reference) for table in result_tables(study) for reference in references]
+
+
 def differences(**more: Any) -> Any:
     of = study(**more)
-    (table,) = [t for one in result_tables(of) for t in difference_tables(one, of.config.table.against)]
+    (table,) = differences_of(of)
     return annotated(table)
 
 
@@ -258,7 +264,7 @@ def test_cells_without_a_seed_in_common_are_empty() -> None:
 
 def test_reference_in_the_columns_and_several_references() -> None:
     of = study(table={"rows": ["task"], "columns": ["method"], "against": {"method": ["FedAvg", "Local"]}})
-    tables = [t for one in result_tables(of) for t in difference_tables(one, of.config.table.against)]
+    tables = differences_of(of)
     assert [table.name for table in tables] == ["table-minus-FedAvg", "table-minus-Local"]
     assert tables[1].columns == (("FedAvg",), ("FedCAFE",))
     assert made_up.cell_of(tables[1], "FedAvg", "i2t").values == pytest.approx((0.2, 0.17, 0.19))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.study.config import Parameter
 from silohash.study.execution import StudyProgress, run_study
 from silohash.study.folders import unfinished

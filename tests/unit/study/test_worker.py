@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 
+from silohash.base.errors import UserError
 from silohash.base.memory import read_peak
-from silohash.base.types import UserError
 from silohash.run.folder import Run
 from silohash.study import worker
 from tests.runs import tiny, write_archive

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.federated.base import NO_RUN, FederatedMethod, RunFacts
 from silohash.methods.federated.general.fedavg import FedAvg

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.local import LOCAL_METHODS
 from silohash.methods.local.matching.base import Matching, VectorNet
 from silohash.methods.local.supervised.dcmh import DCMH

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from silohash.base import files
+from silohash.base.errors import UserError
 from silohash.base.locks import locked_run
-from silohash.base.types import UserError
 from silohash.methods.federated.base import ServerState
 from silohash.training import checkpoint
 from silohash.training.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.partitions.base import partition
 from silohash.features import featurizer
 from silohash.features.base import add_statistics

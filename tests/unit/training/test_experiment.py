@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import torch
 
+from silohash.base.errors import UserError
 from silohash.base.files import read_json
-from silohash.base.types import UserError
 from silohash.measure.evaluation import evaluate_run
 from silohash.methods.federated.base import SiloContext
 from silohash.methods.federated.hashing.fedala import FedALA

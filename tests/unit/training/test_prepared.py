@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.partitions.base import SiloRows, partition
 from silohash.features import featurizer
 from silohash.features.given import GivenFeatures

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.evaluate.measures import Measure, evaluate_all
 from silohash.evaluate.relevance import Relevance
 from silohash.features.device import choose_device

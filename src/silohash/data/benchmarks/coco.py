@@ -15,7 +15,7 @@ import ijson
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import UserError
+from silohash.base.errors import DamagedFile, MissingContent, MissingFile
 from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
 from silohash.data.benchmarks.layouts import matlab_arrays, reading
@@ -82,7 +82,7 @@ class _Instances:
         pictures, categories = np.array(self.boxes, np.int64).reshape(-1, 2).T
         unknown = categories[~np.isin(categories, known)]
         if len(unknown):
-            raise UserError(
+            raise DamagedFile(
                 f"The instances name the category {unknown[0]}, which their list of categories lacks. Restore the files."
             )
         row_of = {number: row for row, number in enumerate(ids)}
@@ -106,7 +106,7 @@ def read_annotations(root: Path, *, year: int = 2014, captions: str = "first") -
     instances = _read_instances(root, year)
     if not instances.ids:
         present = ", ".join(path.name for path in reading.find(root, "**/instances_*.json")) or "none"
-        raise UserError(
+        raise MissingFile(
             f"{root} has no annotations/instances_train{year}.json or instances_val{year}.json; the instances present "
             f"are: {present}. Set year, or add the files."
         )
@@ -154,7 +154,7 @@ def read_karpathy(
     path = reading.find_one(root, f"**/{file}")
     entries = [_parse_entry(path, element) for element in elements(path, "images")]
     if not entries:
-        raise UserError(f'{path} does not list any "images". Restore the file.')
+        raise MissingContent(f'{path} does not list any "images". Restore the file.')
     pictures, files, parts, captions_of = zip(*entries, strict=True)
     ids = list(map(str, pictures))
     items = reading.spread_captions(ids, captions_of, captions)
@@ -213,7 +213,7 @@ def _naming(path: Path, what: str) -> Iterator[None]:
     try:
         yield
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path}: {what} lacks {error}. Restore the file.") from error
+        raise MissingContent(f"{path}: {what} lacks {error}. Restore the file.") from error
 
 
 def _parse_entry(path: Path, element: Any) -> tuple[int, tuple[str, str], str, list[str]]:  # noqa: ANN401  any JSON value
@@ -223,7 +223,7 @@ def _parse_entry(path: Path, element: Any) -> tuple[int, tuple[str, str], str, l
         file = str(element["filepath"]), str(element["filename"])
         captions = [" ".join(str(sentence["raw"]).split()) for sentence in element["sentences"]]
     if part not in KARPATHY_PARTS:
-        raise UserError(
+        raise DamagedFile(
             f'{path}: the picture {picture} is in "{part}", which is not one of {", ".join(KARPATHY_PARTS)}. '
             "Restore the file."
         )
@@ -233,7 +233,7 @@ def _parse_entry(path: Path, element: Any) -> tuple[int, tuple[str, str], str, l
 def _read_categories(root: Path, ids: Sequence[int]) -> tuple[npt.NDArray[np.uint8], tuple[str, ...]]:
     instances = _read_instances(root, 2014)
     if not instances.ids:
-        raise UserError(
+        raise MissingFile(
             f"{root} has no instances_train2014.json or instances_val2014.json, which labels = true needs. "
             "Put them into annotations, or remove the option."
         )
@@ -270,7 +270,7 @@ def elements(path: Path, key: str) -> Iterator[Any]:
         raise reading.unreadable(path, error) from error
     except (ijson.JSONError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise UserError(f"{path} is damaged or not a JSON object ({reason}). {reading.RESTORE}") from error
+        raise DamagedFile(f"{path} is damaged or not a JSON object ({reason}). {reading.RESTORE}") from error
 
 
 _UCCH_FILE = "MSCOCO_deep_doc2vec_data_rand.h5py"

@@ -14,9 +14,10 @@ from typing import TypeAlias
 import numpy as np
 from PIL import Image
 
+from silohash.base.errors import MissingFile, UnknownName, UnknownOption, UserError
 from silohash.base.files import digest_arrays, digest_json, read_json
 from silohash.base.registry import suggestion
-from silohash.base.types import Rows, UserError
+from silohash.base.types import Rows
 from silohash.data import ARCHIVES
 from silohash.data.archive import Archive, ArchiveCard, Features, Pictures
 from silohash.data.benchmarks.layouts.reading import Layout
@@ -109,11 +110,11 @@ class Dataset:
         if not wanted:
             known = [layout.name for layout in self.layouts]
             near = suggestion(name, [*known, AUTO])
-            raise UserError(f'{self.key} has no layout "{name}"{near}; it has: {", ".join(known)}, or {AUTO}.')
+            raise UnknownName(f'{self.key} has no layout "{name}"{near}; it has: {", ".join(known)}, or {AUTO}.')
         for layout in wanted:
             if not layout.missing(folder):
                 return layout
-        raise UserError(missing_files(self.key, folder, wanted))
+        raise MissingFile(missing_files(self.key, folder, wanted))
 
     def read(self, *, root: str = "", layout: str = AUTO, choice: Choice | None = None, **reader: Option) -> Contents:
         """Read the files, before a protocol chooses among their items.
@@ -128,12 +129,12 @@ class Dataset:
         for option in reader:
             if option not in known:
                 near = suggestion(option, known)
-                raise UserError(f'{self.key} has no option "{option}"{near}; it has: {", ".join(known)}.')
+                raise UnknownOption(f'{self.key} has no option "{option}"{near}; it has: {", ".join(known)}.')
         chosen = self.layout(layout, folder)
         for option in reader:
             if option not in chosen.options:
                 has = f"it has: {', '.join(chosen.options)}" if chosen.options else "it has none"
-                raise UserError(
+                raise UnknownOption(
                     f'The layout {chosen.name} of {self.key} has no option "{option}"; {has}. Set another layout.'
                 )
         defaults = choice.protocol.reader if choice is not None else {}

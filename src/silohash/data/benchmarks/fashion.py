@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import UserError
+from silohash.base.errors import WrongShape
 from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
 from silohash.data.benchmarks.layouts import checks
@@ -71,7 +71,7 @@ def _check_columns(contents: Contents, coarse: int, fine: int) -> npt.NDArray[np
     labels = contents.labels
     if labels is None or labels.shape[1] != coarse + fine:
         found = 0 if labels is None else labels.shape[1]
-        raise UserError(
+        raise WrongShape(
             f"label.mat: Label has {found} columns, but {coarse} coarse and {fine} fine classes are "
             f"{coarse + fine} columns. Check that it is the label.mat of this data set."
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import UserError
+from silohash.base.errors import FilesDiffer
 from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
 from silohash.data.benchmarks.layouts import matlab_arrays, reading
@@ -81,7 +81,7 @@ def _read_labels(root: Path, numbers: list[int], concepts: int) -> tuple[npt.NDA
     for path in reading.find(root, "**/labels.txt"):
         for line, (number, _, label) in enumerate(reading.read_numbers(path, 3).tolist(), start=1):
             if label not in names:
-                raise UserError(f"{path}, row {line}: the label {label} is not in wlist.txt. Restore both files.")
+                raise FilesDiffer(f"{path}, row {line}: the label {label} is not in wlist.txt. Restore both files.")
             if number in row_of:
                 table[row_of[number], np.searchsorted(known, label)] = 1
             else:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import UserError
+from silohash.base.errors import MissingFile, OutOfRange
 from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
 from silohash.data.benchmarks.layouts import matlab_arrays, reading
@@ -77,14 +77,14 @@ def _read_concepts(root: Path, concepts: int) -> dict[str, npt.NDArray[np.int64]
     files = {path.stem: path for path in reading.find(folder, "*.txt") if path.stem.lower() != "readme"}
     wanted = sorted(name for name in files if concepts == max(CONCEPTS) or not name.endswith(PROMINENT))
     if len(wanted) != concepts:
-        raise UserError(
+        raise MissingFile(
             f"{folder} has {len(wanted)} files of concepts where {concepts} were expected: {', '.join(wanted)}. "
             "Unpack the annotations again, and keep other text files out of the folder."
         )
     pictures_of = {name: reading.read_numbers(files[name], 1)[:, 0] for name in wanted}
     for name, numbers in pictures_of.items():
         if numbers.min(initial=1) < 1:
-            raise UserError(f"{files[name]} names the picture {numbers.min()}, but they start at 1. Restore the file.")
+            raise OutOfRange(f"{files[name]} names the picture {numbers.min()}, but they start at 1. Restore the file.")
     return pictures_of
 
 

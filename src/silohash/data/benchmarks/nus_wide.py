@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import Rows, UserError
+from silohash.base.errors import FilesDiffer, MissingFile
+from silohash.base.types import Rows
 from silohash.data.archive import Features, Texts
 from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
@@ -72,7 +73,7 @@ def _read_labels(root: Path, classes: int, count: int, listed: Path) -> tuple[np
     folder = reading.find_one(root, "**/AllLabels/Labels_*.txt").parent
     files = {path.stem.removeprefix("Labels_"): path for path in reading.find(folder, "Labels_*.txt")}
     if len(files) != max(CLASSES):
-        raise UserError(
+        raise MissingFile(
             f"{folder} has {len(files)} files of concepts where {max(CLASSES)} were expected. Unpack Groundtruth again; "
             "the most frequent concepts are unknown without all files."
         )
@@ -89,7 +90,7 @@ def _read_labels(root: Path, classes: int, count: int, listed: Path) -> tuple[np
 
 def _check_length(path: Path, lines: int, listed: Path, count: int) -> None:
     if lines != count:
-        raise UserError(
+        raise FilesDiffer(
             f"{path} has {lines:,} lines and {listed} has {count:,}, but they must match line by line. Restore both from "
             "the same release."
         )
@@ -104,7 +105,7 @@ def _read_tags(root: Path, text: str, count: int, listed: Path) -> tuple[Feature
     named = reading.find_one(root, "**/TagList1k.txt", "the names of the columns of AllTags1k.txt, one per line")
     words = np.array(reading.read_lines(named), np.str_)
     if len(words) != table.shape[1]:
-        raise UserError(f"{named} names {len(words):,} tags and {path} has {table.shape[1]:,} columns. Restore both.")
+        raise FilesDiffer(f"{named} names {len(words):,} tags and {path} has {table.shape[1]:,} columns. Restore both.")
     return reading.text_column([" ".join(words[row != 0].tolist()) for row in table])
 
 
@@ -119,7 +120,7 @@ def _read_splits(folder: Path, names: Sequence[str]) -> dict[str, Rows]:
         listed = _read_names(path)
         for number, name in enumerate(listed, start=1):
             if name not in row_of:
-                raise UserError(f'{path}, line {number}: "{name}" is not in Imagelist.txt. Restore the lists.')
+                raise FilesDiffer(f'{path}, line {number}: "{name}" is not in Imagelist.txt. Restore the lists.')
         stated[split] = np.unique(np.array([row_of[name] for name in listed], np.int64))
     return stated
 

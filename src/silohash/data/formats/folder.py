@@ -23,9 +23,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import LengthsDiffer, MissingFile, NothingUsable, OutOfRange, WrongShape
 from silohash.base.files import read_npy, read_text
 from silohash.base.names import canonical, canonical_path, one_spelling, tidy
-from silohash.base.types import Modality, Rows, UserError
+from silohash.base.types import Modality, Rows
 from silohash.base.visible import visible
 from silohash.data.archive import Archive, ArchiveCard, Features, as_texts, longest_text, multi_hot
 from silohash.data.formats import doubts
@@ -144,7 +145,9 @@ def read_folder(
     kept, skipped = _usable(folder)
     if not kept:
         slips = "".join(f" {sentence}" for sentence in describe_slips(_names(rows)))
-        raise UserError(f"None of the {len(rows):,} rows of {metadata} can be used. The first: {skipped[0]}.{slips}")
+        raise NothingUsable(
+            f"None of the {len(rows):,} rows of {metadata} can be used. The first: {skipped[0]}.{slips}"
+        )
     return _archive(_taken(folder, kept), skipped)
 
 
@@ -173,7 +176,7 @@ def _usable(folder: _Folder) -> tuple[list[int], list[str]]:
 
 def _given(path: Path, metadata: Path, files: Sequence[str], modality: Modality) -> _Given:
     if not path.is_file():
-        raise UserError(
+        raise MissingFile(
             f"{path} is missing. Give the file of features relative to {metadata.parent}, or leave the option out."
         )
     count, values = len(files), read_npy(path, mapped=True, remedy="Write it with numpy.save.")
@@ -181,11 +184,11 @@ def _given(path: Path, metadata: Path, files: Sequence[str], modality: Modality)
         every = np.ones(count, bool)
         return _Given(path, given_regions(values, path, files), every, ~every)
     if values.ndim != 2 or not values.size or values.dtype.kind not in "fiub":
-        raise UserError(
+        raise WrongShape(
             f"{path} holds {values.dtype} of shape {values.shape}. It must hold numbers of shape (rows, features)."
         )
     if len(values) != count:
-        raise UserError(
+        raise LengthsDiffer(
             f"{path} has {len(values):,} rows and {metadata} has {count:,}. "
             "The features need one row per row of the metadata, in the same order."
         )
@@ -226,8 +229,6 @@ def with_one_spelling(rows: Sequence[MetadataRow], allowed: Sequence[str] | None
     if allowed is not None:
         listed_as = {canonical(label): label for label in allowed}
         spelling = {label: right for label in uses if (right := listed_as.get(canonical(label), label)) != label}
-    if not spelling:
-        return list(rows)
     return [
         replace(row, labels=tuple(dict.fromkeys(spelling.get(label, label) for label in row.labels)))
         if not spelling.keys().isdisjoint(row.labels)
@@ -459,7 +460,7 @@ def _labels(folder: _Folder) -> tuple[npt.NDArray[np.uint8] | None, tuple[str, .
         return None, ()
     names = folder.allowed or tuple(sorted(set().union(*of_item)))
     if len(names) > MOST_LABELS:
-        raise UserError(
+        raise OutOfRange(
             f"{folder.path} has {len(names):,} different labels, more than {MOST_LABELS:,}. Labels are kinds that many "
             "items share, joined with |. Put free text into the column text."
         )

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import codecs
 import os
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,10 +27,19 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer, override
 
+from silohash.base.errors import (
+    AmbiguousForm,
+    ChoiceNeeded,
+    FilesDiffer,
+    MissingContent,
+    MissingFile,
+    UnreadableFile,
+    WrongKindOfFile,
+    WrongType,
+)
 from silohash.base.optional import require
-from silohash.base.types import UserError
 from silohash.data.catalogue import check_option
-from silohash.data.formats.matlab5_check import REMEDY, check_contents, check_variables
+from silohash.data.formats.matlab5_check import check_contents, check_variables, explaining_damage
 from silohash.data.formats.matlab_pictures import MatPictures, find_picture_axes
 
 if TYPE_CHECKING:
@@ -81,9 +89,9 @@ def find_kind(path: Path) -> Kind:
         with path.open("rb") as stream:
             head = stream.read(HDF5_OFFSETS[-1] + len(HDF5_MAGIC))
     except FileNotFoundError as error:
-        raise UserError(f"{path} is missing. Restore the file.") from error
+        raise MissingFile(f"{path} is missing. Restore the file.") from error
     except OSError as error:
-        raise UserError(f"{path} cannot be read ({error.strerror or error}). Check its permissions.") from error
+        raise UnreadableFile(f"{path} cannot be read ({error.strerror or error}). Check its permissions.") from error
     if any(head.startswith(HDF5_MAGIC, offset) for offset in HDF5_OFFSETS):
         if head.startswith(MATLAB73_HEADER):
             return "v7.3"
@@ -92,10 +100,10 @@ def find_kind(path: Path) -> Kind:
     if head.startswith(MATLAB5_HEADER) or head[126:128] in (b"IM", b"MI"):
         return "v5"
     if head.lstrip()[:1] == b"<":
-        raise UserError(
+        raise WrongKindOfFile(
             f"{path} is a web page, not a MATLAB or HDF5 file. Open its source in a browser, log in there, and download it."
         )
-    raise UserError(
+    raise WrongKindOfFile(
         f"{path} is neither a MATLAB file (version 5 to 7.3) nor an HDF5 file: it begins with {head[:8]!r}. "
         "Download it again, or save it in MATLAB with -v7 or -v7.3."
     )
@@ -131,12 +139,12 @@ class Variable:
         where = f'{self.file.path}: "{self.name}"'
         axes = [axis for axis, size in enumerate(self.shape) if size == rows]
         if not axes:
-            raise UserError(
+            raise FilesDiffer(
                 f"{where} is {as_shape(self.shape)}, but the other files hold {rows:,} items. "
                 "Take all files from one folder of one source."
             )
         if len(axes) > 1 and rows > 1:
-            raise UserError(
+            raise AmbiguousForm(
                 f'{self.file.path}: {len(axes)} axes of "{self.name}" ({as_shape(self.shape)}) have the size {rows:,}, so '
                 "the axis of the items is ambiguous. Remove one item from every file, or write a folder with metadata.csv "
                 "and the array in image.npy or text.npy, whose first axis holds the items."
@@ -180,7 +188,7 @@ class Variable:
     def _axis(self, holds: Holds, rows: int | None) -> int:
         """Return the axis of the items, after a check of what the variable holds."""
         if self.holds != holds:
-            raise UserError(f'{self.file.path}: "{self.name}" holds {self.holds} instead of {holds}. Check the file.')
+            raise WrongType(f'{self.file.path}: "{self.name}" holds {self.holds} instead of {holds}. Check the file.')
         return 0 if rows is None else self.row_axis(rows)
 
 
@@ -217,34 +225,19 @@ class MatFile(ABC):
         for want in wanted:
             matches = self._matches(want)
             if len(matches) > 1:
-                raise UserError(
+                raise ChoiceNeeded(
                     f'{self.path} holds several variables "{want}": {", ".join(matches)}. Keep one of them.'
                 )
             if matches:
                 return self.variables[matches[0]]
         names = ", ".join(f"{one.name} ({as_shape(one.shape)})" for one in list(self.variables.values())[:SHOWN])
-        raise UserError(f"{self.path} has no variable {' or '.join(wanted)}; it has: {names or 'none'}.")
+        raise MissingContent(f"{self.path} has no variable {' or '.join(wanted)}; it has: {names or 'none'}.")
 
     def _matches(self, want: str) -> list[str]:
         if want in self.variables:
             return [want]
         parts = {name: name.casefold().split("/") for name in self.variables}
         return [name for name, words in parts.items() if want.casefold() in (words[0], words[-1])]
-
-
-@contextmanager
-def explaining_damage(path: Path) -> Iterator[None]:
-    """Replace the errors that the readers raise on damaged files by a `UserError`.
-
-    Raises:
-        UserError: In place of them.
-    """
-    try:
-        yield
-    except FileNotFoundError as error:
-        raise UserError(f"{path} is missing. Restore the file.") from error
-    except (OSError, ValueError, TypeError, KeyError, EOFError, NotImplementedError, RuntimeError, zlib.error) as error:
-        raise UserError(f"{path} is damaged or incomplete ({type(error).__name__}: {error}). {REMEDY}") from error
 
 
 class Matlab5File(MatFile):
@@ -324,7 +317,7 @@ def _plain_string(element: Any, path: Path, name: str) -> str:  # noqa: ANN401  
         return element.decode("utf-8", "replace").strip()
     if isinstance(element, str):
         return joined(element).strip()
-    raise UserError(
+    raise WrongType(
         f'{path}: a cell of "{name}" holds {type(element).__name__} instead of a string. Use a file of names.'
     )
 
@@ -400,7 +393,7 @@ class Hdf5File(MatFile):
         if hasattr(target, "shape") and _is_cells(target) and target.size == 1:
             return self._cell(file, target[()].reshape(-1)[0], name)
         if not _is_characters(target):
-            raise UserError(f'{self.path}: a cell of "{name}" does not hold a string. Use a file of names.')
+            raise WrongType(f'{self.path}: a cell of "{name}" does not hold a string. Use a file of names.')
         return _of_units(target[()].reshape(-1))
 
 

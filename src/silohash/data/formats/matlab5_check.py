@@ -27,8 +27,8 @@ from typing import BinaryIO, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import DamagedFile, MissingFile, UserError
 from silohash.base.forms import detail, reading
-from silohash.base.types import UserError
 from silohash.base.visible import visible
 
 Order: TypeAlias = Literal["<", ">"]
@@ -343,8 +343,23 @@ def _locating(path: Path, name: str) -> Iterator[None]:
         raise _damaged(path, f"{where}{detail(error)}") from error
 
 
+@contextmanager
+def explaining_damage(path: Path) -> Iterator[None]:
+    """Replace the errors that scipy and h5py raise on damaged files.
+
+    Raises:
+        UserError: In place of them.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise MissingFile(f"{path} is missing. Restore the file.") from error
+    except (OSError, ValueError, TypeError, KeyError, EOFError, NotImplementedError, RuntimeError, zlib.error) as error:
+        raise _damaged(path, f"{type(error).__name__}: {error}") from error
+
+
 def _damaged(path: Path, what: str) -> UserError:
-    return UserError(f"{path} is damaged or incomplete ({what}). {REMEDY}")
+    return DamagedFile(f"{path} is damaged or incomplete ({what}). {REMEDY}")
 
 
 def _variables(path: Path) -> Iterator[tuple[_Header, _Walk, Inflated | None]]:

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from PIL import Image
 
 from silohash.base.cache import private_cache
+from silohash.base.errors import AmbiguousForm, UserError, WrongShape
 from silohash.base.files import digest_json, read_json, write_json
 from silohash.base.stamps import Stamp
-from silohash.base.types import UserError
 from silohash.data.pictures.deep import ceiling, window
 
 if TYPE_CHECKING:
@@ -61,11 +61,11 @@ def find_picture_axes(shape: tuple[int, ...], rows: int | None, *, swapped: bool
     sizes = " x ".join(f"{size:,}" for size in shape)
     if not fitting:
         items = "items" if rows is None else f"{rows:,} items"
-        raise UserError(
+        raise WrongShape(
             f"{where} is {sizes}. Color pictures need four axes: {items} first or last, 3 channels, height and width."
         )
     if len(fitting) > 1:
-        raise UserError(
+        raise AmbiguousForm(
             f"{where} is {sizes}, which can be read as {' or as '.join(order for order, _, _ in fitting)}. "
             "Remove one item, so that only the channels have the size 3."
         )

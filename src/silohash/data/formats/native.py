@@ -21,10 +21,19 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import (
+    DamagedFile,
+    ForeignFiles,
+    InvalidName,
+    MissingFile,
+    NotSupported,
+    OtherVersion,
+    UserError,
+    WrongKindOfFile,
+)
 from silohash.base.files import digest_file, folder_beside, read_json, write_bytes, write_json, write_text
 from silohash.base.forms import damaged, detail, reading
 from silohash.base.stamps import file_digests
-from silohash.base.types import UserError
 from silohash.data.archive import Archive, ArchiveCard, Column, NamedPictures, Pictures, is_features
 from silohash.data.links import check_link
 from silohash.data.pairs import shares
@@ -107,7 +116,7 @@ def write_native(folder: Path, archive: Archive) -> None:
             disk is full.
     """
     if folder.exists() and not is_native(folder) and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(f"{folder} already exists and was not written by silohash. Choose a new folder.")
+        raise ForeignFiles(f"{folder} already exists and was not written by silohash. Choose a new folder.")
     with folder_beside(folder) as new:
         about = {
             "format": FORMAT,
@@ -164,7 +173,9 @@ def _write_column(
         np.save(folder / f"{name}.npy", column.pixels, allow_pickle=False)
         return {"kind": "gray", **_form(column.pixels), "digest": column.digest()}
     if isinstance(column, Regions):
-        raise UserError("An archive with regions of pictures cannot be copied. Copy it with its pictures or features.")
+        raise NotSupported(
+            "An archive with regions of pictures cannot be copied. Copy it with its pictures or features."
+        )
     if not isinstance(column, np.ndarray):
         named = np.array(column.names) != "" if isinstance(column, PictureFiles) else np.ones(len(column), bool)
         _write_pictures(folder / name, column, named if present is None else present)
@@ -220,7 +231,7 @@ def _write_lists(folder: Path, archive: Archive) -> None:
     ids = archive.ids.tolist()
     for what, values, refused in (("id", ids, r"[\n\r]"), ("split", archive.splits, r"[\n\r|]")):
         for value in filter(re.compile(refused).search, values):
-            raise UserError(f"The {what} {value!r} contains a line break or |, which separate entries. Rename it.")
+            raise InvalidName(f"The {what} {value!r} contains a line break or |, which separate entries. Rename it.")
     write_text(folder / "ids.txt", "".join(f"{name}\n" for name in ids))
     of_item: list[list[str]] = [[] for _ in ids]
     for name, rows in archive.splits.items():
@@ -235,12 +246,12 @@ def _write_lists(folder: Path, archive: Archive) -> None:
 def _manifest(path: Path) -> _Manifest:
     manifest = path / MANIFEST
     if not manifest.is_file():
-        raise UserError(f"{manifest} is missing. {GIVE_A_FOLDER}")
+        raise MissingFile(f"{manifest} is missing. {GIVE_A_FOLDER}")
     kind = read_json(manifest, _Kind, remedy=IMPORT_AGAIN)
     if kind.format != FORMAT:
-        raise UserError(f"{manifest} was not written by silohash. {GIVE_A_FOLDER}")
+        raise WrongKindOfFile(f"{manifest} was not written by silohash. {GIVE_A_FOLDER}")
     if kind.version != VERSION:
-        raise UserError(
+        raise OtherVersion(
             f"{path} has version {kind.version} of the format, and this silohash reads version {VERSION}. "
             "Install the silohash that wrote it, or import the data again."
         )
@@ -251,13 +262,13 @@ def _check_files(folder: Path, files: Mapping[str, _FileNote], *, whole: bool) -
     for name, noted in files.items():
         path = folder / name
         if not path.is_file():
-            raise UserError(f"{path} is missing. {IMPORT_AGAIN}")
+            raise MissingFile(f"{path} is missing. {IMPORT_AGAIN}")
         size = path.stat().st_size
         if size != noted.bytes:
-            raise UserError(f"{path} has {size:,} bytes and the manifest states {noted.bytes:,}. {IMPORT_AGAIN}")
+            raise DamagedFile(f"{path} has {size:,} bytes and the manifest states {noted.bytes:,}. {IMPORT_AGAIN}")
         read = whole or size <= CHECKED_BYTES
         if (digest_file(path) if read else file_digests(folder, [name])[name]) != noted.digest:
-            raise UserError(f"{path} was changed after it was written. {IMPORT_AGAIN}")
+            raise DamagedFile(f"{path} was changed after it was written. {IMPORT_AGAIN}")
 
 
 def _archive(path: Path, about: _Manifest) -> Archive:
@@ -303,7 +314,9 @@ def _lines(path: Path, count: int) -> list[str]:
     with reading(path, remedy=IMPORT_AGAIN), path.open(encoding="utf-8", newline="\n") as stream:
         lines = [line.removesuffix("\n") for line in stream]
     if len(lines) != count:
-        raise UserError(f"{path} has {len(lines):,} lines and the manifest states {count:,} items. Restore the folder.")
+        raise DamagedFile(
+            f"{path} has {len(lines):,} lines and the manifest states {count:,} items. Restore the folder."
+        )
     return lines
 
 

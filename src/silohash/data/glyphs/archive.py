@@ -17,10 +17,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import OutOfRange
 from silohash.base.files import digest_bytes, digest_json
 from silohash.base.forms import reading
 from silohash.base.seeds import derive
-from silohash.base.types import Rows, UserError
+from silohash.base.types import Rows
 from silohash.data.archive import Archive, ArchiveCard, multi_hot
 from silohash.data.pictures.reading import GrayPictures
 from silohash.data.splits import splits_of
@@ -150,7 +151,7 @@ def glyphs(*, faces: int = 9, limit: int | None = None) -> Archive:
 
 def _check(option: str, value: object, limits: str, most: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise UserError(f"glyphs: {option} is {value!r}. Set it to a whole number {limits}.")
+        raise OutOfRange(f"glyphs: {option} is {value!r}. Set it to a whole number {limits}.")
 
 
 def _archive(drawn: Drawn, kept: npt.NDArray[np.bool_], digest: str) -> Archive:

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import MissingContent, MissingFile, WrongKindOfPath
 from silohash.base.forms import of_json, reading
-from silohash.base.types import Rows, UserError
+from silohash.base.types import Rows
 from silohash.data.archive import Archive, ArchiveCard, Pictures, as_texts, multi_hot
 from silohash.data.catalogue import check_option, check_options
 from silohash.data.pictures.reading import PackedPictures, PictureFiles, read_array
@@ -117,7 +118,7 @@ class PackedSet:
             rows = self.table(self.rows) if isinstance(self.rows, str) else self.rows(self, chosen)
             return self._archive(rows, chosen).with_digest()
         except KeyError as error:
-            raise UserError(f"A table of {self.name} lacks the column {error}. Restore the folder.") from error
+            raise MissingContent(f"A table of {self.name} lacks the column {error}. Restore the folder.") from error
 
     def folder(self) -> Path:
         """Return the set's folder, which may not exist."""
@@ -132,7 +133,7 @@ class PackedSet:
         path = self.folder() / name
         if not path.exists():
             remedy = f"Restore it, or set SILOHASH_DATA to the folder that holds {self.name}."
-            raise UserError(f"{path} is missing, and {self.name} needs it. {remedy}")
+            raise MissingFile(f"{path} is missing, and {self.name} needs it. {remedy}")
         return path
 
     def table(self, name: str) -> list[Row]:
@@ -231,11 +232,11 @@ def data_root() -> Path:
     """
     named = os.environ.get("SILOHASH_DATA")
     if named and not Path(named).is_dir():
-        raise UserError(f"SILOHASH_DATA is {named}, which is not a folder. Set it to the folder of data sets.")
+        raise WrongKindOfPath(f"SILOHASH_DATA is {named}, which is not a folder. Set it to the folder of data sets.")
     beside = (start.parent / "shared" / "data" for start in (Path.cwd(), Path(__file__).resolve().parents[4]))
     found = Path(named) if named else next(filter(Path.is_dir, beside), None)
     if found is None:
-        raise UserError(
+        raise MissingFile(
             "The packed data sets were not found: there is no folder ../shared/data. "
             "Set SILOHASH_DATA to the folder of data sets, or use the embedded archive glyphs."
         )

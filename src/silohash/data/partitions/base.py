@@ -18,11 +18,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import (
+    ConflictingOptions,
+    DataChanged,
+    NothingUsable,
+    PairsNeeded,
+    TooFew,
+    UserError,
+    WrongChoice,
+)
 from silohash.base.files import digest_arrays, digest_json
 from silohash.base.forms import of_json, reading
 from silohash.base.registry import suggestion
 from silohash.base.seeds import numpy_generator
-from silohash.base.types import Rows, UserError
+from silohash.base.types import Rows
 from silohash.base.visible import visible
 from silohash.data.archive import SPLITS, Archive
 from silohash.data.partitions import PARTITIONS
@@ -124,7 +133,7 @@ class Partition:
             UserError: If the archive has other ids.
         """
         if self.archive != digest_arrays({"ids": archive.ids}):
-            raise UserError(
+            raise DataChanged(
                 f'The partition ({self.kind}, seed {self.seed}) was not made for the items of "{archive.card.name}". '
                 "Give the archive that the run was trained on, or make the partition again."
             )
@@ -275,7 +284,7 @@ def partition(archive: Archive, kind: str, silos: int | None, seed: int, **param
             than items, or no draw gave every silo its minimum.
     """
     for _, message in objections_to_settings(kind, params):
-        raise UserError(message)
+        raise WrongChoice(message)
     rule: Kind | OverlappingKind = PARTITIONS.resolve(kind)
     settings: Settings = {**rule.defaults, **SHARED_DEFAULTS, **params}
     names: tuple[str, ...] = ()
@@ -315,7 +324,7 @@ def _disjoint(
         most = max(most, smallest)
     remedies = {"beta": "raise beta, ", "groups": "group the values by `groups`, "}
     remedy = next((remedies[setting] for setting in settings if setting in remedies), "")
-    raise UserError(
+    raise TooFew(
         f'[partition] kind "{name}": {f"in the best of {DRAWS} draws, " * kind.drawn}one silo has {most} items to train '
         f"on, and minimum is {minimum} ({silos} silos, {items:,} items). To continue, {remedy}use fewer silos, "
         f"or set minimum = {most}."
@@ -332,7 +341,7 @@ def _without_modalities(made: Partition, archive: Archive) -> Partition:
     ):
         for place in chosen[option]:
             if not left[silos[place].rows].any():
-                raise UserError(
+                raise NothingUsable(
                     f'[partition] {option} would leave silo "{silos[place].name}" without anything, because none of its '
                     f"items has {kept}. Set {option} = 0."
                 )
@@ -340,7 +349,7 @@ def _without_modalities(made: Partition, archive: Archive) -> Partition:
     for place in chosen["unpaired"]:
         silos[place] = replace(silos[place], paired=False)
     if len(chosen["unpaired"]) and not (archive.has_image & archive.has_text).any():
-        raise UserError(
+        raise PairsNeeded(
             f"[partition] unpaired is {made.params['unpaired']}, but no item has both a picture and a text. "
             "Set unpaired = 0."
         )
@@ -362,7 +371,7 @@ def silos_that_lack(settings: Settings, silos: int, seed: int) -> dict[str, Rows
     counts = {name: max(1, math.floor(part * silos + 0.5)) if part > 0 else 0 for name, part in shares.items()}
     if sum(counts.values()) > silos:
         taken = ", ".join(f"{name} takes the {LACKING[name]} of {count}" for name, count in counts.items() if count)
-        raise UserError(
+        raise ConflictingOptions(
             f"[partition] {taken} silos, and each of the {silos} silos can lack one of these only. Lower one of them."
         )
     order = numpy_generator(seed, "partition missing modality").permutation(silos)

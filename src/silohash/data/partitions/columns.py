@@ -10,9 +10,10 @@ from itertools import chain, count
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import ConflictingOptions, RepeatedValue, SettingNeeded, TooFew, UnknownName, WrongType
 from silohash.base.names import canonical, describe_near, one_spelling, tidy
 from silohash.base.registry import suggestion
-from silohash.base.types import Rows, UserError
+from silohash.base.types import Rows
 from silohash.data.archive import Archive
 from silohash.data.formats.doubts import stands_for_nothing
 
@@ -40,10 +41,10 @@ def silos_of_values(
     """
     listed = ", ".join(archive.columns) or "no columns"
     if column is None:
-        raise UserError(f"[partition] column is not set. Set it to a column of the archive, which has: {listed}.")
+        raise SettingNeeded(f"[partition] column is not set. Set it to a column of the archive, which has: {listed}.")
     if column not in archive.columns:
         near = suggestion(str(column), archive.columns)
-        raise UserError(f'Archive "{archive.card.name}" has no column "{column}"{near}; it has: {listed}.')
+        raise UnknownName(f'Archive "{archive.card.name}" has no column "{column}"{near}; it has: {listed}.')
     names, inverse, sizes = values_of(archive.columns[str(column)])
     if groups is None:
         silo_names, silo_of = _by_size(names, sizes, silos, str(column))
@@ -88,7 +89,7 @@ def _by_size(
 ) -> tuple[list[str], npt.NDArray[np.int64]]:
     wanted = len(values) if silos is None else silos
     if wanted > len(values):
-        raise UserError(
+        raise TooFew(
             f'[partition] silos is {wanted}, and column "{column}" has {len(values)} values. '
             f"Set silos = {len(values)} or fewer, or use another column."
         )
@@ -103,11 +104,13 @@ def _by_size(
 
 def _checked_groups(groups: object, silos: int | None) -> dict[str, Sequence[str]]:
     if not isinstance(groups, Mapping) or not groups or any(isinstance(named, str) for named in groups.values()):
-        raise UserError(
+        raise WrongType(
             '[partition] groups must name silos and lists of values, as groups = {north = ["no", "se"], rest = ["*"]}.'
         )
     if silos is not None and silos != len(groups):
-        raise UserError(f"[partition] silos is {silos} and groups names {len(groups)}. Set silos = {len(groups)}.")
+        raise ConflictingOptions(
+            f"[partition] silos is {silos} and groups names {len(groups)}. Set silos = {len(groups)}."
+        )
     return {str(name): named for name, named in groups.items()}
 
 
@@ -119,13 +122,13 @@ def _by_groups(values: list[str], groups: Mapping[str, Sequence[str]], column: s
             value = known.get(canonical(str(given)))
             if value is None:
                 near = suggestion(str(given), values)
-                raise UserError(f'[partition] groups names "{given}"{near}, and column "{column}" has no such value.')
+                raise UnknownName(f'[partition] groups names "{given}"{near}, and column "{column}" has no such value.')
             if value in place:
-                raise UserError(f'[partition] groups names "{value}" more than once. Give each value one silo.')
+                raise RepeatedValue(f'[partition] groups names "{value}" more than once. Give each value one silo.')
             place[value] = silo
     without = [value for value in values if value not in place]
     if without and REST not in place:
-        raise UserError(
+        raise SettingNeeded(
             f'[partition] groups leaves out {len(without)} values of column "{column}", "{without[0]}" among them. '
             f'Name them, or give one silo the value "{REST}" (all others).'
         )

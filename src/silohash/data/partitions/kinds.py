@@ -20,9 +20,10 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import ConflictingOptions, DependencyMissing, ModalityNeeded, OutOfRange, TooFew, WrongChoice
 from silohash.base.registry import suggestion
 from silohash.base.seeds import derive, numpy_generator
-from silohash.base.types import Modality, Rows, UserError
+from silohash.base.types import Modality, Rows
 from silohash.data.archive import SPLITS, Archive, Pictures, is_features
 from silohash.data.pairs import groups_of, picture_numbers
 from silohash.data.partitions.columns import silos_of_values
@@ -60,7 +61,7 @@ def share(settings: Settings, name: str) -> float:
     """
     value = settings[name]
     if not is_number(value) or not 0 <= value <= 1:
-        raise UserError(f"[partition] {name} is {value!r}; it must be a number between 0 and 1.")
+        raise OutOfRange(f"[partition] {name} is {value!r}; it must be a number between 0 and 1.")
     return float(value)
 
 
@@ -72,7 +73,7 @@ def whole(settings: Settings, name: str, least: int) -> int:
     """
     value = settings[name]
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise UserError(f"[partition] {name} is {value!r}; it must be a whole number of at least {least}.")
+        raise OutOfRange(f"[partition] {name} is {value!r}; it must be a whole number of at least {least}.")
     return value
 
 
@@ -85,7 +86,7 @@ def choice(settings: Settings, name: str, known: tuple[str, ...]) -> str:
     value = settings[name]
     if value not in known:
         near = suggestion(str(value), known)
-        raise UserError(f"[partition] {name} is {value!r}{near}; it must be one of: {', '.join(known)}.")
+        raise WrongChoice(f"[partition] {name} is {value!r}{near}; it must be one of: {', '.join(known)}.")
     return str(value)
 
 
@@ -188,13 +189,13 @@ def clusters(archive: Archive, silos: int | None, settings: Settings, seed: int)
         from sklearn.cluster import KMeans
         from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
     except ImportError as error:
-        raise UserError(
+        raise DependencyMissing(
             '[partition] kind = "pseudo" needs scikit-learn. Install it: pip install "silohash[train]".'
         ) from error
     modality = _modality(archive, over)
     rows = np.flatnonzero(archive.has(modality))
     if len(rows) < count:
-        raise UserError(
+        raise TooFew(
             f"[partition] clusters is {count}, and {len(rows)} items have {modality} data. "
             f"Set clusters = {max(len(rows), 1)} or fewer."
         )
@@ -220,7 +221,7 @@ def _modality(archive: Archive, over: str) -> Modality:
     modality: Modality = "image" if over == "image" else "text"
     if not archive.has(modality).any():
         other = "text" if modality == "image" else "image"
-        raise UserError(f'[partition] over is "{over}", and no item has {modality} data. Set over = "{other}".')
+        raise ModalityNeeded(f'[partition] over is "{over}", and no item has {modality} data. Set over = "{other}".')
     return modality
 
 
@@ -269,7 +270,7 @@ def dirichlet_shares(sizes: Sizes, silos: int, settings: Settings, generator: np
     """
     beta = settings["beta"]
     if not is_number(beta) or beta <= 0:
-        raise UserError(
+        raise OutOfRange(
             f'[partition] beta is {beta!r}; it must be a number above 0, as 0.5. For an even spread use kind = "iid".'
         )
     return generator.dirichlet(np.full(silos, float(beta)), size=len(sizes))
@@ -288,13 +289,13 @@ def shard_shares(sizes: Sizes, silos: int, settings: Settings, generator: np.ran
     wanted = whole(settings, "classes", 1)
     groups = np.flatnonzero(sizes)[:, None].tolist()
     if wanted > len(groups):
-        raise UserError(
+        raise TooFew(
             f"[partition] classes is {wanted}, and the items have {len(groups)} classes. "
             f"Set classes = {len(groups)} or fewer."
         )
     if silos * wanted < len(groups):
         if choice(settings, "leftover", ("error", "merge")) == "error":
-            raise UserError(
+            raise TooFew(
                 f"[partition] {silos} silos of {wanted} classes hold {silos * wanted} classes, and the items have "
                 f"{len(groups)}, so some would be lost. Set classes = {math.ceil(len(groups) / silos)}, "
                 f'silos = {math.ceil(len(groups) / wanted)}, or leftover = "merge".'
@@ -342,7 +343,7 @@ def check_count(silos: int | None, items: int) -> int:
     """
     count = whole({"silos": silos}, "silos", 1)
     if count > items:
-        raise UserError(f"[partition] silos is {count}, and there are {items} items to train on. Use fewer silos.")
+        raise TooFew(f"[partition] silos is {count}, and there are {items} items to train on. Use fewer silos.")
     return count
 
 
@@ -387,12 +388,14 @@ def _checked_fractions(fractions: object, silos: int | None) -> list[float]:
     numbers = list(fractions) if isinstance(fractions, Sequence) and not isinstance(fractions, str) else []
     shares = [float(number) if is_number(number) else 0.0 for number in numbers]
     if not shares or min(shares) <= 0 or sorted(shares) != shares or shares[-1] != 1:
-        raise UserError(
+        raise OutOfRange(
             f"[partition] fractions is {fractions!r}; it must be growing shares that end with 1 (so that no item is lost), "
             "as [0.6, 0.8, 1.0]."
         )
     if silos is not None and silos != len(shares):
-        raise UserError(f"[partition] silos is {silos}, and fractions names {len(shares)}. Set silos = {len(shares)}.")
+        raise ConflictingOptions(
+            f"[partition] silos is {silos}, and fractions names {len(shares)}. Set silos = {len(shares)}."
+        )
     return shares
 
 

@@ -10,9 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from silohash.base.errors import UserError
 from silohash.base.files import digest_bytes, read_bytes, write_json
 from silohash.base.stamps import PICTURES, read_table, table_path
-from silohash.base.types import UserError
 from silohash.data.links import Boundary
 from silohash.data.pictures.formats import TIFF, format_of
 from silohash.data.pictures.reading import decode

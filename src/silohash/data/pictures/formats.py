@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from PIL import Image, ImageFile, TiffImagePlugin, UnidentifiedImageError
 
+from silohash.base.errors import OutOfRange
 from silohash.base.optional import installed, sentence
-from silohash.base.types import UserError
 
 MAX_PIXELS = "SILOHASH_MAX_PIXELS"
 """Environment variable with the largest number of pixels of a picture."""
@@ -142,7 +142,7 @@ def most_pixels(default: int = DEFAULT_MAX_PIXELS) -> int:
         return default
     digits = value.replace("_", "").replace(",", "")
     if not digits.isascii() or not digits.isdecimal() or not int(digits):
-        raise UserError(f'{MAX_PIXELS} is "{value}". Set it to a number of pixels, such as {4 * DEFAULT_MAX_PIXELS}.')
+        raise OutOfRange(f'{MAX_PIXELS} is "{value}". Set it to a number of pixels, such as {4 * DEFAULT_MAX_PIXELS}.')
     return int(digits)
 
 

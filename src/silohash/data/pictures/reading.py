@@ -18,10 +18,11 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageFile, ImageOps, Jpeg2KImagePlugin, TiffImagePlugin
 
+from silohash.base.errors import MissingFile, ModalityNeeded, UnreadablePicture, UserError
 from silohash.base.files import digest_arrays, digest_bytes, digest_json, read_bytes, read_npy
 from silohash.base.forms import reading
 from silohash.base.stamps import PICTURE_RULE, file_digests
-from silohash.base.types import Rows, UserError
+from silohash.base.types import Rows
 from silohash.data.pictures.deep import APPLIED_LATER, PNG_BITS, deep
 from silohash.data.pictures.formats import adapted_pillow, load, open_picture
 from silohash.data.pictures.profiles import PROFILE, jpeg2000_profile, to_srgb
@@ -204,7 +205,7 @@ class PackedPictures(PictureContents):
         self._known_digest = known_digest
         self._paths = sorted(folder.glob("images-*.npz"))
         if not self._paths:
-            raise UserError(f"{folder / 'images-000.npz'} is missing. Restore the whole folder {folder.name}.")
+            raise MissingFile(f"{folder / 'images-000.npz'} is missing. Restore the whole folder {folder.name}.")
         self._offsets = [read_array(path, "offsets") for path in self._paths]
         self._starts = [0, *accumulate(len(offsets) - 1 for offsets in self._offsets)]
         self._data: dict[int, np.ndarray] = {}
@@ -229,7 +230,7 @@ class PackedPictures(PictureContents):
         return self._data[shard][start:stop].tobytes()
 
     def _unreadable(self, row: int, error: Exception) -> UserError:
-        return UserError(f"Picture {row} of {self._paths[0].parent} is damaged ({error}). Restore the folder.")
+        return UnreadablePicture(f"Picture {row} of {self._paths[0].parent} is damaged ({error}). Restore the folder.")
 
     def digest(self) -> str:
         """Return a digest of the content of all packed files."""
@@ -273,7 +274,7 @@ class PictureFiles(PictureContents):
             UserError: If there is none, or its file can no longer be read.
         """
         if not self.files[row]:
-            raise UserError(f"Item {row} of {self.folder} has no picture. Select items that have one.")
+            raise ModalityNeeded(f"Item {row} of {self.folder} has no picture. Select items that have one.")
         try:
             return read_bytes(self.folder / self.files[row])
         except OSError as error:
@@ -285,7 +286,7 @@ class PictureFiles(PictureContents):
         return known or digest_bytes(self.content(row))
 
     def _unreadable(self, row: int, error: Exception) -> UserError:
-        return UserError(
+        return UnreadablePicture(
             f"{self.folder / self.files[row]} can no longer be read ({error}). Restore the file, or open the archive "
             "again without it."
         )

@@ -15,9 +15,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import NoEffect, ProtocolUnmet, UnknownName
 from silohash.base.registry import suggestion
 from silohash.base.seeds import numpy_generator, published_permutation
-from silohash.base.types import Rows, UserError
+from silohash.base.types import Rows
 from silohash.data.pairs import PICTURE, groups_of
 from silohash.data.protocols.contents import Contents, Population, population_of
 from silohash.data.protocols.rule import Searched, SplitProtocol
@@ -95,15 +96,15 @@ def choose(protocols: Mapping[str, SplitProtocol], name: str) -> Choice:
     if first not in protocols:
         dataset = next(iter(protocols.values())).dataset
         near = suggestion(first, protocols)
-        raise UserError(f'{dataset} has no protocol "{first}"{near}; it has: {", ".join(protocols)}.')
+        raise UnknownName(f'{dataset} has no protocol "{first}"{near}; it has: {", ".join(protocols)}.')
     for suffix in suffixes:
         if suffix not in {SCALED, DRAWN}:
             near = suggestion(suffix, [SCALED, DRAWN])
-            raise UserError(
+            raise UnknownName(
                 f'Protocol "{name}" has an unknown suffix "/{suffix}"{near}. The suffixes are /{SCALED} and /{DRAWN}.'
             )
     if suffixes and first == DEFAULT:
-        raise UserError(f'Protocol "{name}": "{DEFAULT}" accepts files of any size. Remove "/{suffixes[0]}".')
+        raise NoEffect(f'Protocol "{name}": "{DEFAULT}" accepts files of any size. Remove "/{suffixes[0]}".')
     overlapping = tuple(one.name for one in protocols.values() if one.query_in_database)
     return Choice(protocols[first], scaled=SCALED in suffixes, drawn=DRAWN in suffixes, overlapping=overlapping)
 
@@ -160,7 +161,7 @@ def _sizes(choice: Choice, found: int, in_files: int) -> _Sizes:
     """Check the size of the population, and return the sizes of the splits."""
     protocol = choice.protocol
     if protocol.items is not None and found != protocol.items and not choice.scaled:
-        raise UserError(
+        raise ProtocolUnmet(
             f"{choice} expects {protocol.items:,} items and found {found:,} of {in_files:,} in the files "
             f"({protocol.rules()['population']}). Use the complete files, or set protocol = "
             f'"{choice.name}/{SCALED}" to split the available items in the same proportions, or protocol = "{DEFAULT}".'
@@ -168,7 +169,7 @@ def _sizes(choice: Choice, found: int, in_files: int) -> _Sizes:
     sizes = _wanted_sizes(choice, found)
     if sizes.query + sizes.train > found:
         remedy = "Add more items" if choice.scaled else f'Set protocol = "{choice.name}/{SCALED}" or "{DEFAULT}"'
-        raise UserError(
+        raise ProtocolUnmet(
             f'Protocol "{choice.name}" of {protocol.dataset} needs {sizes.query:,} queries and {sizes.train:,} training '
             f"items, but its population holds only {found:,} items. {remedy}."
         )
@@ -219,7 +220,7 @@ def _stated(contents: Contents, choice: Choice, groups: _Groups) -> dict[str, Ro
     protocol = choice.protocol
     stated = {name: np.intersect1d(rows, groups.rows) for name, rows in contents.stated.items()}
     if not len(stated.get("query", [])) or not {"train", "database"} & set(stated):
-        raise UserError(
+        raise ProtocolUnmet(
             f"{choice} uses the splits that the files state, and these state {', '.join(contents.stated) or 'none'}. "
             f'Set protocol = "{choice.name}/{DRAWN}" to draw as many rows by the seed.'
         )
@@ -241,7 +242,7 @@ def _check_overlap(choice: Choice, splits: Mapping[str, Rows]) -> None:
     if choice.protocol.query_in_database or not both:
         return
     advice = f"Set protocol = {' or '.join(choice.overlapping)}" if choice.overlapping else "Use other lists"
-    raise UserError(
+    raise ProtocolUnmet(
         f"{choice} does not search its queries, but {both:,} of the {len(splits['query']):,} queries that the files "
         f'state are in the database. {advice}, or "{choice.protocol.name}/{DRAWN}".'
     )
@@ -253,7 +254,7 @@ def _check_stated(choice: Choice, groups: _Groups, splits: Mapping[str, Rows]) -
     for name, rows in splits.items():
         found = len(np.unique(groups.group[np.isin(groups.rows, rows)]))
         if expected[name] not in {None, found}:
-            raise UserError(
+            raise ProtocolUnmet(
                 f'{choice} expects {expected[name]:,} items in "{name}", but the files state {found:,}. Use the files '
                 f'that the protocol is named after, or set protocol = "{choice.name}/{SCALED}" to accept the stated '
                 f'splits, or "{choice.name}/{DRAWN}" to draw rows.'

@@ -10,7 +10,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import Modality, Rows, UserError
+from silohash.base.errors import LabelsNeeded, ProtocolUnmet
+from silohash.base.types import Modality, Rows
 from silohash.data.archive import Features, Pictures, Texts, as_texts, is_features
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.rule import SplitProtocol
@@ -136,7 +137,7 @@ def population_of(contents: Contents, protocol: SplitProtocol, *, scaled: bool) 
 
 def _require_labels(contents: Contents, protocol: SplitProtocol, labels: Labels | None) -> Labels:
     if labels is None:
-        raise UserError(
+        raise LabelsNeeded(
             f'Protocol "{protocol.name}" of {protocol.dataset} includes {protocol.rules()["population"]}, but the files '
             f"do not contain labels for their {len(contents):,} items. Add the files of labels."
         )
@@ -165,7 +166,7 @@ def _choose_labels(
     if len(columns) != wanted and not (scaled and len(columns) < wanted):
         options = ", ".join(f"{name} = {value}" for name, value in protocol.reader.items())
         advice = f"option {options}" if options else "see the reader's options"
-        raise UserError(
+        raise ProtocolUnmet(
             f'Protocol "{protocol.name}" of {protocol.dataset} has {wanted} labels, but the files hold {len(names)} '
             f"({', '.join(names[:SHOWN_LABELS])}, ...). Read the files with {wanted} labels "
             f"({advice}), or choose another protocol."
@@ -196,7 +197,7 @@ def _frequent_tags(
 ) -> tuple[Texts | Features, npt.NDArray[np.int64], dict[str, str]]:
     """Return the texts with frequent tags only, the number of different tags per item, and a note."""
     if contents.text is None:
-        raise UserError(
+        raise ProtocolUnmet(
             f'Protocol "{protocol.name}" of {protocol.dataset} includes {protocol.rules()["population"]}, but the files '
             "do not contain tags. Add the files of tags."
         )

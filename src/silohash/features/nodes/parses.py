@@ -16,8 +16,8 @@ from typing import NotRequired
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
+from silohash.base.errors import BadLine, WrongKindOfFile
 from silohash.base.forms import fault, reading
-from silohash.base.types import UserError
 from silohash.features.words import WordRule
 
 NO_HEAD = -1
@@ -115,10 +115,10 @@ class _Read:
         """
         count = len(self.tokens)
         if len(self.heads) != count:
-            raise UserError(f"{path}, line {self.line}: {len(self.heads)} heads are given for {count} words. {REMEDY}")
+            raise BadLine(f"{path}, line {self.line}: {len(self.heads)} heads are given for {count} words. {REMEDY}")
         for place, head in enumerate(self.heads, 1):
             if not 0 <= head <= count or head == place:
-                raise UserError(
+                raise BadLine(
                     f"{path}, line {self.line}: the head of word {place} is {head}. It must be another word, from 1 to "
                     f"{count}, or 0 for none. {REMEDY}"
                 )
@@ -140,14 +140,14 @@ class Parses:
         """
         read = _READERS.get(path.suffix)
         if read is None:
-            raise UserError(f"{path} is not named as a file of parses. Give a file .jsonl or .conllu.")
+            raise WrongKindOfFile(f"{path} is not named as a file of parses. Give a file .jsonl or .conllu.")
         self._found: dict[str, Parse] = {}
         with reading(path, remedy=REMEDY, missing=MISSING), path.open(encoding="utf-8") as lines:
             for each in read(path, enumerate(lines, 1)):
                 parse = Parse(tuple("".join(rule.words(token)) for token in each.tokens), tuple(each.heads))
                 letters = "".join(parse.pieces)
                 if each.text is not None and "".join(rule.words(each.text)) != letters:
-                    raise UserError(
+                    raise BadLine(
                         f"{path}, line {each.line}: the words do not have the letters of the text "
                         f'"{each.text[:80]}". {REMEDY}'
                     )
@@ -166,7 +166,7 @@ def _json_lines(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[_Read]
             try:
                 entry = _LINE.validate_json(line, strict=True)
             except ValidationError as error:
-                raise UserError(
+                raise BadLine(
                     f"{path}, line {number}: {fault(error)}. Give one object per line, such as "
                     '{"words": ["dogs", "run"], "heads": [2, 0]}.'
                 ) from error
@@ -213,16 +213,14 @@ def _sentences(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[_Read]:
 def _add_token(sentence: _Read, columns: Sequence[str], where: str) -> None:
     """Add a token to a sentence. Lines of several tokens, such as 3-4, and of empty nodes, such as 5.1, are skipped."""
     if len(columns) != COLUMNS:
-        raise UserError(
-            f"{where} has {len(columns)} columns with tabs between them, and CoNLL-U has {COLUMNS}. {REMEDY}"
-        )
+        raise BadLine(f"{where} has {len(columns)} columns with tabs between them, and CoNLL-U has {COLUMNS}. {REMEDY}")
     number, form, head = columns[0], columns[1], columns[6]
     if "-" in number or "." in number:
         return
     if number != str(len(sentence.tokens) + 1):
-        raise UserError(f'{where} has the number "{number}" instead of {len(sentence.tokens) + 1}. {REMEDY}')
+        raise BadLine(f'{where} has the number "{number}" instead of {len(sentence.tokens) + 1}. {REMEDY}')
     if not (head.isascii() and head.isdecimal()):
-        raise UserError(f'{where} has the head "{head}", which is not the number of a word or 0. {REMEDY}')
+        raise BadLine(f'{where} has the head "{head}", which is not the number of a word or 0. {REMEDY}')
     sentence.tokens.append(form)
     sentence.heads.append(int(head))
 

@@ -9,7 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import Arrays, Modality, Rows, UserError
+from silohash.base.errors import ArchiveUnsuitable, OutOfRange, QueryUnsuitable
+from silohash.base.types import Arrays, Modality, Rows
 from silohash.data.archive import Column
 from silohash.data.regions import Regions
 from silohash.features.base import MOMENTS, Value, blocks, check_switches, lacking, stored_sums
@@ -89,14 +90,14 @@ class RegionFeatures:
             UserError: If the query is something else, has numbers that are not finite, or boxes that are not shares.
         """
         if not isinstance(value, np.ndarray) or value.shape[-2:] != self.shape or value.size != np.prod(self.shape):
-            raise UserError(
+            raise QueryUnsuitable(
                 f"The run was trained on {self.regions} regions per picture, each with {self.vectors.width} features and a "
                 f"box. Pass a .npy array of shape {self.shape} that was computed like those regions."
             )
         regions = value.reshape(1, *self.shape).astype(np.float32)
         boxes = regions[..., -BOX:]
         if not np.isfinite(regions).all() or boxes.min() < 0 or boxes.max() > 1:
-            raise UserError(
+            raise OutOfRange(
                 "The regions of the query have numbers that are not finite, or boxes outside of their picture. Boxes are "
                 "shares of the width and height of the picture, from 0 to 1."
             )
@@ -119,7 +120,7 @@ class RegionFeatures:
     def _column(self, column: Column) -> Regions:
         if not isinstance(column, Regions) or column.shape != (self.regions, self.vectors.width):
             held = f"{column.shape[0]} with {column.shape[1]} features" if isinstance(column, Regions) else "none"
-            raise UserError(
+            raise ArchiveUnsuitable(
                 f"The run was trained on {self.regions} regions per picture with {self.vectors.width} features, and this "
                 f"archive has {held}. Use an archive with such regions."
             )

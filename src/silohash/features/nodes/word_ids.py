@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import Arrays, Modality, Rows, UserError
+from silohash.base.errors import OutOfRange, UnknownWords, WrongType
+from silohash.base.types import Arrays, Modality, Rows
 from silohash.data.archive import Column
 from silohash.features.base import Value, blocks
 from silohash.features.nodes.parses import NO_HEAD, Parses
@@ -73,7 +74,7 @@ class WordSequences:
         """
         check_texts(kind, modality, column)
         if type(options["length"]) is not int or options["length"] < SPECIAL:
-            raise UserError(
+            raise OutOfRange(
                 f"[features] length is {options['length']!r}; it must be an integer of at least 3, in words."
             )
         every = dict.fromkeys(("numbers", "single_letters", "common_words"), True)
@@ -130,7 +131,7 @@ class WordSequences:
         """
         words = self.bag.query_words(value)
         if not words.known:
-            raise UserError(no_known_word(query_text(value), words))
+            raise UnknownWords(no_known_word(query_text(value), words))
         found = self._padding(1)
         self._fill(found[0], query_text(value), None)
         return found
@@ -188,5 +189,5 @@ class WordSequences:
 def _path(name: str, value: object) -> Path | None:
     """Return the path of an option's file, or None."""
     if value is not None and not isinstance(value, str):
-        raise UserError(f"[features] {name} is {value!r}; it must be the path of a text file.")
+        raise WrongType(f"[features] {name} is {value!r}; it must be the path of a text file.")
     return None if value is None else Path(value)

@@ -34,7 +34,8 @@ import torch
 from pydantic import ConfigDict, Field
 from torch import Tensor, nn
 
-from silohash.base.types import Arrays, MethodCard, Outputs, PairBatch, Phase, Terms, UserError
+from silohash.base.errors import MethodsConflict, UserError
+from silohash.base.types import Arrays, MethodCard, Outputs, PairBatch, Phase, Terms
 from silohash.methods.federated import DEFAULT_MEMBERS, FEDERATED_METHODS
 from silohash.methods.federated.averaging import Aggregation
 from silohash.methods.federated.base import (
@@ -198,7 +199,7 @@ def deciders(members: Members) -> dict[str, str]:
 def conflict_error(first: str, second: str, part: str, hooks: Sequence[str], remedy: str) -> UserError:
     """Return the error for two members that cannot be combined, with the remedy."""
     names = ", ".join(hooks)
-    return UserError(
+    return MethodsConflict(
         f'federated.methods: "{first}" and "{second}" both decide {part} ({names}), but only one method can. {remedy}.'
     )
 
@@ -211,9 +212,11 @@ def check_members(members: Members) -> None:
     """
     for label, method in members.items():
         if method.traits.pooled:
-            raise UserError(f'federated.methods: "{label}" pools all data, which cannot be composed. Leave it out.')
+            raise MethodsConflict(
+                f'federated.methods: "{label}" pools all data, which cannot be composed. Leave it out.'
+            )
         if method.members:
-            raise UserError(f'federated.methods: "{label}" is a composition itself. List its members instead.')
+            raise MethodsConflict(f'federated.methods: "{label}" is a composition itself. List its members instead.')
     for label, other in product(members, members):
         if label != other and members[label].traits.normalizes and members[other].traits.proximal_weight:
             remedy = f'Set proximal_weight in "{label}", which accounts only for its own, and leave "{other}" out'

@@ -23,7 +23,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import Arrays, ReadArrays, UserError
+from silohash.base.errors import MethodsConflict
+from silohash.base.types import Arrays, ReadArrays
 from silohash.methods.message import Message
 
 NOT_OF_METHOD = "{} is in neither the means nor the template of the method"
@@ -291,7 +292,7 @@ def _without_undeclared(updates: Sequence[Message], means: Sequence[SharedMean],
         for name in [*(update.sums.keys() - kept.sums), *(update.records.keys() - kept.records)][:1]
     ]
     if len(extra) > faulty:
-        raise UserError(
+        raise MethodsConflict(
             f'federated.robust: the federated method sends "{extra[0]}", which no robust rule protects. '
             "Remove federated.robust, or let the method declare the value in its means."
         )

@@ -16,7 +16,8 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor
 
-from silohash.base.types import MODALITIES, Arrays, Modality, ReadArrays, UserError
+from silohash.base.errors import ConflictingOptions, RevealsItems
+from silohash.base.types import MODALITIES, Arrays, Modality, ReadArrays
 from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
 from silohash.methods.traits import Release, Traits
@@ -181,13 +182,13 @@ def check_revealing_sums(method: str, sent: str, *, allowed: bool, rules: Sequen
         UserError: If the user does not allow it, or there is a key that would not apply to the sums.
     """
     if not allowed and ENCRYPTION not in rules:
-        raise UserError(
+        raise RevealsItems(
             f"{method}: each silo sends {sent} its items to a server that sees them one silo at a time. Set reveal_items = "
             f'true if the server may learn the items, or {ENCRYPTION} = "ckks", with which it cannot read them.'
         )
     limits = [rule for rule in rules if rule != ENCRYPTION]
     if limits:
-        raise UserError(
+        raise ConflictingOptions(
             f"{method}: {limits[0]} does not apply to the sums that silos send, and they decide the codes. Remove "
             f"{limits[0]}."
         )

@@ -12,7 +12,8 @@ import torch
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
-from silohash.base.types import Arrays, Modality, Outputs, PairBatch, ReadArrays, Step, Terms, UserError
+from silohash.base.errors import UnsuitableMethod
+from silohash.base.types import Arrays, Modality, Outputs, PairBatch, ReadArrays, Step, Terms
 from silohash.methods.local.label_counts import FederationLabels
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -297,7 +298,7 @@ def shared_width(spec: ModelSpec, name: str) -> int:
     """
     widths = {tower.hidden for tower in spec.towers.values()}
     if len(widths) > 1:
-        raise UserError(
+        raise UnsuitableMethod(
             f"{name} shares layers between towers, and their feature layers have {' and '.join(map(str, widths))} units. "
             "Use the same width for both, or another local method."
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -16,19 +16,32 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from silohash.base.errors import (
+    MissingFile,
+    UserError,
+    WrongForm,
+    WrongKindOfFile,
+    WrongKindOfPath,
+    WrongOverride,
+    WrongValue,
+)
 from silohash.base.files import read_toml
 from silohash.base.forms import detail
 from silohash.base.registry import Registry, suggestion
-from silohash.base.types import MODALITIES, MethodCard, UserError, ValidationBy
+from silohash.base.types import MODALITIES, MethodCard, ValidationBy
 from silohash.base.visible import visible
 from silohash.features.network import NETWORK_FILES
 from silohash.methods.federated import DEFAULT_MEMBERS, FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
-from silohash.run.config.closed_form import objections_to_closed_form, remarks_on_closed_form
-from silohash.run.config.exchange import objections_to_exchange
-from silohash.run.config.ineffective import Objection, objections, objections_to_parameters, remarks_on_settings
-from silohash.run.config.matching import objections_to_scores, objections_without_scores
-from silohash.run.config.privacy import objections_to_privacy
+from silohash.run.config.exchange import objections_to_exchange, objections_to_privacy
+from silohash.run.config.objections import (
+    Objection,
+    objections,
+    objections_to_methods,
+    objections_to_parameters,
+    remarks_on_methods,
+    remarks_on_settings,
+)
 from silohash.run.config.sections import (
     ExchangeConfig,
     FederatedConfig,
@@ -47,32 +60,6 @@ if TYPE_CHECKING:
 Source = Path | Mapping[str, Any]
 MethodTable: TypeAlias = "LocalConfig | FederatedConfig | MemberConfig"
 _Section = TypeVar("_Section", bound=Section)
-
-
-class WrongValueError(UserError):
-    """A value of a config cannot be used.
-
-    Attributes:
-        key: The dotted key of the value.
-    """
-
-    def __init__(self, key: str, message: str) -> None:
-        super().__init__(message)
-        self.key = key
-
-
-class OverrideError(UserError):
-    """An override of a config cannot be used.
-
-    Attributes:
-        override: The override, such as ``train.batch=0``.
-        reason: What is wrong with it, as a sentence.
-    """
-
-    def __init__(self, override: str, reason: str, *, place: str = "--set ") -> None:
-        super().__init__(f'{place}"{override}": {reason}')
-        self.override = override
-        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -163,18 +150,13 @@ def read_config(source: Source, overrides: Sequence[str] = ()) -> RunConfig:
     _make_absolute(value, Path())
     try:
         config = RunConfig.model_validate(value)
-        for section, registry, chosen in _methods_of(config):
-            _check_name(registry, section, chosen)
+        _check_name(LOCAL_METHODS.target, "local", config.local.name)
+        _check_name(FEDERATED_METHODS.target, "federated", config.federated.name)
     except ValidationError as error:
         raise _located(_wrong_value(error, RunConfig), _name_of(source), overrides) from error
-    except WrongValueError as error:
+    except WrongValue as error:
         raise _located(error, _name_of(source), overrides) from error
     return config
-
-
-def _methods_of(config: RunConfig) -> tuple[tuple[str, Registry, LocalConfig | FederatedConfig], ...]:
-    """Return the section, the family and the table of each method that a config names."""
-    return ("local", LOCAL_METHODS, config.local), ("federated", FEDERATED_METHODS, config.federated)
 
 
 def resolve(config: RunConfig, *, where: str = "the config", overrides: Sequence[str] = ()) -> ResolvedConfig:
@@ -197,12 +179,12 @@ def resolve(config: RunConfig, *, where: str = "the config", overrides: Sequence
 
 def _located(error: UserError, where: str, overrides: Sequence[str]) -> UserError:
     """Return the error with the override that it is about, or with the name of the config, in front."""
-    key, message = error.key if isinstance(error, WrongValueError) else "", str(error)
+    key, message = error.setting if isinstance(error, WrongValue) else "", str(error)
     for override in reversed(overrides):
         name = override.partition("=")[0].strip()
         if key and (f"{key}.".startswith(f"{name}.") or name.startswith(f"{key}.")):
-            return OverrideError(override, message.removeprefix(f"{name}: "))
-    return UserError(f"{where}: {message}{_remedy_for_other_method(key, message, overrides)}")
+            return WrongOverride(override, message.removeprefix(f"{name}: "))
+    return error.reworded(f"{where}: {message}{_remedy_for_other_method(key, message, overrides)}")
 
 
 def _remedy_for_other_method(key: str, message: str, overrides: Sequence[str]) -> str:
@@ -220,22 +202,31 @@ def _resolve(config: RunConfig) -> ResolvedConfig:
     federated_kind, federated_params = _parameters(FEDERATED_METHODS, "federated", config.federated)
     local: LocalMethod = local_kind(local_params)
     federated: FederatedMethod = federated_kind(federated_params, _facts(config, local))
-    refuse(_objections_to_partition(config.partition))
-    remarks = _check_closed_form(config, local, federated)
-    if local.traits.scores_pairs:
-        refuse(objections_to_scores(config, federated))
-    elif any("scores" in measure for measure in config.evaluate.measures):
-        refuse(objections_without_scores(config))
+    refuse(_objections(config, local, federated))
+    remarks = (
+        *remarks_on_methods(config, local, federated),
+        *federated.traits.remarks,
+        *remarks_on_settings(config, federated),
+        *_conflicts(config, federated),
+    )
+    return ResolvedConfig(config, local, federated, remarks)
+
+
+def _objections(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> Iterator[Objection]:
+    """Yield the settings that exclude each other. The first one is what the user is told."""
+    yield from _objections_to_partition(config.partition)
+    yield from objections_to_methods(config, local, federated)
     if config.exchange.privacy is not None:
-        refuse(objections_to_privacy(config, config.exchange.privacy, local, federated))
-    refuse(objections(config, federated))
-    refuse(_objections_to_solver(config, federated))
+        yield from objections_to_privacy(config, config.exchange.privacy, local, federated)
+    yield from objections(config, federated)
+    if federated.solver is not None and config.federated.robust is not None:
+        yield (
+            "federated.robust",
+            f'federated.robust: no robust rule protects the sums that silos send with local.name = "{config.local.name}". '
+            "Remove federated.robust, or choose another local method.",
+        )
     if config.exchange != ExchangeConfig():
-        refuse(objections_to_exchange(config, local, federated))
-    remarks = [
-        *remarks, *federated.traits.remarks, *remarks_on_settings(config, federated), *_conflicts(config, federated)
-    ]  # fmt: skip
-    return ResolvedConfig(config, local, federated, tuple(remarks))
+        yield from objections_to_exchange(config, local, federated)
 
 
 def _facts(config: RunConfig, local: LocalMethod) -> RunFacts:
@@ -266,38 +257,14 @@ def _objections_to_partition(partition: PartitionConfig) -> Iterator[Objection]:
         yield f"partition.{name}", f"{message}{remedy}"
 
 
-def _check_closed_form(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> list[str]:
-    """Return remarks on a local method without gradient steps, or none if it has gradient steps.
-
-    Raises:
-        WrongValueError: If the federated method cannot train the local method.
-    """
-    from silohash.methods.local.base import ClosedForm
-
-    if not isinstance(local, ClosedForm) and federated.traits.closed_form != "sums":
-        return []
-    refuse(list(objections_to_closed_form(config, local, federated)))
-    return remarks_on_closed_form(config, federated)
-
-
 def refuse(found: Iterable[Objection]) -> None:
     """Refuse a config because of the first objection.
 
     Raises:
-        WrongValueError: If there is one.
+        WrongValue: If there is one.
     """
     for key, message in found:
-        raise WrongValueError(key, message)
-
-
-def _objections_to_solver(config: RunConfig, federated: FederatedMethod) -> Iterator[Objection]:
-    """Yield a robust rule if the server computes values of the model from sums over silos, which no rule protects."""
-    if federated.solver is not None and config.federated.robust is not None:
-        yield (
-            "federated.robust",
-            f'federated.robust: no robust rule protects the sums that silos send with local.name = "{config.local.name}". '
-            "Remove federated.robust, or choose another local method.",
-        )
+        raise WrongValue(key, message)
 
 
 def _conflicts(config: RunConfig, federated: FederatedMethod) -> list[str]:
@@ -328,7 +295,7 @@ def read_override(override: str) -> tuple[str, Any]:
     """
     key, equals, text = override.partition("=")
     if not equals or not all(key.strip().split(".")):
-        raise UserError(f'--set "{override}" is not of the form section.key=value. Write it like federated.rounds=5.')
+        raise WrongForm(f'--set "{override}" is not of the form section.key=value. Write it like federated.rounds=5.')
     try:
         return key.strip(), tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -336,22 +303,20 @@ def read_override(override: str) -> tuple[str, Any]:
 
 
 def similar_file(path: Path) -> str:
-    """Return `` (did you mean "x"?)`` with the closest name of a TOML file in the same folder, or an empty string.
-
-    Args:
-        path: Path of a file that does not exist.
-    """
+    """Return `` (did you mean "x"?)`` with the closest name of a TOML file in the same folder, or an empty string."""
     return suggestion(path.stem, [file.stem for file in path.parent.glob("*.toml")])
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
     if path.is_dir():
-        raise UserError(f'"{path}" is a folder, not a TOML file. Create a config: silohash new run.toml')
+        raise WrongKindOfPath(f'"{path}" is a folder, not a TOML file. Create a config: silohash new run.toml')
     if not path.exists():
-        raise UserError(f'The config file "{path}" does not exist{similar_file(path)}. Create one: silohash new {path}')
+        raise MissingFile(
+            f'The config file "{path}" does not exist{similar_file(path)}. Create one: silohash new {path}'
+        )
     value = read_toml(path, remedy="Correct the file.")
     if "axis" in value:
-        raise UserError(f'"{path}" is a study, not the config of one run. Run all of it: silohash study {path}')
+        raise WrongKindOfFile(f'"{path}" is a study, not the config of one run. Run all of it: silohash study {path}')
     _make_absolute(value, path.parent)
     return value
 
@@ -362,18 +327,12 @@ def _override(value: dict[str, Any], override: str) -> None:
     for part in parts[:-1]:
         value = value.setdefault(part, {})
         if not isinstance(value, dict):
-            raise OverrideError(override, f'"{part}" is a value, not a table. Set "{part}" itself.')
+            raise WrongOverride(override, f'"{part}" is a value, not a table. Set "{part}" itself.')
     value[parts[-1]] = new
 
 
 def _make_absolute(value: Mapping[str, Any], base: Path) -> None:
-    """Make the paths in a config's tables absolute, in place.
-
-    Args:
-        value: The tables by name.
-        base: The folder that paths are relative to. A model file that does not exist is taken for a model's name and
-            kept.
-    """
+    """Make the paths in a config's tables absolute, in place. What is not a file is taken for a model's name."""
     data = _table(value, "data")
     for table, key in ((data, "path"), (_table(data, "options"), "root")):
         if isinstance(table.get(key), str) and table[key]:
@@ -394,7 +353,7 @@ def absolute_path(base: Path, path: str) -> Path:
     try:
         return (base / Path(path).expanduser()).resolve()
     except (ValueError, RuntimeError, OSError) as error:  # a NUL character, an unknown home folder, a circle of links
-        raise UserError(f'"{visible(path)}" is not a path ({detail(error)}). Correct it.') from error
+        raise WrongForm(f'"{visible(path)}" is not a path ({detail(error)}). Correct it.') from error
 
 
 def _table(value: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -404,11 +363,12 @@ def _table(value: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def _parameters(registry: Registry, section: str, config: MethodTable) -> tuple[Any, MethodParams]:
     """Return the class of a method and its parameters, which are checked, as are those of the members of a composition."""
-    _check_name(registry, section, config)
+    _check_name(registry.target, section, config.name)
     kind = registry.resolve(config.name)
-    _check_card(registry, section, config.name)
+    if config.name not in registry.table:  # the report of the run needs the card of a method that a package adds
+        _check_name(registry.card, section, config.name)
     if config.preset not in kind.presets:
-        raise WrongValueError(
+        raise WrongValue(
             f"{section}.preset",
             f'{section}.preset: {config.name} has no preset "{config.preset}"{suggestion(config.preset, kind.presets)}. '
             f"Its presets are: {', '.join(kind.presets)}.",
@@ -424,22 +384,12 @@ def _parameters(registry: Registry, section: str, config: MethodTable) -> tuple[
         raise _wrong_value(error, kind.Params, prefix=section, known=known) from error
 
 
-def _check_card(registry: Registry, section: str, name: str) -> None:
-    """Check that a method that an installed package adds has a card, which the report of the run needs."""
-    if name in registry.table:
-        return
+def _check_name(check: Callable[[str], object], section: str, name: str) -> None:
+    """Check the name of a method with a function of its family."""
     try:
-        registry.card(name)
+        check(name)
     except UserError as error:
-        raise WrongValueError(f"{section}.name", str(error)) from error
-
-
-def _check_name(registry: Registry, section: str, config: MethodTable) -> None:
-    """Check that a method exists, without importing it."""
-    try:
-        registry.target(config.name)
-    except UserError as error:
-        raise WrongValueError(f"{section}.name", str(error)) from error
+        raise WrongValue(f"{section}.name", str(error)) from error
 
 
 def _name_of(source: Source) -> str:
@@ -449,20 +399,16 @@ def _name_of(source: Source) -> str:
 
 def _wrong_value(
     error: ValidationError, model: type[BaseModel], *, prefix: str = "", known: Sequence[str] = ()
-) -> WrongValueError:
+) -> WrongValue:
     """Return the error about the first value that is wrong."""
     first = error.errors()[0]
     path = [str(part) for part in first["loc"]]
     key = ".".join([prefix, *path] if prefix else path)
     if first["type"] == "extra_forbidden":
-        return WrongValueError(key, _unknown_key(key, known or _keys_at(path[:-1])))
-    return WrongValueError(key, _explain(first, key, model))
-
-
-def _unknown_key(key: str, known: Sequence[str]) -> str:
-    """Return the message about a key that does not exist."""
-    there = f" The known keys are: {', '.join(known)}." if known else ""
-    return f'unknown key "{key}"{suggestion(key.split(".")[-1], known)}.{there}'
+        keys = known or _keys_at(path[:-1])
+        there = f" The known keys are: {', '.join(keys)}." if keys else ""
+        return WrongValue(key, f'unknown key "{key}"{suggestion(path[-1], keys)}.{there}')
+    return WrongValue(key, _explain(first, key, model))
 
 
 def _explain(error: Mapping[str, Any], key: str, model: type[BaseModel]) -> str:

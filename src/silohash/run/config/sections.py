@@ -11,8 +11,9 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from silohash.base.errors import UserError
 from silohash.base.files import digest_json
-from silohash.base.types import EVALUATIONS, TASKS, Evaluation, Modality, Task, UserError
+from silohash.base.types import EVALUATIONS, TASKS, Evaluation, Modality, Task
 from silohash.run.config.toml import to_toml
 
 EXECUTION_KEYS = ("workers", "threads", "device")

@@ -12,8 +12,9 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from silohash.base.errors import MissingFile, ModalityNeeded, UnknownName, UserError
 from silohash.base.registry import suggestion
-from silohash.base.types import MODALITIES, TASKS, Modality, Task, UserError, database_modalities, query_modality
+from silohash.base.types import MODALITIES, TASKS, Modality, Task, database_modalities, query_modality
 from silohash.data import ARCHIVES
 from silohash.data.archive import Archive
 from silohash.data.catalogue import named_or_folder
@@ -85,7 +86,8 @@ def _document(file: Path, chosen: Mapping[str, Mapping[str, Any]], tasks_comment
         if section == "features" and networks:
             parts.append(networks)
             continue
-        if section == "exchange" and not _sends_parameters(methods["federated"]):
+        traits = methods["federated"].traits
+        if section == "exchange" and (traits.shares == "none" or traits.pooled):
             continue
         keys = _keys(kind, chosen.get(section, {}), comments.get(section, {}), skip_unset=section == "data")
         parts += [f"\n[{section}]\n", keys]
@@ -94,11 +96,6 @@ def _document(file: Path, chosen: Mapping[str, Mapping[str, Any]], tasks_comment
         if section == "exchange":
             parts.append(_optional_tables(kind))
     return "".join(parts)
-
-
-def _sends_parameters(method: Any) -> bool:  # noqa: ANN401  a class of the family
-    """Return whether the silos of a federated method send parameters."""
-    return method.traits.shares != "none" and not method.traits.pooled
 
 
 def _tables() -> Iterator[tuple[str, type[BaseModel]]]:
@@ -266,11 +263,7 @@ BACKBONES: Mapping[str, PublishedBackbone] = {
 
 
 def find_backbone(name: str, file: Path) -> PublishedBackbone:
-    """Return the network of that name, or that in the folder at that path.
-
-    Args:
-        name: One of `BACKBONES`, or the path of a folder with a Hugging Face model.
-        file: The config file, to which the path of a folder is made relative.
+    """Return the network of that name, or that in the folder at that path, relative to the config file.
 
     Raises:
         UserError: If there is no such network or folder, or if the folder does not hold a model.
@@ -279,26 +272,22 @@ def find_backbone(name: str, file: Path) -> PublishedBackbone:
         return BACKBONES[name]
     folder = Path(name).expanduser()
     if not folder.is_dir():
-        raise UserError(
+        raise UnknownName(
             f'There is no backbone "{name}"{suggestion(name, BACKBONES)}. Choose {", ".join(BACKBONES)}, or give the folder '
             "of a Hugging Face model."
         )
     held = [m for m in MODALITIES if any(any(folder.glob(pattern)) for pattern in PARTS_OF[m])]
     if not (folder / "config.json").is_file() or not held:
-        raise UserError(
+        raise MissingFile(
             f'The folder "{name}" does not hold a Hugging Face model. It needs config.json, model.safetensors, and '
             "preprocessor_config.json (pictures) or a tokenizer (texts)."
         )
-    path = os.path.relpath(folder.resolve(), file.resolve().parent)
+    path = _relative(str(folder), file)
     return PublishedBackbone(f"The network in the folder {path}.", dict.fromkeys(held, path), {})
 
 
 def feature_tables(backbone: PublishedBackbone, present: tuple[Modality, ...]) -> list[tuple[Modality, list[str], str]]:
     """Return the tables ``[features.image]`` and ``[features.text]`` of a network.
-
-    Args:
-        backbone: The network.
-        present: The modalities of the archive.
 
     Returns:
         Per table the modality, the paragraphs of the comment above it, and its keys as TOML without ``download``.
@@ -308,7 +297,7 @@ def feature_tables(backbone: PublishedBackbone, present: tuple[Modality, ...]) -
     """
     held = [modality for modality in present if modality in backbone.models]
     if not held:
-        raise UserError(
+        raise ModalityNeeded(
             f"The backbone is for {' and '.join(backbone.models)} data, and the archive has only "
             f"{' and '.join(present)}. Choose another backbone, or leave out --backbone."
         )

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from silohash.base.errors import ChoiceNeeded, ModalityNeeded, WrongKindOfFile
 from silohash.base.files import check_replaceable, write_bytes, write_text
-from silohash.base.types import Modality, UserError
+from silohash.base.types import Modality
 from silohash.data.archive import Archive
 from silohash.features.base import blocks
 from silohash.index.codes import Codes, to_bytes
@@ -30,10 +31,10 @@ def only_modality(archive: Archive, encoder: Encoder) -> Modality:
     if len(both) == 1:
         return both[0]
     if both:
-        raise UserError(
+        raise ChoiceNeeded(
             "The archive has images and texts; a file holds the codes of one. Set --modality image or text."
         )
-    raise UserError(
+    raise ModalityNeeded(
         f'Archive "{archive.card.name}" has nothing that the model encodes: {" and ".join(encoder.featurizers)}.'
     )
 
@@ -46,7 +47,7 @@ def encode_archive(encoder: Encoder, archive: Archive, modality: Modality) -> Co
     """
     rows = np.flatnonzero(archive.has(modality))
     if not len(rows):
-        raise UserError(f'Archive "{archive.card.name}" has no item with {modality}.')
+        raise ModalityNeeded(f'Archive "{archive.card.name}" has no item with {modality}.')
     parts = [encoder.codes(archive, block, modality) for _, block in blocks(rows, BLOCK_ROWS)]
     return Codes(
         words=np.concatenate([part.words for part in parts]),
@@ -89,7 +90,7 @@ def check_output(path: Path) -> None:
         UserError: If the name of the file has another ending, or the file exists and does not hold codes.
     """
     if path.suffix not in MARKS:
-        raise UserError(
+        raise WrongKindOfFile(
             f'--out "{path}": codes are written as {" or ".join(MARKS)}. Give the file one of these endings.'
         )
     check_replaceable(path, MARKS[path.suffix])

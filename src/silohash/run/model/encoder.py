@@ -7,12 +7,14 @@ An `Encoder` does not depend on the program that runs the towers. `silohash.run.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import Modality, Rows, Side, UserError
+from silohash.base.errors import CannotEncode, UserError
+from silohash.base.types import Modality, Rows, Side
 from silohash.data.archive import Archive
 from silohash.features.base import Featurizer, Value
 from silohash.features.onnx_session import open_session, run_session
@@ -39,10 +41,11 @@ class Towers(Protocol):
         ...
 
 
+@dataclass(eq=False)
 class Encoder:
     """One model that turns the items of an archive, or one query, into codes.
 
-    Args:
+    Attributes:
         towers: The towers with the federated method's adaptation.
         featurizers: One fitted featurizer per modality of the model.
         bits: Code length.
@@ -51,22 +54,13 @@ class Encoder:
         label_free: Setting with which a model is trained that encodes no side with labels.
     """
 
-    def __init__(
-        self,
-        towers: Towers,
-        featurizers: Mapping[Modality, Featurizer],
-        *,
-        bits: int,
-        digest: str,
-        label_sides: tuple[Side, ...] = (),
-        label_free: str = "",
-    ) -> None:
-        self.towers = towers
-        self.featurizers = featurizers
-        self.bits = bits
-        self.digest = digest
-        self.label_sides = label_sides
-        self.label_free = label_free
+    towers: Towers
+    featurizers: Mapping[Modality, Featurizer]
+    _: KW_ONLY
+    bits: int
+    digest: str
+    label_sides: tuple[Side, ...] = ()
+    label_free: str = ""
 
     def codes(self, archive: Archive, rows: Rows, modality: Modality) -> Codes:
         """Return the codes of some items of an archive as database items; each must have the modality.
@@ -92,16 +86,13 @@ class Encoder:
         )[rows]
 
     def check_without_labels(self, what: str) -> None:
-        """Check that items are encoded without their labels.
-
-        Args:
-            what: What is refused if they are not, as the beginning of the message.
+        """Check that items are encoded without their labels. ``what`` is the beginning of the message if they are not.
 
         Raises:
             UserError: If a side needs labels.
         """
         if self.label_sides:
-            raise UserError(
+            raise CannotEncode(
                 f"{what} because the model encodes items of the {' and the '.join(self.label_sides)} with their true "
                 f"labels. Train with {self.label_free}."
             )
@@ -115,7 +106,7 @@ class Encoder:
         """
         self._check(modality)
         if "query" in self.label_sides:
-            raise UserError(
+            raise CannotEncode(
                 "The model encodes queries with their true labels, which a search does not have. Train with "
                 f"{self.label_free} to search."
             )
@@ -135,13 +126,7 @@ class Encoder:
     def outputs(
         self, values: npt.NDArray[np.generic], modality: Modality, labels: Labels | None = None
     ) -> npt.NDArray[np.float32]:
-        """Return the real-valued outputs whose signs are the codes, ``(n, bits)`` float32.
-
-        Args:
-            values: A featurizer's vectors, ``(n, *shape)``.
-            modality: Their modality.
-            labels: As `labels_for` returns them.
-        """
+        """Return the outputs, ``(n, bits)`` float32, whose signs are the codes of a featurizer's vectors ``(n, *shape)``."""
         if not len(values):
             return np.zeros((0, self.bits), np.float32)
         return self.towers.outputs(values, modality, labels)
@@ -163,7 +148,7 @@ class Encoder:
 
     def _check(self, modality: Modality) -> None:
         if modality not in self.featurizers:
-            raise UserError(
+            raise CannotEncode(
                 f"The model was trained without {modality} data and encodes only {' and '.join(self.featurizers)}. "
                 f"Ask with {' or '.join(self.featurizers)} instead."
             )
@@ -179,11 +164,7 @@ def _blank(modality: Modality) -> Value:
 
 
 class OnnxTowers:
-    """The towers of one model with the federated method's adaptation, run by onnxruntime.
-
-    Args:
-        content: Function that returns the content of a modality's file. It is called when the modality is first encoded.
-    """
+    """The towers of one model, as adapted, run by onnxruntime. A modality's file is read when it is first encoded."""
 
     def __init__(self, content: Callable[[Modality], bytes]) -> None:
         self._content = content

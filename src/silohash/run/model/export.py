@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash import __version__, features
+from silohash.base.errors import ModalityNeeded, NotExportable
 from silohash.base.files import check_own_folder, write_bytes, write_json
 from silohash.base.optional import require
-from silohash.base.types import Modality, Rows, UserError
+from silohash.base.types import Modality, Rows
 from silohash.data.archive import Archive
 from silohash.features.base import Featurizer
 from silohash.features.network import NETWORK_FILES
@@ -44,7 +45,7 @@ class ExportedTower:
 def export_onnx(
     saved: SavedModel, archive: Archive, folder: Path, *, run: str = "", name: str | None = None
 ) -> list[ExportedTower]:
-    """Write ``image.onnx``, ``text.onnx``, their featurizers and ``export.json`` into a folder.
+    """Write ``image.onnx``, ``text.onnx``, their featurizers and ``export.json`` into a folder, and return what was written.
 
     Args:
         saved: The model.
@@ -52,9 +53,6 @@ def export_onnx(
         folder: The folder of the files; existing files of the same names are replaced.
         run: The name of the run, which the files record.
         name: Name of the silo whose model is exported. By default, the model that every silo deploys.
-
-    Returns:
-        One entry per file, with its agreement with torch.
 
     Raises:
         UserError: If a package is missing, the folder holds other files, the run has no such model, the model encodes
@@ -73,11 +71,11 @@ def export_onnx(
     for modality, featurizer in encoder.featurizers.items():
         rows = compared_rows(archive, modality)
         given = vectors(archive, featurizer, rows)
-        about = {"run": run, "config_digest": saved.config.digest(), **description(encoder, modality, given)}
+        about = {"run": run, "config_digest": saved.trained.config.digest(), **description(encoder, modality, given)}
         content = onnx_bytes(ExportedOutputs(encoder.towers, modality).eval(), given, about)
         parity = compare(encoder.towers, modality, content, given)
         if sentence := difference(modality, parity):
-            raise UserError(f"{sentence} Nothing was written; use `silohash encode`.")
+            raise NotExportable(f"{sentence} Nothing was written; use `silohash encode`.")
         made.append((ExportedTower(modality, folder / f"{modality}.onnx", parity), content))
     for tower, content in made:
         write_bytes(tower.path, content)
@@ -101,7 +99,7 @@ def compared_rows(archive: Archive, modality: Modality) -> Rows:
         rows = rows[archive.has(modality)[rows]]
         if len(rows):
             return rows
-    raise UserError(
+    raise ModalityNeeded(
         f'Archive "{archive.card.name}" has no item with {modality}, so the export cannot be checked. '
         "Write codes instead: silohash encode"
     )

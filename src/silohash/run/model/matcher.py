@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +10,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from silohash.base.types import Arrays, Modality, Rows, UserError
+from silohash.base.errors import NotIndexed, QueryUnsuitable
+from silohash.base.types import Arrays, Modality, Rows
 from silohash.data.archive import Archive
 from silohash.data.regions import Regions
-from silohash.features.base import Value
+from silohash.features.base import Value, blocks
 from silohash.features.vectors import vectors
 from silohash.models.matching_net import MatchingNet, nodes_of, scores_of
 from silohash.models.nodes import Nodes, word_tables
@@ -42,10 +43,7 @@ def matcher_of(encoder: Encoder, folder: Path) -> Matcher | None:
 
 
 def query_nodes(encoder: Encoder, value: Value, modality: Modality) -> Arrays | None:
-    """Return the words of a text or the regions of a picture as `Matcher.scores` takes them.
-
-    Returns:
-        The nodes of one item; None if the encoder's model does not score pairs.
+    """Return a text's words or a picture's regions for `Matcher.scores`; None if the encoder's model does not score pairs.
 
     Raises:
         UserError: If the value cannot be encoded.
@@ -62,13 +60,7 @@ def write_nodes(
 ) -> None:
     """Write the words or regions of indexed items beside their index. Nothing is written if the model does not score pairs.
 
-    Args:
-        folder: Folder of a silo's index.
-        encoder: Encoder of the items.
-        archive: Archive of the items.
-        rows: ``(n,)`` archive rows.
-        modality: Modality of the index.
-        keys: ``(n,)`` key of each row in the index. None if the rows have the keys 0 to n - 1.
+    Without ``keys``, the rows have the keys 0 to n - 1 in the index.
     """
     network = network_of(encoder)
     if network is None:
@@ -80,33 +72,17 @@ def write_nodes(
     places = np.full(int(keys.max(initial=-1)) + 1, REMOVED)
     places[keys] = found
     writer = NodeWriter(nodes_folder(folder, modality), places)
-    for block in _blocks(rows[first]):
+    for _, block in blocks(rows[first], BLOCK_ITEMS):
         values = torch.from_numpy(np.array(vectors(archive, encoder.featurizers[modality], block)))
         nodes = nodes_of(network, values, modality)
         most = encoder.featurizers[modality].shape[0 if modality == "image" else -1] if nodes.mask.shape[1] > 1 else 1
-        writer.add({name: array.astype(_stored_type(array)) for name, array in arrays_of(nodes.resized(most)).items()})
+        arrays = arrays_of(nodes.resized(most))
+        writer.add({n: a if a.dtype == bool else a.astype(np.float16) for n, a in arrays.items()})
     writer.close()
 
 
-def _stored_type(array: npt.NDArray[np.generic]) -> type[np.generic]:
-    """Return the type in which an array is stored: half precision for numbers."""
-    return np.bool_ if array.dtype == bool else np.float16
-
-
-def _blocks(rows: Rows) -> Iterator[Rows]:
-    """Yield rows in blocks."""
-    for start in range(0, len(rows), BLOCK_ITEMS):
-        yield rows[start : start + BLOCK_ITEMS]
-
-
 class Matcher:
-    """Score the items of a silo's index against a query.
-
-    Args:
-        network: Network that scores pairs.
-        folder: Folder of the silo's index.
-        shapes: Shape of one item's array per modality, as its featurizer gives it.
-    """
+    """Score the items of a silo's index against a query."""
 
     def __init__(self, network: MatchingNet, folder: Path, shapes: Mapping[Modality, tuple[int, ...]]) -> None:
         self._network = network
@@ -136,7 +112,7 @@ class Matcher:
         asked: Modality = "text" if modality == "image" else "image"
         values = torch.from_numpy(np.array(content))
         if flaw := self._flaw(values, asked):
-            raise UserError(
+            raise QueryUnsuitable(
                 f"The {'words' if asked == 'text' else 'regions'} of the query do not fit the model: {flaw}."
             )
         return arrays_of(nodes_of(self._network, values, asked))
@@ -154,12 +130,7 @@ class Matcher:
         return "" if known else f"some words are not among its {table.num_embeddings:,}"
 
     def scores(self, query: Mapping[str, np.ndarray], modality: Modality, keys: Sequence[int]) -> list[float]:
-        """Return the score of each item with a query; higher is better.
-
-        Args:
-            query: The result of `query_nodes` of the other modality.
-            modality: Modality of the items.
-            keys: Keys of the items in the index of the modality.
+        """Return the score of each item with a query of the other modality (`query_nodes`); higher is better.
 
         Raises:
             UserError: If the words or regions of an item are not stored.
@@ -181,7 +152,7 @@ class Matcher:
             folder = nodes_folder(self._folder, modality)
             if not folder.exists():
                 what = "regions" if modality == "image" else "words"
-                raise UserError(f"The {what} of its items are not stored. Index the silo again.")
+                raise NotIndexed(f"The {what} of its items are not stored. Index the silo again.")
             self._files[modality] = NodeFiles(folder)
         return self._files[modality]
 

@@ -9,9 +9,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from silohash.base.errors import NotExportable, UserError
 from silohash.base.files import digest_bytes
 from silohash.base.optional import missing_package
-from silohash.base.types import Modality, Notify, UserError
+from silohash.base.types import Modality, Notify
 from silohash.features.base import Featurizer
 from silohash.features.network import NetworkFeatures
 from silohash.features.onnx_network import OnnxNetwork, cached_network, store_network, weights_name
@@ -31,10 +32,6 @@ def save_networks(featurizers: Mapping[Modality, Featurizer], notify: Notify) ->
     """Write the pretrained networks of a run's featurizers to the cache, unless it holds them.
 
     A network that cannot be written, or that does not agree with torch, is left out. Queries then need torch.
-
-    Args:
-        featurizers: The featurizers of the run.
-        notify: Called with a line per network that is left out.
     """
     for modality, featurizer in featurizers.items():
         if isinstance(featurizer, NetworkFeatures) and not featurizer.half and not _is_cached(featurizer.key):
@@ -79,7 +76,7 @@ def _save(featurizer: NetworkFeatures) -> None:
     ours = network.embed({"pixels" if pieces is None else "ids": given}, "cpu", half=False)
     difference, largest = float(np.abs(ours - theirs).max()), float(np.abs(ours).max())
     if not difference <= TOLERANCE * max(1.0, largest):
-        raise UserError(
+        raise NotExportable(
             f"{network.name} as ONNX gives vectors that differ from those of torch by up to {difference:.2g}."
         )
     graph, weights = without_weights(content, weights_name(network.key))

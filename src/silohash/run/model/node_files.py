@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import NotIndexed
 from silohash.base.files import read_npy
-from silohash.base.types import Arrays, Modality, Rows, UserError
+from silohash.base.types import Arrays, Modality, Rows
 from silohash.index.base import Keys
 from silohash.index.store import Store
 
@@ -65,10 +66,7 @@ class NodeWriter:
 
 
 class NodeFiles:
-    """The nodes of the items of one silo and modality, mapped from disk.
-
-    Args:
-        folder: The folder that a `NodeWriter` wrote.
+    """The nodes of the items of one silo and modality, mapped from the files that a `NodeWriter` wrote.
 
     Raises:
         UserError: If a file is damaged.
@@ -79,7 +77,7 @@ class NodeFiles:
         self._files = {path.stem: read_npy(path, mapped=True, remedy=INDEX_AGAIN) for path in _files_of_nodes(folder)}
         count = int(self._places.max(initial=-1)) + 1
         if "values" not in self._files or any(len(file) < count for file in self._files.values()):
-            raise UserError(f"{folder} does not hold the nodes of all {count:,} items. {INDEX_AGAIN}")
+            raise NotIndexed(f"{folder} does not hold the nodes of all {count:,} items. {INDEX_AGAIN}")
 
     @property
     def most_shared(self) -> int:
@@ -89,15 +87,12 @@ class NodeFiles:
     def read(self, keys: Sequence[int]) -> tuple[Arrays, Rows]:
         """Return the nodes of items, each once, and the position of each item's nodes among them.
 
-        Args:
-            keys: Keys of items in the index.
-
         Raises:
             UserError: If the nodes of an item are missing.
         """
         wanted = np.asarray(keys, np.int64)
         if (wanted >= len(self._places)).any() or (self._places[wanted] == REMOVED).any():
-            raise UserError(f"The nodes of some items are missing. {INDEX_AGAIN}")
+            raise NotIndexed(f"The nodes of some items are missing. {INDEX_AGAIN}")
         places, position = np.unique(self._places[wanted], return_inverse=True)
         return {name: np.asarray(file[places]) for name, file in self._files.items()}, position
 
@@ -108,9 +103,7 @@ def forgetting(store: Store, ids: Sequence[str]) -> Iterator[None]:
 
     Nodes that other items share are kept. Nothing happens for an index without nodes.
 
-    Args:
-        store: Index of a silo's items.
-        ids: Ids of the items. Those that the index does not have are left out.
+    Ids that the index does not have are left out.
     """
     folder = nodes_folder(store.path.parent, store.manifest.modality)
     if not (folder / f"{PLACES}.npy").exists():

@@ -24,8 +24,9 @@ import torch
 from torch import Tensor, nn
 
 from silohash import __version__
+from silohash.base.errors import NotExportable, UserError
 from silohash.base.optional import missing_package
-from silohash.base.types import Arrays, Modality, Outputs, UserError
+from silohash.base.types import Arrays, Modality, Outputs
 from silohash.features.onnx_session import INPUT, OUTPUT, open_session, run_session
 from silohash.run.model.encoder import Towers
 from silohash.run.model.torch_towers import TorchTowers
@@ -65,12 +66,6 @@ class Parity:
         """Largest accepted difference between two outputs."""
         return tolerance(self.largest_output)
 
-    @property
-    def equal_share(self) -> float:
-        """Share of items with equal codes, not counting ties."""
-        counted = self.items - self.ties
-        return self.equal_codes / counted if counted else 1.0
-
 
 def tolerance(largest_output: float) -> float:
     """Return the largest accepted difference between two outputs, given the largest absolute output."""
@@ -107,7 +102,7 @@ def onnx_bytes(network: nn.Module, given: npt.NDArray[np.generic], about: Mappin
 
     size = sum(tensor.nbytes for tensor in network.state_dict().values())
     if size > MOST_BYTES:
-        raise UserError(f"The tower takes {size:,} bytes; one ONNX file holds at most {MOST_BYTES:,}.")
+        raise NotExportable(f"The tower takes {size:,} bytes; one ONNX file holds at most {MOST_BYTES:,}.")
     example = torch.from_numpy(np.resize(given[:2], (2, *given.shape[1:])))  # with one item, torch would fix the number
     model = onnx.load_from_string(_traced(network, example))
     onnx.helper.set_model_props(model, dict(about))
@@ -142,15 +137,9 @@ def _traced(network: nn.Module, example: Tensor) -> bytes:
 
 
 def with_parameters(content: bytes, params: Arrays, about: Mapping[str, str]) -> bytes | None:
-    """Return a file with other parameters and metadata, without tracing the network again.
+    """Return a file with other parameters, by their names in the model, and with other metadata, without tracing again.
 
-    Args:
-        content: The file of a network with the same structure.
-        params: The parameters by their names in the model.
-        about: Metadata that replaces entries of the file's.
-
-    Returns:
-        The new file, or None if the file has numbers that are not parameters of the model.
+    The result is None if the file has numbers that are not parameters of the model.
     """
     import onnx
 
@@ -166,12 +155,7 @@ def with_parameters(content: bytes, params: Arrays, about: Mapping[str, str]) ->
 
 
 def without_weights(content: bytes, name: str) -> tuple[bytes, bytes]:
-    """Return an ONNX file that takes its weights from another file, and the content of that file.
-
-    Args:
-        content: An ONNX file that holds its weights.
-        name: Name of the other file, which must lie in the same folder.
-    """
+    """Return an ONNX file that takes its weights from another file of the same folder, and the content of that file."""
     import onnx
 
     model = onnx.load_from_string(content)
@@ -225,12 +209,13 @@ def difference(modality: Modality, parity: Parity) -> str:
     It does not agree if an output differs by more than the tolerance or is not a number, or if a code differs in a bit
     that is not a tie.
     """
-    if parity.largest_difference <= parity.tolerance and parity.equal_share == 1:
+    differing = parity.items - parity.ties - parity.equal_codes
+    if parity.largest_difference <= parity.tolerance and not differing:
         return ""
     return (
         f"The {modality} tower as ONNX does not agree with torch on {parity.items:,} items: outputs of up to "
         f"{parity.largest_output:.3g} differ by up to {parity.largest_difference:.2g} ({parity.tolerance:.0e} is allowed), "
-        f"and {parity.items - parity.ties - parity.equal_codes:,} codes differ."
+        f"and {differing:,} codes differ."
     )
 
 
@@ -292,5 +277,5 @@ def _tower(
         traced.setdefault(modality, content)
     parity = compare(encoder.towers, modality, content, given)
     if sentence := difference(modality, parity):
-        raise UserError(sentence)
+        raise NotExportable(sentence)
     return content, parity

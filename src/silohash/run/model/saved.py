@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from silohash import features
+from silohash.base.errors import ChoiceNeeded, DamagedFile, ModelMissing, OtherVersion, UnknownName, UserError
 from silohash.base.files import TRAIN_AGAIN, digest_bytes, digest_file, read_json
 from silohash.base.forms import damaged, reading
 from silohash.base.optional import installed, require
-from silohash.base.types import MODALITIES, Modality, UserError
+from silohash.base.types import MODALITIES, Modality
 from silohash.features.base import Featurizer
 from silohash.index.codes import BITS_HIGHEST, BITS_LOWEST
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -35,7 +36,6 @@ from silohash.run.model.trained import (
 
 if TYPE_CHECKING:
     from silohash.run.config.load import ResolvedConfig
-    from silohash.run.config.sections import RunConfig
 
 RunBy: TypeAlias = Literal["any", "torch"]
 """The program that runs the towers: torch, or any. If any is allowed, onnxruntime is preferred, because it starts faster."""
@@ -84,12 +84,7 @@ class ModelRecord:
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """The files of a model's folder, which are compared with the digests that the training recorded.
-
-    Attributes:
-        folder: The folder.
-        digests: Digest of each file by its name.
-    """
+    """The files of a model's folder, which are compared with the digests that the training recorded."""
 
     folder: Path
     digests: Mapping[str, str]
@@ -123,7 +118,7 @@ class ModelFiles:
 
     def _compare(self, path: Path, digest: str) -> None:
         if self.digests.get(path.name) != digest:
-            raise UserError(
+            raise DamagedFile(
                 f"{path} does not match its digest in {MODEL_RECORD}: it was damaged or replaced. {self._remedy}"
             )
 
@@ -179,20 +174,16 @@ class SavedModel:
     def open(cls, folder: Path, known: Callable[[], ResolvedConfig] | None = None) -> SavedModel:
         """Read the record of a model's folder.
 
-        Args:
-            folder: The folder.
-            known: See the attribute.
-
         Raises:
             UserError: If the folder is missing, damaged, or has another version of the format.
         """
         if not folder.exists():
-            raise UserError(
+            raise ModelMissing(
                 f"{folder} does not exist: the run has no trained model yet. Run: silohash resume {folder.parent}"
             )
         record = read_json(folder / MODEL_RECORD, ModelRecord, remedy=TRAIN_AGAIN)
         if record.format_version != FORMAT_VERSION:
-            raise UserError(
+            raise OtherVersion(
                 f"{folder} has format version {record.format_version} (written by silohash {record.silohash}), and this "
                 f"silohash reads version {FORMAT_VERSION}. {TRAIN_AGAIN}"
             )
@@ -240,7 +231,7 @@ class SavedModel:
         for name in self.names:
             if self.digest(name) == digest:
                 return name
-        raise UserError(
+        raise ModelMissing(
             f"An index was made by the model {digest}, which the run does not have. Make it again: silohash index RUN"
         )
 
@@ -252,7 +243,7 @@ class SavedModel:
         """
         if self.personalized:
             personal = ", ".join(name for name in self.names if name != GLOBAL)
-            raise UserError(
+            raise ChoiceNeeded(
                 f"Each silo of this run encodes with a personal model. Name one with --model: {personal}; or {GLOBAL}, "
                 "which no silo deploys."
             )
@@ -303,11 +294,6 @@ class SavedModel:
             round=self.round,
         )
 
-    @property
-    def config(self) -> RunConfig:
-        """The config of the run."""
-        return self.trained.config
-
     def _resolved(self) -> ResolvedConfig:
         from silohash.run.config.load import load_resolved
 
@@ -322,7 +308,7 @@ class SavedModel:
 
     def _check(self, name: str) -> None:
         if name not in self.names:
-            raise UserError(f'The run has no model "{name}". Its models are: {", ".join(self.names)}.')
+            raise UnknownName(f'The run has no model "{name}". Its models are: {", ".join(self.names)}.')
 
     def _onnx_files(self, name: str) -> dict[Modality, str]:
         """Return the name of each modality's ONNX file; empty unless all of them exist."""

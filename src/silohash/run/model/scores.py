@@ -26,12 +26,7 @@ RECALL_SUM = Measure.parse("RSum[by=pairs]")
 
 
 class ArchiveScores:
-    """Score rows of an archive with any of the models of a run.
-
-    Args:
-        model: A trained model whose local method scores pairs.
-        archive: The items.
-    """
+    """Score rows of an archive with any of the models of a run."""
 
     def __init__(self, model: SavedModel, archive: Archive) -> None:
         self._model, self._archive = model, archive
@@ -72,12 +67,7 @@ class ArchiveScores:
 
 
 class EnsembleScores:
-    """The mean of the scores of several models for the same items.
-
-    Args:
-        models: Trained models whose local methods score pairs.
-        archive: The items.
-    """
+    """The mean of the scores of several models for the same items."""
 
     def __init__(self, models: Sequence[SavedModel], archive: Archive) -> None:
         self._members = [ArchiveScores(model, archive) for model in models]
@@ -85,6 +75,13 @@ class EnsembleScores:
     def of_model(self, task: Task, name: str, queries: Rows, database: Rows) -> Scores:
         """Return the mean of the scores that the models with a name give. See `ArchiveScores.of_model`."""
         return Scores(np.mean([of.of_model(task, name, queries, database).values for of in self._members], axis=0))
+
+
+def paired_rows(items: SiloData, pictures: Rows) -> Mapping[Modality, Rows]:
+    """Return the rows of a silo's pictures, each once, and of their texts; none if fewer than two pictures have a text."""
+    texts = np.flatnonzero((items.has_image & items.has_text).cpu().numpy())
+    numbers, first = np.unique(pictures[texts], return_index=True)
+    return {"image": texts[first], "text": texts} if len(numbers) > 1 else {}
 
 
 def match_score(model: nn.Module, items: SiloData, pictures: Rows) -> tuple[float, float]:
@@ -98,11 +95,9 @@ def match_score(model: nn.Module, items: SiloData, pictures: Rows) -> tuple[floa
         pictures: ``(n,)`` numbers of the items' pictures. Items with the same number have the same picture.
     """
     assert isinstance(model, MatchingNet)  # noqa: S101  the local method scores pairs
-    texts = np.flatnonzero((items.has_image & items.has_text).cpu().numpy())
-    numbers, first = np.unique(pictures[texts], return_index=True)
-    if len(numbers) < 2 or items.image is None or items.text is None:
+    rows = paired_rows(items, pictures)
+    if not rows or items.image is None or items.text is None:
         return float("nan"), float("nan")
-    rows: Mapping[Modality, Rows] = {"image": texts[first], "text": texts}
     device = items.has_image.device
     places = {modality: torch.from_numpy(of).to(device) for modality, of in rows.items()}
     images = nodes_of(model, items.image[places["image"]], "image")

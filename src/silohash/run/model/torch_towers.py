@@ -19,13 +19,7 @@ BATCH_ROWS = 1024
 
 
 class TorchTowers:
-    """The towers of one model with the federated method's adaptation, run by torch.
-
-    Args:
-        model: The towers with the federated method's adaptation.
-        featurizers: One fitted featurizer per modality, whose statistics standardize pixels.
-        device: The model's device.
-    """
+    """The towers of one model with the federated method's adaptation, run by torch."""
 
     def __init__(self, model: Adapted, featurizers: Mapping[Modality, Featurizer], device: torch.device) -> None:
         self.model = model.eval()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from silohash import __version__, features
+from silohash.base.errors import CannotEncode, DamagedFile, UnknownName
 from silohash.base.files import (
     digest_arrays,
     digest_file,
@@ -23,7 +24,7 @@ from silohash.base.files import (
     write_json,
 )
 from silohash.base.forms import MALFORMED, detail
-from silohash.base.types import Arrays, Modality, UserError
+from silohash.base.types import Arrays, Modality
 from silohash.features.base import Featurizer
 from silohash.models.specs import ModelSpec
 from silohash.run.model.encoder import Encoder
@@ -106,13 +107,7 @@ def onnx_file(modality: Modality, number: int) -> str:
 
 @dataclass(frozen=True)
 class SavedTowers:
-    """The towers that silos encode with as ONNX files, or the reason why there are none.
-
-    Attributes:
-        contents: Content of each file by its name.
-        record: For each name of weights and each modality, the agreement of the file with torch.
-        reason: Why there are no files; empty if there are.
-    """
+    """The towers that silos encode with, as ONNX files and their agreement with torch, or the reason why there are none."""
 
     contents: Mapping[str, bytes] = field(default_factory=dict)
     record: Mapping[str, Mapping[Modality, Mapping[str, float]]] = field(default_factory=dict)
@@ -175,16 +170,16 @@ class TrainedModel:
         from silohash.models.parameters import install
 
         if name not in self.weights:
-            raise UserError(f'The run has no model "{name}". Its models are: {", ".join(self.weights)}.')
+            raise UnknownName(f'The run has no model "{name}". Its models are: {", ".join(self.weights)}.')
         weights, method = self.weights[name], self.resolved.federated
         missing = [extra for extra in method.traits.encode_extras if extra not in weights.extras]
         if missing:
-            raise UserError(
+            raise CannotEncode(
                 f'The model "{name}" lacks {", ".join(missing)}, which its codes depend on. Train it again.'
             )
         network = self._network(name)
         if any(parameter not in weights.params for parameter in network.state_dict()):
-            raise UserError(f'The model "{name}" cannot encode, because {self._reason()}')
+            raise CannotEncode(f'The model "{name}" cannot encode, because {self._reason()}')
         install(network, weights.params)
         return network
 
@@ -196,7 +191,7 @@ class TrainedModel:
             network = self.resolved.local.build(self.spec, self.config.local.bits)
             check_fit(network, self.weights[name].params)
         except MALFORMED as error:
-            raise UserError(
+            raise DamagedFile(
                 f'The weights of the model "{name}" do not fit its towers ({detail(error)}). Restore the folder "model" of '
                 "the run, or train the run again."
             ) from error
@@ -226,12 +221,7 @@ class TrainedModel:
         return digest_json([self.spec.to_json(), vectors_digest])
 
     def save(self, folder: Path, towers: SavedTowers | None = None) -> None:
-        """Write the model's folder, replacing an earlier one.
-
-        Args:
-            folder: The folder.
-            towers: The towers as ONNX files, which are written beside the weights.
-        """
+        """Write the model's folder, with the towers as ONNX files if there are any, replacing an earlier one."""
         towers = towers or SavedTowers()
         with folder_beside(folder) as new:
             for modality, featurizer in self.featurizers.items():

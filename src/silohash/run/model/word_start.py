@@ -10,8 +10,9 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
+from silohash.base.errors import BadLine, UnknownWords, WrongShape
 from silohash.base.forms import reading
-from silohash.base.types import Rows, UserError
+from silohash.base.types import Rows
 from silohash.features.base import Featurizer
 from silohash.features.nodes.word_ids import WordSequences
 from silohash.models.nodes import word_tables
@@ -23,10 +24,6 @@ def start_from_word_vectors(model: nn.Module, featurizer: Featurizer | None) -> 
     """Replace the random vectors of words by those of the file that the config names. Without one, nothing happens.
 
     Words that the file does not have keep their random vectors. All vectors are trained.
-
-    Args:
-        model: The model that the server starts from.
-        featurizer: The featurizer of texts.
 
     Raises:
         UserError: If the file is missing or does not fit the model.
@@ -61,14 +58,14 @@ def read_word_vectors(
             word, *numbers = line.rstrip().rsplit(" ", width)
             if len(numbers) != width or (place == 1 and " " in word):
                 held = len(line.split()) - 1
-                raise UserError(
+                raise WrongShape(
                     f"{path}, line {place} has {held} numbers, and word vectors have {width}. Set local.word_width = {held}."
                 )
             number = number_of(word)
             if number is not None and number not in found:
                 found[number] = _vector(numbers, f"{path}, line {place}")
     if not found:
-        raise UserError(
+        raise UnknownWords(
             f"{path} does not have the vector of any word of the training texts. Give vectors of their language."
         )
     return np.array(list(found), np.int64), np.stack(list(found.values()))
@@ -79,7 +76,7 @@ def _vector(numbers: list[str], where: str) -> npt.NDArray[np.float32]:
     try:
         vector = np.array(numbers, np.float32)
     except ValueError as error:
-        raise UserError(f"{where} does not hold numbers after the word ({error}). Correct the line.") from error
+        raise BadLine(f"{where} does not hold numbers after the word ({error}). Correct the line.") from error
     if not np.isfinite(vector).all():
-        raise UserError(f"{where} holds a number that is not finite. Correct the line.")
+        raise BadLine(f"{where} holds a number that is not finite. Correct the line.")
     return vector

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from silohash.base.errors import RequestRefused, ServerUnreachable, UnreadableFile, WrongAddress
 from silohash.base.files import read_bytes
-from silohash.base.types import UserError
 
 TIMEOUT_SECONDS = 60.0
 MOST_ANSWER_BYTES = 64_000_000
@@ -32,7 +32,7 @@ def checked_address(url: str, what: str, example: str) -> str:
     except ValueError:
         valid = False
     if not valid:
-        raise UserError(f'"{url}" is not the address of {what}. Use one such as {example}.')
+        raise WrongAddress(f'"{url}" is not the address of {what}. Use one such as {example}.')
     return url.rstrip("/")
 
 
@@ -45,7 +45,7 @@ def read_file(path: Path) -> bytes:
     try:
         return read_bytes(path)
     except OSError as error:
-        raise UserError(f'"{path}" cannot be read ({error.strerror}). Check the path.') from error
+        raise UnreadableFile(f'"{path}" cannot be read ({error.strerror}). Check the path.') from error
 
 
 def form(fields: Iterable[tuple[str, bytes]], **files: bytes) -> tuple[bytes, str]:
@@ -95,12 +95,12 @@ class Connection:
         except ValueError:
             document = None
         if not isinstance(document, dict):
-            raise UserError(f"{self.url} did not answer like {self._kind} of silohash. Check the address.")
+            raise ServerUnreachable(f"{self.url} did not answer like {self._kind} of silohash. Check the address.")
         if status < HTTPStatus.BAD_REQUEST:
             return document
         error = document.get("error")
         message = error.get("message") if isinstance(error, dict) else None
-        raise UserError(str(message or f"{self.url} answered with the status {status}. Check the address."))
+        raise RequestRefused(str(message or f"{self.url} answered with the status {status}. Check the address."))
 
     def _answer(self, request: urllib.request.Request) -> tuple[int, bytes]:
         try:
@@ -116,8 +116,10 @@ class Connection:
                 raise IncompleteRead(content)
             return answer.status, content
         except HTTPException as error:
-            raise UserError(f"{self.url} did not answer like a server of silohash. Check the address.") from error
+            raise ServerUnreachable(
+                f"{self.url} did not answer like a server of silohash. Check the address."
+            ) from error
         except OSError as error:
             # urllib wraps the error of the socket in a URLError, but a time limit while reading is not wrapped.
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
-            raise UserError(f"{self.url} cannot be reached ({reason}). {self._remedy}") from error
+            raise ServerUnreachable(f"{self.url} cannot be reached ({reason}). {self._remedy}") from error

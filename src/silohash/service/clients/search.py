@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from silohash.base.types import UserError
+from silohash.base.errors import OneInputNeeded
 from silohash.features.truncation import Unread
 from silohash.search.hits import Hits
 from silohash.search.inputs import VectorLike
@@ -77,7 +77,7 @@ class Client:
             UserError: If the service refuses the request or cannot be reached.
         """
         if sum(given is not None for given in (text, image, vector)) != 1:
-            raise UserError("Search for exactly one of text, image and vector.")
+            raise OneInputNeeded("Search for exactly one of text, image and vector.")
         query = _query(options)
         if vector is not None:
             return _hits(self._call("/search/vector", {**query, "of": vector_modality}, vector=_npy(vector)))

@@ -23,9 +23,10 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel
 
+from silohash.base.errors import RestartNeeded, SettingNeeded, UserError
 from silohash.base.files import explaining_disk_errors, read_json
 from silohash.base.memory import return_unused
-from silohash.base.types import MODALITIES, Modality, Rows, UserError
+from silohash.base.types import MODALITIES, Modality, Rows
 from silohash.data.archive import Archive
 from silohash.data.catalogue import open_archive
 from silohash.index.base import Keys
@@ -109,7 +110,7 @@ class ModelChange:
         """
         awaited = self._config.next_run
         if self.successor is not None and config.next_run != awaited:
-            raise UserError(
+            raise RestartNeeded(
                 f"next_run was changed while the silo changes to the model of {awaited}. Start the silo again to use "
                 "another run."
             )
@@ -198,7 +199,7 @@ def successor_of(config: SiloConfig, policy: Policy) -> Successor:
         UserError: If the config does not name one, or its folder does not hold a trained run.
     """
     if config.next_run is None:
-        raise UserError("The file of the silo does not name a new run. Set next_run.")
+        raise SettingNeeded("The file of the silo does not name a new run. Set next_run.")
     return Successor(
         Run.open(config.run),
         Run.open(config.next_run),
@@ -395,7 +396,9 @@ class Successor:
         try:
             return self.old.archive if folder is None else open_archive(None, folder)
         except UserError as error:
-            raise UserError(f"{error} Or set archive in the file of the silo to the folder of its items.") from error
+            raise error.reworded(
+                f"{error} Or set archive in the file of the silo to the folder of its items."
+            ) from error
 
 
 def _is_of_model(place: Path, digest: str) -> bool:

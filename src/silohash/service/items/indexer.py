@@ -16,7 +16,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from silohash.base.types import MODALITIES, Modality, Rows, UserError
+from silohash.base.errors import ModelsDiffer, UserError
+from silohash.base.types import MODALITIES, Modality, Rows
 from silohash.data.archive import Archive, ArchiveCard, as_texts, multi_hot
 from silohash.data.pictures.reading import PictureFiles
 from silohash.index.base import IndexManifest
@@ -378,7 +379,7 @@ def _opened(index: Path, silo: str, modality: Modality, encoder: Encoder) -> Sto
     try:
         store.manifest.check_holder(silo, modality)
         if store.manifest.model_digest != encoder.digest:
-            raise UserError(
+            raise ModelsDiffer(
                 f"{path} was built with model {store.manifest.model_digest[:12]}, and the run has {encoder.digest[:12]}. "
                 "Index the silo again: silohash index RUN"
             )

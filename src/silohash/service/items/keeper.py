@@ -16,10 +16,11 @@ from logging import ERROR, WARNING, getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from silohash.base.errors import InUse, MissingFile, UserError
 from silohash.base.files import explaining_disk_errors
 from silohash.base.memory import return_unused
 from silohash.base.optional import require
-from silohash.base.types import Modality, UserError
+from silohash.base.types import Modality
 from silohash.service.items.indexer import Change, Indexer
 from silohash.service.items.ledger import Entry
 from silohash.service.items.records import PUT, Record
@@ -300,7 +301,7 @@ class Keeper:
 
     def _writer(self) -> Indexer:
         if self._indexer is None:
-            raise UserError("Another process keeps the index of this silo. Send the request to that process.")
+            raise InUse("Another process keeps the index of this silo. Send the request to that process.")
         return self._indexer
 
     def _is_mounted(self, writer: Indexer) -> bool:
@@ -321,7 +322,7 @@ class Keeper:
     def _check_mounted(self) -> None:
         """Check that items can be written to the folder."""
         if not self._is_mounted(self._writer()):
-            raise UserError(f"The items folder {self.folder} cannot be used: {NOT_MOUNTED}.")
+            raise MissingFile(f"The items folder {self.folder} cannot be used: {NOT_MOUNTED}.")
 
     def _is_current(self, item: FolderItem) -> bool:
         """Return whether an item of a scan is still what the folder holds. Programs may have changed it meanwhile."""

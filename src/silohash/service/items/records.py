@@ -14,8 +14,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from silohash.base.errors import UserError
 from silohash.base.files import PART, digest_bytes, explaining_disk_errors, read_json, write_bytes, write_text
-from silohash.base.types import UserError
 
 PUT = "put"
 """Name of the subfolder of the items folder."""

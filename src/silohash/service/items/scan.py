@@ -17,9 +17,9 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import NamedTuple
 
+from silohash.base.errors import UserError
 from silohash.base.files import digest_json, read_json
 from silohash.base.sqlite_files import Signature, signature
-from silohash.base.types import UserError
 from silohash.data.formats.file_names import FoundName, find_names
 from silohash.data.formats.folder import (
     LABELS,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, File, HTTPException, Query, UploadFile
 
-from silohash.base.types import UserError
+from silohash.base.errors import BitsDiffer, ModelsDiffer
 from silohash.data.pictures.formats import NAMES
 from silohash.search.hits import Hits
 from silohash.search.inputs import vector_in
@@ -108,10 +108,10 @@ def check_code(code: Code, status: FederationStatus) -> None:
         UserError: If all silos have codes of other models or another length.
     """
     if code.bits != status.bits:
-        raise UserError(f"The code has {code.bits} bits, but the silos have codes of {status.bits} bits.")
+        raise BitsDiffer(f"The code has {code.bits} bits, but the silos have codes of {status.bits} bits.")
     known = {silo.model_digest for silo in status.silos if silo.model_digest}
     if known and code.model_digest not in known:
-        raise UserError(
+        raise ModelsDiffer(
             f'No silo has codes of the model "{code.model_digest}". Use a code of one of: {", ".join(sorted(known))}.'
         )
 

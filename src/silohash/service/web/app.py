@@ -126,8 +126,8 @@ async def _ready(service: Shared, response: Response) -> ReadyDocument:
     return ReadyDocument(status="ready" if reachable else "no silo answers", silos=reachable, missing_silos=missing)
 
 
-def _answer(request: Request, status: int, message: str) -> Response:
+def _answer(request: Request, status: int, message: str, key: str) -> Response:
     """Return an error as JSON for programs, and as a page for people."""
     if request.url.path.startswith(("/api/", "/healthz", "/readyz", "/static/", "/metrics")):
-        return json_answer(request, status, message)
+        return json_answer(request, status, message, key)
     return pages.error_page(status, message)

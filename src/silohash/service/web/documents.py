@@ -10,7 +10,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.config import JsonDict
 from typing_extensions import TypedDict
 
-from silohash.base.types import Modality, Target, UserError
+from silohash.base.errors import BitsDiffer
+from silohash.base.types import Modality, Target
 from silohash.index.codes import byte_count
 from silohash.search.fields import words_of
 from silohash.search.hits import Hits, described, shown_of
@@ -102,7 +103,7 @@ class CodeDocument(BaseModel):
         """
         digits = 2 * byte_count(self.bits)
         if len(self.hex) != digits:
-            raise UserError(f"A code of {self.bits} bits has {digits} hexadecimal digits, not {len(self.hex)}.")
+            raise BitsDiffer(f"A code of {self.bits} bits has {digits} hexadecimal digits, not {len(self.hex)}.")
         return Code(words=words_of(self.hex, self.bits), bits=self.bits, model_digest=self.model_digest)
 
 
@@ -311,6 +312,7 @@ class ErrorPart(BaseModel):
     status: int = Field(examples=[404])
     code: str = Field(examples=["not_found"], description="A stable name of the kind of error.")
     message: str = Field(examples=['There is no silo "east". Choose from: north, south.'])
+    key: str | None = Field(None, examples=["not-found"], description="The key of the error, which is more exact.")
 
 
 class ErrorDocument(BaseModel):

@@ -11,13 +11,11 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from silohash.base.types import UserError
-from silohash.service.backend import NotFound, Unavailable
+from silohash.base.errors import NotFound, Unavailable, UploadRefused, UserError
 from silohash.service.web.documents import ErrorDocument
-from silohash.service.web.uploads import UploadError
 
-Answer: TypeAlias = Callable[[Request, int, str], Response]
-"""A function that returns an error with a status and a message."""
+Answer: TypeAlias = Callable[[Request, int, str, str], Response]
+"""A function that returns an error with a status, a message and a key, which is empty for errors of the framework."""
 
 ERRORS: Mapping[int, tuple[str, str]] = {
     400: ("bad_request", "The request cannot be read, or it is for another host."),
@@ -89,19 +87,19 @@ def responses(*further: int) -> dict[int | str, dict[str, Any]]:
     return described
 
 
-def error_document(status: int, code: str, message: str) -> dict[str, object]:
+def error_document(status: int, code: str, message: str, key: str = "") -> dict[str, object]:
     """Return the JSON document of an error. All errors of the API have this form.
 
     Example:
         >>> error_document(404, "not_found", "There is no silo.")
         {'error': {'status': 404, 'code': 'not_found', 'message': 'There is no silo.'}}
     """
-    return {"error": {"status": status, "code": code, "message": message}}
+    return {"error": {"status": status, "code": code, "message": message, **({"key": key} if key else {})}}
 
 
-def json_answer(_: Request, status: int, message: str) -> Response:
+def json_answer(_: Request, status: int, message: str, key: str) -> Response:
     """Return an error as JSON."""
-    return JSONResponse(error_document(status, ERRORS.get(status, ("error",))[0], message), status)
+    return JSONResponse(error_document(status, ERRORS.get(status, ("error",))[0], message, key), status)
 
 
 def handle_errors(
@@ -121,22 +119,22 @@ def handle_errors(
     """
 
     async def user_error(request: Request, error: Exception) -> Response:
-        """Answer with the sentence of the error."""
+        """Answer with the sentence and the key of the error."""
         assert isinstance(error, UserError)  # noqa: S101  the handler is registered for this type
-        return answer(request, status(error), str(error))
+        return answer(request, status(error), str(error), error.key)
 
     async def http_error(request: Request, error: Exception) -> Response:
         """Answer with the sentence and the headers of the error."""
         assert isinstance(error, HTTPException)  # noqa: S101  as above
         message = str(error.detail)
-        response = answer(request, error.status_code, (reasons or {}).get(message, message))
+        response = answer(request, error.status_code, (reasons or {}).get(message, message), "")
         response.headers.update(error.headers or {})
         return response
 
     async def invalid(request: Request, error: Exception) -> Response:
         """Answer with what is wrong with the request."""
         assert isinstance(error, RequestValidationError)  # noqa: S101  as above
-        return answer(request, 422, message_of(error, request))
+        return answer(request, 422, message_of(error, request), "")
 
     app.add_exception_handler(UserError, user_error)
     app.add_exception_handler(HTTPException, http_error)
@@ -145,7 +143,7 @@ def handle_errors(
 
 def status_of(error: UserError) -> int:
     """Return the HTTP status code of an error."""
-    if isinstance(error, UploadError):
+    if isinstance(error, UploadRefused):
         return error.status
     if isinstance(error, NotFound):
         return 404

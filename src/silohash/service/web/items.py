@@ -18,9 +18,9 @@ from fastapi import Path as InPath
 from pydantic import BaseModel
 
 from silohash import __version__
+from silohash.base.errors import UnusableSecret, UploadRefused
 from silohash.base.files import explaining_disk_errors
 from silohash.base.forms import reading
-from silohash.base.types import UserError
 from silohash.data.pictures.formats import format_of
 from silohash.index.items import is_id
 from silohash.service.items.keeper import ItemState, Keeper
@@ -29,7 +29,7 @@ from silohash.service.listening import listening_socket
 from silohash.service.web.app import LOOPBACK
 from silohash.service.web.errors import handle_errors
 from silohash.service.web.guard import BODY_ROOM, Guard
-from silohash.service.web.uploads import Limits, UploadError, read_picture
+from silohash.service.web.uploads import Limits, read_picture
 
 LONGEST_ID = 1_000
 LONGEST_TEXT = 50_000
@@ -73,7 +73,7 @@ def _guarded_app(token: str, limits: Limits) -> FastAPI:
         dependencies=[Depends(check_token)],
     )
     # Everything but a refused picture is a failure of the silo.
-    handle_errors(app, status=lambda error: error.status if isinstance(error, UploadError) else 503)
+    handle_errors(app, status=lambda error: error.status if isinstance(error, UploadRefused) else 503)
     app.add_middleware(Guard, hosts=LOOPBACK, most_bytes=limits.most_bytes + BODY_ROOM + LONGEST_TEXT)
     return app
 
@@ -187,9 +187,9 @@ def read_token(path: Path) -> str:
         token = path.read_text("ascii").strip()
         mode = path.stat().st_mode
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise UserError(f"{path} can be read by others (mode {stat.filemode(mode)}). Run: chmod 600 {path}")
+        raise UnusableSecret(f"{path} can be read by others (mode {stat.filemode(mode)}). Run: chmod 600 {path}")
     if len(token) < LEAST_CHARACTERS:
-        raise UserError(
+        raise UnusableSecret(
             f"The token in {path} has {len(token)} characters, and at least {LEAST_CHARACTERS} are needed. Remove the file "
             "to get a new one."
         )

@@ -16,16 +16,10 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from silohash.base.types import Modality, UserError
+from silohash.base.errors import Unavailable, UserError
+from silohash.base.types import Modality
 from silohash.search.hits import Hits, MissingKind, kind_of
-from silohash.service.backend import (
-    Backend,
-    FederationStatus,
-    Item,
-    SearchOptions,
-    SearchRequest,
-    Unavailable,
-)
+from silohash.service.backend import Backend, FederationStatus, Item, SearchOptions, SearchRequest
 from silohash.service.config import is_local
 from silohash.service.logs import Kind, Outcome, Record, current_record, log_event, recording
 from silohash.service.metrics import CONTENT_TYPE, Metrics

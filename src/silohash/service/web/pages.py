@@ -9,14 +9,14 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
-from silohash.base.types import MODALITIES, TARGETS, Modality, UserError
+from silohash.base.errors import NotFound, UploadRefused, UserError
+from silohash.base.types import MODALITIES, TARGETS, Modality
 from silohash.data.pictures.formats import MEDIA_TYPES
 from silohash.search.hits import Hits
 from silohash.search.inputs import target_named
-from silohash.service.backend import FederationStatus, Item, NotFound, SearchRequest
+from silohash.service.backend import FederationStatus, Item, SearchRequest
 from silohash.service.web.errors import status_of
 from silohash.service.web.state import Allowed, Asker, Service, Shared, asker
-from silohash.service.web.uploads import UploadError
 from silohash.service.web.view import cards, charts
 from silohash.service.web.view.cards import summarized
 from silohash.service.web.view.form import LONGEST_NAME, SearchForm
@@ -59,7 +59,7 @@ async def send_picture(request: Request, service: Shared) -> Response:
         content = b"" if file is None else await file.read()
     is_chosen = file is not None and bool(file.filename or content)  # else browsers send an empty file without a name
     if not is_chosen:
-        raise UploadError("No picture was sent. Choose a picture file first.")
+        raise UploadRefused("No picture was sent. Choose a picture file first.")
     await service.read_picture(content, drawing=drawing)  # a refusal comes before the address of results exists
     name = service.recent.keep(content, drawing=drawing)
     return RedirectResponse(replace(form, text="", picture=name).address(), 303)

@@ -172,7 +172,7 @@ class Service:
         """Decode a picture file for a search. A drawing is fitted to the pictures of the archive.
 
         Raises:
-            UploadError: If the file is refused.
+            UploadRefused: If the file is refused.
         """
         if not drawing:
             return await asyncio.to_thread(read_picture, content, self.limits)

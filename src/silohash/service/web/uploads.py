@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from PIL import Image, ImageOps
 
-from silohash.base.types import UserError
+from silohash.base.errors import UploadRefused
 from silohash.data.glyphs.drawing import fit
 from silohash.data.pictures.formats import MAX_PIXELS, TooManyPixelsError, most_pixels, open_picture
 from silohash.data.pictures.reading import decode
@@ -55,18 +55,6 @@ _PDF_WITHIN = 1024
 """Number of first bytes in which readers of PDF files look for the header."""
 
 
-class UploadError(UserError):
-    """An error that refuses an uploaded picture.
-
-    Attributes:
-        status: HTTP status code of the refusal.
-    """
-
-    def __init__(self, message: str, status: int = 422) -> None:
-        super().__init__(message)
-        self.status = status
-
-
 @dataclass(frozen=True)
 class Limits:
     """The limits of a picture. The defaults are constants of this module, or what the user sets as `MAX_PIXELS`."""
@@ -80,13 +68,13 @@ def read_picture(content: bytes, limits: Limits | None = None) -> Image.Image:
     """Return a picture file as an upright picture in mode ``RGB``, decoded as `silohash search --image` decodes it.
 
     Raises:
-        UploadError: If the file is empty, too large, of another format, damaged, or also a file of another kind.
+        UploadRefused: If the file is empty, too large, of another format, damaged, or also a file of another kind.
     """
     limits = limits or Limits()
     if not content:
-        raise UploadError("The picture file is empty. Choose another file.")
+        raise UploadRefused("The picture file is empty. Choose another file.")
     if len(content) > limits.most_bytes:
-        raise UploadError(
+        raise UploadRefused(
             f"The picture file has {len(content) / 1e6:,.1f} MB. Send at most {limits.most_bytes / 1e6:,.0f} MB.", 413
         )
     _check_header(content, limits)
@@ -95,7 +83,7 @@ def read_picture(content: bytes, limits: Limits | None = None) -> Image.Image:
         try:
             return decode(content)
         except ValueError as error:
-            raise UploadError(
+            raise UploadRefused(
                 f"The picture is damaged and cannot be decoded ({error}). Choose another file."
             ) from error
 
@@ -109,12 +97,12 @@ def read_drawing(content: bytes, archive: str, limits: Limits | None = None) -> 
         limits: As in `read_picture`.
 
     Raises:
-        UploadError: As `read_picture`, or if nothing is drawn.
+        UploadRefused: As `read_picture`, or if nothing is drawn.
     """
     ink = ImageOps.invert(read_picture(content, limits).convert("L"))
     box = ink.point(lambda value: 255 if value >= LEAST_INK else 0).getbbox()
     if box is None:
-        raise UploadError("The drawing is empty. Draw something first.")
+        raise UploadRefused("The drawing is empty. Draw something first.")
     part = ink.crop(box)
     return Image.fromarray(fit(part)) if archive == GLYPHS else _on_paper(part)
 
@@ -136,14 +124,14 @@ def _check_header(content: bytes, limits: Limits) -> None:
             if max(opened.size) > limits.longest_side:
                 raise TooManyPixelsError(f"{opened.width:,} x {opened.height:,}", limits.most_pixels)
     except TooManyPixelsError as error:
-        raise UploadError(
+        raise UploadRefused(
             f"The picture has {error.size} pixels. Send at most {limits.most_pixels:,} pixels and {limits.longest_side:,} "
             f"per side, or set {MAX_PIXELS} to a higher number where the service runs.",
             413,
         ) from error
     except Exception as error:  # a decoder may fail in any way on a malformed header
         reason = str(error) or type(error).__name__
-        raise UploadError(
+        raise UploadRefused(
             f"The file is not a picture that can be read: {reason}. Send a PNG or JPEG file.", 415
         ) from error
 
@@ -156,18 +144,18 @@ def _check_single_kind(content: bytes) -> None:
     lowered = content.lower()
     other = b"%pdf-" in lowered[:_PDF_WITHIN] or any(mark in lowered for mark in _MARKUP)
     if other or zipfile.is_zipfile(io.BytesIO(content)):
-        raise UploadError(
+        raise UploadRefused(
             "The file is a picture and also a file of another kind. Save the picture again as PNG or JPEG."
         )
     if content.startswith(b"\xff\xd8") and content.count(b"\xff\xda") > MOST_SCANS:
-        raise UploadError(f"The JPEG file has more than {MOST_SCANS} scans. Save the picture again as PNG or JPEG.")
+        raise UploadRefused(f"The JPEG file has more than {MOST_SCANS} scans. Save the picture again as PNG or JPEG.")
     layout = _layout_of(content)
     if layout is not None and layout.frames > MOST_FRAMES:
-        raise UploadError(
+        raise UploadRefused(
             f"The picture has {layout.frames:,} frames. Send a single frame, or at most {MOST_FRAMES:,}.", 413
         )
     if layout is not None and content[layout.end :].strip(b"\0"):
-        raise UploadError(
+        raise UploadRefused(
             f"The file has {len(content) - layout.end:,} bytes after the picture. Save the picture again as PNG or JPEG."
         )
 

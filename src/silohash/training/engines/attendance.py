@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from silohash.base.types import UserError
+from silohash.base.errors import TooFewSilos
 from silohash.training.engines.port import Absence, Answer, Engine, Limits, SiloResult, SiloTask
 
 
@@ -22,7 +22,7 @@ def check_quorum(absent: Sequence[str], sent: int, limits: Limits) -> None:
     """
     needed, answered = min(limits.quorum, sent), sent - len(absent)
     if answered < needed:
-        raise UserError(
+        raise TooFewSilos(
             f"{answered} of {sent} silos answered, and {needed} must: {'; '.join(absent)}. Start the run again "
             "when they can: it continues after its last round."
         )
@@ -30,13 +30,7 @@ def check_quorum(absent: Sequence[str], sent: int, limits: Limits) -> None:
 
 @dataclass
 class Attendance:
-    """The silos of one round.
-
-    Attributes:
-        engine: Carries out the tasks.
-        limits: How long to wait for the silos.
-        absent: Why silos do not take part, or no longer, by their number.
-    """
+    """The silos of one round, and why some of them do not take part, or no longer, by their numbers."""
 
     engine: Engine
     limits: Limits
@@ -53,7 +47,7 @@ class Attendance:
         self.absent.update({silo: reasons[silo] for silo in silos if silo in reasons})
         needed = min(self.limits.quorum, len(silos))
         if len(live) < needed:
-            raise UserError(
+            raise TooFewSilos(
                 f"{len(live)} of {len(silos)} silos can take part, and {needed} must: silo "
                 f"{min(self.absent)} {self.absent[min(self.absent)]}. Start the silos, then resume the run."
             )

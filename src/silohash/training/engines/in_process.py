@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
-from silohash.training.engines.port import WAIT_FOR_ALL, Answer, Limits, SiloResult, SiloTask
+from silohash.training.engines.port import WAIT_FOR_ALL, Answer, Engine, Limits, SiloResult, SiloTask
 
 
 class SiloWorker(Protocol):
@@ -16,34 +17,13 @@ class SiloWorker(Protocol):
         ...
 
 
-class InProcess:
-    """Train one silo after another in this process. All silos are always live, and every task is waited for.
+@dataclass
+class InProcess(Engine):
+    """Train one silo after another in this process. Every task is waited for."""
 
-    Args:
-        worker: Carries out the tasks.
-    """
-
-    def __init__(self, worker: SiloWorker) -> None:
-        self.worker = worker
-
-    def start(self, silos: Sequence[str]) -> None:
-        """Do nothing, because the worker is ready."""
-
-    def live(self, silos: Sequence[int]) -> list[int]:
-        """Return all silos."""
-        return list(silos)
+    worker: SiloWorker
 
     def send(self, tasks: Iterable[SiloTask], limits: Limits = WAIT_FOR_ALL) -> Iterator[Answer]:
         """Carry out the tasks in order."""
         for task in tasks:
             yield self.worker.do(task)
-
-    def cancel(self) -> None:
-        """Do nothing, because no task is under way between two answers."""
-
-    def status(self) -> Mapping[int, str]:
-        """Return nothing, because all silos are live."""
-        return {}
-
-    def stop(self) -> None:
-        """Do nothing, because there are no worker processes."""

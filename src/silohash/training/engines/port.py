@@ -5,9 +5,11 @@ The loop speaks to every engine in six calls. It does not know where the silos a
 
 from __future__ import annotations
 
+import math
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, TypeAlias
 
 from silohash.base.types import ReadArrays
 from silohash.methods.message import Message
@@ -49,7 +51,7 @@ class SiloResult:
         silo: Index of the silo, starting at 0.
         update: The message to the server.
         kept: Arrays that the silo stores for its next round.
-        loss: Mean loss of the last epoch.
+        loss: Mean loss of the last epoch; NaN for a task without training.
         terms: Mean of each loss term in the last epoch, before weighting.
         seconds: Duration of the task in seconds.
         warnings: Warnings about the training, as sentences.
@@ -57,10 +59,10 @@ class SiloResult:
 
     silo: int
     update: Message
-    kept: ReadArrays
-    loss: float
-    terms: Mapping[str, float]
-    seconds: float
+    kept: ReadArrays = field(default_factory=dict)
+    loss: float = math.nan
+    terms: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
     warnings: tuple[str, ...] = ()
 
 
@@ -100,24 +102,22 @@ WAIT_FOR_ALL = Limits()
 """No deadline."""
 
 
-class Engine(Protocol):
-    """The interface of an object that carries out the tasks of silos, wherever they are."""
+class Engine:
+    """An object that carries out the tasks of silos, wherever they are. By default, all silos are always live."""
 
     def start(self, silos: Sequence[str]) -> None:
         """Make the silos of a run ready for tasks.
 
-        Args:
-            silos: Names of the silos, in order.
-
         Raises:
             UserError: If this is impossible.
         """
-        ...
 
     def live(self, silos: Sequence[int]) -> list[int]:
         """Return which of the silos can be sent tasks at present, in the same order."""
-        ...
+        away = self.status()
+        return [silo for silo in silos if silo not in away]
 
+    @abstractmethod
     def send(self, tasks: Iterable[SiloTask], limits: Limits = WAIT_FOR_ALL) -> Iterator[Answer]:
         """Send tasks to silos, and yield one answer per task, in the order of the tasks, each as soon as it can be had.
 
@@ -130,16 +130,13 @@ class Engine(Protocol):
         Raises:
             UserError: If fewer silos than the quorum answer, or the user must correct something.
         """
-        ...
 
     def cancel(self) -> None:
         """Give up the tasks that are under way. Their answers are not used."""
-        ...
 
     def status(self) -> Mapping[int, str]:
         """Return why silos are not live, by their index, in words that follow the silo's name."""
-        ...
+        return {}
 
     def stop(self) -> None:
         """End the run at the silos, and release what the engine holds."""
-        ...

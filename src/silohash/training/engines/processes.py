@@ -34,8 +34,7 @@ _Result = TypeVar("_Result")
 class ProcessEndedError(Exception):
     """A child process ended before it answered.
 
-    Attributes:
-        status: Its exit status; the negative number of the signal that killed it.
+    A negative status is the number of the signal that killed it.
     """
 
     def __init__(self, status: int) -> None:

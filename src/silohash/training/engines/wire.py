@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import get_args
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError, restored
 from silohash.methods.message import Message
 from silohash.training.engines.port import Absence, Answer, SiloResult, SiloTask, TaskKind
 
@@ -83,7 +83,7 @@ def decode_result(message: Message) -> SiloResult:
     if "crash" in message.notes:
         raise RuntimeError(f"A worker process failed:\n{message.notes['crash']}")
     if "failure" in message.notes:
-        raise UserError(message.notes["failure"])
+        raise restored(message.notes.get("key", ""), message.notes["failure"])
     about = json.loads(message.notes["result"])
     notes = {name: text for name, text in message.notes.items() if name != "result"}
     return SiloResult(
@@ -98,15 +98,10 @@ def decode_result(message: Message) -> SiloResult:
 
 
 def decode_answer(task: SiloTask, name: str, content: bytes) -> Answer:
-    """Return what a silo on another machine answered to a task. Nothing that it sends raises an error here.
+    """Return what a silo on another machine answered to a task, or an absence. Nothing that it sends raises an error here.
 
-    Args:
-        task: The task.
-        name: Name of the silo that sent the answer, as its connection proves it.
-        content: The encoded message.
-
-    Returns:
-        The result, or an absence if the silo reports a failure, the message is damaged, or it is not an answer to the task.
+    It is an absence if the silo, named as its connection proves it, reports a failure, or sends anything but the answer to
+    the task.
     """
     try:
         message = Message.decode(content)

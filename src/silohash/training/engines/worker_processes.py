@@ -5,26 +5,26 @@ from __future__ import annotations
 import shutil
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
+from silohash.base.errors import JobFailed
 from silohash.base.files import explaining_disk_errors
-from silohash.base.types import UserError
 from silohash.methods.message import Message
-from silohash.training.engines.port import WAIT_FOR_ALL, Answer, Limits, SiloResult, SiloTask
+from silohash.training.engines.port import WAIT_FOR_ALL, Answer, Engine, Limits, SiloResult, SiloTask
 from silohash.training.engines.processes import Exchange, ProcessEndedError, ProcessPool
 from silohash.training.engines.wire import decode_result, encode_task
 
 TASKS_PER_PROCESS = 3
 
 
-class WorkerProcesses:
+class WorkerProcesses(Engine):
     """Train several silos at a time, in worker processes that share the prepared inputs.
 
     Every process maps the files of the inputs, so they are in memory only once. Tasks and results are sent through
-    pipes as encoded messages. Nothing is pickled. All silos are always live, and every task is waited for.
+    pipes as encoded messages. Nothing is pickled, and every task is waited for.
 
     Args:
         folder: The folder from which the worker processes read the inputs. It exists from `start` to `stop`.
@@ -49,10 +49,6 @@ class WorkerProcesses:
         with explaining_disk_errors(self.folder):
             self.folder.mkdir(parents=True)
         self.save(self.folder)
-
-    def live(self, silos: Sequence[int]) -> list[int]:
-        """Return all silos."""
-        return list(silos)
 
     def send(self, tasks: Iterable[SiloTask], limits: Limits = WAIT_FOR_ALL) -> Iterator[Answer]:
         """Send each task to the next free worker process, and yield the results in the order of the tasks.
@@ -79,10 +75,6 @@ class WorkerProcesses:
         while self._under_way:
             self._under_way.popleft().cancel()
 
-    def status(self) -> Mapping[int, str]:
-        """Return nothing, because all silos are live."""
-        return {}
-
     def stop(self) -> None:
         """Stop the worker processes and remove the inputs."""
         self.pool.close()
@@ -94,7 +86,7 @@ def _exchange_task(task: SiloTask, exchange: Exchange) -> SiloResult:
     try:
         answer = exchange(encode_task(task))
     except ProcessEndedError as error:
-        raise UserError(
+        raise JobFailed(
             f"A worker process ended while it trained silo {task.silo} (exit status {error.status}). If memory ran "
             "out, lower train.workers or train.batch; then resume the run."
         ) from error

@@ -31,13 +31,7 @@ Values = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure with its 95 % interval.
-
-    Attributes:
-        value: The figure.
-        low: Lower end of the interval.
-        high: Upper end of the interval.
-    """
+    """A figure with its 95 % interval, from ``low`` to ``high``."""
 
     value: float
     low: float
@@ -83,16 +77,13 @@ def _within(value: float, deviation: float) -> Estimate:
 
 
 def ridge_predictions(known: Values, targets: Values, unknown: Values, *, penalty: float = 1.0) -> Values:
-    """Return the targets that a ridge regression predicts, as an attacker fits it to items of their own.
+    """Return the targets, ``(m, C)``, that a ridge regression predicts, as an attacker fits it to items of their own.
 
     Args:
         known: ``(n, D)`` inputs of the attacker's items.
         targets: ``(n, C)`` targets of these items.
         unknown: ``(m, D)`` inputs of the items that the attacker wants to know.
         penalty: Ridge penalty, greater than 0.
-
-    Returns:
-        ``(m, C)``.
     """
     mean, center = known.mean(axis=0), targets.mean(axis=0)
     moved = known - mean
@@ -124,10 +115,7 @@ class FitScores:
     outputs for the picture and for the text, which every cross-modal method increases for its own pairs. With a single
     modality it is the mean size of the relaxed code's values, which training increases as well.
 
-    Attributes:
-        resolved: The config of the run with its methods.
-        model: The network, whose parameters are replaced.
-        extras: The arrays that the server sent beside the parameters.
+    The parameters of ``model`` are replaced.
     """
 
     resolved: ResolvedConfig
@@ -159,14 +147,7 @@ class FitScores:
 
 
 def agreements(outputs: Mapping[Modality, Tensor]) -> Values:
-    """Return the cosine of the two modalities' outputs per item, or the mean size of the relaxed values of a single one.
-
-    Args:
-        outputs: ``(n, K)`` per modality.
-
-    Returns:
-        ``(n,)``.
-    """
+    """Return per item the cosine of two modalities' outputs ``(n, K)``, or the mean size of the relaxed values of one."""
     relaxed = [torch.tanh(values) for values in outputs.values()]
     if len(relaxed) == 1:
         return relaxed[0].abs().mean(1).double().numpy()
@@ -174,7 +155,7 @@ def agreements(outputs: Mapping[Modality, Tensor]) -> Values:
 
 
 def calibrated(scores: Values, own: int) -> Values:
-    """Return the scores under one silo's model minus the mean of those under the models of the other silos.
+    """Return the scores, ``(n,)``, under one silo's model minus the mean of those under the models of the other silos.
 
     Some items fit every model. The other silos' models, which have not seen the item, show how well it fits without having
     been trained on.
@@ -182,9 +163,6 @@ def calibrated(scores: Values, own: int) -> Values:
     Args:
         scores: ``(J, n)``, one row per model, at least two.
         own: Row of the silo's model.
-
-    Returns:
-        ``(n,)``.
 
     Source: Watson et al., "On the Importance of Difficulty Calibration in Membership Inference Attacks", ICLR 2022.
     """

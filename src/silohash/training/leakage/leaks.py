@@ -15,7 +15,8 @@ import numpy.typing as npt
 import torch
 
 from silohash.base import seeds
-from silohash.base.types import MODALITIES, Modality, ReadArrays, Rows, UserError
+from silohash.base.errors import TooFew
+from silohash.base.types import MODALITIES, Modality, ReadArrays, Rows
 from silohash.features.vectors import vectors
 from silohash.index.codes import pack, unpack
 from silohash.methods.local.base import SiloData
@@ -94,11 +95,7 @@ def protection(run: Run) -> str:
 
 
 class Attacker:
-    """Attack one run.
-
-    Args:
-        run: The run, which is trained, with its archive.
-    """
+    """Attack one run, which is trained and has its archive."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -123,7 +120,7 @@ class Attacker:
         for modality in self.run.model.featurizers:
             rows = rows[archive.has(modality)[rows]]
         if len(rows) < 2 * FEWEST_OF_A_LABEL:
-            raise UserError(
+            raise TooFew(
                 f'Archive "{archive.card.name}" has {len(rows)} queries that no silo trained on, and an audit needs at '
                 f'least {2 * FEWEST_OF_A_LABEL} to compare with. Add items to the split "query".'
             )
@@ -235,12 +232,6 @@ class Attacker:
 
         A silo's model fits items of its frequent labels better, whether or not it was trained on them. What labels explain
         of the scores of the attacker's items is therefore subtracted from all scores.
-
-        Args:
-            members: Items of the silo.
-            inside: ``(n,)``, their scores.
-            outside: Items of the attacker.
-            beyond: ``(m,)``, their scores.
         """
         if members.labels is None or outside.labels is None:
             return area_under_curve(inside, beyond)
@@ -280,7 +271,8 @@ class Attacker:
         members, outside = self.some(train, MOST_CODES, "codes"), self.outside
         codes = {name: self._codes(rows) for name, rows in (("members", members), ("outside", outside))}
         if len(featurizers) == len(MODALITIES):
-            inside, beyond = (_bit_agreements(*codes[name].values()) for name in ("members", "outside"))
+            pairs = (list(codes[name].values()) for name in ("members", "outside"))
+            inside, beyond = ((first == second).mean(axis=1) for first, second in pairs)
             found = area_under_curve(inside, beyond)
             yield leak("membership of an item", "codes of its picture and its text", found)
         known, wanted = (np.concatenate(list(codes[name].values()), axis=1) for name in ("outside", "members"))
@@ -321,14 +313,7 @@ def _means_by_label(scores: Values, labels: npt.NDArray[np.generic]) -> Values:
 
 
 def _label_leak(attack: str, seen: str, guessed: Values, shares: Values) -> Iterator[Leak]:
-    """Yield how well guesses tell which silos have a larger share of a label than the median silo.
-
-    Args:
-        attack: What is guessed.
-        seen: From what.
-        guessed: ``(J, C)``, larger for larger shares.
-        shares: ``(J, C)``, the true shares.
-    """
+    """Yield how well guesses ``(J, C)`` tell which silos have a larger share of a label than the median silo."""
     above, guess = (values - np.median(values, axis=0) for values in (shares, guessed))
     more, less = guess[above > 0], guess[above < 0]
     if len(more) and len(less):
@@ -340,8 +325,3 @@ def _areas_by_label(guesses: Values, labels: Values) -> Iterator[Estimate]:
     for guess, held in zip(guesses.T, labels.T > 0, strict=True):
         if min(held.sum(), (~held).sum()) >= FEWEST_OF_A_LABEL:
             yield area_under_curve(guess[held], guess[~held])
-
-
-def _bit_agreements(first: Values, second: Values) -> Values:
-    """Return the share of equal bits of two codes per item, ``(n,)``."""
-    return np.asarray((first == second).mean(axis=1))

@@ -44,53 +44,24 @@ def sampling(items: int, batch: int) -> tuple[float, int]:
 
 @dataclass(frozen=True)
 class Budget:
-    """What the accountant must know of a run.
+    """What the accountant must know of a run, among which the number of training items of each silo."""
 
-    Attributes:
-        settings: The table ``[exchange.privacy]``.
-        items: Number of training items of each silo.
-        batch: Expected number of items per step.
-        epochs: Local epochs per round.
-        drawn: Number of silos per round.
-        statistics: Whether silos send class statistics in every round.
-    """
-
+    resolved: ResolvedConfig
     settings: PrivacyConfig
     items: Sequence[int]
-    batch: int
-    epochs: int
-    drawn: int
-    statistics: bool
 
-    @classmethod
-    def of(cls, resolved: ResolvedConfig, settings: PrivacyConfig, items: Sequence[int]) -> Budget:
-        """Return the budget of a run.
-
-        Args:
-            resolved: The config of the run with its methods.
-            settings: Its table ``[exchange.privacy]``.
-            items: Number of training items of each silo.
-        """
-        config = resolved.config
-        return cls(
-            settings=settings,
-            items=items,
-            batch=config.train.batch,
-            epochs=config.federated.local_epochs,
-            drawn=config.federated.participants(len(items)),
-            statistics=bool(resolved.federated.traits.means),
-        )
+    @property
+    def drawn(self) -> int:
+        """The number of silos per round."""
+        return self.resolved.config.federated.participants(len(self.items))
 
     def spent(self, before: ReadArrays, *, asked: Sequence[int], used: Sequence[int]) -> tuple[Arrays, PrivacyRecord]:
-        """Return the counts after a round, and the record of what all rounds so far have released.
+        """Return the server's private counts after a round, and the record of what all rounds so far have released.
 
         Args:
             before: The server's private arrays before the round.
             asked: Numbers of the silos that were asked to train. Whether their answers arrived or not, they count.
             used: Numbers of the silos whose updates were used.
-
-        Returns:
-            The server's private arrays of privacy, and the record.
         """
         silos = len(self.items)
         counts = np.array(before.get(ASKED, np.zeros(silos, np.int64)))
@@ -121,21 +92,18 @@ class Budget:
             epsilon = self._of_silos(multipliers)
             single = self.settings.noise_multiplier / math.sqrt(self.drawn - 1) / 2.0
             server = epsilon_of_noise([single] * int(asked.max()), delta=delta)
-        return PrivacyRecord(
-            unit=self.settings.unit, epsilon=_finite(epsilon), epsilon_server=_finite(server), delta=delta,
-            repeatable=self.settings.repeatable,
-        )  # fmt: skip
+        known, at_server = (each if math.isfinite(each) else None for each in (epsilon, server))
+        return PrivacyRecord(self.settings.unit, known, at_server, delta, self.settings.repeatable)
 
     def _of_items(self, items: int, rounds: int) -> float:
         """Return epsilon for an item of a silo that has trained in some rounds."""
-        rate, steps = sampling(items, self.batch)
+        settings, config = self.settings, self.resolved.config
+        rate, steps = sampling(items, config.train.batch)
         if not steps or not rounds:
             return 0.0
-        statistics = [self.settings.statistics_noise_multiplier] * rounds if self.statistics else []
-        return epsilon_of_samples(
-            self.settings.noise_multiplier, rate, steps * self.epochs * rounds, statistics=statistics,
-            delta=self.settings.delta,
-        )  # fmt: skip
+        statistics = [settings.statistics_noise_multiplier] * rounds if self.resolved.federated.traits.means else []
+        steps *= config.federated.local_epochs * rounds
+        return epsilon_of_samples(settings.noise_multiplier, rate, steps, statistics=statistics, delta=settings.delta)
 
     def _of_silos(self, multipliers: np.ndarray) -> float:
         """Return epsilon for a silo, for those who see the models of all rounds."""
@@ -143,18 +111,9 @@ class Budget:
         if self.drawn < silos:
             rounds = [float(value) for value in multipliers.max(axis=1)]
             return epsilon_of_sampled_silos(rounds, drawn=self.drawn, silos=silos, delta=delta)
-        return max(epsilon_of_noise([float(v) for v in column if v > 0], delta=delta) if _hidden(multipliers) else math.inf
-                   for column in multipliers.T)  # fmt: skip
-
-
-def _hidden(multipliers: np.ndarray) -> bool:
-    """Return whether every round has noise: more than one silo's update was used."""
-    return bool((multipliers.max(axis=1) > 0).all())
-
-
-def _finite(epsilon: float) -> float | None:
-    """Return epsilon, or None if there is no guarantee."""
-    return epsilon if math.isfinite(epsilon) else None
+        if (multipliers.max(axis=1) <= 0).any():  # a round in which the update of a single silo was used has no noise
+            return math.inf
+        return max(epsilon_of_noise([float(v) for v in column if v > 0], delta=delta) for column in multipliers.T)
 
 
 def epsilon_of_samples(
@@ -181,12 +140,11 @@ def epsilon_of_samples(
 def epsilon_of_noise(multipliers: Sequence[float], *, delta: float) -> float:
     """Return epsilon of several sums with Gaussian noise, none of them of a sample. It is exact.
 
+    It is 0 without releases, and infinity if one of them has no noise.
+
     Args:
         multipliers: Per release the standard deviation of the noise, as a multiple of the largest contribution.
         delta: Probability for which epsilon need not hold.
-
-    Returns:
-        Epsilon: 0 without releases, and infinity if one of them has no noise.
 
     Raises:
         UserError: If the package dp-accounting is not installed.

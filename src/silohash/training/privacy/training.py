@@ -17,9 +17,10 @@ import torch
 from torch import Tensor, nn
 
 from silohash.base import seeds
+from silohash.base.errors import NotPrivate
 from silohash.base.files import digest_arrays, read_arrays, write_arrays
 from silohash.base.optional import require
-from silohash.base.types import Modality, Outputs, PairBatch, ReadArrays, Step, UserError
+from silohash.base.types import Modality, Outputs, PairBatch, ReadArrays, Step
 from silohash.methods.federated.base import FederatedMethod, SiloContext
 from silohash.methods.federated.private_updates import noise_share, private_change, private_statistics, public_weights
 from silohash.models.parameters import buffers_of, fixed_buffers
@@ -32,28 +33,17 @@ from silohash.training.privacy.budget import KEY, sampling
 
 
 def new_key(seed: int | None, *, silo: int = -1) -> np.ndarray:
-    """Return a secret from the operating system; with a seed, one that everyone who knows the seed can derive.
-
-    Returns:
-        ``(32,)`` uint8.
-    """
+    """Return a secret, ``(32,)`` uint8, of the operating system, or one that everyone can derive who knows the seed."""
     if seed is None:
         return np.frombuffer(seeds.secret(), np.uint8)
     return np.frombuffer(hashlib.blake2b(f"{seed}/privacy/{silo}".encode(), digest_size=32).digest(), np.uint8)
 
 
 def stored_key(path: Path, purpose: str) -> np.ndarray:
-    """Return the secret in a file that only its owner can read, which is made when it is first needed.
+    """Return the secret, ``(32,)`` uint8, in a file that only its owner can read, which is made when it is first needed.
 
     A silo that trains a round again after a failure must add the same noise, or the server sees two noisy versions where the
     accountant counts one. The same noise on other data or under another config would cancel out, so those get a new secret.
-
-    Args:
-        path: The file.
-        purpose: Digest of all that must not have another's secret.
-
-    Returns:
-        ``(32,)`` uint8.
     """
     if path.exists():
         arrays, about = read_arrays(path)
@@ -87,14 +77,7 @@ class PrivateRound:
 
     @classmethod
     def of(cls, task: SiloTask, config: RunConfig, settings: PrivacyConfig, silos: int) -> PrivateRound:
-        """Return the noise for a task.
-
-        Args:
-            task: The task to train for a round, with what the silo keeps.
-            config: The config of the run.
-            settings: Its table ``[exchange.privacy]``.
-            silos: Number of silos of the run.
-        """
+        """Return the noise for a task."""
         key = task.kept.get(KEY)
         if key is None or settings.repeatable:
             key = new_key(config.seed if settings.repeatable else None, silo=task.silo)
@@ -146,14 +129,7 @@ class PrivateRound:
 class PrivateSteps:
     """The noisy gradients of a phase.
 
-    Attributes:
-        context: The context of the silo's round.
-        federated: The federated method.
-        model: The model that the phase trains.
-        adapted: The model with the outputs that the local method is trained on.
-        steps: The steps of the local method, whose terms are added up.
-        settings: The table ``[exchange.privacy]``.
-        expected: Expected number of items per step, by which the sum is divided.
+    The sum is divided by ``expected``, the expected number of items per step.
     """
 
     context: SiloContext
@@ -165,12 +141,7 @@ class PrivateSteps:
     expected: float
 
     def set_gradients(self, rows: Tensor, generator: np.random.Generator) -> None:
-        """Set the gradients of all trained parameters to the noisy mean of the clipped gradients of some items.
-
-        Args:
-            rows: ``(B,)`` int64, rows of the items; may be empty.
-            generator: Source of the noise.
-        """
+        """Set the gradients of all trained parameters to the noisy mean of the clipped gradients of items, rows ``(B,)``."""
         sums = self._clipped(rows.to(self.context.data.has_image.device)) if len(rows) else {}
         deviation = self.settings.noise_multiplier * self.settings.clip_norm
         for parameter in self.model.parameters():
@@ -223,11 +194,7 @@ def outputs_of_one(outputs: Outputs, place: int, step: Step) -> Outputs:
 
 
 def check_private_model(resolved: ResolvedConfig, spec: ModelSpec) -> None:
-    """Check that differential privacy holds for the model of a run, before the run is created.
-
-    Args:
-        resolved: The config of the run with its methods.
-        spec: The structure of the model.
+    """Check that differential privacy, if the config asks for it, holds for the model of a run, before the run is created.
 
     Raises:
         UserError: If layers are not supported, silos would send buffers such as the statistics of batch normalization, or
@@ -241,7 +208,7 @@ def check_private_model(resolved: ResolvedConfig, spec: ModelSpec) -> None:
         model = resolved.local.build(spec, resolved.config.local.bits)
     buffers = sorted(buffers_of(model) - fixed_buffers(model))
     if buffers:
-        raise UserError(
+        raise NotPrivate(
             f"exchange.privacy: the model has buffers that silos send exactly, such as {buffers[0]}. Choose a local method "
             "and towers without batch normalization, such as csq on feature vectors."
         )
@@ -264,14 +231,11 @@ class Passes:
     outputs: list[Tensor] = field(default_factory=list)
 
     def clipped_sum(self, loss: Tensor, limit: float) -> dict[Tensor, Tensor]:
-        """Return the sum over the records of their gradients, each scaled to a norm of at most ``limit``.
+        """Return per parameter the sum over the records of their gradients, each scaled to a norm of at most ``limit``.
 
         Args:
             loss: Scalar, the sum over the records of losses, each of which depends on the outputs for one record only.
             limit: Limit on the norm of a record's gradient with respect to all parameters together.
-
-        Returns:
-            The clipped sum per parameter of the layers that the loss depends on.
         """
         deltas = torch.autograd.grad(loss, self.outputs, allow_unused=True)
         used = [(layer, given, delta) for layer, given, delta in zip(self.layers, self.inputs, deltas, strict=True)
@@ -296,9 +260,6 @@ class Passes:
 class RecordGradients:
     """Watch the forward passes of a network whose trained parameters all belong to linear layers.
 
-    Args:
-        model: The network.
-
     Raises:
         UserError: If other layers have trained parameters, because their gradients per record are not computed here.
     """
@@ -308,7 +269,7 @@ class RecordGradients:
         covered = {id(p) for layer in self.layers for p in layer.parameters()}
         others = [name for name, p in model.named_parameters() if p.requires_grad and id(p) not in covered]
         if others:
-            raise UserError(
+            raise NotPrivate(
                 f'exchange.privacy.unit = "record" trains linear layers only, and {others[0]} belongs to another one. Take '
                 "feature vectors of a published network in place of pictures or word pieces, and a local method without "
                 'parameters of its own such as csq, or set the unit to "silo".'
@@ -339,7 +300,7 @@ class RecordGradients:
             for handle in handles:
                 handle.remove()
         if len(set(map(id, passes.layers))) != len(passes.layers) or any(given.ndim != 2 for given in passes.inputs):
-            raise UserError(
+            raise NotPrivate(
                 'exchange.privacy.unit = "record" needs a network that uses each linear layer once per item. Choose another '
                 'local method, such as csq, or set the unit to "silo".'
             )

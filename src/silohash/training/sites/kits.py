@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from silohash.base.errors import NotAKit, UserError
 from silohash.base.files import write_text
 from silohash.base.forms import reading
 from silohash.base.optional import installed
-from silohash.base.types import UserError
 from silohash.run.folder import archive_of_data
 from silohash.training.sites.settings import read_site_settings
 from silohash.training.updates.encryption import KEY, SiloKey
@@ -70,13 +70,7 @@ def new_silo_key() -> SiloKey | None:
 
 
 def write_site(kit: Path, name: str, key: SiloKey | None) -> None:
-    """Write what a silo sets itself into its kit.
-
-    Args:
-        kit: The folder of the kit.
-        name: Name of the silo.
-        key: The key that all silos share, or None for none.
-    """
+    """Write what a silo sets itself into its kit, and the key that all silos share, if there is one."""
     write_text(kit / LOCAL / SITE_FILE, SITE_TEMPLATE.format(name=name))
     if key is not None:
         key.save(kit / LOCAL / KEY)
@@ -91,13 +85,7 @@ CONNECT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check.
-
-    Attributes:
-        subject: What was checked.
-        text: What was found.
-        good: Whether the kit can be used as far as this is concerned.
-    """
+    """The result of one check of a kit, and whether the kit can be used as far as this is concerned."""
 
     subject: str
     text: str
@@ -107,16 +95,12 @@ class Finding:
 def check_kit(kit: Path, now: datetime | None = None) -> list[Finding]:
     """Check the kit of a server, a silo, or whoever starts runs.
 
-    Args:
-        kit: The folder of the kit.
-        now: The time with which certificates are compared; by default that of this machine.
-
     Raises:
         UserError: If the folder is not a kit.
     """
     startup, site = kit / STARTUP, kit / LOCAL / SITE_FILE
     if not any((startup / name).exists() for name in (SERVER_FILE, CLIENT_FILE, ADMIN_FILE)):
-        raise UserError(f"{kit} is not the kit of a member that {ENGINE}. Make kits with: silohash federation kits")
+        raise NotAKit(f"{kit} is not the kit of a member that {ENGINE}. Make kits with: silohash federation kits")
     found = list(certificates(kit, now))
     if not (startup / CERTIFICATE).exists():
         found.append(_server(startup))

@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from silohash.base.errors import NotAKit
 from silohash.base.files import explaining_disk_errors, write_json
-from silohash.base.types import Notify, UserError
+from silohash.base.types import Notify
 from silohash.training.sites.kits import CLIENT_FILE, ENGINE, LOCAL, ORGANIZATION, SERVER_FILE, SITE_FILE, STARTUP
 from silohash.training.sites.settings import read_site_settings
 
@@ -31,30 +31,15 @@ SLOW_LINKS = {
     "NVFLARE_STREAMING_RETRY_WAIT": "120",
     "NVFLARE_STREAMING_RETRY_TIMEOUT": "900",
 }
-"""How FLARE sends large messages: the bytes on their way at a time, the seconds until those without a receipt are sent
-again, and the seconds until it gives up.
+"""How FLARE sends large messages, unless the environment says otherwise: the bytes on their way at a time,
+the seconds until those without a receipt are sent again, and the seconds until it gives up.
 
 FLARE's defaults (64 MiB, 5 s, 60 s) send everything again on links below 13 MB/s. This slows them further, until the run
 fails. With these values, the bytes on their way arrive in time at 140 kB/s."""
 
 
-@dataclass(frozen=True)
-class Member:
-    """The process of a kit.
-
-    Attributes:
-        command: Its command line.
-        environment: Variables to set over those of this process.
-        logs: Files in the folder of the kit to which it writes its log by itself.
-    """
-
-    command: Sequence[str]
-    environment: Mapping[str, str] = field(default_factory=dict)
-    logs: Sequence[str] = ()
-
-
-def member_of(kit: Path) -> Member:
-    """Return the process of a kit. A server then stores its jobs in the folder of its kit.
+def command_of(kit: Path) -> list[str]:
+    """Return the command line of a kit's process. A server then stores its jobs in the folder of its kit.
 
     Raises:
         UserError: If the folder is not the kit of a server or of a silo.
@@ -67,15 +52,13 @@ def member_of(kit: Path) -> Member:
         name = read_site_settings(kit / LOCAL / SITE_FILE).silo
         module, file, settings = "client.client_train", CLIENT_FILE, [f"uid={name}"]
     else:
-        raise UserError(
+        raise NotAKit(
             f"{kit} is not the kit of a server or of a silo that {ENGINE}. Make kits with: silohash federation kits"
         )
-    command = [
+    return [
         sys.executable, "-u", "-m", f"nvflare.private.fed.app.{module}", "-m", str(kit.resolve()), "-s", file,
         "--set", "secure_train=true", f"org={ORGANIZATION}", "config_folder=config", *settings,
     ]  # fmt: skip
-    environment = {name: os.environ.get(name, value) for name, value in SLOW_LINKS.items()}
-    return Member(command, environment=environment, logs=(LOG,))
 
 
 def place_storage(kit: Path) -> None:
@@ -96,27 +79,20 @@ def run_member(kit: Path, notify: Notify, stopped: threading.Event | None = None
     The terminal only shows when it starts and ends. What the process and its children write to standard error is appended
     to ``errors.txt`` in the folder of the kit.
 
-    Args:
-        kit: The folder of the kit.
-        notify: Called with a line when the process starts and whenever it has ended.
-        stopped: Set to stop; by default only Ctrl-C does.
-
     Raises:
         UserError: If the folder is not the kit of a server or of a silo.
     """
-    stopped, member = stopped or threading.Event(), member_of(kit)
-    path = os.pathsep.join(part for part in sys.path if part)
-    environment = {**os.environ, "PYTHONPATH": path, **member.environment}
-    logs = " and ".join(str(kit / name) for name in (*member.logs, ERRORS))
+    stopped, command = stopped or threading.Event(), command_of(kit)
+    environment = {**SLOW_LINKS, **os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
+    logs = f"{kit / LOG} and {kit / ERRORS}"
     notify(f"{kit.name} runs. Its log is in {logs}.")
     while not stopped.is_set():
         with explaining_disk_errors(kit):
             errors = (kit / ERRORS).open("ab")
         with errors:
             process = subprocess.Popen(
-                member.command, cwd=kit, env=environment, start_new_session=True, stdout=subprocess.DEVNULL,
-                stderr=errors,
-            )  # fmt: skip
+                command, cwd=kit, env=environment, start_new_session=True, stdout=subprocess.DEVNULL, stderr=errors
+            )
         try:
             while process.poll() is None and not stopped.wait(POLL_SECONDS):
                 pass
@@ -134,17 +110,12 @@ def run_member(kit: Path, notify: Notify, stopped: threading.Event | None = None
 def member_beside(kit: Path, silo: str, notify: Notify) -> Iterator[None]:
     """Run the process of a silo's kit beside the block.
 
-    Args:
-        kit: The folder of the kit.
-        silo: Name of the silo.
-        notify: As for `run_member`.
-
     Raises:
         UserError: If the folder is not the kit of the silo.
     """
     settings = kit / LOCAL / SITE_FILE
     if not settings.exists() or read_site_settings(settings).silo != silo:
-        raise UserError(f'{kit} is not the training kit of the silo "{silo}". Set training to the folder of its kit.')
+        raise NotAKit(f'{kit} is not the training kit of the silo "{silo}". Set training to the folder of its kit.')
     stopped = threading.Event()
     thread = threading.Thread(target=run_member, args=(kit, notify, stopped), name="training")
     thread.start()

@@ -16,22 +16,22 @@ from pathlib import Path
 import numpy as np
 
 from silohash import features
+from silohash.base.errors import ModalityNeeded, NotSupported, SilosDiffer
 from silohash.base.forms import reading
 from silohash.base.names import canonical, one_spelling, tidy
-from silohash.base.types import MODALITIES, Arrays, Modality, Rows, UserError
+from silohash.base.types import MODALITIES, Arrays, Modality, Rows
 from silohash.data.archive import Archive
 from silohash.data.partitions.base import Partition, SiloRows
 from silohash.features.base import Featurizer, add_statistics
 from silohash.methods.federated.refusal import LARGEST_COUNT, infinite_array
 from silohash.methods.local.label_counts import label_sums
 from silohash.methods.message import Message
-from silohash.models.specs import ModelSpec
-from silohash.run.config.ineffective import objections_to_silos
+from silohash.run.config.exchange import objections_to_private_silos
 from silohash.run.config.load import ResolvedConfig, refuse
-from silohash.run.config.privacy import objections_to_private_silos
+from silohash.run.config.objections import objections_to_silos
 from silohash.training.checks import no_statistics
 from silohash.training.experiment import check_methods, check_tokens, unfitted_featurizers
-from silohash.training.prepared import Prepared, prepare, tower_spec, training_silos
+from silohash.training.prepared import Prepared, model_spec, prepare, training_silos
 
 LABEL_SUMS = ("label_counts", "label_items")
 
@@ -58,30 +58,23 @@ def check_separable(resolved: ResolvedConfig) -> None:
             are not exchanged.
     """
     if resolved.federated.traits.pooled:
-        raise UserError(
+        raise NotSupported(
             f'federated.name = "{resolved.config.federated.name}" pools the items of all silos, and they are on different '
             "machines. Choose another federated method."
         )
     if resolved.config.model.image or resolved.config.model.text:
-        raise UserError(
+        raise NotSupported(
             "Published networks cannot be fine-tuned yet where silos are on different machines. Remove model.image and "
             "model.text, and take the features of such a network instead."
         )
     if resolved.local.traits.coarse_column:
-        raise UserError(
+        raise NotSupported(
             "local.coarse_column is not supported where silos are on different machines. Choose another local method."
         )
 
 
 def rows_of_site(archive: Archive, number: int, silos: Sequence[str], seed: int) -> Partition:
-    """Return a partition in which all items of the archive belong to one of the silos, and the others are empty.
-
-    Args:
-        archive: The items of the silo.
-        number: Position of the silo among all silos.
-        silos: Names of all silos.
-        seed: Seed of the run.
-    """
+    """Return a partition in which all items of the archive belong to the silo with a number, and the others are empty."""
     rows, nothing = np.arange(len(archive)), np.arange(0)
     parts = tuple(SiloRows(name, rows if place == number else nothing) for place, name in enumerate(silos))
     return Partition(kind="sites", params={}, seed=seed, silos=parts)
@@ -89,12 +82,6 @@ def rows_of_site(archive: Archive, number: int, silos: Sequence[str], seed: int)
 
 def described(archive: Archive, resolved: ResolvedConfig, number: int, silos: Sequence[str]) -> Message:
     """Return what a silo tells the server about its items: the sums that features are fitted on, and counts of labels.
-
-    Args:
-        archive: The items of the silo.
-        resolved: The config of the run, with the silo's own data.
-        number: Position of the silo among all silos.
-        silos: Names of all silos.
 
     Raises:
         UserError: If the archive does not fit the config.
@@ -226,27 +213,16 @@ class Plan:
         """
         check_tokens(self.featurizers, resolved)
         refuse(objections_to_silos(resolved.config.federated, len(self.sizes)))
-        if resolved.config.exchange.privacy is not None:
-            refuse(objections_to_private_silos(resolved.config, len(self.sizes)))
-        towers = {m: tower_spec(m, featurizer, resolved.config.model) for m, featurizer in self.featurizers.items()}
+        refuse(objections_to_private_silos(resolved.config, len(self.sizes)))
         return Prepared(
             resolved=resolved,
-            spec=ModelSpec(
-                towers=towers,
-                classes=len(self.labels) if resolved.needs_labels else 0,
-                class_head=resolved.federated.traits.class_head,
-            ),
+            spec=model_spec(self.featurizers, resolved, len(self.labels), {}),
             silos=list(self.sizes),
             arrays=dict(self.sums) if resolved.needs_labels else {},
         )
 
     def silo_inputs(self, archive: Archive, resolved: ResolvedConfig, number: int) -> Prepared:
         """Return the inputs of a silo, in which the other silos have no items.
-
-        Args:
-            archive: The items of the silo, which it described.
-            resolved: As for `described`.
-            number: Position of the silo.
 
         Raises:
             UserError: If the archive lacks what the methods need.
@@ -287,13 +263,13 @@ def _fitted(modality: Modality, descriptions: Sequence[Message]) -> Featurizer:
     first, about = given[0], given[0].notes[f"features/{modality}"]
     for message in given[1:]:
         if message.notes[f"features/{modality}"] != about:
-            raise UserError(
+            raise SilosDiffer(
                 f"The {modality} features of {message.sender} ({message.notes[f'features/{modality}']}) are not of the form "
                 f"of those of {first.sender} ({about}). Give all silos data of the same kind and width."
             )
     sums = [found for message in given if (found := _section(dict(message.sums), modality))]
     if not sums:
-        raise UserError(f"No silo has training items with {modality} data. Give at least one silo some.")
+        raise ModalityNeeded(f"No silo has training items with {modality} data. Give at least one silo some.")
     return features.restored({}, json.loads(about)).fitted(add_statistics(sums))
 
 

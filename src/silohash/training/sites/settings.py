@@ -1,17 +1,6 @@
 """The TOML file of a silo that trains with its own data.
 
-Paths in the file are relative to its folder::
-
-    silo = "north"                  # name of the silo
-    state = "state"                 # folder for what the silo stores between rounds
-    device = "auto"                 # device that it trains on, in place of the run's
-    threads = 4                     # number of threads; by default one per core
-    downloads = false               # whether a run may download published networks
-    files = false                   # whether a run may name files of this machine for features, such as a vocabulary
-    key = "silos.key"               # key that all silos share, and that the server must not have, for encrypted sums
-
-    [data]                          # the silo's own archive, with the keys of the same table of a run's config
-    path = "paintings"
+Paths in the file are relative to its folder. `silohash.training.sites.kits.SITE_TEMPLATE` explains its keys.
 """
 
 from __future__ import annotations
@@ -21,9 +10,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from silohash.base.errors import InvalidFile, InvalidName
 from silohash.base.files import read_toml
 from silohash.base.forms import fault
-from silohash.base.types import UserError
 from silohash.run.config.sections import DataConfig
 from silohash.training.updates.encryption import KEY
 
@@ -31,7 +20,7 @@ RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 class SiteSettings(BaseModel):
-    """The settings of a silo."""
+    """The settings of a silo. The number of threads is by default one per core."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -52,7 +41,7 @@ def check_run_name(name: str) -> None:
         UserError: If it cannot.
     """
     if not RUN_NAME.fullmatch(name):
-        raise UserError(
+        raise InvalidName(
             f'A run in a federation cannot have the name "{name}". Use at most 64 letters, digits, - and _, and begin '
             "with a letter or digit."
         )
@@ -67,7 +56,7 @@ def read_site_settings(path: Path) -> SiteSettings:
     try:
         settings = SiteSettings.model_validate(read_toml(path))
     except ValidationError as error:
-        raise UserError(f"{path}: {fault(error)}.") from error
+        raise InvalidFile(f"{path}: {fault(error)}.") from error
     folder = path.resolve().parent
     data = settings.data
     if data.path is not None:

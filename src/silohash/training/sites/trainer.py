@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
+from silohash.base.errors import Diverged, NotPermitted, OtherVersion, SilosDiffer, UserError
 from silohash.base.files import digest_arrays, read_arrays, write_arrays, write_bytes
-from silohash.base.types import Arrays, Modality, Notify, ReadArrays, UserError
+from silohash.base.types import Arrays, Modality, Notify, ReadArrays
 from silohash.data.partitions.base import Partition, SiloRows
 from silohash.features.base import Featurizer
 from silohash.features.device import choose_device
@@ -78,11 +79,11 @@ class Site:
             message = described(archive_of(announced.resolved.config), announced.resolved, task.silo, announced.silos)
             self.workers.clear()
             write_bytes(folder / ANNOUNCED, task.broadcast.encode())
-            return _plain(task, message)
+            return SiloResult(task.silo, message)
         if task.kind == "prepare":
             write_bytes(folder / PLAN, task.broadcast.encode())
             self._prepare(run, task)
-            return _plain(task, Message(kind="ready", sender=self.settings.silo, round=0))
+            return SiloResult(task.silo, Message(kind="ready", sender=self.settings.silo, round=0))
         if run not in self.workers:
             self._prepare(run, task)
         kept = KeptArrays(folder / "kept")
@@ -91,7 +92,9 @@ class Site:
         result = self.workers[run].do(replace(task, kept={**kept.load(task.kept), **self.secrets}))
         if task.kind == "deploy":
             self._store_model(run, self.workers[run].chain.received(task), result.update)
-            return _plain(task, Message(kind="deployed", sender=self.settings.silo, round=task.broadcast.round))
+            return SiloResult(
+                task.silo, Message(kind="deployed", sender=self.settings.silo, round=task.broadcast.round)
+            )
         stored = kept.store(result.kept, round=task.broadcast.round, finishing=task.kind == "finish")
         return replace(result, kept=stored)
 
@@ -129,12 +132,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Announced:
-    """A run as a server announces it, with the data and the machine of this silo in place of the server's.
-
-    Attributes:
-        resolved: The config with its methods.
-        silos: Names of all silos.
-    """
+    """A run as a server announces it to all silos, with the data and the machine of this silo in place of the server's."""
 
     resolved: ResolvedConfig
     silos: list[str]
@@ -149,14 +147,14 @@ class Announced:
         """
         silos = [str(name) for name in json.loads(task.broadcast.notes["silos"])]
         if silos[task.silo : task.silo + 1] != [settings.silo]:
-            raise UserError(f'The server takes this silo, "{settings.silo}", for number {task.silo + 1} of {silos}.')
+            raise SilosDiffer(f'The server takes this silo, "{settings.silo}", for number {task.silo + 1} of {silos}.')
         tables = tomllib.loads(task.broadcast.notes["config"])
         if not settings.downloads and (place := _download(tables)):
-            raise UserError(
+            raise NotPermitted(
                 f"The run asks for a download ({place}), which this silo does not permit. Set downloads = true in its file."
             )
         if not settings.files and (place := _file(tables)):
-            raise UserError(
+            raise NotPermitted(
                 f"The run asks for a file of this silo ({place}), which the silo does not permit. Set files = true in its "
                 "file if the run may read any file here, or remove the key from the config of the run."
             )
@@ -181,13 +179,7 @@ def store_own_run(
 
     The silo's index is built from it, without a copy of the run of the server. A personal model is only there.
 
-    Args:
-        folder: The folder of the run.
-        prepared: The inputs of the silo.
-        featurizers: The fitted featurizers.
-        broadcast: The server's message of the round after the best one.
-        model: The parameters that the silo deploys, and its name.
-        notify: Called with a line if there are no ONNX files.
+    ``broadcast`` is the server's message of the round after the best one.
 
     Raises:
         UserError: If another process writes to the folder, or the disk is full.
@@ -233,24 +225,15 @@ def _file(tables: Mapping[str, Any]) -> str:
     return ""
 
 
-def _plain(task: SiloTask, message: Message) -> SiloResult:
-    """Return a result without training."""
-    return SiloResult(silo=task.silo, update=message, kept={}, loss=float("nan"), terms={}, seconds=0.0)
-
-
 REFERENCE = "stored"
 """Name of the array that refers to a file: ``(2,)`` int64, the round and the number of the task within the round."""
 
 
+@dataclass(frozen=True)
 class KeptArrays:
-    """The arrays that a silo keeps, one file per task that keeps any.
+    """The arrays that a silo keeps, one file per task that keeps any."""
 
-    Args:
-        folder: The folder of the files.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    folder: Path
 
     def load(self, reference: ReadArrays) -> Arrays:
         """Return the arrays that a reference stands for. An empty reference stands for no arrays.
@@ -277,9 +260,7 @@ class KeptArrays:
             return {}
         reason = infinite_array("its stored ", arrays)
         if reason is not None:
-            raise UserError(
-                f"{reason[0].upper()}{reason[1:]}. Lower train.learning_rate, or set train.clip_norm = 1.0."
-            )
+            raise Diverged(f"{reason[0].upper()}{reason[1:]}. Lower train.learning_rate, or set train.clip_norm = 1.0.")
         place = (round, int(finishing))
         self.folder.mkdir(parents=True, exist_ok=True)
         write_arrays(self._path(*place), {name: arrays[name] for name in arrays}, private=True)
@@ -299,7 +280,7 @@ class KeptArrays:
     def _place(self, reference: ReadArrays) -> tuple[int, int]:
         place = reference.get(REFERENCE)
         if place is None or place.shape != (2,) or place.dtype != np.int64 or (place < 0).any():
-            raise UserError(
+            raise OtherVersion(
                 "The server sent a reference to stored arrays that this silo did not make. Install the same version of "
                 "silohash everywhere, and train a new run."
             )

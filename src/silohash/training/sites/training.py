@@ -9,9 +9,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from silohash.base.errors import TooFewSilos
 from silohash.base.files import write_bytes, write_json, write_text
 from silohash.base.names import describe_near
-from silohash.base.types import Modality, Notify, UserError
+from silohash.base.types import Modality, Notify
 from silohash.features.base import Featurizer
 from silohash.features.device import choose_device
 from silohash.methods.federated.base import ServerState
@@ -55,7 +56,7 @@ def train_at_sites(
     observers: Sequence[Observer] = (),
     notify: Notify = lambda text: None,
 ) -> Run:
-    """Train a run, or continue it from its checkpoint.
+    """Train a run, or continue it from its checkpoint, and return it. Its folder does not contain items or a partition.
 
     Args:
         resolved: The config with its methods. Silos use their own data in place of its archive.
@@ -66,9 +67,6 @@ def train_at_sites(
         observers: Receive the record of each round.
         notify: Called with a line if the towers could not be saved as ONNX files, and per silo that does not take part yet
             or did not store its model.
-
-    Returns:
-        The trained run. Its folder does not contain items or a partition.
 
     Raises:
         UserError: If the config does not fit the silos or the checkpoint of the run, or too few silos answer.
@@ -85,8 +83,7 @@ def train_at_sites(
         try:
             plan = agree(run, engine, silos, limits, notify)
             prepared = plan.server_inputs(resolved)
-            if resolved.config.exchange.privacy is not None:
-                check_private_model(resolved, prepared.spec)
+            check_private_model(resolved, prepared.spec)
             set_threads(resolved.config.train)
             worker = Worker(prepared, choose_device(resolved.config.train.device))
             train_model(
@@ -99,12 +96,7 @@ def train_at_sites(
 
 
 def copy_run(folder: Path, copy: Path) -> None:
-    """Copy what whoever started a run gets of it: the records of the rounds, and the model.
-
-    Args:
-        folder: The folder of the run.
-        copy: The folder to copy to, which may hold an earlier copy.
-    """
+    """Copy what whoever started a run gets of it: the records of the rounds, and the model."""
     copy.mkdir(parents=True, exist_ok=True)
     for name in COPIED:
         source = folder / name
@@ -119,13 +111,6 @@ def agree(run: Run, engine: Engine, silos: Sequence[str], limits: Limits, notify
 
     Before the first round, it is merged from what the silos tell about their items. A run that continues keeps its plan. So
     it continues without silos that are away, and silos that were away at the beginning join it.
-
-    Args:
-        run: The run, in whose folder the plan is stored.
-        engine: Reaches the silos.
-        silos: Names of the silos, in order.
-        limits: How many silos are needed.
-        notify: Called with a line per silo that does not take part yet.
 
     Raises:
         UserError: If too few silos answer, the descriptions do not fit together, or the stored plan is damaged.
@@ -172,7 +157,7 @@ def _check_start(asked: Attendance, silos: Sequence[str], needed: int) -> None:
     there = len(silos) - len(asked.absent)
     if there < needed:
         reasons = "; ".join(f"{silos[silo]} {reason.removesuffix('.')}" for silo, reason in asked.absent.items())
-        raise UserError(
+        raise TooFewSilos(
             f"{there} of {len(silos)} silos can begin, and {needed} must: {reasons}. Start the run again when they can."
         )
 
@@ -188,13 +173,7 @@ def deploy_at_sites(
 ) -> TrainedModel:
     """Let each silo store the model that it deploys, and return the model of the server, without personal ones.
 
-    Args:
-        state: The state after the last round.
-        prepared: The inputs of the server.
-        featurizers: The fitted featurizers.
-        engine: Reaches the silos.
-        limits: How long to wait for silos in a round. To store a model, they get at least `STORE_SECONDS`.
-        notify: Called with a line per silo that did not store its model.
+    To store a model, silos get at least `STORE_SECONDS`.
     """
     seconds = None if limits.deadline_seconds is None else max(limits.deadline_seconds, STORE_SECONDS)
     attendance = Attendance(engine, Limits(seconds, quorum=0))

@@ -150,15 +150,7 @@ class Chain:
         federated: FederatedMethod,
         reference: Callable[[], ReadArrays] = dict,
     ) -> tuple[Message, str | None]:
-        """Return a silo's update or statistics as the server uses them, and why they are rejected, or None if they are not.
-
-        Args:
-            update: The message of the silo.
-            kept: Arrays that the silo stores for its next round.
-            server: The server's state.
-            federated: The federated method as the server can compute it.
-            reference: Returns the parameters from which the silo's update is measured.
-        """
+        """Return a silo's update or statistics as the server uses them, and why they are rejected; None if they are used."""
         try:
             for link in reversed(self.links):
                 update = link.restored(update, reference)
@@ -195,14 +187,7 @@ class Chain:
     def released(
         self, server: ServerState, before: ServerState, asked: Sequence[int], used: Sequence[int]
     ) -> tuple[ServerState, PrivacyRecord | None]:
-        """Return the server's state with what the silos have released, and the record of it.
-
-        Args:
-            server: The state after the round.
-            before: The state before the round.
-            asked: Numbers of the silos that were asked to train.
-            used: Numbers of the silos whose updates were used.
-        """
+        """Return the server's state with what the silos have released, and the record of it. See `Link.released`."""
         record = None
         for link in self.links:
             counts, found = link.released(before.private, asked, used)
@@ -236,14 +221,7 @@ class Screening(Link):
 def next_server(
     server: ServerState, updates: Sequence[Message], federated: FederatedMethod, buffers: Set[str] = frozenset()
 ) -> ServerState:
-    """Return the server's next state.
-
-    Args:
-        server: The current state.
-        updates: The updates to aggregate, at least one.
-        federated: The federated method.
-        buffers: The names of the model's buffers, which a server-side optimizer leaves as averaged.
-    """
+    """Return the server's next state. A server-side optimizer leaves the model's buffers as averaged."""
     after = federated.aggregate(server, updates)
     if federated.run.server_optimizer is not None:
         after = federated.run.server_optimizer.step(server, after, buffers)

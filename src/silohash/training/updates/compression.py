@@ -22,7 +22,8 @@ import numpy.typing as npt
 from torch import nn
 from typing_extensions import override
 
-from silohash.base.types import Arrays, ReadArrays, UserError
+from silohash.base.errors import UnsuitableMethod
+from silohash.base.types import Arrays, ReadArrays
 from silohash.methods.federated.base import FederatedMethod, ServerState
 from silohash.methods.message import Message
 from silohash.models.towers import hash_layers
@@ -206,11 +207,6 @@ def compressed(update: Message, reference: ReadArrays, residual: ReadArrays, cod
 def restored(update: Message, reference: ReadArrays, codec: Codec) -> Message:
     """Return an update as the server uses it, with parameters that are not compressed.
 
-    Args:
-        update: The message of a silo.
-        reference: As for `compressed`, for this silo.
-        codec: The way of compressing.
-
     Raises:
         DamagedUpdateError: If a parameter does not fit the reference.
     """
@@ -279,7 +275,7 @@ class Compression(Link):
             return
         others = [name for name in model.state_dict() if name.split(".")[1:2] not in ([part] for part in TRAINED_ALONE)]
         if others or not hash_layers(model.state_dict()):
-            raise UserError(
+            raise UnsuitableMethod(
                 f'exchange.compression: "hash_layers" would leave {others[0] if others else "all layers"} untrained. Use '
                 'the kind "int8", "half" or "top_k", or another local method.'
             )

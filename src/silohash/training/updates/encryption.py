@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import OutOfRange, UnusableSecret
 from silohash.base.files import read_arrays, write_arrays
 from silohash.base.optional import require
-from silohash.base.types import Arrays, ReadArrays, UserError
+from silohash.base.types import Arrays, ReadArrays
 from silohash.training.updates.chain import DamagedUpdateError
 
 DEGREE = 8192
@@ -94,6 +95,7 @@ def context_bytes(context: Any, *, secret: bool) -> bytes:  # noqa: ANN401
     return content
 
 
+@cache
 def public_context(scheme: Scheme) -> Any:  # noqa: ANN401
     """Return a context without a key, which can add."""
     import tenseal
@@ -101,17 +103,13 @@ def public_context(scheme: Scheme) -> Any:  # noqa: ANN401
     return tenseal.context_from(context_bytes(new_context(scheme), secret=False), n_threads=1)
 
 
+@dataclass
 class EncryptedSum:
-    """The sum of encrypted vectors of the same length. It does not need a key.
+    """The sum of encrypted vectors of the same length. It does not need a key."""
 
-    Args:
-        context: A context of the vectors' scheme.
-        count: Number of values of each vector.
-    """
-
-    def __init__(self, context: Any, count: int) -> None:  # noqa: ANN401
-        self.context, self.count = context, count
-        self.blocks: list[Any] = []
+    context: Any
+    count: int
+    blocks: list[Any] = field(default_factory=list)
 
     def add(self, vector: ReadArrays) -> None:
         """Add an encrypted vector.
@@ -209,7 +207,7 @@ class SiloKey:
         arrays = read_arrays(path, remedy=OTHER_KEY, missing=OTHER_KEY)[0]
         names = [scheme.name for scheme in SCHEMES]
         if arrays.keys() != {*names, "seal"} or arrays["seal"].nbytes != 32:
-            raise UserError(f"{path} does not hold the key of a federation. {OTHER_KEY}")
+            raise UnusableSecret(f"{path} does not hold the key of a federation. {OTHER_KEY}")
         return cls({name: arrays[name].tobytes() for name in names}, arrays["seal"].tobytes())
 
     @classmethod
@@ -228,12 +226,7 @@ class SiloKey:
         return {name: tenseal.context_from(content, n_threads=1) for name, content in self.contexts.items()}
 
     def encrypted(self, scheme: Scheme, values: Values, silos: int) -> Arrays:
-        """Return an encrypted vector.
-
-        Args:
-            scheme: The parameters.
-            values: ``(n,)``, finite.
-            silos: Number of silos whose vectors are added.
+        """Return the ciphertext of finite values, ``(n,)``, which is added to those of the other silos.
 
         Raises:
             UserError: If a sum over the silos could exceed what the scheme can hold.
@@ -242,7 +235,7 @@ class SiloKey:
 
         most = float(np.abs(values).max(initial=0.0))
         if most * silos > scheme.largest:
-            raise UserError(
+            raise OutOfRange(
                 f"A value of {most:.3g} is too large to be encrypted: the sum of {silos} silos can be "
                 f"{scheme.largest:.3g} at most. Lower train.learning_rate, or remove exchange.encryption."
             )
@@ -263,12 +256,7 @@ class SiloKey:
         return values
 
     def sealed(self, content: bytes, label: str) -> npt.NDArray[np.uint8]:
-        """Return some bytes so that only silos can read them.
-
-        Args:
-            content: The bytes.
-            label: What they are, which `opened` must be told.
-        """
+        """Return some bytes so that only silos can read them: with `opened`, under the same label."""
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         nonce = os.urandom(12)
@@ -287,7 +275,7 @@ class SiloKey:
         try:
             return AESGCM(self.seal).decrypt(content[:12], content[12:], label.encode())
         except (InvalidTag, ValueError) as error:
-            raise UserError(
+            raise UnusableSecret(
                 f"What was received as {label} was not sealed with the key of this silo. Give all silos the same key file."
             ) from error
 

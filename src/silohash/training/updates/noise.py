@@ -22,13 +22,7 @@ from silohash.training.updates.chain import CarryOut, Link
 
 @dataclass(frozen=True)
 class Noise(Link):
-    """The differential privacy of a run.
-
-    Attributes:
-        resolved: The config with its methods.
-        settings: The table ``[exchange.privacy]``.
-        items: Number of training items of each silo.
-    """
+    """The differential privacy of a run, given the number of training items of each silo."""
 
     resolved: ResolvedConfig
     settings: PrivacyConfig
@@ -37,7 +31,7 @@ class Noise(Link):
     @cached_property
     def budget(self) -> Budget:
         """What the accountant must know of the run."""
-        return Budget.of(self.resolved, self.settings, self.items)
+        return Budget(self.resolved, self.settings, self.items)
 
     @override
     def do(self, task: SiloTask, carry_out: CarryOut) -> SiloResult:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from silohash.base.files import write_bytes
@@ -17,24 +18,14 @@ ORIGIN = "origin.safetensors"
 RUN_AGAIN = "Train the run again."
 
 
+@dataclass(frozen=True)
 class ReceivedUpdates:
-    """The updates of one round, one file per silo, and what the server sent before.
+    """The updates of one round, one file per silo in the folder ``received`` of a run, and what the server sent before."""
 
-    Args:
-        folder: The folder ``received`` of a run.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    folder: Path
 
     def begin(self, round: int, params: ReadArrays, extras: ReadArrays) -> None:  # noqa: A002  the field's word
-        """Remove the updates of the round before, and write what the server sent.
-
-        Args:
-            round: Number of the round, from 0.
-            params: The parameters from which the silos' changes are measured.
-            extras: The arrays that the server sent beside them.
-        """
+        """Remove the updates of the round before, and write the parameters and extras that the server sent."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.folder.mkdir(parents=True)
         sent = Message(kind="broadcast", sender="server", round=round, params=params, extras=extras)
@@ -69,12 +60,7 @@ class ReceivedUpdates:
 
 
 def received_updates(config: RunConfig, folder: Path | None) -> ReceivedUpdates | None:
-    """Return where a run keeps its updates, if it keeps any. Encrypted updates are never kept.
-
-    Args:
-        config: The config of the run.
-        folder: The folder of the run; None for a run without one.
-    """
+    """Return where a run keeps its updates; None without a folder or if they are encrypted."""
     kept = config.exchange.encryption is None
     return ReceivedUpdates(folder / FOLDER) if kept and folder is not None else None
 

@@ -11,15 +11,15 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from torch import nn
 from typing_extensions import override
 
+from silohash.base.errors import OtherVersion, TooFewSilos, UnusableSecret
 from silohash.base.files import digest_json
-from silohash.base.types import Arrays, ReadArrays, UserError
+from silohash.base.types import Arrays, ReadArrays
 from silohash.methods.federated.base import FederatedMethod, ServerState, entries_under
 from silohash.methods.federated.refusal import refusal
 from silohash.methods.federated.statistics import add_sums
@@ -65,12 +65,6 @@ Layout: TypeAlias = list[tuple[str, tuple[int, ...], str]]
 
 WEIGHTS, VALUES = "weights", "values"
 """Prefixes of a silo's weights and of its other sums in an encrypted vector."""
-
-
-@cache
-def server_context(scheme: Scheme) -> Any:  # noqa: ANN401  a context of tenseal, which has no types
-    """Return the server's context, which has no key."""
-    return public_context(scheme)
 
 
 def layout_of(arrays: ReadArrays) -> str:
@@ -141,7 +135,7 @@ class EncryptedTotals:
         """Add an update."""
         for scheme, layout, vector in vectors_in(update):
             if (scheme, layout) not in self.sums:
-                self.sums[scheme, layout] = EncryptedSum(server_context(scheme), length_of(read_layout(layout)))
+                self.sums[scheme, layout] = EncryptedSum(public_context(scheme), length_of(read_layout(layout)))
             self.sums[scheme, layout].add(vector)
         self.number, self.round = self.number + 1, update.round
         for name, count in update.counts.items():
@@ -163,18 +157,7 @@ class EncryptedTotals:
 
 
 class SealedMethod(FederatedMethod):
-    """A federated method as the server sees it: the hooks of the server, without anything that it could read.
-
-    Args:
-        method: The method of the run.
-        engine: Reaches the silos.
-        silos: Number of silos.
-        limits: How long to wait for the silo that computes the next state.
-
-    Attributes:
-        uplink_bytes: Number of bytes that silos sent for this.
-        downlink_bytes: Number of bytes that they received for this.
-    """
+    """A federated method as the server sees it: the hooks of the server, without anything that it could read."""
 
     def __init__(self, method: FederatedMethod, engine: Engine, silos: int, limits: Limits) -> None:
         super().__init__(method.params)
@@ -188,12 +171,7 @@ class SealedMethod(FederatedMethod):
         return Message(kind="broadcast", sender="server", round=round, encrypted=state_of(server))
 
     def merged(self, server: ServerState, messages: Sequence[Message]) -> Arrays:
-        """Return the merged statistics, sealed.
-
-        Args:
-            server: The state of the server.
-            messages: Encrypted statistics of the silos.
-        """
+        """Return the merged statistics, sealed."""
         totals = EncryptedTotals()
         for message in messages:
             totals.add(message)
@@ -223,7 +201,7 @@ class SealedMethod(FederatedMethod):
                 if wanted in answer.update.encrypted:
                     return answer.update
                 reason = f"silo {silo} did not send the {wanted}"
-        raise UserError(
+        raise TooFewSilos(
             f"No silo could decrypt the sums of the round ({reason}). Start the silos, then resume the run."
         )
 
@@ -272,7 +250,7 @@ class Encryption(Link):
         if task.kind == "merge":
             return self._merge(task)
         if task.kind == "weigh":
-            raise UserError(
+            raise OtherVersion(
                 "The server asked for the weights of a silo, and this run encrypts them. Install the same version of "
                 "silohash everywhere."
             )
@@ -295,7 +273,7 @@ class Encryption(Link):
         if message.round == 0 and INITIAL in message.encrypted:
             return state_from(message.encrypted[INITIAL].tobytes())
         if SEALED not in message.encrypted:
-            raise UserError(
+            raise OtherVersion(
                 "The server sent a task for silos that do not encrypt what they send, and this run encrypts it. Install the "
                 "same version of silohash everywhere."
             )
@@ -305,7 +283,7 @@ class Encryption(Link):
     @property
     def _key(self) -> SiloKey:
         if self.key is None:
-            raise UserError("exchange.encryption needs the key that all silos share, and this silo has none.")
+            raise UnusableSecret("exchange.encryption needs the key that all silos share, and this silo has none.")
         return self.key
 
     def _merged(self, message: Message) -> Arrays:
@@ -353,7 +331,7 @@ class Encryption(Link):
             final = after.final
         sealed = {name: self._key.sealed(content, label_of(name, number, self.run))}
         answer = Message("merged", sender, message.round, encrypted=sealed, counts={"final": int(final)})
-        return SiloResult(task.silo, answer, kept={}, loss=math.nan, terms={}, seconds=0.0)
+        return SiloResult(task.silo, answer)
 
     def _total(self, message: Message, server: ServerState) -> Message:
         """Return the message that stands for the updates of all silos: the means of their parameters, and their sums."""
@@ -388,7 +366,7 @@ class Encryption(Link):
             return update.notes[REFUSED]
         try:
             for scheme, layout, vector in vectors_in(update):
-                read_blocks(server_context(scheme), vector, length_of(read_layout(layout)))
+                read_blocks(public_context(scheme), vector, length_of(read_layout(layout)))
         except DamagedUpdateError as error:
             return str(error)
         return None
@@ -425,12 +403,6 @@ def label_of(what: str, round: int, run: str) -> str:  # noqa: A002  the field's
 
 def opened_state(key: SiloKey | None, run: str, server: ServerState, round: int) -> ServerState:  # noqa: A002
     """Return the server's state before a round as the federated method knows it.
-
-    Args:
-        key: The key of the silos.
-        run: Digest of the run.
-        server: The state as the server keeps it, sealed or not.
-        round: Number of the round, from 0.
 
     Raises:
         UserError: If it was not sealed with this key.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.archive import Archive, ArchiveCard
 from silohash.data.benchmarks.coco import COCO, elements
 from silohash.data.partitions.kinds import nested_rows

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from silohash.base.errors import UserError
 from silohash.base.files import digest_file, write_json
-from silohash.base.types import UserError
 from silohash.data.archive import Pictures
 from silohash.data.benchmarks.coco import COCO
 from silohash.data.benchmarks.dataset import (

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from tests.unit.data.benchmarks.arrays import Items, items, pixels, read, save
 from tests.unit.data.formats.matlab_files import write_v73
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.benchmarks.iapr import IAPR_TC12
 from tests.unit.data.benchmarks.drawing import draw, write
 from tests.unit.data.benchmarks.found import labels_of, names_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.benchmarks.nus_wide import NUS_WIDE
 from tests.unit.data.benchmarks.drawing import draw, write
 from tests.unit.data.benchmarks.found import names_of

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.benchmarks.pascal import PASCAL_SENTENCE
 from tests.unit.data.benchmarks.drawing import draw, write
 from tests.unit.data.benchmarks.found import labels_of

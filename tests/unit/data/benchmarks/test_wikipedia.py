@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.benchmarks.wikipedia import WIKIPEDIA
 from tests.unit.data.benchmarks.arrays import dscmr, items, read
 from tests.unit.data.benchmarks.drawing import draw, write

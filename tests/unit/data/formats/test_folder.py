@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.catalogue import open_archive
 from silohash.data.formats.folder import read_folder
 from silohash.data.formats.native import read_native, write_native

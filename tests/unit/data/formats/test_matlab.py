@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.formats.matlab import find_kind, joined, open_mat
 from tests.unit.data.formats.matlab_files import cell, write_mat
 

@@ -19,7 +19,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.formats import matlab5_check
 from silohash.data.formats.matlab import open_mat
 from silohash.data.formats.matlab5_check import Inflated, check_contents, check_variables

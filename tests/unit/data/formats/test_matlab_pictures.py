@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.archive import Pictures
 from silohash.data.formats.matlab import open_mat
 from silohash.data.formats.matlab_pictures import MatPictures, PictureAxes, find_picture_axes

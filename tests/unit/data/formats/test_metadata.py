@@ -10,7 +10,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.formats.folder import read_folder
 from silohash.data.formats.metadata import read_metadata, read_records
 from tests.unit.data.formats.user_folders import draw, reasons, write_csv

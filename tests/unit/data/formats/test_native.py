@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.archive import Archive, ArchiveCard, Column, Pictures
 from silohash.data.catalogue import named_or_folder, open_archive
 from silohash.data.formats import native

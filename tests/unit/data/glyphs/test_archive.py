@@ -12,7 +12,7 @@ import PIL
 import pytest
 from PIL import features
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.archive import Archive
 from silohash.data.glyphs.archive import FACES, FILE, glyphs, read_drawn
 from silohash.run.fingerprint import changes, read_fingerprint, write_fingerprint

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.catalogue import open_archive
 from silohash.data.packed.reader import MOBILENET_STEP, Labeling, PackedSet, data_root, read_regions
 from silohash.data.pictures.reading import read_array

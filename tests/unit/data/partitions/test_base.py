@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.partitions import PARTITIONS, base
 from silohash.data.partitions.base import (
     DRAWS,

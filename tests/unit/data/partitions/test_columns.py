@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.partitions.base import partition
 from silohash.data.partitions.columns import folder_names, remark_on_values, silos_of_values
 from tests.archives import made_up_archive

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.catalogue import open_archive
 from silohash.data.partitions.base import Partition, SiloRows, partition
 from silohash.data.partitions.drift import (

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 
+from silohash.base.errors import UserError
 from silohash.base.seeds import derive, numpy_generator
-from silohash.base.types import UserError
 from silohash.data.archive import is_features
 from silohash.data.partitions import PARTITIONS
 from silohash.data.partitions.base import partition

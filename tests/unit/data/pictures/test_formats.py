@@ -12,7 +12,7 @@ import pytest
 from PIL import Image, TiffImagePlugin
 
 import silohash
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.pictures import formats
 from silohash.data.pictures.formats import FORMATS, HEIC, MAX_PIXELS, format_of, most_pixels, open_picture
 from silohash.data.pictures.reading import decode

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from silohash.base.errors import UserError
 from silohash.base.files import digest_bytes
-from silohash.base.types import UserError
 from silohash.data.archive import Pictures
 from silohash.data.pictures.reading import (
     GrayPictures,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.benchmarks.dataset import benchmarks
 from silohash.data.protocols.apply import apply
 from silohash.data.protocols.contents import Contents

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.contents import Contents, Population, population_of
 from silohash.data.protocols.rule import SplitProtocol

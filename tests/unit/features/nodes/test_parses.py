@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.features.nodes.parses import NO_HEAD, Parse, Parses
 from silohash.features.words import WordRule
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from silohash import features
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.regions import Regions
 from silohash.features.base import add_statistics
 from silohash.features.nodes.regions import BLOCK_ITEMS, RegionFeatures

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from silohash import features
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.features.base import add_statistics
 from silohash.features.nodes.word_ids import END, PADDING, START, UNKNOWN, UNPARSED, WordSequences
 

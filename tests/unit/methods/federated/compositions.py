@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.federated.compose import Compose
 from silohash.run.config.load import load_config, load_resolved
 

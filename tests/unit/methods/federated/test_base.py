@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.federated.base import FederatedMethod, ServerState, SiloContext, entries_under, received_extra
 from silohash.methods.local.supervised.dcmh import DCMHParams

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.federated.base import Adapter, FederatedMethod, ServerState, entries_under
 from silohash.methods.federated.compose import (

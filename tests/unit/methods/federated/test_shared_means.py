@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.types import Arrays, UserError
+from silohash.base.errors import UserError
+from silohash.base.types import Arrays
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.federated.robust import robust_aggregation
 from silohash.methods.federated.shared_means import SharedMean, class_mean, median_mean, objection, with_median_means

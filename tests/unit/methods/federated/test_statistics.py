@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.federated.base import ServerState
 from silohash.methods.federated.prototypes import (
     PrototypeParams,

@@ -9,16 +9,9 @@ from pathlib import Path
 import pytest
 
 from silohash.base import registry
+from silohash.base.errors import UserError, WrongOverride
 from silohash.base.registry import AddedMember
-from silohash.base.types import UserError
-from silohash.run.config.load import (
-    OverrideError,
-    cards_of,
-    check_section,
-    load_config,
-    load_resolved,
-    read_config,
-)
+from silohash.run.config.load import cards_of, check_section, load_config, load_resolved, read_config
 from silohash.run.config.sections import EvaluateConfig
 from silohash.run.config.toml import to_toml
 
@@ -153,7 +146,7 @@ def test_set_of_the_seed_and_of_parameters() -> None:
 def test_a_kind_of_partition_is_checked_with_its_parameters_before_the_data_is_read(
     overrides: list[str], named: str
 ) -> None:
-    with pytest.raises(OverrideError, match=named):
+    with pytest.raises(WrongOverride, match=named):
         load_resolved(GLYPHS, overrides)
 
 
@@ -284,11 +277,11 @@ def test_a_wrong_override_is_named_in_place_of_the_file(tmp_path: Path, override
 
 
 def test_the_error_of_an_override_holds_its_parts() -> None:
-    with pytest.raises(OverrideError) as error:
+    with pytest.raises(WrongOverride) as error:
         load_config(GLYPHS, ["train.batch=0"])
     assert error.value.override == "train.batch=0"
     assert error.value.reason == "input should be greater than or equal to 2 (got 0)."
-    with pytest.raises(OverrideError, match=r'^--set "seed\.x=3": "seed" is a value, not a table'):
+    with pytest.raises(WrongOverride, match=r'^--set "seed\.x=3": "seed" is a value, not a table'):
         load_config({**GLYPHS, "seed": 1}, ["seed.x=3"])
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from silohash.base.errors import UserError
 from silohash.base.registry import suggestion
-from silohash.base.types import UserError
 from silohash.run.config.load import load_config
 from silohash.run.config.sections import RunConfig
 from silohash.run.config.template import BACKBONES, config_template, feature_tables, find_backbone

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.run.config.load import load_config
 from silohash.run.config.sections import RunConfig
 from silohash.run.config.wrong_types import LONGEST_VALUE, TABLES, missing, shown, toml_line, wrong_type

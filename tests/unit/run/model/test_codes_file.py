@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.formats.folder import read_folder
 from silohash.index.codes import Codes, from_bytes
 from silohash.run.folder import Run

@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silohash.base.types import MODALITIES, Modality, Side, UserError
+from silohash.base.errors import UserError
+from silohash.base.types import MODALITIES, Modality, Side
 from silohash.index.codes import unpack
 from silohash.run.folder import Run
 from silohash.run.model.encoder import OnnxTowers

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from silohash import features
+from silohash.base.errors import UserError
 from silohash.base.files import read_json
-from silohash.base.types import UserError
 from silohash.features.vectors import vectors
 from silohash.index.codes import pack
 from silohash.run.config.load import load_config, resolve

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.features.vectors import vectors
 from silohash.models.matching_net import nodes_of, scores_of
 from silohash.models.nodes import Nodes

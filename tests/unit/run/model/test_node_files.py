@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index.store import Store
 from silohash.run.model.node_files import NodeFiles, NodeWriter, forgetting
 from tests.silos import made_up_codes, made_up_store

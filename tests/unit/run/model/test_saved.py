@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from silohash.base.errors import UserError
 from silohash.base.files import digest_file, read_arrays, write_arrays, write_json
-from silohash.base.types import MODALITIES, UserError
+from silohash.base.types import MODALITIES
 from silohash.run.folder import Run
 from silohash.run.model.encoder import OnnxTowers
 from silohash.run.model.saved import SavedModel
@@ -145,7 +146,7 @@ def test_a_known_config_is_used_if_it_is_the_models(run: Run, copy: Path) -> Non
     assert run.model.trained.resolved is run.resolved
     change_record(copy, lambda record: record["config"].update(seed=77))
     other = SavedModel.open(copy, lambda: run.resolved)
-    assert other.config.seed == 77
+    assert other.trained.config.seed == 77
 
 
 def test_personal_models(run: Run, tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from silohash.base.errors import UserError
 from silohash.base.files import digest_file, read_arrays
-from silohash.base.types import MODALITIES, Modality, UserError
+from silohash.base.types import MODALITIES, Modality
 from silohash.methods.federated.base import ServerState
 from silohash.methods.traits import Traits
 from silohash.run.folder import Run
@@ -46,7 +47,7 @@ def test_round_trip_gives_the_same_codes_bit_for_bit(
     assert np.array_equal(before.words, after.words)
     assert (after.bits, after.modality, list(after.ids)) == (BITS, modality, list(run.archive.ids[rows]))
     assert same_arrays(trained.weights["global"].params, read.trained.weights["global"].params)
-    assert read.config == run.config
+    assert read.trained.config == run.config
     assert read.round == trained.round
 
 

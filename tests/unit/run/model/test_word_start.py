@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from silohash.base.errors import UserError
 from silohash.base.files import read_arrays
-from silohash.base.types import UserError
 from silohash.methods.local.matching.sgm import SGM, SGMParams
 from silohash.models.nodes import word_tables
 from silohash.run.config.load import load_resolved

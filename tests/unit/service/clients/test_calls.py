@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.service.clients.calls import Connection, checked_address
 from tests.ports import free_port
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import silohash
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.features.truncation import Unread
 from silohash.service.backend import SearchOptions
 from silohash.service.clients.search import Client, _hits

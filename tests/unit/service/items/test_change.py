@@ -15,7 +15,8 @@ import numpy.typing as npt
 import pytest
 
 from silohash.api.runs import open_run
-from silohash.base.types import MODALITIES, Modality, UserError
+from silohash.base.errors import UserError
+from silohash.base.types import MODALITIES, Modality
 from silohash.index.listing import is_indexed, read_listing
 from silohash.index.store import Store
 from silohash.run.config.load import load_resolved

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index.listing import read_listing
 from silohash.index.store import Store
 from silohash.run.folder import Run

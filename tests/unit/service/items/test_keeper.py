@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index.store import Store
 from silohash.run.folder import Run
 from silohash.service.items.indexer import Indexer, encoder_of, open_indexer, prepare_index

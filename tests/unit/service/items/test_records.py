@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.service.items.records import Record, Records
 
 

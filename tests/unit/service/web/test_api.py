@@ -31,7 +31,7 @@ def error_of(answer: Any, status: int) -> str:
     assert answer.status_code == status, answer.text
     error = answer.json()["error"]
     assert set(answer.json()) == {"error"}
-    assert set(error) == {"status", "code", "message"}
+    assert set(error) <= {"status", "code", "message", "key"}
     assert error["status"] == status
     assert error["code"].isidentifier()
     return str(error["message"])
@@ -183,6 +183,12 @@ def test_requests_that_are_refused(
     reason = error_of(client_of(backend).get(f"/api/v1/{address}", params=parameters), status)
     assert reason[0].isupper()
     assert reason.endswith(".")
+
+
+def test_an_error_that_the_user_can_mend_has_its_key(backend: MadeUpBackend) -> None:
+    client = client_of(backend)
+    for address, key in (("item?silo=east&id=item-1", "not-found"), ("search?text=a&find=sound", None)):
+        assert client.get(f"/api/v1/{address}").json()["error"].get("key") == key
 
 
 def test_other_errors_have_the_same_form(backend: MadeUpBackend) -> None:

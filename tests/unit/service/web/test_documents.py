@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.features.truncation import Unread
 from silohash.index.codes import pack
 from silohash.search.fields import hexadecimal

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.service.config import HubConfig
 from silohash.service.web import hub_process
 from silohash.service.web.hub_process import run_hub

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.service.clients.items import Items
 from silohash.service.items.keeper import ItemState
 from silohash.service.items.records import Record

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from silohash.base.types import UserError
+from silohash.base.errors import NotFound, Unavailable, UserError
 from silohash.search.hits import Reason
 from silohash.service.accounts import Accounts
-from silohash.service.backend import Code, NotFound, SearchOptions, SearchRequest, Unavailable
+from silohash.service.backend import Code, SearchOptions, SearchRequest
 from silohash.service.logs import Record, recording, start_logging
 from silohash.service.metrics import Metrics
 from silohash.service.web import state

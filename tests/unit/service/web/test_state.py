@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 from starlette.requests import Request
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.service.web import state
 from silohash.service.web.app import create_app
 from silohash.service.web.state import KEPT_SECONDS, Asker, RecentPictures, Service, asker, everyone

@@ -13,17 +13,11 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
+from silohash.base.errors import UploadRefused
 from silohash.data.glyphs.drawing import fit
 from silohash.data.pictures import formats
 from silohash.data.pictures.reading import decode
-from silohash.service.web.uploads import (
-    MOST_FRAMES,
-    MOST_SCANS,
-    Limits,
-    UploadError,
-    read_drawing,
-    read_picture,
-)
+from silohash.service.web.uploads import MOST_FRAMES, MOST_SCANS, Limits, read_drawing, read_picture
 
 FORMATS = [form.plugin for form in formats.FORMATS if form is not formats.HEIC]
 
@@ -38,8 +32,8 @@ def encoded(form: str, drawn: Image.Image | None = None, **options: Any) -> byte
     return content.getvalue()
 
 
-def refusal(content: bytes, limits: Limits | None = None) -> UploadError:
-    with pytest.raises(UploadError) as caught:
+def refusal(content: bytes, limits: Limits | None = None) -> UploadRefused:
+    with pytest.raises(UploadRefused) as caught:
         read_picture(content, limits)
     assert 400 <= caught.value.status < 500
     return caught.value
@@ -154,7 +148,7 @@ def test_a_bomb_in_a_text_chunk_is_refused_or_ignored() -> None:
     chunk = png_chunk(b"zTXt", b"a\0\0" + zlib.compress(b"a" * 100_000_000, 9))
     try:
         assert read_picture(content[:33] + chunk + content[33:]).size == (30, 20)
-    except UploadError as error:
+    except UploadRefused as error:
         assert error.status in {415, 422}  # noqa: PT017
 
 
@@ -219,12 +213,12 @@ def test_malformed_files_are_refused_or_read(form: str) -> None:
             changed[generator.randrange(len(changed))] = generator.randrange(256)
         try:
             read_picture(bytes(changed), Limits(most_pixels=10**6))
-        except UploadError as error:
+        except UploadRefused as error:
             assert 400 <= error.status < 500  # noqa: PT017  both outcomes are right
     for length in range(1, len(content), 1 + len(content) // 20):
         try:
             read_picture(content[:length])
-        except UploadError as error:
+        except UploadRefused as error:
             assert 400 <= error.status < 500  # noqa: PT017
 
 
@@ -253,7 +247,7 @@ def test_a_drawing_for_other_archives_is_centered_on_white() -> None:
 
 
 def test_an_empty_drawing_is_refused() -> None:
-    with pytest.raises(UploadError, match="The drawing is empty"):
+    with pytest.raises(UploadRefused, match="The drawing is empty"):
         read_drawing(encoded("PNG", Image.new("L", (50, 50), 240)), "glyphs")
 
 

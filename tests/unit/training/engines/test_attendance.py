@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.message import Message
 from silohash.training.engines.attendance import Attendance, check_quorum
 from silohash.training.engines.in_process import InProcess

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import DeviceUnavailable, JobFailed
 from silohash.methods.message import Message
 from silohash.training.engines.port import Absence, SiloResult, SiloTask
 from silohash.training.engines.wire import (
@@ -55,8 +55,11 @@ def test_result_round_trip(loss: float) -> None:
 
 
 def test_failures_of_a_worker() -> None:
-    with pytest.raises(UserError, match=r"^no such device$"):
+    with pytest.raises(JobFailed, match=r"^no such device$"):
         decode_result(Message("failure", "worker", -1, notes={"failure": "no such device"}))
+    notes = {"failure": "no such device", "key": "device-unavailable"}
+    with pytest.raises(DeviceUnavailable, match=r"^no such device$"):
+        decode_result(Message("failure", "worker", -1, notes=notes))
     with pytest.raises(RuntimeError, match=r"A worker process failed:\nTraceback"):
         decode_result(Message("failure", "worker", -1, notes={"crash": "Traceback"}))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.message import Message
 from silohash.training.engines.port import SiloTask
 from silohash.training.engines.worker_processes import WorkerProcesses

@@ -37,7 +37,7 @@ def inputs(unit: str, *, rounds: int = 3, silos: tuple[int, ...] = SIZES, federa
 
 def budget(unit: str, **more) -> Budget:
     made = inputs(unit, **more)
-    return Budget.of(made.resolved, made.config.exchange.privacy, [train for _, train, _ in made.silos])
+    return Budget(made.resolved, made.config.exchange.privacy, [train for _, train, _ in made.silos])
 
 
 def test_epsilon_per_item_is_that_of_the_smallest_silo() -> None:
@@ -181,7 +181,7 @@ def test_samples_reveal_less_than_all_items_and_statistics_add_to_them() -> None
 
 
 def test_silos_that_are_drawn_reveal_less_only_if_few_are_drawn() -> None:
-    rounds = [3.0] * 20
+    rounds = [3.0] * 5
     always = epsilon_of_noise(rounds, delta=DELTA)
     assert epsilon_of_sampled_silos(rounds, drawn=10, silos=10, delta=DELTA) == always
     assert epsilon_of_sampled_silos(rounds, drawn=9, silos=10, delta=DELTA) == always

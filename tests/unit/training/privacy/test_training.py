@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.training.engines.port import SiloTask
 from silohash.training.privacy.budget import KEY, sampling
 from silohash.training.privacy.training import PrivateRound, RecordGradients, check_private_model, new_key, stored_key

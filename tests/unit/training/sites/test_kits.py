@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.training.sites import kits as module
 from silohash.training.sites.kits import LOCAL, SITE_FILE, new_silo_key, write_site
 from silohash.training.sites.settings import read_site_settings

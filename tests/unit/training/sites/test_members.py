@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.training.sites import members
 from silohash.training.sites.kits import Training
-from silohash.training.sites.members import Member, member_beside, member_of, place_storage, run_member
+from silohash.training.sites.members import SLOW_LINKS, command_of, member_beside, place_storage, run_member
 
 pytest.importorskip("nvflare")
 
@@ -29,22 +29,18 @@ def kits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_command_of_each_kit(kits: Path) -> None:
-    server, silo = member_of(kits / "server").command, member_of(kits / "north").command
+    server, silo = command_of(kits / "server"), command_of(kits / "north")
     assert server[:4] == [sys.executable, "-u", "-m", "nvflare.private.fed.app.server.server_train"]
     assert silo[3] == "nvflare.private.fed.app.client.client_train"
     assert "uid=north" in silo
     assert "secure_train=true" in server
     with pytest.raises(UserError, match="is not the kit of a server or of a silo"):
-        member_of(kits / "leader")
+        command_of(kits / "leader")
 
 
-def test_what_is_on_its_way_is_not_sent_again_too_soon(kits: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for kit in ("server", "north"):
-        found = member_of(kits / kit).environment
-        window, wait = (float(found[f"NVFLARE_STREAMING_{name}"]) for name in ("WINDOW_SIZE", "RETRY_WAIT"))
-        assert window / wait <= 150_000
-    monkeypatch.setenv("NVFLARE_STREAMING_RETRY_WAIT", "7")
-    assert member_of(kits / "north").environment["NVFLARE_STREAMING_RETRY_WAIT"] == "7"
+def test_what_is_on_its_way_is_not_sent_again_too_soon() -> None:
+    window, wait = (float(SLOW_LINKS[f"NVFLARE_STREAMING_{name}"]) for name in ("WINDOW_SIZE", "RETRY_WAIT"))
+    assert window / wait <= 150_000
 
 
 def test_server_stores_jobs_in_its_own_folder(kits: Path) -> None:
@@ -61,11 +57,12 @@ def test_process_that_dies_is_started_again(
 ) -> None:
     log, said = tmp_path / "log", []
     code = (
-        f"import os, sys; open({str(log)!r}, 'a').write('x'); print('out'); print(os.environ['A'], file=sys.stderr); "
+        f"import os, sys; open({str(log)!r}, 'a').write('x'); print('out'); "
+        "print(*(os.environ[f'NVFLARE_STREAMING_RETRY_{name}'] for name in ('WAIT', 'TIMEOUT')), file=sys.stderr); "
         "sys.exit(7)"
     )
-    member = Member([sys.executable, "-c", code], {"A": "1"}, ["log.txt"])
-    monkeypatch.setattr(members, "member_of", lambda kit: member)
+    monkeypatch.setenv("NVFLARE_STREAMING_RETRY_WAIT", "7")
+    monkeypatch.setattr(members, "command_of", lambda kit: [sys.executable, "-c", code])
     monkeypatch.setattr(members, "RESTART_SECONDS", 0.0)
     stopped = threading.Event()
 
@@ -82,12 +79,12 @@ def test_process_that_dies_is_started_again(
         *[f"The process ended with exit status 7. It is started again. The reason is in {logs}."] * 3,
     ]
     assert capfd.readouterr() == ("", "")
-    assert (kits / "north" / "errors.txt").read_text() == "1\n" * 3
+    assert (kits / "north" / "errors.txt").read_text() == "7 900\n" * 3
 
 
 def test_process_beside_a_block_ends_with_it(kits: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     code = f"import os, time; open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
-    monkeypatch.setattr(members, "member_of", lambda kit: Member([sys.executable, "-c", code]))
+    monkeypatch.setattr(members, "command_of", lambda kit: [sys.executable, "-c", code])
     said: list[str] = []
     with member_beside(kits / "north", "north", said.append):
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.partitions.base import partition
 from silohash.methods.message import Message
 from silohash.run.config.load import load_resolved

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.index.store import Store
 from silohash.methods.message import Message
 from silohash.models.parameters import params_of

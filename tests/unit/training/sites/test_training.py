@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from silohash.base.errors import UserError
 from silohash.base.files import read_arrays
-from silohash.base.types import Arrays, UserError
+from silohash.base.types import Arrays
 from silohash.run.config.load import load_resolved
 from silohash.run.folder import Run
 from silohash.training import experiment

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from silohash.base.errors import UserError
+
 pytest.importorskip("tenseal")
 
 import tenseal
 
-from silohash.base.types import UserError
 from silohash.training.updates.compression import DamagedUpdateError
 from silohash.training.updates.encryption import (
     BLOCK,

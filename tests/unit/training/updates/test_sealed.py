@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 
+from silohash.base.errors import UserError
+
 pytest.importorskip("tenseal")
 
-from silohash.base.types import UserError
+
 from silohash.methods.federated.base import FederatedMethod, ServerState
 from silohash.methods.message import Message
 from silohash.run.config.load import load_resolved

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import Rows, UserError
+from silohash.base.errors import ChoiceNeeded, FilesDiffer, MissingFile, OrderDiffers, WrongShape
+from silohash.base.types import Rows
 from silohash.data.archive import Features, Pictures
 from silohash.data.benchmarks.layouts import checks, reading
 from silohash.data.benchmarks.layouts.reading import Layout, Need
@@ -57,11 +58,11 @@ class MatFolder:
         if found.is_file():
             return self.variable_in(found, named.variables)
         if other_order and (path.parent / other_order).is_file():
-            raise UserError(
+            raise OrderDiffers(
                 f"{path.name} and {other_order} have their rows in different orders: files with -rand are shuffled, those "
                 f"without are not. Add {named.file} to {path.parent}."
             )
-        raise UserError(
+        raise MissingFile(
             f"{named.file} is missing in {path.parent}. It must come from the same folder of the same source as "
             f"{path.name}, whose rows may be shuffled."
         )
@@ -92,7 +93,7 @@ def find_file(root: Path, *names: str, near: Path | None = None) -> Path | None:
             found = [path for path in found if path.parent == near.parent] or found
         if len(found) > 1:
             listed = ", ".join(str(path.relative_to(root)) for path in found)
-            raise UserError(f"{root} holds {name} more than once: {listed}. Name the folder of one source.")
+            raise ChoiceNeeded(f"{root} holds {name} more than once: {listed}. Name the folder of one source.")
         if found:
             return found[0]
     return None
@@ -106,7 +107,7 @@ def need_file(root: Path, *names: str, near: Path | None = None) -> Path:
     """
     found = find_file(root, *names, near=near)
     if found is None:
-        raise UserError(f"{' or '.join(names)} is missing in {root}. Add it beside the other files.")
+        raise MissingFile(f"{' or '.join(names)} is missing in {root}. Add it beside the other files.")
     return found
 
 
@@ -243,21 +244,21 @@ def _choose_order(root: Path, features: Sequence[str], rand: str) -> tuple[Path,
     plain = find_file(root, *(f"{stem}.mat" for stem in features)) if rand != "yes" else None
     mixed = find_file(root, *(f"{stem}{RAND}.mat" for stem in features)) if rand != "no" else None
     if plain is not None and mixed is not None:
-        raise UserError(
+        raise ChoiceNeeded(
             f"{plain.name} and {mixed.name} hold the same items in different orders. Set rand = no for the first, or "
             "rand = yes for the second."
         )
     if plain is not None:
         return plain, "", RAND
     if mixed is None:
-        raise UserError(f"{' or '.join(f'{stem}.mat' for stem in features)} is missing in {root}. Add it.")
+        raise MissingFile(f"{' or '.join(f'{stem}.mat' for stem in features)} is missing in {root}. Add it.")
     return mixed, RAND, ""
 
 
 def _join(variables: Sequence[Variable], counts: Sequence[int]) -> np.ndarray:
     arrays = [variable.array(count) for variable, count in zip(variables, counts, strict=True)]
     if arrays[0].shape[1:] != arrays[1].shape[1:]:
-        raise UserError(f"{variables[0]} and {variables[1]} differ in their columns. Take all files from one source.")
+        raise FilesDiffer(f"{variables[0]} and {variables[1]} differ in their columns. Take all files from one source.")
     return np.concatenate(arrays)
 
 
@@ -311,7 +312,7 @@ def _ids(variable: Variable | None, rows: int) -> tuple[npt.NDArray[np.str_], di
         return checks.row_ids(rows), {"ids": "row numbers, because the files do not contain names"}
     names = variable.strings(rows)
     if names.ndim != 1:
-        raise UserError(
+        raise WrongShape(
             f"{variable.file.path}: {variable.name} holds several names per item. Use a file with one name per item."
         )
     ids = reading.unique_ids(names.tolist())

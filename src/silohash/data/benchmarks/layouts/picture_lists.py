@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import Rows, UserError
+from silohash.base.errors import BadLine, EmptyInput, FilesDiffer, MissingFile, OutOfRange
+from silohash.base.types import Rows
 from silohash.data.archive import multi_hot
 from silohash.data.benchmarks.layouts import checks, reading
 from silohash.data.benchmarks.layouts.checks import pair_notes
@@ -58,7 +59,7 @@ def read_lists(root: Path, *, pictures: str = "", strip: str = "", classes: int 
     if len(several) == len(paths):
         labels = {split: _multi_labels(paths[split], parsed) for split, parsed in lines.items()}
     elif several:
-        raise UserError(
+        raise FilesDiffer(
             f"{root}: {', '.join(several)} has several numbers per line and the other lists have one. "
             "Use lists of one kind."
         )
@@ -79,7 +80,7 @@ def read_companion_lists(root: Path, *, pictures: str = "", strip: str = "", cla
     tables, sources = _companion_labels(root, paths, classes)
     for split, path in paths.items():
         if len(names[split]) != len(tables[split]):
-            raise UserError(
+            raise FilesDiffer(
                 f"{path} has {len(names[split]):,} lines and {sources[split]} has {len(tables[split]):,}, but they must "
                 "match line by line. Restore both."
             )
@@ -97,7 +98,7 @@ def _present(root: Path, end: str) -> dict[str, Path]:
     """Return the list of each split that is present; the database and the queries must be."""
     missing = _files(root, ("database", "query"), end)[1]
     if missing:
-        raise UserError(f"{root} has no {' and no '.join(missing)}. Name the folder that holds the lists.")
+        raise MissingFile(f"{root} has no {' and no '.join(missing)}. Name the folder that holds the lists.")
     return {split: path for split, path in _files(root, STEMS, end)[0].items() if path.is_file()}
 
 
@@ -116,11 +117,11 @@ def _parse_lines(path: Path) -> list[_Line]:
 def _width(path: Path, lines: Sequence[_Line]) -> int:
     """Return how many numbers each line of a list holds."""
     if not lines:
-        raise UserError(f"{path} is empty. {reading.RESTORE}")
+        raise EmptyInput(f"{path} is empty. {reading.RESTORE}")
     width = len(lines[0].values)
     for line in lines:
         if len(line.values) != width:
-            raise UserError(
+            raise BadLine(
                 f"{path}, line {line.number} has {len(line.values):,} numbers where {width:,} were expected. "
                 f"{reading.RESTORE}"
             )
@@ -135,7 +136,7 @@ def _class_labels(
     count = classes or 1 + max(largest.values())
     for split, number in largest.items():
         if number >= count:
-            raise UserError(
+            raise OutOfRange(
                 f"{paths[split]} names the class {number}, but classes run from 0 to {count - 1}. Set classes."
             )
     return {split: multi_hot(of_list, range(count)) for split, of_list in numbers.items()}
@@ -144,7 +145,7 @@ def _class_labels(
 def _multi_labels(path: Path, lines: Sequence[_Line]) -> npt.NDArray[np.uint8]:
     for line in lines:
         if max(line.values) > 1:
-            raise UserError(f"{path}, line {line.number} holds {max(line.values)} instead of 0 or 1. {reading.RESTORE}")
+            raise BadLine(f"{path}, line {line.number} holds {max(line.values)} instead of 0 or 1. {reading.RESTORE}")
     return np.array([line.values for line in lines], np.uint8)
 
 
@@ -156,7 +157,7 @@ def _companion_labels(
         return {split: reading.read_zero_one(path) for split, path in hot.items()}, hot
     plain, missing_plain = _files(root, splits, "_label.txt")
     if missing_plain:
-        raise UserError(
+        raise MissingFile(
             f"{root} has neither {', '.join(missing_hot)} nor {', '.join(missing_plain)}. "
             "Add the labels beside the lists of pictures."
         )
@@ -178,7 +179,7 @@ def _join_lists(root: Path, lists: Mapping[str, _List], pictures: str, strip: st
     widths = {found.path.name: found.labels.shape[1] for found in lists.values()}
     if len(set(widths.values())) > 1:
         listed = ", ".join(f"{name} has {width:,}" for name, width in widths.items())
-        raise UserError(f"The lists in {root} have different numbers of classes: {listed}. Use lists of one release.")
+        raise FilesDiffer(f"The lists in {root} have different numbers of classes: {listed}. Use lists of one release.")
     names = list(dict.fromkeys(chain.from_iterable(found.names for found in lists.values())))
     row_of = {name: row for row, name in enumerate(names)}
     rows = {split: np.array([row_of[name] for name in found.names], np.int64) for split, found in lists.items()}
@@ -220,7 +221,7 @@ def _join_labels(
         known[rows] = True
         different = np.flatnonzero((labels[rows] != found.labels).any(axis=1))
         if len(different):
-            raise UserError(
+            raise FilesDiffer(
                 f'{found.path} gives "{found.names[different[0]]}" other labels than an earlier line or list does '
                 f"({len(different):,} such lines). Use lists of one release."
             )

@@ -18,7 +18,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.types import Rows, UserError
+from silohash.base.errors import BadLine, MissingFile, NothingUsable, UnreadableFile, UserError
+from silohash.base.types import Rows
 from silohash.data.archive import Texts, as_texts
 from silohash.data.catalogue import check_option
 from silohash.data.pictures.checking import Verdict, check_pictures, describe_assumptions
@@ -86,7 +87,7 @@ def find_one(root: Path, pattern: str, what: str = "") -> Path:
     """
     found = find(root, pattern)
     if not found:
-        raise UserError(
+        raise MissingFile(
             f"{root} has no file {pattern}{f' ({what})' if what else ''}. Add it, or name the folder that holds it."
         )
     return found[0]
@@ -114,7 +115,7 @@ def read_text(path: Path) -> str:
 
 def unreadable(path: Path, error: OSError) -> UserError:
     """Return the error for a file that the system cannot read."""
-    return UserError(f"{path} cannot be read ({error.strerror or error}). {RESTORE}")
+    return UnreadableFile(f"{path} cannot be read ({error.strerror or error}). {RESTORE}")
 
 
 def read_lines(path: Path) -> list[str]:
@@ -127,7 +128,7 @@ def read_lines(path: Path) -> list[str]:
 
 def damaged_line(path: Path, number: int, line: str, expected: str, remedy: str = RESTORE) -> UserError:
     """Return the error for a line of a text file that is not what it should be."""
-    return UserError(f'{path}, line {number}: "{line[:SHOWN]}" is not {expected}. {remedy}')
+    return BadLine(f'{path}, line {number}: "{line[:SHOWN]}" is not {expected}. {remedy}')
 
 
 def plain_text(marked: str) -> str:
@@ -167,12 +168,12 @@ def read_zero_one(path: Path, *, columns: int | None = None) -> npt.NDArray[np.u
                     continue
                 width = width or len(cells)
                 if empty:
-                    raise UserError(
+                    raise BadLine(
                         f"{path}, line {empty} is empty, so all later lines would belong to other items. {RESTORE}"
                     )
                 if len(cells) != width:
                     expected = f"{len(cells):,} columns where {width:,} were expected"
-                    raise UserError(f"{path}, line {number} has {expected}. {RESTORE}")
+                    raise BadLine(f"{path}, line {number} has {expected}. {RESTORE}")
                 digits += cells
     except OSError as error:
         raise unreadable(path, error) from error
@@ -187,7 +188,7 @@ def _zeros_and_ones(path: Path, number: int, line: bytes) -> bytes:
     adjacent = b"00" in line.replace(b"1", b"0")
     if adjacent or digits.translate(None, b"01"):
         shown = line.decode("latin-1").strip()[:SHOWN]
-        raise UserError(f'{path}, line {number}: "{shown}" holds something other than 0 and 1. {RESTORE}')
+        raise BadLine(f'{path}, line {number}: "{shown}" holds something other than 0 and 1. {RESTORE}')
     return digits
 
 
@@ -205,7 +206,7 @@ def check_picture_files(folder: Path, names: Sequence[str], remedy: str) -> tupl
     lacking = [name for name, digest in zip(names, digests, strict=True) if not digest]
     first = next((verdicts[name].problem for name in lacking if name), "")
     if names and len(lacking) == len(names):
-        raise UserError(
+        raise NothingUsable(
             f"None of the {len(names):,} pictures in {folder} can be used ({first or 'no names'}). {remedy}"
         )
     usable = [name if digest else "" for name, digest in zip(names, digests, strict=True)]

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from silohash.base.errors import BadLine, FilesDiffer, MissingFile, WrongShape
 from silohash.base.files import read_npy
-from silohash.base.types import UserError
 from silohash.data.archive import Features
 from silohash.data.benchmarks.layouts import reading
 from silohash.data.benchmarks.layouts.reading import Layout, Need
@@ -71,7 +71,7 @@ def _read_parts(root: Path, parts: Sequence[str]) -> list[_Part]:
     found = [_read_part(root, name) for name in SPLITS if name in wanted]
     shapes = {part.features.shape[1:] for part in found}
     if len(shapes) > 1:
-        raise UserError(f"The parts in {root} have features of different shapes: {shapes}. Use one release.")
+        raise FilesDiffer(f"The parts in {root} have features of different shapes: {shapes}. Use one release.")
     return found
 
 
@@ -88,12 +88,12 @@ def _read_part(root: Path, name: str) -> _Part:
     for needed in (path, captions):
         if not needed.is_file():
             present = ", ".join(file.name for file in reading.find(root, "*_ims.npy")) or "none"
-            raise UserError(f"{needed} is missing; the arrays present are: {present}. Add it, or set parts.")
+            raise MissingFile(f"{needed} is missing; the arrays present are: {present}. Add it, or set parts.")
     features = _map_features(path)
     lines = _read_captions(captions)
     count, rest = divmod(len(lines), CAPTIONS_PER_PICTURE)
     if rest or len(features) not in {count, len(lines)}:
-        raise UserError(
+        raise FilesDiffer(
             f"{captions} has {len(lines):,} lines and {path} has {len(features):,} rows; there must be "
             f"{CAPTIONS_PER_PICTURE} lines per row, or one row per line. Restore both from one release."
         )
@@ -108,14 +108,14 @@ def _read_captions(path: Path) -> list[str]:
     lines = reading.read_lines(path)
     if "" in lines:
         number = lines.index("") + 1
-        raise UserError(f"{path}, line {number} is empty, but each picture has five captions. {reading.RESTORE}")
+        raise BadLine(f"{path}, line {number} is empty, but each picture has five captions. {reading.RESTORE}")
     return lines
 
 
 def _map_features(path: Path) -> np.ndarray:
     features = read_npy(path, mapped=True, remedy=reading.RESTORE, missing=reading.RESTORE)
     if features.ndim != 3 or features.dtype.kind != "f":
-        raise UserError(
+        raise WrongShape(
             f"{path} holds {features.dtype} of shape {features.shape}; it needs real numbers of shape (pictures, "
             "regions, width)."
         )
@@ -127,7 +127,7 @@ def _check_repeated_rows(path: Path, features: np.ndarray) -> None:
     for start in {0, len(features) - CAPTIONS_PER_PICTURE}:
         block = features[start : start + CAPTIONS_PER_PICTURE]
         if not (block == block[:1]).all():
-            raise UserError(
+            raise FilesDiffer(
                 f"{path} has one row per caption, but its rows {start} to {start + CAPTIONS_PER_PICTURE - 1} differ, so "
                 "they cannot be the same picture. Restore features and captions from one release."
             )

@@ -25,7 +25,8 @@ import numpy as np
 from pydantic import Field
 from torch import nn
 
-from silohash.base.types import MODALITIES, Arrays, MethodCard, Modality, Phase, ReadArrays, UserError
+from silohash.base.errors import UnsuitableMethod
+from silohash.base.types import MODALITIES, Arrays, MethodCard, Modality, Phase, ReadArrays
 from silohash.methods.federated.base import (
     NO_RUN,
     FederatedMethod,
@@ -120,7 +121,7 @@ class FedRidge(FederatedMethod):
         server = super().init_server(model, info)
         layers = hash_layers(server.params)
         if any(name.count(".") > 2 for name in layers):
-            raise UserError(
+            raise UnsuitableMethod(
                 f"fedridge: the hash layer ({layers[0]}) is not linear, and the solution is. Choose another local method, "
                 "or for dchmt local.rectified = false."
             )
@@ -218,12 +219,12 @@ def check_tower(params: ReadArrays, modality: Modality, *, needed: int, method: 
     weight, first = params.get(f"{modality}.hash.weight"), params.get(f"{modality}.backbone.0.weight")
     vectors = takes_vectors(params, modality)
     if weight is None or (vectors and first is not None and weight.shape[1] != len(first)):
-        raise UserError(
+        raise UnsuitableMethod(
             f"{method}: the codes of the {modality} tower are not a linear map of its hidden layer, and the solution is. "
             "Choose another local method, such as dcmh or centerap."
         )
     if vectors and weight.shape[1] < needed:
-        raise UserError(
+        raise UnsuitableMethod(
             f"{method}: the {modality} tower has {weight.shape[1]} hidden units, and the solution needs {needed} (two per "
             f"label or bit, whichever are fewer). Set model.hidden = {needed} or more."
         )

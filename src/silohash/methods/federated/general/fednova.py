@@ -24,7 +24,8 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from silohash.base.types import Arrays, MethodCard, Outputs, PairBatch, Terms, UserError
+from silohash.base.errors import ConflictingOptions, OutOfRange
+from silohash.base.types import Arrays, MethodCard, Outputs, PairBatch, Terms
 from silohash.methods.federated.base import NO_RUN, FederatedMethod, RunFacts, ServerState, SiloContext
 from silohash.methods.federated.general.fedprox import proximal_terms
 from silohash.methods.federated.shared_means import SharedMean
@@ -82,12 +83,12 @@ def step_remarks(weight: float, run: RunFacts) -> tuple[str, ...]:
     if run.optimizer != "sgd":
         return (f'fednova: the length of an update under "{run.optimizer}" is approximated by its number of steps.',)
     if weight and run.momentum:
-        raise UserError(
+        raise ConflictingOptions(
             f"fednova: proximal_weight = {weight:g} cannot be combined with momentum, because the length of updates "
             f"is not known for both. Set train.momentum = 0 (it is {run.momentum:g}), or proximal_weight = 0."
         )
     if weight * run.learning_rate > 1:
-        raise UserError(
+        raise OutOfRange(
             f"fednova: proximal_weight = {weight:g} times train.learning_rate = {run.learning_rate:g} is above 1, so a "
             "step would overshoot the global model. Lower one of them."
         )

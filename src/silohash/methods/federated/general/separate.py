@@ -15,7 +15,8 @@ import torch
 from pydantic import Field
 from torch import nn
 
-from silohash.base.types import MethodCard, Outputs, PairBatch, Phase, Terms, UserError
+from silohash.base.errors import UnsuitableMethod
+from silohash.base.types import MethodCard, Outputs, PairBatch, Phase, Terms
 from silohash.methods.federated.base import (
     NO_RUN,
     Adapter,
@@ -95,7 +96,7 @@ class Separate(FederatedMethod):
         reasons = ["pools all data"] if inner.pooled else []
         reasons += [why for part, why in UNSUPPORTED.items() if overrides(self.method, part)]
         if reasons:
-            raise UserError(
+            raise UnsuitableMethod(
                 f'federated.methods: "{self.label}" {reasons[0]}, so it cannot be used by a silo alone. Choose a method '
                 "that averages whole models, such as fedhap, fedproc or fedprox."
             )

@@ -23,7 +23,8 @@ import numpy as np
 import torch
 from pydantic import Field
 
-from silohash.base.types import Arrays, MethodCard, Phase, ReadArrays, UserError
+from silohash.base.errors import ValidationNeeded
+from silohash.base.types import Arrays, MethodCard, Phase, ReadArrays
 from silohash.methods.federated.base import NO_RUN, FederatedMethod, RunFacts, ServerState, SiloContext
 from silohash.methods.federated.shared_means import SharedMean
 from silohash.methods.local.base import MethodParams
@@ -114,7 +115,7 @@ class FedBiGNNs(FederatedMethod):
             UserError: If no silo of the round holds queries back.
         """
         if not sums["scored_items"]:
-            raise UserError(
+            raise ValidationNeeded(
                 '"fedbignns" weights silos by their validation scores, but no silo of this round holds queries back. '
                 'Set evaluate.validation = 0.1, federated.fraction = 1, or federated.weighting = "examples".'
             )

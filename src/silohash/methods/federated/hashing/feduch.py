@@ -31,7 +31,8 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, ReadArrays, Terms, UserError
+from silohash.base.errors import UnsuitableMethod
+from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, ReadArrays, Terms
 from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
 from silohash.methods.federated.contrastive_losses import model_contrast
 from silohash.methods.local.base import MethodParams
@@ -197,7 +198,7 @@ class FedUCH(FederatedMethod):
         contrasts = self.params.contrast_weight > 0 and self.params.representation == "feature"
         if contrasts and len(set(widths.values())) > 1:
             found = " and ".join(f"{width} ({tower})" for tower, width in widths.items())
-            raise UserError(
+            raise UnsuitableMethod(
                 f"feduch compares the features of the two towers, and they have different widths: {found}. Set "
                 'federated.representation = "logit", or choose towers whose features have the same width.'
             )

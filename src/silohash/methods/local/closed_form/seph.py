@@ -32,7 +32,8 @@ from pydantic import Field
 from scipy.optimize import minimize
 from torch import Tensor, nn
 
-from silohash.base.types import Arrays, MethodCard, Modality, UserError
+from silohash.base.errors import UnsuitableMethod
+from silohash.base.types import Arrays, MethodCard, Modality
 from silohash.methods.local.base import ClosedForm, MethodParams, SiloData, signs
 from silohash.methods.traits import Traits
 from silohash.models.parameters import install
@@ -284,7 +285,7 @@ class SePH(ClosedForm):
         towers: dict[Modality, TowerSpec] = {}
         for modality, tower in spec.towers.items():
             if tower.kind == "network":
-                raise UserError(
+                raise UnsuitableMethod(
                     f'local.name = "seph" compares vectors with anchors, and model.{modality} is a published network. '
                     f"Remove model.{modality}, and let the features come from the network."
                 )

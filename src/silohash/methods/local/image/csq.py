@@ -29,7 +29,8 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms, UserError
+from silohash.base.errors import SettingNeeded
+from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, signs
 from silohash.methods.local.class_codes import hash_centers, random_code
 from silohash.methods.local.losses import mean_where
@@ -131,7 +132,7 @@ class CSQ(LocalMethod):
         """
         assert isinstance(model, HashNet | Adapted)  # noqa: S101  built above
         if data.federation is None:
-            raise UserError(
+            raise SettingNeeded(
                 f'csq derives its hash centers from the seed of the federation, and the data of "{data.name}" have none. '
                 "Set SiloData.federation, or choose another local method."
             )

@@ -11,7 +11,8 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.base.types import MODALITIES, Outputs, PairBatch, Step, Terms, UserError
+from silohash.base.errors import NoEffect, OutOfRange, UnsuitableFeatures
+from silohash.base.types import MODALITIES, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState
 from silohash.methods.traits import Traits
 from silohash.models.matching_net import MatchingNet
@@ -120,12 +121,12 @@ def towers_of(spec: ModelSpec, name: str, *, with_heads: bool = False) -> tuple[
     """
     found = {modality: tower.kind for modality, tower in spec.towers.items()}
     if found != {"image": "regions", "text": "words"}:
-        raise UserError(
+        raise UnsuitableFeatures(
             f'local.name "{name}" matches regions with words. Use an archive with regions of pictures and with texts, and '
             'set features.text = { kind = "words" }.'
         )
     if len(spec.towers["text"].shape) > 1 and not with_heads:
-        raise UserError(
+        raise NoEffect(
             f'features.text.parses has no effect on local.name "{name}" with these parameters. Remove it, or set local.name '
             '= "gsmn" and local.graph = "sparse".'
         )
@@ -139,7 +140,7 @@ def check_divisor(name: str, value: int, width: int) -> None:
         UserError: If it does not.
     """
     if width % value:
-        raise UserError(f"local.{name} is {value}, which does not divide model.hidden = {width}. Choose a divisor.")
+        raise OutOfRange(f"local.{name} is {value}, which does not divide model.hidden = {width}. Choose a divisor.")
 
 
 class VectorNet(MatchingNet):

@@ -36,7 +36,8 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
-from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms, UserError
+from silohash.base.errors import SettingNeeded
+from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState
 from silohash.methods.local.class_codes import class_codes
 from silohash.methods.local.label_counts import FederationLabels
@@ -243,7 +244,7 @@ class CenterAP(LocalMethod):
         """
         assert isinstance(model, HashNet | Adapted)  # noqa: S101  built above
         if data.federation is None:
-            raise UserError(
+            raise SettingNeeded(
                 f'centerap needs the label counts of all silos, and the data of "{data.name}" have none. Set '
                 "SiloData.federation, or choose another local method."
             )

@@ -18,7 +18,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from torch import Tensor, nn
 
-from silohash.base.types import MODALITIES, Modality, Outputs, PairBatch, Step, Terms, UserError
+from silohash.base.errors import UnsuitableMethod
+from silohash.base.types import MODALITIES, Modality, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import LocalMethod, SiloData, SiloState, rows_of
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
@@ -214,7 +215,7 @@ def refuse_networks(spec: ModelSpec, name: str) -> None:
     """
     for modality, tower in spec.towers.items():
         if tower.kind == "network":
-            raise UserError(
+            raise UnsuitableMethod(
                 f'local.name "{name}" compares the inputs of the towers, but model.{modality} names a published network, '
                 f"whose inputs do not show what an item is about. Remove model.{modality}, and set features.{modality} to "
                 "the vectors of a network."

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from silohash.base.types import Target, UserError
+from silohash.base.errors import OutOfRange, WrongType
+from silohash.base.types import Target
 from silohash.search.hits import SearchOptions
 from silohash.search.inputs import target_named
 from silohash.service.web.view.templates import address
@@ -124,10 +125,10 @@ def _text(value: object, name: str, longest: int) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise UserError(f'The field "{name}" holds a file. Send a text.')
+        raise WrongType(f'The field "{name}" holds a file. Send a text.')
     text = value.strip()
     if len(text) > longest:
-        raise UserError(f'The field "{name}" has {len(text):,} characters. Send at most {longest:,}.')
+        raise OutOfRange(f'The field "{name}" has {len(text):,} characters. Send at most {longest:,}.')
     return text
 
 
@@ -137,5 +138,5 @@ def _number(value: object, name: str, least: int, most: int) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and least <= int(text) <= most):
-        raise UserError(f'The field "{name}" is "{text[:20]}". Send a whole number from {least} to {most:,}.')
+        raise OutOfRange(f'The field "{name}" is "{text[:20]}". Send a whole number from {least} to {most:,}.')
     return int(text)

@@ -10,8 +10,8 @@ from threading import Lock
 
 from PIL import Image
 
+from silohash.base.errors import UnreadablePicture
 from silohash.base.files import digest_json, read_bytes
-from silohash.base.types import UserError
 from silohash.data.pictures.reading import decode
 
 SIZES = (480, 1600)
@@ -49,7 +49,7 @@ class Media:
                     return self._known[key]
             found = encoded(decode(read_bytes(path), at_least_pixels=pixels), pixels)
         except (OSError, ValueError) as error:
-            raise UserError(f"The picture cannot be read ({error}). Its silo must restore the file.") from error
+            raise UnreadablePicture(f"The picture cannot be read ({error}). Its silo must restore the file.") from error
         self._remember(key, found)
         return found
 

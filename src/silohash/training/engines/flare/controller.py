@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nvflare.apis.client import Client
@@ -13,9 +13,9 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.run.config.load import load_resolved
-from silohash.run.events import RoundRecord, read_rounds
+from silohash.run.events import Observer, RoundRecord, read_rounds
 from silohash.run.folder import Run
 from silohash.training.engines.flare.engine import FlareEngine
 from silohash.training.engines.port import Limits
@@ -38,17 +38,7 @@ FAILED = "silohash failed: "
 
 
 class RoundsController(Controller):  # type: ignore[misc]  # FLARE has no types
-    """Run the rounds of one run. All arguments come from the job.
-
-    Args:
-        run: Name of the run.
-        config: The config of the run, as TOML.
-        silos: Names of the silos, in order.
-        deadline_seconds: How long to wait for silos in a round; 0 for no limit.
-        quorum: Number of silos that must answer in a round.
-        start: Number of silos that must describe their items before the first round; 0 for all.
-        task_check_period: Seconds between FLARE's looks at its tasks.
-    """
+    """Run the rounds of one run. All arguments come from the job (`write_job`), where 0 means no limit or all silos."""
 
     def __init__(
         self,
@@ -98,11 +88,13 @@ class RoundsController(Controller):  # type: ignore[misc]  # FLARE has no types
             self.rounds.heard_of(client.name)
 
 
-class _Log:
+@dataclass
+class _Log(Observer):
     """An observer that writes the record of each round to the log of the job, from which it can be followed."""
 
-    def __init__(self, controller: Controller, context: FLContext, rounds: Path) -> None:
-        self.controller, self.context, self.rounds = controller, context, rounds
+    controller: Controller
+    context: FLContext
+    rounds: Path
 
     def start(self, *, name: str, total_rounds: int, first_round: int) -> None:
         """Write the records of earlier jobs. Nobody may have read the last of them before their job ended."""
@@ -112,6 +104,3 @@ class _Log:
     def round(self, record: RoundRecord) -> None:
         """Write the record."""
         self.controller.log_info(self.context, f"{ROUND}{json.dumps(asdict(record))}")
-
-    def finish(self) -> None:
-        """Do nothing after the last round."""

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from nvflare.apis.client import Client
 from nvflare.apis.controller_spec import ClientTask, Task
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
@@ -16,9 +15,9 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from silohash.base.types import UserError
+from silohash.base.errors import JobFailed
 from silohash.training.engines.attendance import check_quorum
-from silohash.training.engines.port import WAIT_FOR_ALL, Absence, Answer, Limits, SiloTask
+from silohash.training.engines.port import WAIT_FOR_ALL, Absence, Answer, Engine, Limits, SiloTask
 from silohash.training.engines.wire import decode_answer, encode_distant_task
 
 TASK = "silohash"
@@ -67,15 +66,8 @@ class _Sent:
         self.arrived.set()
 
 
-class FlareEngine:
-    """Send tasks to the sites of a FLARE job.
-
-    Args:
-        controller: The controller of the job.
-        context: The context of the job.
-        abort: Tells when FLARE ends the job.
-        run: Name of the run, under which silos store what they keep.
-    """
+class FlareEngine(Engine):
+    """Send tasks to the sites of a FLARE job, which store what they keep under the name of the run."""
 
     def __init__(self, controller: Controller, context: FLContext, abort: Signal, run: str) -> None:
         self.controller, self.context, self.abort, self.run = controller, context, abort, run
@@ -92,14 +84,9 @@ class FlareEngine:
         if name in self.names:
             self.missed.pop(self.names.index(name), None)
 
-    def live(self, silos: Sequence[int]) -> list[int]:
-        """Return the silos that take part in the job and have not missed several answers in a row."""
-        away = self.status()
-        return [silo for silo in silos if silo not in away]
-
     def status(self) -> Mapping[int, str]:
         """Return which silos do not take part in the job, or do not answer."""
-        members = {client.name for client in self._clients()}
+        members = {client.name for client in self.context.get_engine().get_clients()}
         reasons = {silo: NOT_IN_JOB for silo, name in enumerate(self.names) if name not in members}
         quiet = {silo: f"{SILENT} {missed} times" for silo, missed in dict(self.missed).items() if missed >= MISSES}
         return quiet | reasons
@@ -137,9 +124,6 @@ class FlareEngine:
         """Withdraw all tasks. The sites end their trainers with the job."""
         self.cancel()
 
-    def _clients(self) -> list[Client]:
-        return list(self.context.get_engine().get_clients())
-
     def _send(self, task: SiloTask) -> _Sent:
         broadcast = replace(task.broadcast, notes={**task.broadcast.notes, "run": self.run})
         data = Shareable()
@@ -155,7 +139,7 @@ class FlareEngine:
         silo, left = sent.task.silo, True
         while left and not sent.arrived.wait(POLL_SECONDS):
             if self.abort.triggered:
-                raise UserError(f"{ENDED}. Start the run again: it continues after its last round.")
+                raise JobFailed(f"{ENDED}. Start the run again: it continues after its last round.")
             left = time.monotonic() < until and sent.flare.completion_status is None
         if not sent.arrived.is_set():
             self.missed[silo] = self.missed.get(silo, 0) + 1

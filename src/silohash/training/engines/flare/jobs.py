@@ -18,16 +18,16 @@ from nvflare.fuel.flare_api.api_spec import AuthenticationError, InternalError, 
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 from pydantic import ValidationError
 
+from silohash.base.errors import JobFailed, JobLost, NotAKit, ServerUnreachable, TooFewSilos, UserError
 from silohash.base.files import explaining_disk_errors, write_json
 from silohash.base.forms import of_json
-from silohash.base.types import Notify, UserError
+from silohash.base.types import Notify
 from silohash.run.config.load import ResolvedConfig
 from silohash.run.events import Observer, RoundRecord
 from silohash.training.engines.flare.controller import EARLIER, FAILED, NOTE, RESULT, ROUND
 from silohash.training.engines.flare.engine import ENDED, NOT_IN_JOB, SILENT
 from silohash.training.engines.flare.kits import ADMIN, CONTROLLER, EXECUTOR
 from silohash.training.engines.port import Limits
-from silohash.training.sites.attempts import ATTEMPTS, LostJobError, missed, train_in_jobs, wait_for
 from silohash.training.sites.kits import ADMIN_FILE, ENGINE, LEADER, STARTUP
 
 LOG = "log.txt"
@@ -39,6 +39,15 @@ START_SECONDS = 600.0
 
 END_SECONDS = 60.0
 """How long to wait until an aborted job has ended, before a new one continues the run."""
+
+ATTEMPTS = 3
+"""A run is given up if so many jobs in a row are lost before they finish a round."""
+
+CONNECT_SECONDS = 300.0
+"""How long to wait until the silos are connected again."""
+
+PATIENCE = 0.2
+"""Share of this time after which a run continues without the silos that it does not need."""
 
 POLL_SECONDS = 1.0
 BUSY_SECONDS = 60.0
@@ -55,20 +64,13 @@ seconds, and FLARE lists them for ten minutes after the last one."""
 UNANSWERED = (FLCommunicationError, ConnectionError, NoReply, InternalError, RuntimeError)
 """What is raised when a server does not answer, because it has died or its connection is busy with a large model."""
 
-LOST = (LostJobError, SessionClosed, AuthenticationError, *UNANSWERED)
+
+LOST = (JobLost, SessionClosed, AuthenticationError, *UNANSWERED)
 """What is raised when a server dies while a job is followed."""
 
 
 def write_job(folder: Path, run: str, resolved: ResolvedConfig, silos: Sequence[str], limits: Limits) -> None:
-    """Write the job of a run. It holds settings only, no code.
-
-    Args:
-        folder: The new folder of the job.
-        run: Name of the run.
-        resolved: The config with its methods.
-        silos: Names of the silos, in order.
-        limits: How long to wait for silos.
-    """
+    """Write the job of a run. It holds settings only, no code."""
     arguments = {
         "run": run, "config": resolved.config.to_toml(), "silos": list(silos),
         "deadline_seconds": limits.deadline_seconds or 0.0, "quorum": limits.quorum, "start": limits.start or 0,
@@ -100,7 +102,7 @@ def session(kit: Path, seconds: float = 20.0) -> Iterator[Session]:
         UserError: If the folder is not a kit, or the server cannot be reached.
     """
     if not (kit / STARTUP / ADMIN_FILE).is_file():
-        raise UserError(
+        raise NotAKit(
             f"{kit} is not the kit that starts runs of members that {ENGINE}. Give its folder, such as museums/{LEADER}."
         )
     with _logged(kit / LOG) as log:
@@ -108,7 +110,7 @@ def session(kit: Path, seconds: float = 20.0) -> Iterator[Session]:
             with redirect_stdout(log):
                 opened = new_secure_session(ADMIN, str(kit), timeout=seconds)
         except (FLCommunicationError, NoConnection, AssertionError, OSError) as error:
-            raise UserError(
+            raise ServerUnreachable(
                 f"The server of {kit} cannot be reached ({error}). Start it: silohash server KIT"
             ) from error
         try:
@@ -121,10 +123,7 @@ def session(kit: Path, seconds: float = 20.0) -> Iterator[Session]:
 def set_admission(kit: Path, silo: str, *, admitted: bool) -> None:
     """Lock a silo out of a federation, or let it in again. The server remembers this when it is started again.
 
-    Args:
-        kit: The kit of whoever starts runs.
-        silo: Name of the silo. Its connection ends, and its certificate remains valid.
-        admitted: Whether it may connect.
+    The silo's connection ends, and its certificate remains valid.
 
     Raises:
         UserError: If the server cannot be reached.
@@ -180,30 +179,62 @@ def train_in_federation(
     with session(kit) as opened:
         chosen = list(silos) or connected_silos(opened)
     if not chosen:
-        raise UserError("No silo is connected to the server. Start the silos: silohash silo KIT")
+        raise TooFewSilos("No silo is connected to the server. Start the silos: silohash silo KIT")
     followed = Followed(observers, notify)
-    needed = limits.start or len(chosen)
     total = resolved.config.federated.rounds
-
-    def job() -> None:
-        """Train the run in a new job."""
-        with tempfile.TemporaryDirectory() as beside:
-            write_job(Path(beside) / "job", folder.name, resolved, chosen, limits)
-            _train_once(kit, Path(beside), folder, followed)
-
-    def wait() -> None:
-        """Wait until enough silos are connected."""
-        wait_for(lambda: _connected_now(kit), chosen, limits.quorum if followed.next_round else needed)
-
     for observer in observers:
         observer.start(name=resolved.config.federated.name, total_rounds=total, first_round=0)
     try:
-        train_in_jobs(job, lost=LOST, rounds=lambda: followed.next_round, wait=wait, notify=notify)
-        for line in missed(followed.records, followed.refusals):
+        _train_in_jobs(kit, resolved, folder, chosen, limits, followed)
+        for line in followed.absences():
             notify(line)
     finally:
         for observer in observers:
             observer.finish()
+
+
+def _train_in_jobs(
+    kit: Path, resolved: ResolvedConfig, folder: Path, silos: Sequence[str], limits: Limits, followed: Followed
+) -> None:
+    """Train a run in a job, and in a new one whenever a job is lost, as long as rounds are finished."""
+    fruitless = 0
+    while True:
+        before = followed.next_round
+        try:
+            with tempfile.TemporaryDirectory() as beside:
+                write_job(Path(beside) / "job", folder.name, resolved, silos, limits)
+                _train_once(kit, Path(beside), folder, followed)
+            return
+        except LOST as error:
+            fruitless = 0 if followed.next_round > before else fruitless + 1
+            if fruitless == ATTEMPTS:
+                raise JobFailed(
+                    f"{ATTEMPTS} jobs in a row ended without a round ({error}). The logs in the kits have the reason."
+                ) from error
+            ended = f"The job has ended after {followed.next_round} rounds ({error})."
+            followed.notify(f"{ended} A new one continues the run.")
+        wait_for_silos(kit, silos, limits.quorum if followed.next_round else limits.start or len(silos))
+
+
+def wait_for_silos(kit: Path, silos: Sequence[str], needed: int) -> None:
+    """Wait until the silos are connected. If ``needed`` of them are, wait for the others at most a fifth of the time.
+
+    Raises:
+        UserError: If fewer silos than needed connect in time.
+    """
+    began = time.monotonic()
+    while True:
+        there = _connected_now(kit)
+        missing = [name for name in silos if name not in there]
+        waited, enough = time.monotonic() - began, len(silos) - len(missing) >= needed
+        if not missing or (enough and waited > CONNECT_SECONDS * PATIENCE):
+            return
+        if waited > CONNECT_SECONDS:
+            raise TooFewSilos(
+                f"{', '.join(missing)} did not connect to the server within {CONNECT_SECONDS:g} seconds. Start them, then "
+                "start the run again: it continues after its last round."
+            )
+        time.sleep(POLL_SECONDS)
 
 
 def _connected_now(kit: Path) -> list[str]:
@@ -222,7 +253,7 @@ def _train_once(kit: Path, beside: Path, folder: Path, followed: Followed) -> No
         except BaseException as error:
             with suppress(Exception):
                 opened.abort_job(job)
-                if isinstance(error, LostJobError):
+                if isinstance(error, JobLost):
                     _wait_for_end(opened, job)
             raise
         fetched = Path(opened.download_job_result(job, str(beside / "result")))
@@ -232,7 +263,7 @@ def _train_once(kit: Path, beside: Path, folder: Path, followed: Followed) -> No
 def _wait_for_end(opened: Session, job: str) -> None:
     """Wait until a job has ended, for a limited time."""
     until = time.monotonic() + END_SECONDS
-    while time.monotonic() < until and not status_of(opened, job).startswith(FINISHED):
+    while time.monotonic() < until and not str(opened.get_job_meta(job).get("status", "")).startswith(FINISHED):
         time.sleep(POLL_SECONDS)
 
 
@@ -291,16 +322,23 @@ class Followed:
         for observer in self.observers:
             observer.round(record)
 
+    def absences(self) -> Iterator[str]:
+        """Yield a sentence per silo that was absent from a round, with the reason that is known best."""
+        found: dict[str, tuple[int, str]] = {}
+        for record in self.records:
+            for silo in record.silos:
+                if silo.rejected is not None:
+                    found[silo.silo] = (found.get(silo.silo, (0, ""))[0] + 1, silo.rejected)
+        for name, (rounds, reason) in sorted(found.items()):
+            why = self.refusals.get(name, reason).removesuffix(".")
+            yield f"The run is partial: {name} was absent from {rounds} of {len(self.records)} rounds ({why})."
+
     def begin(self) -> None:
         """Begin to follow a new job, in which no silo is known to be away."""
         self.away, self.heard = set(), {}
 
     def returned(self, heartbeats: Mapping[str, float]) -> list[str]:
-        """Return the silos that a new job can take in: those that are away, and have given a sign of life since.
-
-        Args:
-            heartbeats: What `heartbeats` returns.
-        """
+        """Return the silos that a new job can take in: those that are away, and have given a sign of life since."""
         back = []
         for name in sorted(self.away - self.refusals.keys()):
             last = heartbeats.get(name, 0.0)
@@ -322,11 +360,6 @@ def connected_silos(opened: Session) -> list[str]:
     return sorted(heartbeats(opened))
 
 
-def status_of(opened: Session, job: str) -> str:
-    """Return the status of a job."""
-    return str(opened.get_job_meta(job).get("status", ""))
-
-
 def refusals_of(meta: Mapping[str, Any]) -> dict[str, str]:
     """Return why sites do not accept a job, by their names, from the data that FLARE keeps about it."""
     details = (str(detail).partition(": ") for detail in meta.get(DETAILS) or ())
@@ -339,13 +372,8 @@ def follow(opened: Session, job: str, followed: Followed) -> None:
     FLARE forgets to mark the jobs that ended with the server. The time at which the server started tells this. It does not
     take silos into a job that has begun, so a new job does when a silo is connected again.
 
-    Args:
-        opened: The session.
-        job: Id of the job.
-        followed: The rounds that the observers have received, which is changed here.
-
     Raises:
-        LostJobError: If FLARE ended the job, the server died, or a silo can take part again.
+        JobLost: If FLARE ended the job, the server died, or a silo can take part again.
         UserError: If the run failed for another reason.
     """
     followed.begin()
@@ -358,14 +386,14 @@ def follow(opened: Session, job: str, followed: Followed) -> None:
         if ended.startswith(FINISHED):
             reasons = [line.partition(FAILED)[2] for line in log.splitlines() if FAILED in line]
             if reasons and ENDED not in reasons[-1]:
-                raise UserError(reasons[-1])
+                raise JobFailed(reasons[-1])
             if ended != RunStatus.FINISHED_COMPLETED.value:
-                raise LostJobError(f"FLARE ended the job ({ended}).")
+                raise JobLost(f"FLARE ended the job ({ended}).")
             return
         if started != first:
-            raise LostJobError("The server was started again.")
+            raise JobLost("The server was started again.")
         if followed.away and (back := followed.returned(heartbeats(opened))):
-            raise LostJobError(f"{', '.join(back)} can take part again.")
+            raise JobLost(f"{', '.join(back)} can take part again.")
         time.sleep(POLL_SECONDS)
 
 

@@ -15,8 +15,8 @@ from nvflare.lighter.prov_utils import prepare_builders
 from nvflare.lighter.provision import prepare_project
 from nvflare.lighter.provisioner import Provisioner
 
+from silohash.base.errors import InvalidName
 from silohash.base.files import check_new_folder, folder_beside, write_json
-from silohash.base.types import UserError
 from silohash.training.sites.kits import LEADER, ORGANIZATION, SERVER, Training, new_silo_key, write_site
 
 CONTROLLER = "silohash.training.engines.flare.controller.RoundsController"
@@ -29,14 +29,9 @@ ALLOWED = "class_allow_list"
 
 
 def write_kits(folder: Path, silos: Sequence[str], training: Training) -> None:
-    """Write one kit per silo, one for the server and one for whoever starts runs, into a new folder.
+    """Write one kit per silo, ``server``, and ``leader`` for whoever starts runs into a new folder.
 
     The kits of silos hold a common key for encrypted sums, if the packages for them are installed.
-
-    Args:
-        folder: The new folder. It gets ``server``, ``leader`` and one folder per silo.
-        silos: Names of the silos.
-        training: Where silos find the server.
 
     Raises:
         UserError: If the folder is not empty, or FLARE does not accept a name.
@@ -48,7 +43,7 @@ def write_kits(folder: Path, silos: Sequence[str], training: Training) -> None:
             with redirect_stdout(StringIO()):  # FLARE prints what it does
                 Provisioner(beside, prepare_builders(project)).provision(prepare_project(project))
         except ValueError as error:
-            raise UserError(f"The kits cannot be made: {error}. Choose other names.") from error
+            raise InvalidName(f"The kits cannot be made: {error}. Choose other names.") from error
         made = next(Path(beside).glob("*/prod_00"))
         for name, kept in {training.host: SERVER, ADMIN: LEADER, **{silo: silo for silo in silos}}.items():
             shutil.move(made / name, new / kept)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.benchmarks.layouts.checks import common_rows
 from tests.unit.data.benchmarks.arrays import check, dcmh, items, pixels, read, save, ucch
 from tests.unit.data.formats.matlab_files import cell, write_hdf5

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.benchmarks.layouts.matlab_arrays import (
     ArrayFiles,
     MatFolder,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.benchmarks.layouts.picture_lists import COMPANION_LISTS, LISTS
 from silohash.data.pictures.reading import PictureFiles
 from tests.unit.data.benchmarks.arrays import items, read, save

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.benchmarks.layouts.reading import (
     check_picture_files,
     read_numbers,

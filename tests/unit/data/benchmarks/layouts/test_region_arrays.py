@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.data.benchmarks.layouts.region_arrays import REGION_ARRAYS
 from tests.unit.data.benchmarks.drawing import write
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.federated.base import FederationInfo, ServerState
 from silohash.methods.federated.closed_form.fedridge import (
     CARD,

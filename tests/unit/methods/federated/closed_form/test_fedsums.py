@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.federated.closed_form.fedsums import CARD, FedSums, FedSumsParams
 from silohash.run.config.load import load_resolved
 from silohash.testing.inputs import prepared_inputs

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.types import Outputs, PairBatch, Step, Terms, UserError
+from silohash.base.errors import UserError
+from silohash.base.types import Outputs, PairBatch, Step, Terms
 from silohash.methods.federated.base import FederatedMethod, RunFacts, ServerState
 from silohash.methods.federated.general.fednova import CARD, FedNova, FedNovaParams
 from silohash.methods.local.supervised.dcmh import DCMH, DCMHParams

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.federated.general.separate import CARD, Separate
 from silohash.run.config.load import load_resolved
 from silohash.training.engines.port import SiloTask

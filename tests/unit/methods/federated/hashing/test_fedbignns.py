@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.federated.base import ServerState
 from silohash.methods.federated.hashing.fedbignns import CARD, FedBiGNNs, FedBiGNNsParams, interpolated
 from silohash.models.parameters import params_of

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.federated.base import ServerState, SiloContext
 from silohash.methods.federated.hashing import feduch
 from silohash.methods.federated.hashing.feduch import (

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from silohash.base import seeds
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.local.base import outputs_of
 from silohash.methods.local.closed_form import seph
 from silohash.methods.local.closed_form.seph import (

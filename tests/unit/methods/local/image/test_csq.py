@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.types import Outputs, UserError
+from silohash.base.errors import UserError
+from silohash.base.types import Outputs
 from silohash.methods.local.class_codes import hash_centers, random_code
 from silohash.methods.local.image.csq import CARD, CSQ, CSQParams, central_similarity, gaps, item_centers
 from tests.runs import silo_data

@@ -9,7 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 
-from silohash.base.types import Outputs, UserError
+from silohash.base.errors import UserError
+from silohash.base.types import Outputs
 from silohash.methods.local.base import SiloState
 from silohash.methods.local.matching.base import (
     EPOCHS,

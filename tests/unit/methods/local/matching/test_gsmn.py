@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.local.matching.gsmn import (
     GSMN,
     NARROWEST,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.local.matching.base import WHOLE
 from silohash.methods.local.matching.joint import JointAttention, JointNet, JointParams
 from silohash.methods.local.matching.saem import mixed

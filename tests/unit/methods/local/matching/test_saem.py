@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.local.base import SiloState
 from silohash.methods.local.matching.base import EPOCHS
 from silohash.methods.local.matching.saem import (

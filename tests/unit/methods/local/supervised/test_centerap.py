@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from silohash.base.types import Outputs, PairBatch, UserError
+from silohash.base.errors import UserError
+from silohash.base.types import Outputs, PairBatch
 from silohash.evaluate.relevance import Relevance
 from silohash.evaluate.ties import TieValues, histogram
 from silohash.evaluate.ties import average_precision as evaluated

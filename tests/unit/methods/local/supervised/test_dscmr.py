@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from silohash.base.types import MODALITIES, UserError
+from silohash.base.errors import UserError
+from silohash.base.types import MODALITIES
 from silohash.methods.local.base import SiloState, outputs_of
 from silohash.methods.local.supervised.dscmr import CARD, DSCMR, DSCMRParams, cosine_likelihood, cosines, distance
 from silohash.models.specs import ModelSpec, TowerSpec

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from silohash.base.types import Outputs, UserError
+from silohash.base.errors import UserError
+from silohash.base.types import Outputs
 from silohash.methods.local.base import SiloData
 from silohash.methods.local.losses import pair_likelihood, pair_weights, similarity
 from silohash.methods.local.supervised.mith import (

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from silohash.base.types import MODALITIES, Outputs, PairBatch, UserError
+from silohash.base.errors import UserError
+from silohash.base.types import MODALITIES, Outputs, PairBatch
 from silohash.methods.local.base import SiloData, SiloState
 from silohash.methods.local.losses import mean_where
 from silohash.methods.local.unsupervised.base import (

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from silohash.base.types import MODALITIES, Outputs, UserError
+from silohash.base.errors import UserError
+from silohash.base.types import MODALITIES, Outputs
 from silohash.methods.local.base import SiloData, signs
 from silohash.methods.local.unsupervised.base import affinity, inputs_of, with_inputs
 from silohash.methods.local.unsupervised.dgcpn import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from starlette.datastructures import QueryParams
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.service.web.view.form import LAST_PAGE, LONGEST_TEXT, PAGE_HITS, SearchForm
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.run.config.load import load_resolved
 from tests.runs import tiny
 

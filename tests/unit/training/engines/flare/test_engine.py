@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.methods.message import Message
 from silohash.training.engines.port import Absence, Limits, SiloResult, SiloTask
 from silohash.training.engines.wire import decode_task, encode_result

@@ -1,8 +1,9 @@
-"""What a site runs: it passes tasks to its trainer, and starts nothing that a job names."""
+"""What a site runs: it passes tasks to its trainer, whose death is an answer, and starts nothing that a job names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,9 +17,10 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
+from silohash.methods.message import Message
 from silohash.training.engines.flare import executor as executor_module
 from silohash.training.engines.flare.engine import MESSAGE, TASK
-from silohash.training.engines.flare.executor import TrainerExecutor
+from silohash.training.engines.flare.executor import TrainerExecutor, TrainerProcess
 
 
 class Context(FLContext):
@@ -82,3 +84,72 @@ def test_other_tasks_start_nothing(site) -> None:
     assert ask(executor, context, "a").get_return_code() == ReturnCode.TASK_UNKNOWN
     assert executor.trainer is None
     executor.handle_event(EventType.END_RUN, context)
+
+
+TRAINER = """
+import os, signal, sys, time
+from silohash.training.engines.processes import serve
+
+def answer(request):
+    if request == b"die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if request == b"hang":
+        time.sleep(600)
+    return request + str(os.getpid()).encode()
+
+serve(lambda: answer)
+"""
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The command lines of the trainers that were started. A script takes their place."""
+    script, commands, original = tmp_path / "trainer.py", [], executor_module.ProcessPool
+    script.write_text(TRAINER)
+
+    def pool(command: list[str], size: int):
+        commands.append(command)
+        return original([sys.executable, str(script)], size)
+
+    monkeypatch.setattr(executor_module, "ProcessPool", pool)
+    return commands
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def trainer(started: list[list[str]], tmp_path: Path, said: list[str]) -> Iterator[TrainerProcess]:
+    made = TrainerProcess(tmp_path / "silohash.toml", said.append)
+    yield made
+    made.stop()
+
+
+def never() -> bool:
+    return False
+
+
+def test_trainer_is_the_installed_one_with_the_file_of_the_silo(trainer, started, tmp_path: Path) -> None:
+    first = trainer.answer(b"a", never)
+    assert started == [[sys.executable, "-m", "silohash.training.sites.trainer", str(tmp_path / "silohash.toml")]]
+    assert trainer.answer(b"a", never) == first
+
+
+def test_death_of_the_trainer_is_an_answer_and_the_next_task_starts_another(trainer, started, said) -> None:
+    before = trainer.answer(b"a", never)
+    died = Message.decode(trainer.answer(b"die", never))
+    assert died.notes == {"failure": "Its trainer ended (exit status -9)."}
+    assert said == ["The trainer ended with exit status -9."]
+    after = trainer.answer(b"a", never)
+    assert after.startswith(b"a")
+    assert after != before
+    assert len(started) == 1
+
+
+def test_withdrawn_task_stops_the_trainer(trainer, started) -> None:
+    assert trainer.answer(b"hang", lambda: True) is None
+    assert trainer.pool is None
+    assert trainer.answer(b"a", never).startswith(b"a")
+    assert len(started) == 2

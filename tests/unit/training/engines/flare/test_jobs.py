@@ -12,12 +12,10 @@ from typing import Any
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import JobLost, UserError
 from silohash.run.config.load import load_resolved
 from silohash.run.events import RoundRecord, SiloRecord
 from silohash.training.engines.port import Limits
-from silohash.training.sites import attempts
-from silohash.training.sites.attempts import ATTEMPTS, LostJobError
 from tests.runs import Records, tiny
 
 pytest.importorskip("nvflare")
@@ -29,6 +27,7 @@ from silohash.training.engines.flare import jobs
 from silohash.training.engines.flare.controller import EARLIER, FAILED, NOTE, ROUND, RoundsController
 from silohash.training.engines.flare.engine import NOT_IN_JOB, SILENT
 from silohash.training.engines.flare.jobs import (
+    ATTEMPTS,
     Followed,
     connected_silos,
     follow,
@@ -37,9 +36,9 @@ from silohash.training.engines.flare.jobs import (
     session,
     set_admission,
     train_in_federation,
+    wait_for_silos,
     write_job,
 )
-from silohash.training.sites.attempts import missed
 
 
 def record(number: int, **rejected: str | None) -> RoundRecord:
@@ -54,7 +53,6 @@ def line(number: int, **rejected: str | None) -> str:
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "POLL_SECONDS", 0.0)
-    monkeypatch.setattr(attempts, "POLL_SECONDS", 0.0)
 
 
 def test_a_job_holds_settings_only_and_all_arguments_of_the_controller(tmp_path: Path) -> None:
@@ -115,6 +113,46 @@ def test_run_without_progress_is_given_up(tmp_path: Path, lost: list[list[int]])
     assert seen.finished
 
 
+def test_other_errors_end_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise UserError("wrong")
+
+    monkeypatch.setattr(jobs, "_train_once", fail)
+    monkeypatch.setattr(jobs, "session", lambda kit: nullcontext(None))
+    resolved = load_resolved({**tiny(Path("x")), "data": {"name": "glyphs"}})
+    with pytest.raises(UserError, match=r"^wrong$"):
+        train_in_federation(tmp_path, resolved, tmp_path / "a", ["north"], limits=Limits())
+
+
+def test_silos_that_do_not_come_back_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "_connected_now", lambda kit: ["north"])
+    wait_for_silos(tmp_path, ["north"], 1)
+    monkeypatch.setattr(jobs, "CONNECT_SECONDS", 0.0)
+    with pytest.raises(UserError, match=r"^south did not connect to the server within 0 seconds"):
+        wait_for_silos(tmp_path, ["north", "south"], 2)
+
+
+def test_silos_that_are_not_needed_are_not_waited_for_until_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter(range(100))
+    clock = SimpleNamespace(monotonic=lambda: float(next(times)), sleep=lambda seconds: None)
+    monkeypatch.setattr(jobs, "_connected_now", lambda kit: ["north"])
+    monkeypatch.setattr(jobs, "CONNECT_SECONDS", 30.0)
+    monkeypatch.setattr(jobs, "time", clock)  # nothing else in this process may ask it for the time
+    wait_for_silos(tmp_path, ["north", "south"], 1)
+    assert next(times) == 8
+
+
+def test_run_without_some_silos_is_partial() -> None:
+    records = [record(0, north=None, south="late"), record(1, north=None, south="gone."), record(2, north="NaN")]
+    assert list(Followed([], records=records, refusals={"north": "it refuses the job"}).absences()) == [
+        "The run is partial: north was absent from 1 of 3 rounds (it refuses the job).",
+        "The run is partial: south was absent from 2 of 3 rounds (gone).",
+    ]
+    assert list(Followed([], records=[record(0, north=None)]).absences()) == []
+
+
 def test_job_that_is_given_up_has_ended_before_the_next_one_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,11 +164,11 @@ def test_job_that_is_given_up_has_ended_before_the_next_one_begins(
     )
 
     def lose(*arguments: object) -> None:
-        raise LostJobError("south can take part again.")
+        raise JobLost("south can take part again.")
 
     monkeypatch.setattr(jobs, "session", lambda kit: nullcontext(opened))
     monkeypatch.setattr(jobs, "follow", lose)
-    with pytest.raises(LostJobError):
+    with pytest.raises(JobLost):
         jobs._train_once(tmp_path, tmp_path, tmp_path, Followed([]))
     assert calls == ["id"]
     assert states == []
@@ -232,9 +270,7 @@ def test_rounds_that_nobody_had_read_when_their_job_ended_are_passed_on_by_the_n
     followed.read(line(0, north=None, south=NOT_IN_JOB))
     follow(Session(*steps, connected=("north", "south")), "id", followed)
     assert [record.round for record in seen.records] == [0, 1, 2]
-    assert list(missed(followed.records, {})) == [
-        f"The run is partial: south was absent from 2 of 3 rounds ({NOT_IN_JOB})."
-    ]
+    assert list(followed.absences()) == [f"The run is partial: south was absent from 2 of 3 rounds ({NOT_IN_JOB})."]
 
 
 def test_lines_for_whoever_started_the_run_are_passed_on_once() -> None:
@@ -260,7 +296,7 @@ def test_failures_are_told(status: str, log: str, reason: str) -> None:
 
 def test_job_that_flare_ends_is_lost_and_not_failed() -> None:
     log = f"x {FAILED}FLARE has ended the job. Start\n"
-    with pytest.raises(LostJobError, match="EXECUTION_EXCEPTION"):
+    with pytest.raises(JobLost, match="EXECUTION_EXCEPTION"):
         follow(Session(("FINISHED:EXECUTION_EXCEPTION", log)), "id", Followed([]))
 
 
@@ -268,7 +304,7 @@ def test_job_that_is_running_for_ever_since_the_server_died_is_lost() -> None:
     stale = Session(("RUNNING", line(0)))
     stale.restarted_at = 3
     seen = Records()
-    with pytest.raises(LostJobError, match="was started again"):
+    with pytest.raises(JobLost, match="was started again"):
         follow(stale, "id", Followed([seen]))
     assert seen.records == [record(0)]
 
@@ -277,7 +313,7 @@ def test_job_that_is_running_for_ever_since_the_server_died_is_lost() -> None:
 def test_job_ends_when_a_silo_that_is_away_is_connected_again(reason: str) -> None:
     away = ("RUNNING", line(1, north=None, south=reason))
     followed = Followed([])
-    with pytest.raises(LostJobError, match=r"^south can take part again\.$"):
+    with pytest.raises(JobLost, match=r"^south can take part again\.$"):
         follow(Session(away, away, connected=("north", "south")), "id", followed)
     follow(Session(*[away] * 9, ("FINISHED:COMPLETED", ""), connected=("north",)), "id", Followed([]))
 
@@ -316,7 +352,7 @@ def test_silo_that_refuses_the_job_does_not_end_it_and_its_reason_is_told() -> N
     steps = [("RUNNING", line(0, north=None, south=NOT_IN_JOB)), ("FINISHED:COMPLETED", line(1, south=NOT_IN_JOB))]
     followed = Followed([])
     follow(Session(*steps, connected=("north", "south"), details=details), "id", followed)
-    assert list(missed(followed.records, followed.refusals)) == [
+    assert list(followed.absences()) == [
         "The run is partial: south was absent from 2 of 2 rounds (it refuses the job: Not authorized: submit_job)."
     ]
     assert refusals_of({}) == {}

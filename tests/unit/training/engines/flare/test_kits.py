@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.types import UserError
+from silohash.base.errors import UserError
 from silohash.training.sites import kits as kits_module
 from silohash.training.sites.kits import SITE_FILE, Training
 from silohash.training.sites.settings import read_site_settings

@@ -1,4 +1,4 @@
-"""Settings of ``[federated]`` that have no effect beside other settings, or with too few silos.
+"""Settings of ``[federated]`` that have no effect beside others or with too few silos, and methods that do not fit together.
 
 A value that equals its default is not objected to, because the config of a run spells out every value.
 """
@@ -8,12 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from silohash.base.types import PAIR_TASKS
+from silohash.methods.federated import FEDERATED_METHODS
+from silohash.methods.local import LOCAL_METHODS
 from silohash.run.config.sections import FederatedConfig, RobustConfig, RunConfig, ServerConfig
 from silohash.run.config.toml import toml_value
 
 if TYPE_CHECKING:
     from silohash.methods.federated.base import FederatedMethod
-    from silohash.methods.local.base import MethodParams
+    from silohash.methods.local.base import LocalMethod, MethodParams
 
 Objection: TypeAlias = tuple[str, str]
 """The dotted key of a setting, and the message about it."""
@@ -115,20 +118,13 @@ def _beside_the_optimizer(server: ServerConfig) -> Iterator[Objection]:
 
 
 def objections_to_silos(settings: FederatedConfig, silos: int) -> Iterator[Objection]:
-    """Yield the settings that have no effect because too few silos take part in a round.
-
-    Args:
-        settings: The table ``[federated]``.
-        silos: Number of silos of the run.
-    """
+    """Yield the settings that have no effect because too few silos take part in a round."""
     count = settings.participants(silos)
     if cap_is_too_low(settings.weight_cap, count):
         yield (
             "federated.weight_cap",
-            (
-                f"federated.weight_cap = {settings.weight_cap:g} cannot hold: {count} silos take part in a round, and the "
-                f"largest share is at least 1/{count}. Set it above {1 / count:.3g}, or remove it."
-            ),
+            f"federated.weight_cap = {settings.weight_cap:g} cannot hold: {count} silos take part in a round, and the "
+            f"largest share is at least 1/{count}. Set it above {1 / count:.3g}, or remove it.",
         )
     if settings.robust is not None:
         yield from _too_few_for_the_rule(settings, settings.robust, silos)
@@ -143,20 +139,16 @@ def _too_few_for_the_rule(settings: FederatedConfig, robust: RobustConfig, silos
     if robust.rule == "multi_krum" and count < fewest_for_krum(faulty):
         yield (
             "federated.robust",
-            (
-                f'federated.robust: "multi_krum" needs at least {fewest_for_krum(faulty)} silos per round to withstand '
-                f"{faulty} faulty ones, but {count} of {silos} take part. "
-                'Lower federated.robust.faulty, raise federated.fraction, or use the rule "median".'
-            ),
+            f'federated.robust: "multi_krum" needs at least {fewest_for_krum(faulty)} silos per round to withstand '
+            f"{faulty} faulty ones, but {count} of {silos} take part. "
+            'Lower federated.robust.faulty, raise federated.fraction, or use the rule "median".',
         )
     if robust.rule in EQUAL_SILOS and count < FEWEST_SILOS:
         yield (
             "federated.robust",
-            (
-                f'federated.robust has no effect: the rule "{robust.rule}" needs at least {FEWEST_SILOS} silos per round, '
-                f"but {count} of {silos} take part. Raise federated.fraction or the number of silos, or remove "
-                "federated.robust."
-            ),
+            f'federated.robust has no effect: the rule "{robust.rule}" needs at least {FEWEST_SILOS} silos per round, '
+            f"but {count} of {silos} take part. Raise federated.fraction or the number of silos, or remove "
+            "federated.robust.",
         )
 
 
@@ -171,12 +163,6 @@ def objections_to_parameters(
     """Yield the parameters of a method that another parameter switches off, although the config changes them.
 
     A weight of 0 is left alone.
-
-    Args:
-        section: The dotted key of the method's table.
-        given: Names of the parameters that the config gives.
-        params: All parameters.
-        preset: The parameters that the preset sets.
     """
     for name in given:
         for other, values in params.without_effect.get(name, {}).items():
@@ -187,10 +173,8 @@ def objections_to_parameters(
                 key, switch = f"{section}.{name}", f"{section}.{other}"
                 yield (
                     key,
-                    (
-                        f"{key} has no effect with {switch} = {toml_value(getattr(params, other))}. Remove {key}, or change "
-                        f"{switch}."
-                    ),
+                    f"{key} has no effect with {switch} = {toml_value(getattr(params, other))}. Remove {key}, or change "
+                    f"{switch}.",
                 )
 
 
@@ -198,3 +182,121 @@ def _differs(section: Any, key: str) -> bool:  # noqa: ANN401  a table or parame
     """Return whether the value of a key exists and is not its default."""
     field = type(section).model_fields.get(key)
     return field is not None and getattr(section, key) != field.default
+
+
+def objections_to_methods(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> Iterator[Objection]:
+    """Yield why the federated method cannot train the local method, and the settings with which it cannot."""
+    from silohash.methods.local.base import ClosedForm
+
+    if isinstance(local, ClosedForm):
+        yield from _objections_to_closed_form(config, local, federated)
+    if federated.traits.closed_form == "sums":
+        yield from _objections_to_sums(config, local)
+    yield from _objections_to_scores(config, federated) if local.traits.scores_pairs else _without_scores(config)
+
+
+def remarks_on_methods(config: RunConfig, local: LocalMethod, federated: FederatedMethod) -> Iterator[str]:
+    """Yield a remark if rounds of a local method without gradient steps repeat what the first one computes."""
+    from silohash.methods.local.base import ClosedForm
+
+    rounds = config.federated.rounds
+    if isinstance(local, ClosedForm) and federated.traits.closed_form == "silos" and rounds > 1:
+        yield (
+            f'local.name = "{config.local.name}" has no gradient steps, so further rounds repeat most of the first one. '
+            f"Set federated.rounds = 1 instead of {rounds}."
+        )
+
+
+def _objections_to_closed_form(
+    config: RunConfig, local: LocalMethod, federated: FederatedMethod
+) -> Iterator[Objection]:
+    """Yield the federated method if it adds terms to a loss, or averages models whose bits differ in meaning."""
+    from silohash.methods.local.closed_form.base import FromSums
+
+    name, method, traits = config.local.name, config.federated.name, federated.traits
+    remedy = (
+        f"Set federated.name = {_that_fit(alone=not local.traits.codes_comparable, sums=isinstance(local, FromSums))}."
+    )
+    if traits.closed_form == "none":
+        yield (
+            "federated.name",
+            f'"{method}" trains by gradient steps, and local.name = "{name}" has none. {remedy}',
+        )
+    averages = traits.closed_form == "silos" and not (traits.pooled or traits.personalized)
+    if averages and not local.traits.codes_comparable:
+        yield (
+            "federated.name",
+            f'"{method}" averages the models of silos, and a bit of local.name = "{name}" means something else in every '
+            f"silo. {remedy}",
+        )
+
+
+def _objections_to_sums(config: RunConfig, local: LocalMethod) -> Iterator[Objection]:
+    """Yield what keeps a model from being solved from the sums of all silos."""
+    from silohash.methods.local.closed_form.base import FromSums
+
+    name, method, settings = config.local.name, config.federated.name, config.federated
+    if not isinstance(local, FromSums):
+        summed = [f'"{one}"' for one in LOCAL_METHODS.table if issubclass(LOCAL_METHODS.resolve(one), FromSums)]
+        yield (
+            "federated.name",
+            f'"{method}" solves a local method from sums over items, which local.name = "{name}" does not define. Set '
+            f"local.name = {' or '.join(summed)}, or federated.name = {_that_fit(alone=not local.traits.codes_comparable)}.",
+        )
+        return
+    needed = local.exchanges(config.local.bits)
+    if settings.rounds < needed:
+        yield (
+            "federated.rounds",
+            f'federated.rounds = {settings.rounds}, and "{name}" with local.bits = {config.local.bits} needs {needed} '
+            f"rounds of sums. Set federated.rounds = {needed}.",
+        )
+    if settings.fraction < 1:
+        yield (
+            "federated.fraction",
+            f'federated.fraction = {settings.fraction:g}, and "{method}" needs the sums of the same silos in every round. '
+            "Remove federated.fraction.",
+        )
+
+
+def _that_fit(*, alone: bool, sums: bool = False) -> str:
+    """Return the built-in federated methods that fit a model to pairs: pooled or per silo only, or also from sums."""
+    found = {name: FEDERATED_METHODS.resolve(name).traits for name in FEDERATED_METHODS.table}
+    fit = {name for name, t in found.items() if t.closed_form == "silos" and (t.pooled or t.personalized or not alone)}
+    return ", ".join(f'"{name}"' for name, t in found.items() if name in fit or (sums and t.closed_form == "sums"))
+
+
+def _objections_to_scores(config: RunConfig, federated: FederatedMethod) -> Iterator[Objection]:
+    """Yield the settings that need codes to be measured, for a local method whose scores are measured."""
+    from silohash.evaluate.measures import Measure
+
+    scores = f'local.name = "{config.local.name}" scores pairs of an image and a text'
+    if not federated.traits.trains_scores:
+        able = [name for name in FEDERATED_METHODS.table if FEDERATED_METHODS.resolve(name).traits.trains_scores]
+        yield (
+            "federated.name",
+            f'"{config.federated.name}" trains codes, and {scores}. Set federated.name = {", ".join(able)}.',
+        )
+    if set(config.evaluate.tasks) - set(PAIR_TASKS):
+        yield (
+            "evaluate.tasks",
+            f"{scores}, so only the tasks {' and '.join(PAIR_TASKS)} can be measured. Remove the others.",
+        )
+    if config.evaluate.validation_by == "labels":
+        yield "evaluate.validation_by", f'{scores}, so pairs choose the round. Set it to "pairs" or "auto".'
+    for text in config.evaluate.measures:
+        if Measure.parse(text).radius_bits is not None:
+            yield "evaluate.measures", f'{scores}, which have no distance in bits. Remove "{text}".'
+
+
+def _without_scores(config: RunConfig) -> Iterator[Objection]:
+    """Yield the measures that need scores of pairs, for a local method that has only codes."""
+    from silohash.evaluate.measures import Measure
+
+    for text in config.evaluate.measures:
+        if Measure.parse(text).by == "scores":
+            yield (
+                "evaluate.measures",
+                f'"{text}" compares codes with the scores of pairs, and local.name = "{config.local.name}" has only codes. '
+                "Remove it.",
+            )
