@@ -1,4 +1,4 @@
-"""IAPR TC-12: its card, its layouts, the reader of the collectors' release, and its protocols."""
+"""IAPR TC-12: its card, its layouts, and the reader of the collectors' release."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.errors import FilesDiffer
-from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
 from silohash.data.benchmarks.layouts import matlab_arrays, reading
 from silohash.data.benchmarks.layouts.matlab_arrays import Named
 from silohash.data.benchmarks.layouts.picture_lists import picture_list_layout
 from silohash.data.benchmarks.layouts.reading import Layout, Need
+from silohash.data.benchmarks.published import RESEARCH_ONLY, published
 from silohash.data.catalogue import check_option
 from silohash.data.protocols.contents import Contents
 
@@ -143,30 +143,14 @@ LAYOUTS = (
     ),
 )
 
-_sizes = {"items": 20_000, "query": 2_000, "train": 10_000, "database": 18_000, "collected": 20_000}
-_protocol = partial(sources.protocol, dataset=KEY, classes=255, **_sizes)
-
-# fmt: off
-PROTOCOLS = (
-    _protocol(sources.FEDUCH, train=5_000,
-        about="The paper's texts are BERT vectors of width 1,024; here they are whatever the files hold."),
-    _protocol(sources.DLFFH),
-    _protocol(sources.DCMH, about="Of the collectors' 275 labels, 255 occur."),
-    _protocol(sources.UCCH, train=18_000,
-        about="The file's database part followed by its test part. The last 2,000 rows are the queries; training uses all "
-        "others without labels."),
-    _protocol(sources.TORCHCMH, numpy_seed=8),
-)
-# fmt: on
-
 IAPR_TC12 = Dataset(
     key=KEY,
     title="IAPR TC-12",
     summary="Open IAPR TC-12 from files that the user provides: 20,000 photos with descriptions and 255 labels.",
     source="Grubinger et al., The IAPR TC-12 Benchmark, 2006; Escalante et al., The Segmented and Annotated IAPR TC-12 "
     "Benchmark, CVIU 2010",
-    license=sources.RESEARCH_ONLY,
+    license=RESEARCH_ONLY,
     layouts=LAYOUTS,
-    published=PROTOCOLS,
+    published=published(KEY),
     default_protocol="dcmh",
 )

@@ -106,7 +106,10 @@ def read_drawn(faces: int) -> Drawn:
         np.repeat(np.arange(faces), [len(of_face) for of_face in codepoints]),
         np.concatenate(places),
         np.concatenate(pictures),
-        {texts[0]: Glyph(*texts, tuple(kinds.split("|"))) for *texts, kinds in (line.split("\t") for line in lines)},
+        {
+            texts[0]: Glyph._make([*texts, tuple(kinds.split("|"))])
+            for *texts, kinds in (line.split("\t") for line in lines)
+        },
         **about,
     )
 
