@@ -30,8 +30,8 @@ SETTLED_NANOSECONDS = 2_000_000_000
 class Stamp(NamedTuple):
     """What is remembered of a file: its size in bytes, the time of its last modification in nanoseconds, and its digest.
 
-    If it is a picture file, it may have a problem, because of which it cannot be used, or a note on what was assumed of it.
-    The digest is empty if it could not be read.
+    If it is a picture file, it may have a problem, because of which it cannot be used, or a note on what was assumed to
+    decode it. The digest is empty if it could not be read.
     """
 
     size: int

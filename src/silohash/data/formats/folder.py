@@ -26,6 +26,7 @@ import numpy.typing as npt
 from silohash.base.errors import LengthsDiffer, MissingFile, NothingUsable, OutOfRange, WrongShape
 from silohash.base.files import read_npy, read_text
 from silohash.base.names import canonical, canonical_path, one_spelling, tidy
+from silohash.base.stamps import Stamp
 from silohash.base.types import Modality, Rows
 from silohash.base.visible import visible
 from silohash.data.archive import Archive, ArchiveCard, Features, as_texts, longest_text, multi_hot
@@ -36,7 +37,7 @@ from silohash.data.formats.file_names import find_names
 from silohash.data.formats.metadata import MetadataRow, read_metadata
 from silohash.data.links import check_link
 from silohash.data.pairs import PICTURE, shares
-from silohash.data.pictures.checking import Verdict, check_pictures, describe_assumptions
+from silohash.data.pictures.checking import check_pictures, describe_assumptions
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.regions import Regions, given_regions
 from silohash.data.splits import default_splits, splits_of
@@ -76,7 +77,7 @@ class _Folder:
     files: Sequence[str]
     given: Mapping[Modality, _Given]
     has: Mapping[Modality, npt.NDArray[np.bool_]]
-    verdicts: Mapping[str, Verdict]
+    verdicts: Mapping[str, Stamp]
     hints: Mapping[str, str]
     allowed: tuple[str, ...] | None
     keep_shared_queries: bool
@@ -202,11 +203,7 @@ def _given(path: Path, metadata: Path, files: Sequence[str], modality: Modality)
 def allowed_labels(
     folder: Path, labels: Sequence[str] | None = None, *, follow_links: bool = False
 ) -> tuple[str, ...] | None:
-    """Return the labels that rows may have: those that are given, or those of the file `LABELS`; None for any.
-
-    Raises:
-        UserError: If the file cannot be read, or is a link that leads out of the folder and must not be followed.
-    """
+    """Return the labels that rows may have: those that are given, or those of the file `LABELS`; None for any."""
     if labels is not None:
         return _in_one_spelling(labels.split("|") if isinstance(labels, str) else labels)
     path = folder / LABELS

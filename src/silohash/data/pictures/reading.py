@@ -300,11 +300,7 @@ class PictureFiles(PictureContents):
 
 
 def read_array(path: Path, key: str = "", *, mapped: bool = False) -> np.ndarray:
-    """Read the array ``key`` of an ``.npz`` file, or read an ``.npy`` file or map it into memory.
-
-    Raises:
-        UserError: If the file is missing or damaged, or lacks the array.
-    """
+    """Read the array ``key`` of an ``.npz`` file, or read an ``.npy`` file or map it into memory."""
     if not key:
         return read_npy(path, mapped=mapped, remedy=RESTORE, missing=RESTORE)
     with reading(path, remedy=RESTORE, missing=RESTORE):
@@ -316,11 +312,7 @@ def read_array(path: Path, key: str = "", *, mapped: bool = False) -> np.ndarray
 
 
 def map_npz(path: Path, name: str) -> np.ndarray:
-    """Map an array of an ``.npz`` file into memory where it is stored uncompressed; otherwise read it.
-
-    Raises:
-        UserError: If the file is missing or damaged, or lacks the array.
-    """
+    """Map an array of an ``.npz`` file into memory where it is stored uncompressed; otherwise read it."""
     with reading(path, remedy=RESTORE, missing=RESTORE), path.open("rb") as stream:
         with zipfile.ZipFile(stream) as members:
             member = members.getinfo(f"{name}.npy")

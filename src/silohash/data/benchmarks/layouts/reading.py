@@ -22,7 +22,7 @@ from silohash.base.errors import BadLine, MissingFile, NothingUsable, Unreadable
 from silohash.base.types import Rows
 from silohash.data.archive import Texts, as_texts
 from silohash.data.catalogue import check_option
-from silohash.data.pictures.checking import Verdict, check_pictures, describe_assumptions
+from silohash.data.pictures.checking import NO_FILE, check_pictures, describe_assumptions
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.contents import Contents
 
@@ -201,7 +201,7 @@ def check_picture_files(folder: Path, names: Sequence[str], remedy: str) -> tupl
     Raises:
         UserError: If there are names and none of the pictures can be used. The error ends with ``remedy``.
     """
-    verdicts = {**check_pictures(folder, list(filter(None, names))), "": Verdict("", "")}
+    verdicts = {**check_pictures(folder, list(filter(None, names))), "": NO_FILE}
     digests = [verdicts[name].digest for name in names]
     lacking = [name for name, digest in zip(names, digests, strict=True) if not digest]
     first = next((verdicts[name].problem for name in lacking if name), "")
