@@ -1,6 +1,6 @@
 """Read a packed data set as its descriptor states.
 
-A set is a folder of tables, arrays and pictures. Its descriptor (`silohash.data.packed.sets`) names the files and says
+A set is a folder of tables, arrays and pictures. Its descriptor (in ``sets.toml``) names the files and says
 how a row of the table becomes an item. ``docs/how-to/development-data.md`` explains how each set was made.
 """
 
