@@ -88,8 +88,11 @@ def folder_digest(folder: Path, modality: Modality) -> str:
         UserError: If one of them cannot be read.
     """
     found = {path for pattern in (*PARTS, *PARTS_OF[modality]) for path in folder.glob(pattern) if path.is_file()}
-    with reading(folder / "config.json", remedy=COPY_AGAIN):
-        return digest_json(file_digests(folder, [path.relative_to(folder).as_posix() for path in sorted(found)]))
+    digests: dict[str, str] = {}
+    for name in (path.relative_to(folder).as_posix() for path in sorted(found)):
+        with reading(folder / name, remedy=COPY_AGAIN):
+            digests |= file_digests(folder, [name])
+    return digest_json(digests)
 
 
 def sentence_rule(folder: Path) -> SentenceRule | None:
