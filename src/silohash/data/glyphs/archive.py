@@ -20,7 +20,7 @@ from PIL import Image, ImageOps
 
 from silohash.base.errors import OutOfRange
 from silohash.base.files import digest_bytes, digest_json
-from silohash.base.forms import reading
+from silohash.base.forms import REINSTALL, reading
 from silohash.base.seeds import derive
 from silohash.base.types import Rows
 from silohash.data.archive import Archive, ArchiveCard, multi_hot
@@ -30,8 +30,6 @@ from silohash.data.splits import splits_of
 FILE = Path(__file__).with_name("glyphs.npz")
 DIGEST = "339a5175122f55ed47e25233b7b4fa1a"
 """Digest of the file."""
-
-REINSTALL = "Install silohash again."
 
 FACES = (
     *("dejavu sans", "dejavu serif", "stix", "dejavu mono", "dejavu sans bold", "dejavu serif italic"),
