@@ -232,9 +232,7 @@ class Evaluator:
         configured = measures_of(self.run.archive, self.settings)
         for rule in self.rules:
             measures = [measure for measure in configured if measure.by == rule.by]
-            for evaluation, task in product(self.settings.evaluations, rule.tasks(self.modalities)):
-                if not (parts := list(self.parts(rule, evaluation, task))):
-                    continue
+            for evaluation, task, parts in self._tasks(rule):
                 of_parts = [evaluate_in_folds(measures, *part, self._bits(rule)) for part in parts]
                 for measure in measures:
                     found = [values[measure] for values in of_parts]
@@ -246,6 +244,12 @@ class Evaluator:
         ids = self.run.archive.ids[self.run.archive.split("query")]
         digest = digest_json([str(name) for name in ids])
         return Figures(rows=rows, curves=list(curves.values()), per_query=per_query, queries=digest)
+
+    def _tasks(self, rule: Rule) -> Iterator[tuple[Evaluation, Task, list[Part]]]:
+        """Yield every configured evaluation and task for which the method has a model, with its parts."""
+        for evaluation, task in product(self.settings.evaluations, rule.tasks(self.modalities)):
+            if parts := list(self.parts(rule, evaluation, task)):
+                yield evaluation, task, parts
 
     @property
     def bits(self) -> int:
