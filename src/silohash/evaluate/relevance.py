@@ -245,7 +245,7 @@ def marked_gains(relevance: Relevance | Pairs, rows: Rows) -> npt.NDArray[np.uin
 
 
 def without_left_out(ranked: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
-    """Return rankings of marked gains without the items that were left out, with zeros at the end in their place."""
+    """Return rankings of marked gains ``(n, N)`` without the items that were left out, with zeros at the end instead."""
     left_out = ranked == LEFT_OUT
     if not left_out.any():
         return ranked
