@@ -201,8 +201,8 @@ class Evaluator:
         self.settings = settings
         self.rules = rules_of(run.archive, settings)
         rows = np.unique(np.concatenate([rows for rule in self.rules for rows in (rule.queries, rule.database)]))
-        self._codes = RunCodes(run, rows)
-        self.database_codes = DatabaseCodes(run, self._codes)
+        self.codes = RunCodes(run, rows)
+        self.database_codes = DatabaseCodes(run, self.codes)
         self.holdings = self.database_codes.holdings
         self.scores = _scores_of(run, ensemble)
         if self.scores is None and any(rule.by == "scores" for rule in self.rules):
@@ -299,7 +299,7 @@ class Evaluator:
         stored = self.database_codes.stored(task, database) if evaluation == "XS" else None
         for name in self.personal or [GLOBAL]:
             codes = self.database_codes.of_model(task, name, database) if stored is None else stored
-            yield Part(self.words(name, query_modality(task), queries, "query"), codes, relevance)
+            yield Part(self.codes.words(name, query_modality(task), queries, "query"), codes, relevance)
 
     def _parts_per_silo(self, rule: Rule, task: Task) -> Iterator[Part]:
         """Yield one part per silo that has both queries and items, with only its own."""
@@ -308,7 +308,7 @@ class Evaluator:
             if len(queries) and len(database) and self.scores is not None:
                 yield self._scored(rule, task, self.run.model.deployed_by(silo.name), queries, database)
             elif len(queries) and len(database):
-                words = self.words(self.run.model.deployed_by(silo.name), query_modality(task), queries, "query")
+                words = self.codes.words(self.run.model.deployed_by(silo.name), query_modality(task), queries, "query")
                 codes = self.database_codes.of_silo(task, number, database)
                 yield Part(words, codes, rule.relevance(task, queries, database))
 
@@ -319,11 +319,7 @@ class Evaluator:
         if rule.by != "scores":
             return Part(NO_WORDS, scores, rule.relevance(task, queries, database))
         codes = self.database_codes.of_model(task, name, database)
-        return Part(self.words(name, query_modality(task), queries, "query"), codes, best_scored(scores))
-
-    def words(self, name: str, modality: Modality, rows: Rows, side: Side = "database") -> Words:
-        """Return one model's codes of archive rows, ``(n, W)``, for items on a side of the search."""
-        return self._codes.words(name, modality, rows, side)
+        return Part(self.codes.words(name, query_modality(task), queries, "query"), codes, best_scored(scores))
 
     def _per_query(self, rule: Rule, task: Task, parts: Sequence[PerQuery]) -> npt.NDArray[np.float64]:
         rows = self.run.archive.split("query")
@@ -374,7 +370,7 @@ class Evaluator:
         several = BOTH_VIEWS if is_unified(task) else NEARER_VIEW
         views = ONE_VIEW if len(database_modalities(task)) == 1 else several
         views += "" if rule.by == "labels" else OF_QUERIES
-        return views + LABELS_USED[self._codes.label_sides]
+        return views + LABELS_USED[self.codes.label_sides]
 
 
 def _scores_of(run: Run, ensemble: Sequence[Run]) -> ArchiveScores | EnsembleScores | None:

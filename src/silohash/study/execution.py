@@ -14,8 +14,7 @@ from silohash.base.files import check_own_folder, write_text
 from silohash.base.locks import LOCK, locked
 from silohash.base.visible import visible_lines
 from silohash.study.config import StudyConfig
-from silohash.study.folders import unfinished
-from silohash.study.jobs import Job, JobPool, Outcome, StudyProgress, is_over, run_jobs, single
+from silohash.study.jobs import Job, JobPool, Outcome, StudyProgress, is_over, run_jobs, single, unfinished
 from silohash.study.plan import PlannedRun, Tuned, planned_runs, search_name, selected
 from silohash.study.results import RUNS, StudyResults, collect, write_summary
 from silohash.study.tuning import Tuning

@@ -27,8 +27,7 @@ from silohash.run.config.load import resolve
 from silohash.run.config.sections import RunConfig
 from silohash.run.folder import Run
 from silohash.study.config import Choices, Parameter, StudyConfig, Tune
-from silohash.study.folders import set_aside, unfinished
-from silohash.study.jobs import Chain, Job, Outcome
+from silohash.study.jobs import Chain, Job, Outcome, set_aside, unfinished
 from silohash.study.plan import folder_name, run_config
 from silohash.study.results import BEST
 

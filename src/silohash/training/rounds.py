@@ -82,15 +82,8 @@ def run_rounds(
 ) -> RunState:
     """Run the remaining rounds, and return the state after the last one.
 
-    Args:
-        state: The state to continue from.
-        federated: The federated method.
-        engine: Trains the silos. It has been started.
-        settings: The number of rounds and the participating silos.
-        observers: Receive the record of each round.
-        progress: Reports the silos that have finished within a round; by default to no one.
-        save: Called with the state after each round, after the observers, so that every saved round has been recorded.
-            An interruption loses at most one round.
+    ``save`` is called with the state after each round, after the observers, so that every saved round has been recorded. An
+    interruption loses at most one round.
 
     Raises:
         UserError: If all updates of a round were rejected, or too few silos took part.

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from silohash.base.errors import UserError
 from silohash.run.config.toml import to_toml
-from silohash.service.config import MetricsSettings, host_and_port, is_local, read_hub_config, read_silo_config
+from silohash.service.config import HubConfig, MetricsSettings, SiloConfig, host_and_port, is_local, read_config
 
 KEY = "U" + "A" * 55
 SILO = {
@@ -29,14 +29,14 @@ def write(folder, tables, **changes):
 
 
 def test_paths_are_relative_to_the_file(tmp_path):
-    silo = read_silo_config(write(tmp_path, SILO, policy="policies/north.toml"))
+    silo = read_config(write(tmp_path, SILO, policy="policies/north.toml"), SiloConfig)
     assert (silo.silo, silo.federation) == ("north", "museums")
     assert silo.run == tmp_path / "first"
     assert silo.policy == tmp_path / "policies/north.toml"
     assert silo.bus.key == tmp_path / "north.key"
     assert silo.bus.authority == tmp_path / "ca.pem"
     assert silo.bus.certificate is None
-    hub = read_hub_config(write(tmp_path, HUB))
+    hub = read_config(write(tmp_path, HUB), HubConfig)
     assert str(hub.bus.key) == "/keys/hub.key"
     assert hub.nats.certificate == tmp_path / "server.pem"
     assert hub.deadline_seconds == 5
@@ -44,30 +44,30 @@ def test_paths_are_relative_to_the_file(tmp_path):
 
 
 def test_a_new_run_is_relative_to_the_file(tmp_path):
-    silo = read_silo_config(write(tmp_path, SILO, next_run="second", archive="items", keep_old_hours=0))
+    silo = read_config(write(tmp_path, SILO, next_run="second", archive="items", keep_old_hours=0), SiloConfig)
     assert (silo.next_run, silo.archive, silo.keep_old_hours) == (tmp_path / "second", tmp_path / "items", 0)
     assert silo.items_folder == tmp_path / "first" / "items" / "north"
-    hub = read_hub_config(write(tmp_path, HUB, next_run="second"))
+    hub = read_config(write(tmp_path, HUB, next_run="second"), HubConfig)
     assert (hub.next_run, hub.next_share, hub.next_at) == (tmp_path / "second", 1.0, None)
     path = write(tmp_path, HUB, next_share=0.5)
     path.write_text(f"next_at = 2027-01-31T08:00:00Z\n{path.read_text()}")
-    assert read_hub_config(path).next_at.isoformat() == "2027-01-31T08:00:00+00:00"
+    assert read_config(path, HubConfig).next_at.isoformat() == "2027-01-31T08:00:00+00:00"
     for value, message in (("0.0", "greater than 0"), ("1.1", "less than or equal to 1")):
         path.write_text(path.read_text().replace("0.5", value))
         with pytest.raises(UserError, match=f"next_share: input should be {message}"):
-            read_hub_config(path)
+            read_config(path, HubConfig)
         path.write_text(path.read_text().replace(value, "0.5"))
     path.write_text(path.read_text().replace("08:00:00Z", "08:00:00"))
     with pytest.raises(UserError, match=r"next_at: .*timezone"):
-        read_hub_config(path)
+        read_config(path, HubConfig)
 
 
 def test_items_are_relative_to_the_file_and_served_on_this_machine(tmp_path):
-    assert read_silo_config(write(tmp_path, SILO)).items is None
-    items = read_silo_config(write(tmp_path, SILO, items={"folder": "items"})).items
+    assert read_config(write(tmp_path, SILO), SiloConfig).items is None
+    items = read_config(write(tmp_path, SILO, items={"folder": "items"}), SiloConfig).items
     assert (items.folder, items.token, items.listen) == (tmp_path / "items", tmp_path / "items.token", None)
     for listen, address in (("127.0.0.1:8766", ("127.0.0.1", 8766)), ("[::1]:65535", ("::1", 65535))):
-        items = read_silo_config(write(tmp_path, SILO, items={"folder": "/items", "listen": listen})).items
+        items = read_config(write(tmp_path, SILO, items={"folder": "/items", "listen": listen}), SiloConfig).items
         assert (str(items.folder), host_and_port(items.listen)) == ("/items", address)
 
 
@@ -97,7 +97,7 @@ def test_items_are_relative_to_the_file_and_served_on_this_machine(tmp_path):
 )  # fmt: skip
 def test_what_is_wrong_in_the_file_of_a_silo_is_named(tmp_path, changes, message):
     with pytest.raises(UserError, match=message):
-        read_silo_config(write(tmp_path, SILO, **changes))
+        read_config(write(tmp_path, SILO, **changes), SiloConfig)
 
 
 @pytest.mark.parametrize(
@@ -118,30 +118,30 @@ def test_what_is_wrong_in_the_file_of_a_hub_is_named(tmp_path, changes, message)
     else:
         tables = HUB
     with pytest.raises(UserError, match=message):
-        read_hub_config(write(tmp_path, tables, **changes))
+        read_config(write(tmp_path, tables, **changes), HubConfig)
 
 
 def test_a_server_without_a_certificate_listens_on_this_machine_only(tmp_path):
     with pytest.raises(UserError, match="without a certificate; set one, or listen on"):
-        read_hub_config(write(tmp_path, {**HUB, "nats": {"listen": "0.0.0.0:4222"}}))
-    config = read_hub_config(write(tmp_path, {**HUB, "nats": {"listen": "127.0.0.1:4222"}}))
+        read_config(write(tmp_path, {**HUB, "nats": {"listen": "0.0.0.0:4222"}}), HubConfig)
+    config = read_config(write(tmp_path, {**HUB, "nats": {"listen": "127.0.0.1:4222"}}), HubConfig)
     assert config.nats.certificate is None
     with pytest.raises(UserError, match="authority needs certificate"):
-        read_hub_config(write(tmp_path, {**HUB, "nats": {"listen": "127.0.0.1:4222", "authority": "ca.pem"}}))
+        read_config(write(tmp_path, {**HUB, "nats": {"listen": "127.0.0.1:4222", "authority": "ca.pem"}}), HubConfig)
 
 
 def test_connections_are_unencrypted_on_this_machine_only(tmp_path):
-    assert read_silo_config(write(tmp_path, SILO)).bus.encrypted
+    assert read_config(write(tmp_path, SILO), SiloConfig).bus.encrypted
     local = write(tmp_path, SILO, bus={"servers": ["nats://127.0.0.1:4222", "nats://[::1]:4222"]})
-    assert not read_silo_config(local).bus.encrypted
+    assert not read_config(local, SiloConfig).bus.encrypted
 
 
 def test_a_missing_or_damaged_file_is_explained(tmp_path):
     with pytest.raises(UserError, match=r"none.toml is missing. Write it as docs/how-to/deploy.md describes"):
-        read_silo_config(tmp_path / "none.toml")
+        read_config(tmp_path / "none.toml", SiloConfig)
     (tmp_path / "bad.toml").write_text("silo = ")
     with pytest.raises(UserError, match="is not valid TOML"):
-        read_hub_config(tmp_path / "bad.toml")
+        read_config(tmp_path / "bad.toml", HubConfig)
 
 
 @pytest.mark.parametrize(

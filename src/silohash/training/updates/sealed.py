@@ -62,7 +62,6 @@ REFUSED = "refused"
 Layout: TypeAlias = list[tuple[str, tuple[int, ...], str]]
 """Name, shape and type of each array in a vector, in order."""
 
-
 WEIGHTS, VALUES = "weights", "values"
 """Prefixes of a silo's weights and of its other sums in an encrypted vector."""
 

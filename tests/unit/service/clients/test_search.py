@@ -12,7 +12,7 @@ import pytest
 import silohash
 from silohash.base.errors import UserError
 from silohash.features.truncation import Unread
-from silohash.service.backend import SearchOptions
+from silohash.search.hits import SearchOptions
 from silohash.service.clients.search import Client, _hits
 from silohash.service.web.app import create_app
 from silohash.service.web.documents import ResultsDocument
