@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from silohash.base.types import Modality
 from silohash.data.archive import Archive, is_features
 from silohash.features.base import Featurizer, Value, blocks
-from silohash.features.nodes.word_ids import WordSequences
-from silohash.features.word_pieces import TokenFeatures, WordPieces
+from silohash.features.word_pieces import TokenFeatures
 
 BLOCK_ROWS = 4_096
 MOST_SHOWN = 120
@@ -36,6 +36,21 @@ class Unread:
         shown = self.text if len(self.text) <= MOST_SHOWN else f"{self.text[:MOST_SHOWN]}…"
         read = f"the {self.limit} {self.unit} that the text model reads"
         return f"The query is longer than {read}. Its end was not read: “{shown}”"
+
+
+@runtime_checkable
+class _Reader(Protocol):
+    """What reads a limited part of a text. Word pieces include the special ones at both ends."""
+
+    @property
+    def most(self) -> int: ...
+
+    @property
+    def unit(self) -> str: ...
+
+    def unread(self, texts: Sequence[str]) -> list[str]:
+        """Return the end of each text that is not read, or an empty string."""
+        ...
 
 
 def truncation_remark(archive: Archive, featurizers: Mapping[Modality, Featurizer]) -> str:
@@ -70,9 +85,9 @@ def unread_end(featurizer: Featurizer | None, value: Value) -> Unread | None:
     return Unread(end, reader.most, reader.unit) if end else None
 
 
-def _reader_of(featurizer: Featurizer | None) -> WordPieces | WordSequences | None:
+def _reader_of(featurizer: Featurizer | None) -> _Reader | None:
     """Return what reads the texts of a featurizer, or None if it reads all of a text."""
     from silohash.features.network import NetworkFeatures
 
     reader = featurizer.pieces if isinstance(featurizer, NetworkFeatures | TokenFeatures) else featurizer
-    return reader if isinstance(reader, WordPieces | WordSequences) else None
+    return reader if isinstance(reader, _Reader) else None
