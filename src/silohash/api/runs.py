@@ -12,14 +12,7 @@ from silohash.base.visible import visible
 from silohash.index import IN_MEMORY
 from silohash.search.bus import now
 from silohash.search.hits import CANDIDATES
-from silohash.search.inputs import (
-    ImageLike,
-    VectorLike,
-    modality_named,
-    read_input,
-    several,
-    target_named,
-)
+from silohash.search.inputs import ImageLike, VectorLike, modality_named, read_input, several, target_named
 from silohash.search.requests import SearchRequest
 from silohash.search.silos import RunSearch, open_nodes, released_fields, remove_items
 

@@ -94,14 +94,7 @@ def reproduce(
 
 
 def _reproduce(
-    table: PaperTable,
-    config: StudyConfig,
-    out: Path,
-    recipes: Path,
-    *,
-    only: list[str],
-    smoke: bool,
-    as_json: bool,
+    table: PaperTable, config: StudyConfig, out: Path, recipes: Path, *, only: list[str], smoke: bool, as_json: bool
 ) -> None:
     """Run a paper's study and write its tables. Exit with 1 or 2 if a run failed."""
     from silohash.study.papers import read_published, write_comparison

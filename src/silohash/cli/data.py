@@ -24,19 +24,14 @@ Root = Annotated[
     typer.Option(metavar="FOLDER", help="Folder of the data set's files. Default: $SILOHASH_DATA/NAME or ./data/NAME."),
 ]
 LayoutName = Annotated[
-    str,
-    typer.Option(metavar="LAYOUT", help="Layout of the files, or auto for the first complete one."),
+    str, typer.Option(metavar="LAYOUT", help="Layout of the files, or auto for the first complete one.")
 ]
 Protocol = Annotated[
-    str | None,
-    typer.Option(metavar="PROTOCOL", help="Protocol of the data set; see silohash data list."),
+    str | None, typer.Option(metavar="PROTOCOL", help="Protocol of the data set; see silohash data list.")
 ]
 FollowLinks = Annotated[bool, typer.Option("--follow-links", help="Follow links that lead out of your own folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Named = Annotated[
-    str,
-    typer.Argument(metavar="ARCHIVE", help="Name of an archive, or path of your own folder."),
-]
+Named = Annotated[str, typer.Argument(metavar="ARCHIVE", help="Name of an archive, or path of your own folder.")]
 DIFFERS = "differs"
 COMPARED = "picture files are compared by their bytes, not by their pixels, which can differ between versions of Pillow"
 """What a run compares to notice that its archive has changed."""
@@ -96,8 +91,7 @@ def check(
         bool, typer.Option("--write-checksums", help="Write the digest of every file to checksums.json.")
     ] = False,
     full: Annotated[
-        bool,
-        typer.Option("--full", help="Read every file again, even if its size and time have not changed."),
+        bool, typer.Option("--full", help="Read every file again, even if its size and time have not changed.")
     ] = False,
     follow_links: FollowLinks = False,
     as_json: Json = False,

@@ -38,8 +38,7 @@ PACKAGES = {
 
 def list_(
     kind: Annotated[
-        str | None,
-        typer.Argument(metavar="KIND", help="local, federated, data, partition or measure. Default: all."),
+        str | None, typer.Argument(metavar="KIND", help="local, federated, data, partition or measure. Default: all.")
     ] = None,
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="Local or federated method whose card to print.")

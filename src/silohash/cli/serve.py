@@ -327,9 +327,7 @@ def _set_admission(kit: Path, silo: str, *, admitted: bool) -> None:
     set_admission(kit, silo, admitted=admitted)
 
 
-def server(
-    kit: Annotated[Path, typer.Argument(metavar="KIT", help="Folder of the server's training kit.")],
-) -> None:
+def server(kit: Annotated[Path, typer.Argument(metavar="KIT", help="Folder of the server's training kit.")]) -> None:
     """Run the server of a training federation, until stopped with Ctrl-C.
 
     It sends models to silos and adds up what they send. It does not see data. If its process dies, it is started again.

@@ -108,8 +108,7 @@ def train(
         typer.Option("--set", metavar=SETTING, help="Override a value of the config. Can be repeated."),
     ] = None,
     seeds: Annotated[
-        str,
-        typer.Option(metavar="SEEDS", help="Seeds, such as 0,1,2, for one run per seed in FOLDER/seed-N."),
+        str, typer.Option(metavar="SEEDS", help="Seeds, such as 0,1,2, for one run per seed in FOLDER/seed-N.")
     ] = "",
     smoke: Annotated[
         bool, typer.Option("--smoke", help="Train only two rounds of one epoch, as a quick test.")
@@ -179,8 +178,7 @@ def evaluate(
     measure: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="MEASURE",
-            help="Measure, for example mAP@all or P@10, in place of the config's. Can be repeated.",
+            metavar="MEASURE", help="Measure, for example mAP@all or P@10, in place of the config's. Can be repeated."
         ),
     ] = None,
     evaluation: Annotated[

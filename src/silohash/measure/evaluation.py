@@ -33,13 +33,16 @@ one query, and one item of the database.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BeforeValidator
 
 from silohash import __version__
 from silohash.base.errors import RunsDiffer, UnsuitableMeasure, UnsuitableMethod
@@ -101,25 +104,37 @@ Key = tuple[Evaluation, Task, str]
 """Evaluation, task and measure."""
 
 
+def or_nan(value: float | None) -> float:
+    """Return a number, or NaN for None."""
+    return math.nan if value is None else value
+
+
 @dataclass(frozen=True)
-class Curve:
-    """Mean precision and recall over queries within each Hamming radius, from 0 to the code length.
+class RadiusCurve:
+    """Mean precision and recall over queries of all items within a Hamming radius, from 0 to the code length.
 
     Attributes:
-        precision: ``(bits + 1,)`` float64, NaN where no item is within the radius.
-        recall: ``(bits + 1,)`` float64.
-        prior: Share of relevant pairs among all pairs of a query and an item.
+        task: For example "t2i".
+        precision: ``precision[r]`` of the items within r bits; NaN where no item is within.
+        recall: ``recall[r]``.
+        prior: Share of relevant pairs among all pairs of a query and an item, which is the level of random codes.
+        name: The run's name in the legend of a plot.
     """
 
     task: Task
-    precision: npt.NDArray[np.float64]
-    recall: npt.NDArray[np.float64]
-    prior: float
+    precision: tuple[Annotated[float, BeforeValidator(or_nan)], ...]
+    recall: tuple[float, ...]
+    prior: float | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.precision) != len(self.recall):
+            raise ValueError(f"{len(self.precision)} values of precision and {len(self.recall)} of recall")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the curve as a JSON value, with null for NaN."""
-        precision = [None if np.isnan(value) else float(value) for value in self.precision]
-        return {"task": self.task, "precision": precision, "recall": self.recall.tolist(), "prior": self.prior}
+        """Return the curve as a JSON value, with null for NaN and without the name."""
+        precision = [None if math.isnan(value) else value for value in self.precision]
+        return {"task": self.task, "precision": precision, "recall": self.recall, "prior": self.prior}
 
 
 @dataclass(frozen=True)
@@ -136,7 +151,7 @@ class Figures:
     """
 
     rows: list[ResultRow]
-    curves: list[Curve]
+    curves: list[RadiusCurve]
     per_query: Mapping[Key, npt.NDArray[np.float64]] = field(default_factory=dict)
     queries: str = ""
 
@@ -214,12 +229,12 @@ class Evaluator:
     def figures(self) -> Figures:
         """Return every configured figure for which the method has a model."""
         rows: list[ResultRow] = []
-        curves: dict[Task, Curve] = {}
+        curves: dict[Task, RadiusCurve] = {}
         per_query: dict[Key, npt.NDArray[np.float64]] = {}
         configured = measures_of(self.run.archive, self.settings)
         for rule in self.rules:
             measures = [measure for measure in configured if measure.by == rule.by]
-            for evaluation, task, parts in self._all_parts(rule):
+            for evaluation, task, parts in self._tasks(rule):
                 of_parts = [evaluate_in_folds(measures, *part, self._bits(rule)) for part in parts]
                 for measure in measures:
                     found = [values[measure] for values in of_parts]
@@ -232,14 +247,11 @@ class Evaluator:
         digest = digest_json([str(name) for name in ids])
         return Figures(rows=rows, curves=list(curves.values()), per_query=per_query, queries=digest)
 
-    def _all_parts(self, rule: Rule) -> Iterator[tuple[Evaluation, Task, list[Part]]]:
-        """Yield every configured evaluation and task that has parts, with these parts."""
-        tasks = rule.tasks(self.modalities)
-        for evaluation in self.settings.evaluations:
-            for task in tasks:
-                parts = list(self.parts(rule, evaluation, task))
-                if parts:
-                    yield evaluation, task, parts
+    def _tasks(self, rule: Rule) -> Iterator[tuple[Evaluation, Task, list[Part]]]:
+        """Yield every configured evaluation and task for which the method has a model, with its parts."""
+        for evaluation, task in product(self.settings.evaluations, rule.tasks(self.modalities)):
+            if parts := list(self.parts(rule, evaluation, task)):
+                yield evaluation, task, parts
 
     @property
     def bits(self) -> int:
@@ -438,13 +450,8 @@ def _combined(parts: Sequence[npt.NDArray[np.float64]], *, same_queries: bool) -
     return np.concatenate(weighted) if weighted else np.zeros(0)
 
 
-def _curve(task: Task, parts: Sequence[Part], bits: int) -> Curve:
+def _curve(task: Task, parts: Sequence[Part], bits: int) -> RadiusCurve:
     counts = [counts_by_distance(*part, bits) for part in parts]
-    found = [precision_recall(part) for part in counts]
+    precision, recall = np.mean([precision_recall(part) for part in counts], axis=0).tolist()
     prior = np.mean([part.relevant.sum() / max(1, part.items.sum()) for part in counts])
-    return Curve(
-        task=task,
-        precision=np.mean([precision for precision, _ in found], axis=0),
-        recall=np.mean([recall for _, recall in found], axis=0),
-        prior=float(prior),
-    )
+    return RadiusCurve(task, tuple(precision), tuple(recall), float(prior))

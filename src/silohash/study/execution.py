@@ -103,7 +103,7 @@ def run_study(
 
 
 def _with_tuned(config: StudyConfig, wanted: Sequence[PlannedRun], tuned: Tuned) -> list[PlannedRun]:
-    """Return the wanted runs with their tuned parameters, without those whose search found none."""
+    """Return the runs with what their searches found. A search whose trials all failed leaves its runs out."""
     ready = {run.name for run in wanted if search_name(config, run.choices) in tuned}
     return [run for run in planned_runs(config, tuned, refuse_equal=False) if run.name in ready]
 

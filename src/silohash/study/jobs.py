@@ -289,7 +289,11 @@ def unfinished(jobs: Sequence[Job], notify: Notify, *, fresh: bool = False) -> l
     Raises:
         UserError: If the settings of a run have changed and ``fresh`` is false. No folder is moved in that case.
     """
-    _wait_for_others(jobs)
+    for job in jobs:
+        if job.folder.exists():
+            # A killed study may have left a run that is still stopping.
+            with locked(job.folder, wait_seconds=LOCK_SECONDS):
+                pass
     changed = {job.name: difference for job in jobs if (difference := changes(job))}
     if changed and not fresh:
         raise RunChanged(_refusal(changed))
@@ -299,14 +303,6 @@ def unfinished(jobs: Sequence[Job], notify: Notify, *, fresh: bool = False) -> l
             aside = set_aside(job.folder)
             notify(f"{job.name}: starts again; the old folder is now {aside.name} ({reason})")
     return [job for job in jobs if state_of(job) != "finished"]
-
-
-def _wait_for_others(jobs: Sequence[Job]) -> None:
-    """Wait for runs that a killed study left behind and that are still stopping."""
-    for job in jobs:
-        if job.folder.exists():
-            with locked(job.folder, wait_seconds=LOCK_SECONDS):
-                pass
 
 
 def _refusal(changed: Mapping[str, str]) -> str:

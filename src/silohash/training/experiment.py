@@ -52,8 +52,7 @@ from silohash.run.model.trained import TrainedModel
 from silohash.run.model.word_start import start_from_word_vectors
 from silohash.training.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
 from silohash.training.checks import needs_labels
-from silohash.training.engines.in_process import InProcess
-from silohash.training.engines.port import WAIT_FOR_ALL, Engine, Limits, SiloResult, SiloTask
+from silohash.training.engines.port import WAIT_FOR_ALL, Engine, InProcess, Limits, SiloResult, SiloTask
 from silohash.training.engines.worker_processes import WorkerProcesses
 from silohash.training.prepared import Prepared, fit_featurizers, prepare, remarks_on, training_silos
 from silohash.training.privacy.training import check_private_model
@@ -106,7 +105,8 @@ def _train_new(resolved: ResolvedConfig, folder: Path, observers: Sequence[Obser
     remarks += [unmeasured(archive), remark_on_measures(archive, config.evaluate)]
     for remark in filter(None, remarks):
         notify(remark)
-    check_private_model(prepared.resolved, prepared.spec)
+    if config.exchange.privacy is not None:
+        check_private_model(prepared.resolved, prepared.spec)
     run = Run.create(folder, resolved, parts, environment(config), archive)
     _train(run, prepared, featurizers, observers, notify)
     return run
@@ -139,7 +139,8 @@ def prepare_run(
     silos = training_silos(archive, parts, resolved)
     if not resolved.federated.traits.pooled:
         refuse(objections_to_silos(resolved.config.federated, len(silos)))
-    refuse(objections_to_private_silos(resolved.config, len(silos)))
+    if resolved.config.exchange.privacy is not None:
+        refuse(objections_to_private_silos(resolved.config, len(silos)))
     unfitted = unfitted_featurizers(archive, resolved)
     fitted = fit_featurizers(archive, silos, unfitted, private=resolved.config.exchange.privacy is not None)
     check_methods(archive, len(fitted), sum(len(silo.validation) for silo in silos), resolved)

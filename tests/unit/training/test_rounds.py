@@ -13,8 +13,7 @@ import torch
 from silohash.base.errors import UserError
 from silohash.methods.federated.base import ServerState
 from silohash.methods.federated.screening import refusal
-from silohash.training.engines.in_process import InProcess
-from silohash.training.engines.port import WAIT_FOR_ALL, SiloTask
+from silohash.training.engines.port import WAIT_FOR_ALL, InProcess, SiloTask
 from silohash.training.rounds import RoundSettings, participants, round_half_up, run_rounds
 from silohash.training.worker import Worker
 from tests.runs import Records, first_state, prepared, run_loop, same_arrays

@@ -150,9 +150,7 @@ EXAMPLE: JsonDict = {"id": "parrots-17", "silo": "north"}
 EXAMPLE_SHOWN: JsonDict = {"caption": "two parrots on a branch", "labels": ["bird"], "preview": PREVIEW}
 EXAMPLE_RESULTS: JsonDict = {
     "order": "distance",
-    "hits": [
-        {**EXAMPLE, "distance_bits": 9, "score": None, "rank": None, "found_by": ["image"], **EXAMPLE_SHOWN},
-    ],
+    "hits": [{**EXAMPLE, "distance_bits": 9, "score": None, "rank": None, "found_by": ["image"], **EXAMPLE_SHOWN}],
     "silos_asked": 3,
     "silos_answered": 2,
     "missing_silos": {"south": "It did not answer within 10 seconds."},

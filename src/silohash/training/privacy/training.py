@@ -191,7 +191,7 @@ def outputs_of_one(outputs: Outputs, place: int, step: Step) -> Outputs:
 
 
 def check_private_model(resolved: ResolvedConfig, spec: ModelSpec) -> None:
-    """Check that differential privacy, if the config asks for it, holds for the model of a run, before the run is created.
+    """Check that differential privacy, if the config asks for it, holds for the model of a run, before that is created.
 
     Raises:
         UserError: If layers are not supported, silos would send buffers such as the statistics of batch normalization, or

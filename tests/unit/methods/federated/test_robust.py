@@ -23,8 +23,7 @@ from silohash.methods.federated.robust import (
     robust_aggregation,
     trimmed_mean,
 )
-from silohash.training.engines.in_process import InProcess
-from silohash.training.engines.port import WAIT_FOR_ALL, Limits, SiloResult, SiloTask
+from silohash.training.engines.port import WAIT_FOR_ALL, InProcess, Limits, SiloResult, SiloTask
 from silohash.training.rounds import RoundSettings, run_rounds
 from silohash.training.worker import Worker
 from tests.runs import (
