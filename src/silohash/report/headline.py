@@ -60,13 +60,9 @@ class BarGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Headline:
-    """The top of a report.
+    """The top of a report: a sentence, what its measure means and averages over, how certain it is, and the chart.
 
-    Attributes:
-        explanation: What the measure means, and over what the sentence averages.
-        notes: How certain the comparison is, one sentence each.
-        groups: The chart, one group per search direction; empty without comparable figures.
-        measure: The measure of all bars, for example ``mAP@all``; empty without one.
+    The chart has one group per search direction, and none without comparable figures.
     """
 
     sentence: str

@@ -24,13 +24,7 @@ from silohash.study.worker import FAILED, USER_ERROR
 
 @dataclass(frozen=True)
 class StudyOutcome:
-    """How a study ended.
-
-    Attributes:
-        results: The results of all finished runs, including those of earlier starts.
-        failed: The runs that failed this time.
-        stopped: Whether the time limit was reached before the last run had ended.
-    """
+    """How a study ended: all finished runs, those that failed this time, and whether the time limit stopped it."""
 
     results: StudyResults
     failed: Sequence[Outcome] = ()
