@@ -30,7 +30,7 @@ from silohash.evaluate.scores import NO_WORDS, Scores  # noqa: E402
 from silohash.features.nodes.word_ids import SPECIAL  # noqa: E402
 from silohash.features.vectors import vectors  # noqa: E402
 from silohash.methods.local.matching.base import max_violation  # noqa: E402
-from silohash.methods.local.matching.vsepp import VSEParams, VSEpp  # noqa: E402
+from silohash.methods.local.matching.vsepp import VSEpp  # noqa: E402
 from silohash.models.matching_net import MatchingNet, nodes_of, scores_of  # noqa: E402
 from silohash.models.nodes import BOX  # noqa: E402
 from silohash.models.specs import ModelSpec, TowerSpec  # noqa: E402
@@ -121,7 +121,7 @@ def trained(items: Items, epochs: int) -> MatchingNet:
             settings={"words": items.words},
         ),
     }
-    net = VSEpp(VSEParams()).network(ModelSpec(towers=towers, classes=0))
+    net = VSEpp(VSEpp.Params()).network(ModelSpec(towers=towers, classes=0))
     optimizer = torch.optim.Adam(net.parameters(), lr=RATE)
     pictures = torch.from_numpy(items.pictures)
     for epoch in range(epochs):
