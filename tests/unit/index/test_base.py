@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -25,24 +27,17 @@ from silohash.index.small import SmallIndex
 MANIFEST = IndexManifest("digest-of-the-model", 64, "image")
 
 
-def test_a_manifest_survives_json():
-    assert IndexManifest.from_json(MANIFEST.to_json()) == MANIFEST
-    assert MANIFEST.to_json()["format_version"] == FORMAT_VERSION == 2
-
-
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"bits": 3}, "is damaged"),
-        ({**MANIFEST.to_json(), "color": 1}, "is damaged"),
-        ({**MANIFEST.to_json(), "modality": "sound"}, 'unknown modality "sound"'),
-        ({**MANIFEST.to_json(), "bits": 7}, "code length 7"),
-        ({**MANIFEST.to_json(), "format_version": FORMAT_VERSION + 1}, "format version 3"),
+        ({"modality": "sound"}, 'unknown modality "sound"'),
+        ({"bits": 7}, "code length 7"),
+        ({"format_version": FORMAT_VERSION + 1}, "format version 3"),
     ],
 )
 def test_manifests_that_are_refused(value, message):
     with pytest.raises(UserError, match=message):
-        IndexManifest.from_json(value)
+        replace(MANIFEST, **value)
 
 
 def test_only_codes_of_the_same_model_and_length_are_compared():
