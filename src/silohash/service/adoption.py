@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from logging import ERROR, WARNING
 from typing import TYPE_CHECKING
 
-from silohash.base.errors import RestartNeeded, UserError
+from silohash.base.errors import NotSupported, UserError
 from silohash.base.files import write_json
 from silohash.base.types import Modality
 from silohash.run.folder import Run
@@ -124,7 +124,7 @@ class AdoptingBackend:
             if self.following is None:
                 self.following = _next_backend(config, self._make)
             elif config.next_run != awaited:
-                raise RestartNeeded(
+                raise NotSupported(
                     f"next_run was changed while the hub waits for the model of {awaited}. Start the hub again to use "
                     "another run."
                 )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from silohash.api.data import load_archive, partition
-from silohash.base.errors import UserError
+from silohash.base.errors import UnknownName, UnknownOption, WrongChoice
 from silohash.data.partitions.base import partition as partition_archive
 from tests.runs import write_archive
 
@@ -21,9 +21,9 @@ def folder(tmp_path: Path) -> Path:
 def test_archives_by_name_and_by_folder(folder: Path) -> None:
     assert len(load_archive(folder)) == len(load_archive(str(folder))) == 120
     assert load_archive("glyphs", faces=1).card.name == "glyphs"
-    with pytest.raises(UserError, match='did you mean "glyphs"'):
+    with pytest.raises(UnknownName, match='did you mean "glyphs"'):
         load_archive("glyfs")
-    with pytest.raises(UserError, match='"face"'):
+    with pytest.raises(UnknownOption, match='"face"'):
         load_archive("glyphs", face=1)
 
 
@@ -36,5 +36,5 @@ def test_a_partition_is_that_of_a_config(folder: Path) -> None:
     assert rows.tolist() == list(range(120))
     assert len(partition(archive, "iid")) == 5
     assert len(partition(archive, "column", silos=None, column="place")) == 3
-    with pytest.raises(UserError, match="gamma"):
+    with pytest.raises(WrongChoice, match="gamma"):
         partition(archive, "dirichlet", gamma=1)

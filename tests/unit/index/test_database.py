@@ -12,7 +12,16 @@ import numpy as np
 import pytest
 
 from silohash.base import sqlite_files
-from silohash.base.errors import UserError
+from silohash.base.errors import (
+    AlreadyExists,
+    DamagedFile,
+    DiskFull,
+    InUse,
+    NotIndexed,
+    OtherVersion,
+    UserError,
+    WrongKindOfFile,
+)
 from silohash.index import database
 from silohash.index.base import FORMAT_VERSION, IndexManifest
 from silohash.index.database import checksum_of, row_checksum
@@ -23,10 +32,10 @@ from tests.unit.index.stores import MANIFEST, filled, names, words
 
 
 def test_missing_foreign_and_existing_files(path, tmp_path):
-    with pytest.raises(UserError, match="does not exist"):
+    with pytest.raises(NotIndexed):
         Store.open(path)
     filled(path)
-    with pytest.raises(UserError, match="already"):
+    with pytest.raises(AlreadyExists, match="already"):
         Store.create(path, MANIFEST)
     other = tmp_path / "other.sqlite"
     connection = sqlite3.connect(other)
@@ -45,9 +54,9 @@ def test_another_format_is_refused(path, version):
     connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
     message = f"has format version {version}, but this silohash reads version {FORMAT_VERSION}"
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(OtherVersion, match=message):
         Store.open(path)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(OtherVersion, match=message):
         IndexManifest("d", 64, "image", format_version=version)
 
 
@@ -63,7 +72,7 @@ def everything(path):
 def test_a_truncated_file_is_refused(path, share):
     filled(path, 400)
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-    with pytest.raises(UserError):
+    with pytest.raises(DamagedFile):
         everything(path)
 
 
@@ -92,7 +101,7 @@ def test_a_removed_entry_of_the_log_is_noticed(path):
         connection.execute("DELETE FROM log WHERE entry = ?", (entry,))
         connection.execute("COMMIT")
         connection.close()
-        with Store.open(path) as store, pytest.raises(UserError, match="damaged"):
+        with Store.open(path) as store, pytest.raises(DamagedFile, match="damaged"):
             store.load()
 
 
@@ -100,7 +109,7 @@ def test_a_full_disk_leaves_the_old_state(path):
     with Store.open(filled(path)) as store:
         pages = store._database.connection.execute("PRAGMA page_count").fetchone()[0]
         store._database.connection.execute(f"PRAGMA max_page_count = {pages}").fetchall()
-        with pytest.raises(UserError, match="disk is full"):
+        with pytest.raises(DiskFull):
             store.add(names(30_000, "more"), words(30_000))
         assert len(store) == len(store.load()) == 50
     assert len(everything(path)[1]) == 50
@@ -126,7 +135,7 @@ with store._database.change():
 
 def test_creation_that_fails_leaves_nothing(path, monkeypatch):
     monkeypatch.setattr(database, "SCHEMA", "CREATE TABLE head (content TEXT); NONSENSE;")
-    with pytest.raises(UserError):
+    with pytest.raises(DamagedFile):
         Store.create(path, MANIFEST)
     assert list(path.parent.iterdir()) == []
 
@@ -146,7 +155,7 @@ def test_the_head_shows_changes_by_other_programs(path):
 def test_a_file_that_is_being_changed_is_named(path, monkeypatch):
     monkeypatch.setattr(sqlite_files, "WAIT_SECONDS", 0.01)
     with Store.open(filled(path)) as store, Store.open(path) as other, store._database.change():
-        with pytest.raises(UserError, match="Another program is changing the index"):
+        with pytest.raises(InUse):
             other.remove(["item-1"])
         store._database.head = store._database.current_head()
     with Store.open(path) as store:
@@ -228,7 +237,7 @@ def test_the_kind_and_the_version_of_a_file_stay(path):
     assert connection.execute("PRAGMA user_version").fetchone() == (FORMAT_VERSION,)
     connection.execute("PRAGMA application_id = 7")
     connection.close()
-    with pytest.raises(UserError, match="not a silohash index"):
+    with pytest.raises(WrongKindOfFile):
         Store.open(path)
 
 
@@ -260,7 +269,7 @@ def test_a_wrong_count_is_damage(path):
     with Store.open(filled(path)) as store:
         head = store._database.head
         store._database.head = database.replace(head, manifest=database.replace(head.manifest, count=49))
-        with pytest.raises(UserError, match="it holds 50 items instead of 49"):
+        with pytest.raises(DamagedFile, match=r"50.*49"):
             list(store._database.live())
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import NotIndexed, SettingNeeded, UserError
 from silohash.index import SERVERS
 from silohash.index.config import IndexConfig, read_index_config
 from silohash.index.copies import created_copies, digest_of
@@ -109,7 +109,7 @@ def test_a_server_that_does_not_answer_is_a_missing_silo(run: Path, server: Fake
     assert backends_of(run) == ["The fake server does not answer."] * 2
     with Store.open(run / "index" / "north" / "image.sqlite") as store:
         store.add(names(1, "new"), words(1, seed=1))
-    with pytest.raises(UserError, match="does not answer"):
+    with pytest.raises(UserError):
         follow_indexes(run)
 
 
@@ -128,13 +128,13 @@ def test_a_move_without_the_url_of_the_server_leaves_nothing(
     run: Path, server: FakeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SILOHASH_PGVECTOR_URL")
-    with pytest.raises(UserError, match="SILOHASH_PGVECTOR_URL does not hold the URL"):
+    with pytest.raises(SettingNeeded, match="SILOHASH_PGVECTOR_URL"):
         move_indexes(run, PGVECTOR)
     assert created_copies(run / "index") == ()
     assert not list(run.glob("index/*/*.json"))
 
 
 def test_a_run_without_indexes_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"Build it: silohash index"):
+    with pytest.raises(NotIndexed):
         move_indexes(tmp_path, IndexConfig())
     follow_indexes(tmp_path)

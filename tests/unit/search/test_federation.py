@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from silohash.base.errors import NotFound, UserError
+from silohash.base.errors import EmptyInput, NotFound
 from silohash.search.federation import check_silos, without_item
 from silohash.search.hits import Hits
 
@@ -14,7 +14,7 @@ def test_silos_of_a_filter_exist() -> None:
     check_silos(["north"], ["north", "south"])
     with pytest.raises(NotFound, match=r'There is no silo "east"\. Choose from: north, south\.'):
         check_silos(["north", "east"], ["north", "south"])
-    with pytest.raises(UserError, match="No silo is selected"):
+    with pytest.raises(EmptyInput):
         check_silos([], ["north"])
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.errors import NotFound, UserError
+from silohash.base.errors import NotFound, NotSearchable
 from silohash.index.base import IndexManifest
 from silohash.index.codes import pack
 from silohash.index.preview import preview_url
@@ -49,7 +49,7 @@ def test_an_item_has_the_released_fields_and_its_modalities(stores: dict[str, St
     assert (b.modalities, b.payload) == (("text",), {"labels": ["b"]})
     with pytest.raises(NotFound):
         released_item(node, "a")
-    with pytest.raises(UserError, match=r"^Its policy does not allow"):
+    with pytest.raises(NotSearchable, match=r"^Its policy does not allow"):
         released_item(SiloNode("north", stores, Policy(modalities=())), "a")
 
 

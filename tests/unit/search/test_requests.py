@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.errors import UserError
+from silohash.base.errors import EmptyInput, OneInputNeeded
 from silohash.search.hits import SearchOptions
 from silohash.search.released import Code
 from silohash.search.requests import SearchRequest, Vector
@@ -19,11 +19,11 @@ def test_a_request_holds_exactly_one_value() -> None:
     picture = Image.new("L", (2, 2))
     for values in ({"text": "a"}, {"picture": picture}, {"vector": VECTOR}, {"code": CODE}):
         assert SearchRequest(**values).k == 10
-    with pytest.raises(UserError, match="a text, a picture, a vector and a code; none was given"):
+    with pytest.raises(OneInputNeeded, match=r"vector.*given"):
         SearchRequest()
-    with pytest.raises(UserError, match="a text and a code was given"):
+    with pytest.raises(OneInputNeeded, match="text"):
         SearchRequest(text="a", code=CODE)
-    with pytest.raises(UserError, match="The text is empty"):
+    with pytest.raises(EmptyInput):
         SearchRequest(text=" \n")
 
 

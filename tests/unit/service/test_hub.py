@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from silohash.api.runs import open_run
-from silohash.base.errors import NotFound, Unavailable, UserError
+from silohash.base.errors import NotFound, QueryUnsuitable, Unavailable, UnknownWords
 from silohash.run.config.load import load_resolved
 from silohash.run.folder import Run
 from silohash.search.bus import UNKNOWN
@@ -156,7 +156,7 @@ def test_what_does_not_exist_is_not_found(hub: HubBackend) -> None:
 
 def test_a_query_without_a_known_word_offers_captions_of_the_silos(hub: HubBackend) -> None:
     asyncio.run(hub.status())
-    with pytest.raises(UserError, match=r"known words: .*(red|square)"):
+    with pytest.raises(UnknownWords):
         search(hub, text="zebra")
 
 
@@ -417,9 +417,9 @@ def test_regions_of_a_picture_find_texts_that_silos_score(matching: Run, asked: 
     for backend in (local, silos.hub):
         status = asyncio.run(backend.status())
         assert (status.inputs, status.vectors) == (("text",), ("image",))
-        with pytest.raises(UserError, match=r"Pass a \.npy array of shape"):
+        with pytest.raises(QueryUnsuitable):
             search(backend, vector=Vector(values=np.ones(3), modality="image"))
-        with pytest.raises(UserError, match="the query is a vector"):
+        with pytest.raises(QueryUnsuitable):
             search(backend, vector=Vector(values=np.ones(3), modality="text"))
     local.close()
     assert (found.order, found.limited_silos) == ("score", {})

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from silohash.api.runs import open_run
-from silohash.base.errors import NotFound, Unavailable, UserError
+from silohash.base.errors import EmptyInput, NotFound, Unavailable
 from silohash.search.hits import Hits
 from silohash.service.backend import Code, SearchOptions, SearchRequest
 from silohash.service.local import LocalBackend
@@ -69,7 +69,7 @@ def test_the_options_reach_the_silos(backend: LocalBackend) -> None:
     assert not any(hit.preview_url for hit in search(backend, text="red square", previews=False))
     with pytest.raises(NotFound, match=r'There is no silo "silo-9"\. Choose from: silo-1, silo-2'):
         search(backend, text="red square", silos=("silo-9",))
-    with pytest.raises(UserError, match="No silo is selected"):
+    with pytest.raises(EmptyInput):
         search(backend, text="red square", silos=())
 
 
