@@ -24,7 +24,7 @@ from typing import Protocol
 
 from typing_extensions import override
 
-from silohash.base.errors import RestartNeeded, UserError
+from silohash.base.errors import NotSupported, UserError
 from silohash.base.files import write_json
 from silohash.base.types import Modality
 from silohash.features.base import Value
@@ -319,7 +319,7 @@ class AdoptingBackend:
             if self.following is None:
                 self.following = _next_backend(config, self._make)
             elif config.next_run != awaited:
-                raise RestartNeeded(
+                raise NotSupported(
                     f"next_run was changed while the hub waits for the model of {awaited}. Start the hub again to use "
                     "another run."
                 )
