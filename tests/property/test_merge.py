@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silohash.base.errors import UserError
+from silohash.base.errors import MixedKinds, ModelsDiffer
 from silohash.index.digests import item_digests
 from silohash.search.hits import Hits, silent
 from silohash.search.merge import merge
@@ -115,15 +115,15 @@ def test_models_are_not_mixed_unasked(models):
         Hits(ids=("1",), distances=(2,), silos=(f"s{n}",), payloads=({},), model_digests=frozenset({f"m{n}"}))
         for n in range(models)
     ]
-    with pytest.raises(UserError, match=f"{models} models"):
+    with pytest.raises(ModelsDiffer, match=f"{models} models"):
         merge(parts, k=3, key=KEY)
     by_rank = merge(parts, k=3, key=KEY, by_rank=True)
     assert not by_rank.comparable
-    with pytest.raises(UserError, match="merged by rank"):
+    with pytest.raises(MixedKinds):
         merge([by_rank.page(0)], k=3, key=KEY)
 
 
 def test_several_silos_merged_by_distance_have_no_ranks_of_their_own():
     by_distance = merge([answer("a", [1, 2], 2), answer("b", [0, 3], 2)], k=2, key=KEY)
-    with pytest.raises(UserError, match="2 silos was merged by distance"):
+    with pytest.raises(MixedKinds, match="2"):
         merge([by_distance, answer("c", [4], 2)], k=2, key=KEY, by_rank=True)

@@ -438,7 +438,7 @@ class UnusableSecret(UserError):
 
 
 class NotSupported(UserError):
-    """This is not possible on this platform, with such data, or across machines. Do what the message proposes."""
+    """This is not possible here: the platform, the data or a running program rules it out. Do what the message proposes."""
 
 
 # Services.
@@ -474,10 +474,6 @@ class UploadRefused(UserError):
     def __init__(self, message: str, status: int = 422) -> None:
         super().__init__(message)
         self.status = status
-
-
-class RestartNeeded(UserError):
-    """A setting cannot be changed while the program runs. Start the program again."""
 
 
 # This installation.

@@ -24,7 +24,7 @@ from typing import Protocol
 
 from typing_extensions import override
 
-from silohash.base.errors import RestartNeeded, UserError
+from silohash.base.errors import NotSupported, UserError
 from silohash.base.files import write_json
 from silohash.base.types import Modality
 from silohash.features.base import Value
@@ -132,9 +132,6 @@ class HubBackend(Federation):
         """Load the models of the silos and run each once, so that the first query is as fast as the following ones.
 
         A silo whose model cannot be run is logged. The queries that need it then get the reason.
-
-        Raises:
-            UserError: If the model of the run cannot be read.
         """
         for modality in self.run.model.featurizers:
             self.run.model.featurizers[modality]
@@ -322,7 +319,7 @@ class AdoptingBackend:
             if self.following is None:
                 self.following = _next_backend(config, self._make)
             elif config.next_run != awaited:
-                raise RestartNeeded(
+                raise NotSupported(
                     f"next_run was changed while the hub waits for the model of {awaited}. Start the hub again to use "
                     "another run."
                 )

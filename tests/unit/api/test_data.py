@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from silohash.api.data import list_methods, load_archive, partition
-from silohash.base.errors import UserError
+from silohash.base.errors import UnknownName, UnknownOption, WrongChoice
 from silohash.data.partitions.base import partition as partition_archive
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
@@ -23,9 +23,9 @@ def folder(tmp_path: Path) -> Path:
 def test_archives_by_name_and_by_folder(folder: Path) -> None:
     assert len(load_archive(folder)) == len(load_archive(str(folder))) == 120
     assert load_archive("glyphs", faces=1).card.name == "glyphs"
-    with pytest.raises(UserError, match='did you mean "glyphs"'):
+    with pytest.raises(UnknownName, match='did you mean "glyphs"'):
         load_archive("glyfs")
-    with pytest.raises(UserError, match='"face"'):
+    with pytest.raises(UnknownOption, match='"face"'):
         load_archive("glyphs", face=1)
 
 
@@ -38,7 +38,7 @@ def test_a_partition_is_that_of_a_config(folder: Path) -> None:
     assert rows.tolist() == list(range(120))
     assert len(partition(archive, "iid")) == 5
     assert len(partition(archive, "column", silos=None, column="place")) == 3
-    with pytest.raises(UserError, match="gamma"):
+    with pytest.raises(WrongChoice, match="gamma"):
         partition(archive, "dirichlet", gamma=1)
 
 
@@ -48,5 +48,5 @@ def test_every_method_has_a_card() -> None:
     assert [card.key for card in federated] == FEDERATED_METHODS.names()
     assert list_methods() == [*local, *federated]
     assert "dcmh" in {card.key for card in local}
-    with pytest.raises(UserError, match='did you mean "local"'):
+    with pytest.raises(UnknownName, match='did you mean "local"'):
         list_methods("lokal")  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ import pytest
 
 from silohash.api.given_codes import packed_codes
 from silohash.base.arrays import given
-from silohash.base.errors import UserError
+from silohash.base.errors import AmbiguousForm, BitsDiffer, NotFinite, OrderDiffers, OutOfRange, UserError, WrongShape
 from silohash.index.codes import Codes, pack, unpack
 
 BITS = np.array([[1, 0, 1, 1, 0, 0, 0, 1, 1, 1, 0, 0], [0, 0, 1, 0, 1, 1, 0, 1, 0, 1, 0, 1]], bool)
@@ -48,7 +48,7 @@ def test_only_zeros_are_what_the_other_side_says():
     assert read(zeros, OUTPUTS)[0] == read(zeros, SIGNS * 1.0)[0] == [[1] * 12]
     assert read(zeros, BITS)[0] == read(zeros, zeros)[0] == [[-1] * 12]
     for unclear in (lambda: read(zeros.astype(int), SIGNS), lambda: read(zeros, CODES)):
-        with pytest.raises(UserError, match="only 0"):
+        with pytest.raises(AmbiguousForm, match="only 0"):
             unclear()
 
 
@@ -90,50 +90,50 @@ def test_words_give_the_distances_of_their_bits(kind):
     first, second, _ = packed_codes(*(given(what, packed.view(kind)) for what in "qd"), 64)
     assert (np.bitwise_count(first[:, None] ^ second).sum(2) == (bits[:, None] != bits).sum(2)).all()
     for other in (packed, packed.view(np.dtype(kind).newbyteorder())):
-        with pytest.raises(UserError, match="bits is 64"):
+        with pytest.raises(WrongShape, match="64"):
             read(packed.view(kind), other, 64)
 
 
 @pytest.mark.parametrize(
-    ("queries", "database", "bits", "says"),
+    ("queries", "database", "bits", "kind", "says"),
     [
-        (1 / (1 + np.exp(-OUTPUTS)), OUTPUTS, None, "none of them below 0 .*sigmoid"),
-        (OUTPUTS, np.where(BITS, 0.5, 0.0), None, "codes of the database are numbers from 0 to 0.5"),
-        (np.where(BITS, -0.1, -1.5), OUTPUTS, None, "none of them above 0"),
-        (np.where(BITS, 0.0, -1.0), OUTPUTS, None, "none of them above 0"),
-        (np.where(BITS, 2.0, -3.0), OUTPUTS, None, "all of them whole"),
-        (np.full((1, 12), 0.7), OUTPUTS, None, "none of them below 0 .*sigmoid"),
-        (np.full((1, 12), 1.5), SIGNS, None, "none of them below 0"),
-        (np.full((1, 12), -0.1), np.full((1, 12), -0.2), None, "none of them above 0"),
-        (np.full((1, 12), 3), OUTPUTS, None, "from 3 to 3, which are neither"),
-        (np.zeros((2, 8), int), np.zeros((2, 1), int), 64, "bits is 64"),
-        (np.zeros((2, 0), np.int8), np.zeros((2, 0), np.int8), 64, "bits is 64"),
-        (np.packbits(BITS, axis=1).view(np.uint16), np.packbits(BITS, axis=1).view(np.uint16), 12, "bits is 12"),
-        ([b"ab", b"c"], [b"ab", b"cd"], 16, "differ in length"),
-        (np.packbits(BITS, axis=1), np.packbits(BITS, axis=1), None, "packed bytes and their number of bits"),
-        (np.where(BITS, 255, 0), BITS, None, "from 0 to 255, which are neither"),
-        (SIGNS * BITS[::-1], SIGNS, None, "from -1 to 1, which are neither"),
-        (SIGNS * 3, SIGNS, None, "from -3 to 3, which are neither"),
-        (BITS, SIGNS, None, "The queries are 0 and 1 and the database is -1 and \\+1"),
-        (OUTPUTS, BITS * 1.0, None, "real outputs and the database is 0 and 1"),
-        (np.where(BITS, np.nan, OUTPUTS), OUTPUTS, None, "NaN or infinity in row 0"),
-        (OUTPUTS, np.where(BITS & [[False], [True]], np.inf, OUTPUTS), None, "NaN or infinity in row 1"),
-        (SIGNS, SIGNS[:, :8], None, "queries have 12 bits and the database has 8"),
-        (SIGNS[:, :4], SIGNS[:, :4], None, "code length 4 is not supported"),
-        (SIGNS, SIGNS, 16, "bits is 16, and the codes are"),
-        (CODES, SIGNS, 16, "bits is 16, and the codes are"),
-        (np.packbits(BITS, axis=1), BITS, 12, "uint8 .2, 2. and bool .2, 12."),
-        (np.packbits(BITS, axis=1), CODES, 12, "uint8 .2, 2. and Codes"),
-        (np.packbits(BITS, axis=1) * 1.0, np.packbits(BITS, axis=1) * 1.0, 12, "float64 .2, 2."),
-        (np.packbits(BITS, axis=1).astype(int) - 128, np.packbits(BITS, axis=1), 12, "int64 .2, 2."),
-        (np.full((2, 2), 255), np.full((2, 2), 255), 12, "bits set beyond bit 12"),
-        (np.array([[255, 240]]), np.array([[255, 15]]), 12, "packed in different bit orders"),
-        (SIGNS, SIGNS, 12.0, "bits is 12.0"),
-        (np.zeros((1, 33), np.uint8), np.zeros((1, 33), np.uint8), 257, "code length 257 is not supported"),
+        (1 / (1 + np.exp(-OUTPUTS)), OUTPUTS, None, AmbiguousForm, "none of them below 0 .*sigmoid"),
+        (OUTPUTS, np.where(BITS, 0.5, 0.0), None, AmbiguousForm, r"database.*0.5"),
+        (np.where(BITS, -0.1, -1.5), OUTPUTS, None, AmbiguousForm, "above"),
+        (np.where(BITS, 0.0, -1.0), OUTPUTS, None, AmbiguousForm, "above"),
+        (np.where(BITS, 2.0, -3.0), OUTPUTS, None, AmbiguousForm, None),
+        (np.full((1, 12), 0.7), OUTPUTS, None, AmbiguousForm, "none of them below 0 .*sigmoid"),
+        (np.full((1, 12), 1.5), SIGNS, None, AmbiguousForm, "none of them below 0"),
+        (np.full((1, 12), -0.1), np.full((1, 12), -0.2), None, AmbiguousForm, "above"),
+        (np.full((1, 12), 3), OUTPUTS, None, AmbiguousForm, r"3.*3"),
+        (np.zeros((2, 8), int), np.zeros((2, 1), int), 64, WrongShape, "64"),
+        (np.zeros((2, 0), np.int8), np.zeros((2, 0), np.int8), 64, WrongShape, "64"),
+        (np.packbits(BITS, axis=1).view(np.uint16), np.packbits(BITS, axis=1).view(np.uint16), 12, WrongShape, "12"),
+        ([b"ab", b"c"], [b"ab", b"cd"], 16, WrongShape, "differ in length"),
+        (np.packbits(BITS, axis=1), np.packbits(BITS, axis=1), None, AmbiguousForm, None),
+        (np.where(BITS, 255, 0), BITS, None, AmbiguousForm, "neither"),
+        (SIGNS * BITS[::-1], SIGNS, None, AmbiguousForm, None),
+        (SIGNS * 3, SIGNS, None, AmbiguousForm, r"-3.*3"),
+        (BITS, SIGNS, None, AmbiguousForm, None),
+        (OUTPUTS, BITS * 1.0, None, AmbiguousForm, "database"),
+        (np.where(BITS, np.nan, OUTPUTS), OUTPUTS, None, NotFinite, "0"),
+        (OUTPUTS, np.where(BITS & [[False], [True]], np.inf, OUTPUTS), None, NotFinite, "1"),
+        (SIGNS, SIGNS[:, :8], None, BitsDiffer, r"12.*8"),
+        (SIGNS[:, :4], SIGNS[:, :4], None, OutOfRange, "4"),
+        (SIGNS, SIGNS, 16, WrongShape, "16"),
+        (CODES, SIGNS, 16, WrongShape, "16"),
+        (np.packbits(BITS, axis=1), BITS, 12, WrongShape, r"2.*2.*2.*12"),
+        (np.packbits(BITS, axis=1), CODES, 12, WrongShape, "uint8"),
+        (np.packbits(BITS, axis=1) * 1.0, np.packbits(BITS, axis=1) * 1.0, 12, WrongShape, "float64 .2, 2."),
+        (np.packbits(BITS, axis=1).astype(int) - 128, np.packbits(BITS, axis=1), 12, WrongShape, None),
+        (np.full((2, 2), 255), np.full((2, 2), 255), 12, BitsDiffer, "12"),
+        (np.array([[255, 240]]), np.array([[255, 15]]), 12, BitsDiffer, None),
+        (SIGNS, SIGNS, 12.0, OutOfRange, r"12.0"),
+        (np.zeros((1, 33), np.uint8), np.zeros((1, 33), np.uint8), 257, OutOfRange, "257"),
     ],
 )
-def test_what_is_ambiguous_is_refused(queries, database, bits, says):
-    with pytest.raises(UserError, match=says):
+def test_what_is_ambiguous_is_refused(queries, database, bits, kind: type[UserError], says: str | None):
+    with pytest.raises(kind, match=says):
         read(queries, database, bits)
 
 
@@ -142,5 +142,5 @@ def test_columns_of_frames_are_joined_by_name():
     names = list("abcdefghijkl")
     first, second = pandas.DataFrame(SIGNS, columns=names), pandas.DataFrame(SIGNS, columns=names)[names[::-1]]
     assert read(first, second) == (SIGNS.tolist(), SIGNS.tolist())
-    with pytest.raises(UserError, match="different columns"):
+    with pytest.raises(OrderDiffers):
         read(first, pandas.DataFrame(SIGNS))

@@ -11,7 +11,18 @@ import numpy as np
 import pytest
 
 from silohash.api.runs import TrainedRun, open_run, train
-from silohash.base.errors import UserError
+from silohash.base.errors import (
+    AlreadyExists,
+    ChoiceNeeded,
+    InvalidFile,
+    NotARun,
+    NotIndexed,
+    OneInputNeeded,
+    UnknownItem,
+    UnknownName,
+    UserError,
+    WrongType,
+)
 from silohash.index.store import Store
 from silohash.run.folder import Run
 from tests.runs import tiny, write_archive
@@ -43,7 +54,7 @@ def test_a_run_is_trained_from_a_mapping_or_a_file(tmp_path: Path) -> None:
     again = train(str(tmp_path / "run" / "config.toml"), str(tmp_path / "again"), report=False)
     assert again.config == found.config
     assert not (tmp_path / "again" / "results.csv").exists()
-    with pytest.raises(UserError, match="already holds a run"):
+    with pytest.raises(AlreadyExists):
         train(tiny(archive), tmp_path / "run")
 
 
@@ -56,7 +67,7 @@ def test_what_a_run_knows_of_itself(run: TrainedRun) -> None:
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"config\.toml"):
+    with pytest.raises(NotARun, match=r"config\.toml"):
         open_run(tmp_path)
 
 
@@ -67,17 +78,17 @@ def test_codes_of_the_archive_of_the_run_and_of_another(run: TrainedRun, tmp_pat
     assert codes.ids[0] == "item-000"
     other = write_archive(tmp_path / "more", count=12, text="words", image=None, seed=5)
     assert len(run.encode(other)) == len(run.encode(str(other), "text")) == 12
-    with pytest.raises(UserError, match="modality"):
+    with pytest.raises(ChoiceNeeded, match="modality"):
         run.encode()
-    with pytest.raises(UserError, match='"sound" is not a modality'):
+    with pytest.raises(UnknownName, match='"sound" is not a modality'):
         run.encode(modality="sound")
-    with pytest.raises(UserError, match="silo-9"):
+    with pytest.raises(UnknownName, match="silo-9"):
         run.encode(modality="text", model="silo-9")
 
 
 @pytest.mark.whole_run
 def test_a_search_equals_one_over_the_silos(run: TrainedRun) -> None:
-    with pytest.raises(UserError, match="There is no index"):
+    with pytest.raises(NotIndexed):
         run.search("parrot")
     lines: list[str] = []
     counts = run.index(notify=lines.append)
@@ -114,7 +125,7 @@ def test_both_backends_give_the_same_hits(run: TrainedRun) -> None:
     pytest.importorskip("faiss")
     run.index()
     assert run.search("parrot", k=30, engine="faiss") == run.search("parrot", k=30)
-    with pytest.raises(UserError, match='no index backend "annoy"'):
+    with pytest.raises(UnknownName, match="annoy"):
         run.search("parrot", engine="annoy")
 
 
@@ -125,11 +136,11 @@ def test_removed_items_are_no_longer_found(run: TrainedRun) -> None:
     removed = run.remove([first.ids[0], "nobody"])
     assert removed == {first.silos[0]: [first.ids[0]]}
     assert run.search("parrot", k=1).ids == first.ids[1:]
-    with pytest.raises(UserError, match='holds "nobody"'):
+    with pytest.raises(UnknownItem, match='holds "nobody"'):
         run.remove(["nobody"])
-    with pytest.raises(UserError, match="no id was given"):
+    with pytest.raises(UnknownItem):
         run.remove([])
-    with pytest.raises(UserError, match='holds "nobody"'):
+    with pytest.raises(UnknownItem, match='holds "nobody"'):
         run.remove("nobody")
     assert run.remove(first.ids[1]) == {first.silos[1]: [first.ids[1]]}, "a string is one id"
     run.index()
@@ -149,7 +160,7 @@ def test_indexes_store_what_policies_release(run: TrainedRun) -> None:
     assert hits.silos.count("silo-1") == 2
     assert set(hits.limited_silos) == {"silo-1"}
     (policies / "silo-2.toml").write_text("max_results = 0")
-    with pytest.raises(UserError, match=r"silo-2\.toml is not valid: max_results is 0"):
+    with pytest.raises(InvalidFile, match=r"silo-2\.toml.*max_results.*0"):
         run.index()
 
 
@@ -172,19 +183,21 @@ def test_further_items_become_one_more_silo(run: TrainedRun, tmp_path: Path) -> 
 
 @pytest.mark.whole_run
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "kind", "says"),
     [
-        ({"text": 5}, "The text is of type int"),
-        ({"k": "2"}, "k is '2'. Use a whole number"),
-        ({"k": 2.5}, "k is 2.5"),
-        ({"radius_bits": "3"}, "radius_bits is '3'"),
-        ({"label": ["bird"]}, "The label is of type list. Filter by one label"),
-        ({"text": "parrot", "vector": [1.0]}, "text and vector were given"),
+        ({"text": 5}, WrongType, "The text is of type int"),
+        ({"k": "2"}, WrongType, "k is '2'. Use a whole number"),
+        ({"k": 2.5}, WrongType, "k is 2.5"),
+        ({"radius_bits": "3"}, WrongType, "radius_bits is '3'"),
+        ({"label": ["bird"]}, WrongType, "The label is of type list. Filter by one label"),
+        ({"text": "parrot", "vector": [1.0]}, OneInputNeeded, "text and vector were given"),
     ],
 )
-def test_values_of_another_type_are_explained(run: TrainedRun, options: dict[str, Any], says: str) -> None:
+def test_values_of_another_type_are_explained(
+    run: TrainedRun, options: dict[str, Any], kind: type[UserError], says: str
+) -> None:
     run.index()
-    with pytest.raises(UserError, match=re.escape(says)):
+    with pytest.raises(kind, match=re.escape(says)):
         run.search(**{"text": "parrot", **options})
 
 

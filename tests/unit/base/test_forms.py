@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from silohash.base.errors import UserError
+from silohash.base.errors import DamagedFile, UserError, WrongKindOfPath
 from silohash.base.forms import LONGEST_DETAIL, damaged, detail, fault, of_json, of_value, reading
 
 
@@ -92,7 +92,7 @@ def test_bytes_that_are_not_text_are_named_with_their_position() -> None:
 def test_errors_of_parsers_name_the_file(error: Exception, tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     path.write_text("")
-    with pytest.raises(UserError) as refused, reading(path, remedy="Train again."):
+    with pytest.raises(DamagedFile) as refused, reading(path, remedy="Train again."):
         raise error
     assert str(refused.value) == f"{path} is damaged or has another format ({detail(error)}). Train again."
 
@@ -107,7 +107,7 @@ def test_missing_files_folders_and_other_errors(tmp_path: Path) -> None:
         with pytest.raises(UserError) as refused, reading(path, missing="Index it."):
             raise error
         assert str(refused.value).endswith(says)
-    with pytest.raises(UserError, match=r"is a folder, and a file is expected there\. Move it\."), reading(
+    with pytest.raises(WrongKindOfPath, match="Move"), reading(
         tmp_path, remedy="Move it."
     ):  # fmt: skip
         raise AssertionError("not reached")

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from silohash.base import locks
-from silohash.base.errors import UserError
+from silohash.base.errors import InUse, UnwritableFile, UserError
 from silohash.base.locks import HOLDER, LOCK, holder, locked, locked_run
 
 HOLD = """
@@ -56,7 +56,7 @@ def test_the_second_is_told_who_holds_the_lock_until_that_process_is_killed(tmp_
     with held_elsewhere(folder) as process:
         since = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{4}"
         who = rf"process {process.pid} on {re.escape(socket.gethostname())} since {since} \(-c .*a⟨U\+001B⟩\[31mb.*\)"
-        with pytest.raises(UserError, match=rf"folder is in use by {who}\. Try later\.$"), locked(folder, "Try later."):
+        with pytest.raises(InUse, match=rf"folder is in use by {who}\. Try later\.$"), locked(folder, "Try later."):
             pass
         process.kill()
         process.wait()
@@ -99,7 +99,7 @@ def test_the_lock_of_an_older_version_is_respected(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="may not be written"), locked(tmp_path / "file" / "folder"):
+    with pytest.raises(UnwritableFile), locked(tmp_path / "file" / "folder"):
         pass
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from silohash.base import memory
-from silohash.base.errors import UserError
+from silohash.base.errors import DamagedFile
 
 HUNDRED_MEGABYTES = 100_000_000
 
@@ -63,5 +63,5 @@ def test_file_keeps_the_largest_peak(tmp_path: Path) -> None:
         memory.write_peak(path, peak)
         assert memory.read_peak(path) == kept
     path.write_text('{"peak_bytes": "much"}', encoding="utf-8")
-    with pytest.raises(UserError, match=r"memory\.json.*Remove it"):
+    with pytest.raises(DamagedFile, match=r"memory\.json"):
         memory.read_peak(path)

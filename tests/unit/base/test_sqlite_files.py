@@ -8,27 +8,27 @@ from contextlib import closing
 import pytest
 
 from silohash.base import sqlite_files
-from silohash.base.errors import UserError
+from silohash.base.errors import DamagedFile, DiskFull, InUse, UnreadableFile, UserError
 
 
 @pytest.mark.parametrize(
-    ("code", "message"),
+    ("code", "kind", "message"),
     [
-        ("SQLITE_BUSY_SNAPSHOT", "Another program is changing"),
-        ("SQLITE_READONLY_DBMOVED", "cannot be read or written"),
-        ("SQLITE_CANTOPEN", "cannot be read or written"),
-        ("SQLITE_PERM", "cannot be read or written"),
-        ("SQLITE_IOERR_READ", "cannot be read or written"),
-        ("SQLITE_FULL", "disk is full"),
-        ("SQLITE_CORRUPT_VTAB", "is damaged"),
-        (None, "is damaged"),
+        ("SQLITE_BUSY_SNAPSHOT", InUse, None),
+        ("SQLITE_READONLY_DBMOVED", UnreadableFile, None),
+        ("SQLITE_CANTOPEN", UnreadableFile, None),
+        ("SQLITE_PERM", UnreadableFile, None),
+        ("SQLITE_IOERR_READ", UnreadableFile, None),
+        ("SQLITE_FULL", DiskFull, None),
+        ("SQLITE_CORRUPT_VTAB", DamagedFile, None),
+        (None, DamagedFile, None),
     ],
 )
-def test_errors_of_the_database_are_translated(tmp_path, code, message):
+def test_errors_of_the_database_are_translated(tmp_path, code, kind: type[UserError], message: str | None):
     error = sqlite3.DatabaseError("something")
     if code:
         error.sqlite_errorcode = getattr(sqlite3, code)
-    with pytest.raises(UserError, match=message), sqlite_files.explaining_database_errors(tmp_path / "x.sqlite"):
+    with pytest.raises(kind, match=message), sqlite_files.explaining_database_errors(tmp_path / "x.sqlite"):
         raise error
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import MissingFile
 from silohash.cli import demo
 from silohash.report.headline import headline
 from silohash.report.tables import read_results
@@ -40,7 +40,7 @@ def test_overrides_come_after_those_of_the_demo() -> None:
 
 def test_recipe_that_is_missing_is_an_error() -> None:
     assert demo.recipe("demo.toml").name == "demo.toml"
-    with pytest.raises(UserError, match=r"The recipe none\.toml is missing .* Reinstall silohash\."):
+    with pytest.raises(MissingFile, match=r"none\.toml"):
         demo.recipe("none.toml")
 
 

@@ -16,7 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import (
+    AddressUnavailable,
+    DependencyMissing,
+    NotARun,
+    NotPermitted,
+    NotSupported,
+)
 from silohash.cli.serve import hub, serve, server, silo
 from silohash.service.accounts import Accounts
 from silohash.service.nats_server import public_key
@@ -28,31 +34,31 @@ from tests.served import served_run
 
 def test_other_addresses_are_refused(tmp_path: Path) -> None:
     for host in ("0.0.0.0", "192.168.0.7", "example.org", ""):  # noqa: S104
-        with pytest.raises(UserError, match=r"listens only on addresses of this machine"):
+        with pytest.raises(NotPermitted):
             serve(tmp_path, host=host)
 
 
 @pytest.mark.parametrize("command", [serve, silo, hub, server])
 def test_windows_is_refused(command: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "win32")
-    with pytest.raises(UserError, match=f"silohash {command.__name__} does not run on Windows.* Run it on Linux"):
+    with pytest.raises(NotSupported, match=str(command.__name__)):
         command(tmp_path)
 
 
 def test_what_is_not_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="does not hold a run"):
+    with pytest.raises(NotARun, match="does not hold a run"):
         serve(tmp_path)
 
 
 def test_missing_packages_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("silohash.base.optional.installed", lambda package: package != "uvicorn")
-    with pytest.raises(UserError, match=r"The search page needs uvicorn, .* pip install 'silohash\[service\]'"):
+    with pytest.raises(DependencyMissing, match=r"The search page needs uvicorn, .* pip install 'silohash\[service\]'"):
         serve(tmp_path)
 
 
 def test_a_taken_port_is_noticed_before_anything_is_loaded(tmp_path: Path) -> None:
     (tmp_path / "config.toml").touch()
-    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(UserError, match="cannot be used"):
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(AddressUnavailable):
         serve(tmp_path, port=taken.getsockname()[1])
 
 

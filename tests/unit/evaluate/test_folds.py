@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import OutOfRange, TooFew, UnknownOption
 from silohash.evaluate.measures import Measure, evaluate_all, evaluate_in_folds, folds_of
 from silohash.evaluate.relevance import Pairs
 from silohash.evaluate.scores import NO_WORDS, Scores
@@ -23,11 +23,11 @@ MEASURES = [Measure.parse(name) for name in NAMES]
 def test_names_state_the_folds() -> None:
     assert [str(measure) for measure in MEASURES] == list(NAMES)
     assert Measure.parse("R@1[by=pairs,folds=1]") == Measure.parse("R@1[by=pairs]")
-    with pytest.raises(UserError, match=r'"R@1" has no option "folds"'):
+    with pytest.raises(UnknownOption, match=r"R@1.*folds"):
         Measure.parse("R@1[folds=5]")
-    with pytest.raises(UserError, match='folds is "0"; it must be a whole number of at least 1'):
+    with pytest.raises(OutOfRange, match="0"):
         Measure.parse("R@1[by=pairs,folds=0]")
-    with pytest.raises(UserError, match='folds is "few"; it must be a whole number'):
+    with pytest.raises(OutOfRange, match="few"):
         Measure.parse("R@1[by=pairs,folds=few]")
 
 
@@ -65,5 +65,5 @@ def test_folds_are_consecutive_and_cover_everything() -> None:
     folds = folds_of(Pairs.of_groups(np.arange(7), np.arange(7).repeat(2)), 3)
     assert [queries.tolist() for queries, _ in folds] == [[0, 1, 2], [3, 4], [5, 6]]
     assert np.concatenate([items for _, items in folds]).tolist() == list(range(14))
-    with pytest.raises(UserError, match="7 pictures cannot be divided into 8 folds"):
+    with pytest.raises(TooFew, match=r"7.*8"):
         folds_of(Pairs.of_groups(np.arange(7), np.arange(7)), 8)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import LengthsDiffer, MissingContent
 from silohash.evaluate.items import ItemCodes, item_gains, item_histogram
 from silohash.evaluate.relevance import Pairs, Relevance
 from silohash.evaluate.ties import histogram
@@ -112,20 +112,20 @@ def test_gains_keep_the_order_of_the_database_among_ties():
 
 def test_sides_of_different_sizes_are_refused():
     codes, held = np.zeros((3, 1), np.uint16), np.ones(3, bool)
-    with pytest.raises(UserError, match=r"There are 2 sides of \[2, 3\] items"):
+    with pytest.raises(LengthsDiffer, match=r"2.*2.*3"):
         ItemCodes((codes, codes[:2]), (held, held))
-    with pytest.raises(UserError, match="There are 2 sides"):
+    with pytest.raises(LengthsDiffer, match="2"):
         ItemCodes((codes, codes), (held,))
 
 
 def test_an_item_without_a_code_is_refused():
     codes, held = np.zeros((3, 1), np.uint16), np.array([True, False, True])
-    with pytest.raises(UserError, match=r"Item 1 does not have a code on any side\. Leave it out"):
+    with pytest.raises(MissingContent, match="1"):
         ItemCodes((codes, codes), (held, held))
 
 
 def test_relevance_of_other_items_is_refused():
     signs, labels, held = task()
     queries, items = codes_of(signs, held)
-    with pytest.raises(UserError, match="codes of 7 queries and 60 items, and relevance of 7 queries and 59 items"):
+    with pytest.raises(LengthsDiffer, match=r"7.*60.*7.*59"):
         item_histogram(queries, items, Relevance(labels[0], labels[1][:59]), 24)

@@ -5,7 +5,7 @@ from itertools import pairwise, permutations
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import NoEffect, OutOfRange, SettingNeeded, UnknownOption, UserError
 from silohash.evaluate.measures import PAIR_MEASURES, Measure, by_pairs, describe, evaluate_all, is_rank, mean_of
 from silohash.evaluate.relevance import Pairs, Relevance
 from tests.unit.evaluate import rankings
@@ -78,7 +78,7 @@ def test_what_is_mistyped_is_explained(text, words):
 
 
 def test_a_measure_made_in_code_is_checked_too():
-    with pytest.raises(UserError, match='no option "gain"'):
+    with pytest.raises(UnknownOption, match="gain"):
         Measure("P", 10, gain="exponential")
 
 
@@ -188,7 +188,7 @@ def test_precision_within_a_radius():
     assert np.isnan(found[measures[0]].best).all()
     far = evaluated("P@radius0", query, database[1:], Relevance(relevance.query_labels, np.ones((3, 1))), 8)
     assert far.mean() == 0.0
-    with pytest.raises(UserError, match="8 bits"):
+    with pytest.raises(OutOfRange, match="8 bits"):
         evaluated("P@radius9", query, database, relevance, 8)
 
 
@@ -206,10 +206,10 @@ def test_pairs_can_be_measured_like_labels():
 
 
 def test_a_radius_leaves_no_room_for_a_cutoff():
-    with pytest.raises(UserError, match="cannot have a radius"):
+    with pytest.raises(NoEffect, match="cannot have a radius"):
         Measure("P", 5, radius_bits=2)
     for text in ("P@all", "R@all", "Success@all"):
-        with pytest.raises(UserError, match="does not depend on the ranking"):
+        with pytest.raises(SettingNeeded):
             Measure.parse(text)
 
 
@@ -241,7 +241,7 @@ def test_more_labels_than_can_be_graded_are_counted_by_measures_without_grades()
     codes = rankings.pack(np.array([[0] * 8, [1] * 8]))
     relevance = Relevance(np.ones((2, 256), np.uint8), np.ones((2, 256), np.uint8))
     assert evaluated("mAP@all", codes, codes, relevance, 8).mean() == 1.0
-    with pytest.raises(UserError, match="up to 256 labels"):
+    with pytest.raises(OutOfRange, match="256"):
         evaluated("nDCG@all", codes, codes, relevance, 8)
 
 

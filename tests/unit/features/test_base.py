@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import SilosDiffer, TooFewSilos
 from silohash.features.base import CONSTANT, add_statistics, blocks, known, mean_and_deviation, stored_sums
 
 
@@ -34,9 +34,9 @@ def test_one_silo_is_enough() -> None:
 
 
 def test_sums_that_differ_in_shape_name_the_silo() -> None:
-    with pytest.raises(UserError, match=r"statistics of silo 3 have the shapes \{'count': \(3,\)\}"):
+    with pytest.raises(SilosDiffer, match=r"3.*\{'count.*3,\)\}"):
         add_statistics([{"count": np.zeros(2)}, {"count": np.zeros(2)}, {"count": np.zeros(3)}])
-    with pytest.raises(UserError, match="statistics of silo 2"):
+    with pytest.raises(SilosDiffer, match="2"):
         add_statistics([{"count": np.zeros(2)}, {"total": np.zeros(2)}])
 
 
@@ -46,12 +46,12 @@ def test_sets_are_united_whatever_their_sizes() -> None:
     assert total["word_digests"].tolist() == [1, 3, 2**64 - 1]
     assert total["word_digests"].dtype == np.uint64
     assert total["texts"].tolist() == [3]
-    with pytest.raises(UserError, match="statistics of silo 2"):
+    with pytest.raises(SilosDiffer, match="2"):
         add_statistics([{"texts": np.zeros(1), "word_digests": sets[0]}, {"texts": np.zeros(1)}])
 
 
 def test_no_sums_at_all() -> None:
-    with pytest.raises(UserError, match="No silo sent statistics"):
+    with pytest.raises(TooFewSilos):
         add_statistics([])
 
 

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import (
+    DependencyMissing,
+    MissingFile,
+    NetworkUnavailable,
+    SettingNeeded,
+    UnsupportedNetwork,
+)
 from silohash.features.model_folder import SentenceRule, find_model, folder_digest, needing_transformers, sentence_rule
 
 
@@ -37,21 +43,21 @@ def test_a_folder_is_found_by_its_path(model: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("name", ["./nowhere", "~/nowhere", "/nowhere", "a/b/c"])
 def test_a_path_is_not_looked_up_by_name(name: str) -> None:
-    with pytest.raises(UserError, match=r"\[model\.text\] the folder .* does not exist"):
+    with pytest.raises(MissingFile, match=r"model\.text"):
         find_model(name, "model.text", download=False)
 
 
 def test_a_model_must_be_given() -> None:
-    with pytest.raises(UserError, match=r"\[model\.text\] model is not set"):
+    with pytest.raises(SettingNeeded, match=r"model\.text"):
         find_model("", "model.text", download=False)
 
 
 def test_files_that_are_missing_are_named(model: Path) -> None:
     (model / "model.safetensors").rename(model / "pytorch_model.bin")
-    with pytest.raises(UserError, match="does not hold weights in the safetensors format"):
+    with pytest.raises(MissingFile, match="does not hold weights in the safetensors format"):
         find_model(str(model), "model.text", download=False)
     (model / "config.json").unlink()
-    with pytest.raises(UserError, match=r"config\.json is missing"):
+    with pytest.raises(MissingFile, match=r"config\.json"):
         find_model(str(model), "model.text", download=False)
 
 
@@ -90,25 +96,25 @@ def test_the_rule_of_a_sentence_encoder(model: Path) -> None:
     [
         ({"pooling_mode_max_tokens": True}, "requires pooling_mode_max_tokens"),
         ({"pooling_mode_max_tokens": True, "pooling_mode_cls_token": True}, "pooling_mode_cls_token"),
-        ({}, "requires no pooling"),
+        ({}, None),
     ],
 )
-def test_pooling_that_is_not_supported(model: Path, modes: dict[str, bool], message: str) -> None:
+def test_pooling_that_is_not_supported(model: Path, modes: dict[str, bool], message: str | None) -> None:
     pool(model, **modes)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UnsupportedNetwork, match=message):
         sentence_rule(model)
 
 
 def test_modules_that_are_not_supported(model: Path) -> None:
     pool(model, pooling_mode_mean_tokens=True)
     modules(model, "Transformer", "Pooling", "Dense")
-    with pytest.raises(UserError, match="has the module Dense, which is not supported"):
+    with pytest.raises(UnsupportedNetwork, match="Dense"):
         sentence_rule(model)
 
 
 def test_what_to_install() -> None:
     says = r"^The model needs transformers\. Install it: pip install 'silohash\[backbones\]'$"
-    with pytest.raises(UserError, match=says), needing_transformers("The model"):
+    with pytest.raises(DependencyMissing, match=says), needing_transformers("The model"):
         raise ImportError("transformers")
 
 
@@ -131,9 +137,9 @@ def test_a_name_is_looked_up_in_the_cache(model: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("download", "error", "says"),
     [
-        (True, OSError("first\nsecond"), r"could not be downloaded \(first\)"),
-        (True, OSError(), r"could not be downloaded \(OSError\)"),
-        (False, OSError("first"), r"\[features.text\] \"bert\" is neither a folder nor a model .* download = true"),
+        (True, OSError("first\nsecond"), "first"),
+        (True, OSError(), "OSError"),
+        (False, OSError("first"), r"features.text.*bert"),
     ],
 )
 def test_names_that_are_not_found(monkeypatch: pytest.MonkeyPatch, download: bool, error: Exception, says: str) -> None:
@@ -141,7 +147,7 @@ def test_names_that_are_not_found(monkeypatch: pytest.MonkeyPatch, download: boo
         raise error
 
     monkeypatch.setattr(pytest.importorskip("huggingface_hub"), "snapshot_download", fail)
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(NetworkUnavailable, match=says):
         find_model("bert", "features.text", download=download)
 
 

@@ -7,7 +7,22 @@ import shutil
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import (
+    ArchiveUnsuitable,
+    DeviceUnavailable,
+    MissingFile,
+    NetworkChanged,
+    NetworkUnavailable,
+    NoEffect,
+    OutOfRange,
+    QueryUnsuitable,
+    SettingNeeded,
+    UnknownOption,
+    UnreadablePicture,
+    UnsuitableFeatures,
+    UserError,
+    WrongType,
+)
 
 pytest.importorskip("transformers")
 
@@ -75,7 +90,7 @@ def test_round_of_texts(tmp_path, name):
     found = features.transform(column, ROWS)
     np.testing.assert_allclose(found.mean(0), 0, atol=1e-4)
     np.testing.assert_allclose(features.encode_one(str(column[5]))[0], found[5], atol=2e-3)
-    with pytest.raises(UserError, match="trained on texts, and the query is a vector"):
+    with pytest.raises(QueryUnsuitable, match="texts"):
         features.encode_one(np.zeros(3))
 
 
@@ -102,7 +117,7 @@ def test_round_of_tokens(tmp_path, modality):
 
 def test_tokens_are_not_whitened(tmp_path):
     whitened = {"whiten": True, "reveal_items": True, "pooling": "tokens"}
-    with pytest.raises(UserError, match="whiten does not apply to the vectors of tokens"):
+    with pytest.raises(NoEffect):
         made(backbones.clip(tmp_path / "clip"), backbones.sentences(3), "text", **whitened)
 
 
@@ -170,11 +185,11 @@ def test_a_changed_network_is_never_used_silently(tmp_path):
     backbones.vit(folder, seed=1)
     changed = load(tmp_path / "state.safetensors")
     np.testing.assert_array_equal(changed.transform(column, ROWS), expected)
-    with pytest.raises(UserError, match="is not the network that the run was trained with"):
+    with pytest.raises(NetworkChanged):
         changed.encode_one(column.picture(0))
     shutil.rmtree(folder)
     gone = load(tmp_path / "state.safetensors")
-    with pytest.raises(UserError, match=r"the folder .* does not exist"):
+    with pytest.raises(MissingFile, match=r"the folder .* does not exist"):
         gone.encode_one(column.picture(0))
 
 
@@ -201,44 +216,44 @@ def test_half_and_draft_are_other_vectors(tmp_path, encoded):
 def test_damaged_pictures_are_named(tmp_path):
     column = backbones.jpegs(tmp_path / "pictures", 4)
     (column.folder / column.names[2]).write_bytes(b"no picture")
-    with pytest.raises(UserError, match=r"0002\.jpg can no longer be read"):
+    with pytest.raises(UnreadablePicture, match=r"0002\.jpg"):
         made(backbones.vit(tmp_path / "vit"), column).network_vectors(column, np.arange(4))
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "kind", "message"),
     [
-        ({}, "model is not set"),
-        ({"model": "./nowhere"}, r'the folder "\./nowhere" does not exist'),
-        ({"model": "no-one/nothing-of-this-name"}, "nothing is downloaded by default"),
-        ({"modle": "x"}, r'does not have an option "modle" \(did you mean "model"\?\)'),
-        ({"batch": 0}, "batch is 0"),
-        ({"half": 1}, "half is 1"),
-        ({"device": "abacus"}, r'features\.image\.device = "abacus" is not available'),
+        ({}, SettingNeeded, None),
+        ({"model": "./nowhere"}, MissingFile, r"\./nowhere"),
+        ({"model": "no-one/nothing-of-this-name"}, NetworkUnavailable, "nothing is downloaded by default"),
+        ({"modle": "x"}, UnknownOption, "modle"),
+        ({"batch": 0}, OutOfRange, "0"),
+        ({"half": 1}, WrongType, None),
+        ({"device": "abacus"}, DeviceUnavailable, r"features\.image\.device.*abacus"),
     ],
 )
-def test_options_that_do_not_fit(options, message, monkeypatch):
+def test_options_that_do_not_fit(options, kind: type[UserError], message: str | None, monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(kind, match=message):
         featurizer("image", drawn_pictures(2), {"kind": "huggingface", **options})
 
 
 def test_columns_that_do_not_fit(tmp_path):
     archive, folder = made_up_archive(30), backbones.vit(tmp_path / "vit")
-    with pytest.raises(UserError, match="holds vectors"):
+    with pytest.raises(UnsuitableFeatures):
         made(folder, archive.image)
     features = made(folder, drawn_pictures(2))
-    with pytest.raises(UserError, match="this archive does not hold any"):
+    with pytest.raises(ArchiveUnsuitable, match="this archive does not hold any"):
         features.network_vectors(archive.image, np.arange(2))
     texts = made(backbones.bert(tmp_path / "bert"), archive.text, "text")
-    with pytest.raises(UserError, match="this archive does not hold any"):
+    with pytest.raises(ArchiveUnsuitable):
         texts.network_vectors(archive.image, np.arange(2))
 
 
 def test_a_folder_with_pickled_weights_is_refused(tmp_path):
     folder = backbones.vit(tmp_path / "vit")
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(UserError, match="does not hold weights in the safetensors format"):
+    with pytest.raises(MissingFile, match="does not hold weights in the safetensors format"):
         made(folder, drawn_pictures(2))
 
 
@@ -261,7 +276,7 @@ def test_options_of_every_kind():
 
 @pytest.mark.parametrize("options", [{"batch": 2.0}, {"batch": True}, {"draft": 0}])
 def test_options_of_another_type(tmp_path, options):
-    with pytest.raises(UserError, match=r"\[features\] (batch|draft) is"):
+    with pytest.raises((OutOfRange, WrongType), match=r"\[features\] (batch|draft) is"):
         made(backbones.vit(tmp_path / "vit"), drawn_pictures(2), **options)
 
 

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 import tokenizers
 
-from silohash.base.errors import UserError
+from silohash.base.errors import (
+    ArchiveUnsuitable,
+    DamagedFile,
+    MissingFile,
+    OutOfRange,
+    QueryUnsuitable,
+    UnsuitableFeatures,
+    UserError,
+)
 
 pytest.importorskip("transformers")
 
@@ -101,7 +109,7 @@ def test_a_tokenizer_needs_no_folder(folder: Path) -> None:
 
 def test_a_folder_without_a_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "vit"}))
-    with pytest.raises(UserError, match="does not have a readable tokenizer"):
+    with pytest.raises(DamagedFile):
         read_word_pieces(tmp_path)
 
 
@@ -155,20 +163,21 @@ def test_the_state_needs_no_folder(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"), [({"length": 2}, "length is 2"), ({"model": "./nowhere"}, "the folder .* does not exist")]
+    ("options", "kind", "message"),
+    [({"length": 2}, OutOfRange, "2"), ({"model": "./nowhere"}, MissingFile, "the folder .* does not exist")],
 )
-def test_options_that_do_not_fit(options, message):
-    with pytest.raises(UserError, match=message):
+def test_options_that_do_not_fit(options, kind: type[UserError], message: str):
+    with pytest.raises(kind, match=message):
         featurizer("text", TEXTS, {"kind": "tokens", **options})
 
 
 def test_columns_that_do_not_fit(tmp_path):
-    with pytest.raises(UserError, match="needs texts"):
+    with pytest.raises(UnsuitableFeatures):
         featurizer("text", np.zeros((3, 4), np.float32), {"kind": "tokens"})
     features = made(backbones.bert(tmp_path / "bert"))
-    with pytest.raises(UserError, match=r"does not (have|hold) any"):
+    with pytest.raises(ArchiveUnsuitable, match=r"does not (have|hold) any"):
         features.transform(np.zeros((3, 4), np.float32), np.arange(2))
-    with pytest.raises(UserError, match="the query is a vector"):
+    with pytest.raises(QueryUnsuitable):
         features.encode_one(np.zeros(3))
 
 
@@ -180,9 +189,9 @@ def test_defaults_and_the_shortest_length(tmp_path):
     assert features.transform(TEXTS, ROWS).shape == (COUNT, 3)
     assert features.statistics(TEXTS, ROWS[:7])["texts"].tolist() == [7]
     for length in (3.0, True):
-        with pytest.raises(UserError, match="integer of at least 3"):
+        with pytest.raises(OutOfRange):
             made(folder, length=length)
-    with pytest.raises(UserError, match="needs texts"):
+    with pytest.raises(UnsuitableFeatures):
         TokenFeatures.make("tokens", "image", TEXTS, {})
-    with pytest.raises(UserError, match="needs texts"):
+    with pytest.raises(UnsuitableFeatures):
         TokenFeatures.make("tokens", "text", list(TEXTS), {})

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import DependencyMissing, InvalidFile, SettingNeeded
 from silohash.base.optional import EXTRAS
 from silohash.index import IN_MEMORY, SERVERS
 from silohash.index.config import CONFIG, IndexConfig, read_index_config, write_index_config
@@ -33,16 +33,16 @@ def test_the_choice_is_written_and_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('engine = "annoy"', '"engine" is not valid'),
-        ('engin = "flat"', '"engin" is not valid'),
-        ('url_env = "X"', "has neither a server"),
-        ('engine = "pgvector"\nurl_env = "X"\nurl_file = "y"', "Keep one"),
+        ('engine = "annoy"', "engine"),
+        ('engin = "flat"', "engin"),
+        ('url_env = "X"', None),
+        ('engine = "pgvector"\nurl_env = "X"\nurl_file = "y"', None),
         ("engine =", "index.toml"),
     ],
 )
-def test_mistakes_in_the_file_are_explained(tmp_path: Path, text: str, message: str) -> None:
+def test_mistakes_in_the_file_are_explained(tmp_path: Path, text: str, message: str | None) -> None:
     (tmp_path / CONFIG).write_text(text)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(InvalidFile, match=message):
         read_index_config(tmp_path)
 
 
@@ -55,10 +55,10 @@ def test_the_url_comes_from_a_variable_or_a_file(tmp_path: Path, monkeypatch: py
     assert IndexConfig(backend="pgvector", url_env="OTHER").url() == "http://two"
     assert IndexConfig(backend="pgvector", url_file=path).url() == "http://three"
     monkeypatch.delenv("SILOHASH_PGVECTOR_URL")
-    with pytest.raises(UserError, match="SILOHASH_PGVECTOR_URL does not hold the URL of the pgvector server"):
+    with pytest.raises(SettingNeeded, match=r"SILOHASH_PGVECTOR_URL.*pgvector"):
         IndexConfig(backend="pgvector").url()
     path.write_text("\n")
-    with pytest.raises(UserError, match="does not hold the URL"):
+    with pytest.raises(SettingNeeded):
         IndexConfig(backend="pgvector", url_file=path).url()
 
 
@@ -67,6 +67,6 @@ def test_a_missing_package_is_named(name: str, monkeypatch: pytest.MonkeyPatch) 
     for module in (module for module, extra in EXTRAS.items() if extra == name):
         monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, f"silohash.index.{name}", raising=False)
-    with pytest.raises(UserError, match=rf"pip install 'silohash\[{name}\]'"):
+    with pytest.raises(DependencyMissing, match=rf"silohash\[{name}"):
         IndexConfig(backend=name).check_installed()
     IndexConfig().check_installed()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from silohash.base import sqlite_files
-from silohash.base.errors import UserError
+from silohash.base.errors import AlreadyExists, DamagedFile, DiskFull, InUse, NotIndexed, UserError, WrongKindOfFile
 from silohash.index import database
 from silohash.index.base import FORMAT_VERSION, IndexManifest
 from silohash.index.database import checksum_of, row_checksum
@@ -23,10 +23,10 @@ from tests.unit.index.stores import MANIFEST, filled, names, words
 
 
 def test_missing_foreign_and_existing_files(path, tmp_path):
-    with pytest.raises(UserError, match="does not exist"):
+    with pytest.raises(NotIndexed):
         Store(path)
     filled(path)
-    with pytest.raises(UserError, match="already"):
+    with pytest.raises(AlreadyExists, match="already"):
         Store.create(path, MANIFEST)
     other = tmp_path / "other.sqlite"
     connection = sqlite3.connect(other)
@@ -56,7 +56,7 @@ def test_a_head_of_another_form_is_refused(path):
         [(content,)] = connection.execute("SELECT content FROM head").fetchall()
         changed = content.replace('"bits"', '"color": 1, "bits"')
         connection.execute("UPDATE head SET content = ?, checksum = ?", (changed, checksum_of(changed)))
-    with pytest.raises(UserError, match="The manifest of the index is damaged"):
+    with pytest.raises(DamagedFile):
         Store(path)
 
 
@@ -101,7 +101,7 @@ def test_a_removed_entry_of_the_log_is_noticed(path):
         connection.execute("DELETE FROM log WHERE entry = ?", (entry,))
         connection.execute("COMMIT")
         connection.close()
-        with Store(path) as store, pytest.raises(UserError, match="damaged"):
+        with Store(path) as store, pytest.raises(DamagedFile, match="damaged"):
             store.load()
 
 
@@ -109,7 +109,7 @@ def test_a_full_disk_leaves_the_old_state(path):
     with Store(filled(path)) as store:
         pages = store._database.connection.execute("PRAGMA page_count").fetchone()[0]
         store._database.connection.execute(f"PRAGMA max_page_count = {pages}").fetchall()
-        with pytest.raises(UserError, match="disk is full"):
+        with pytest.raises(DiskFull):
             store.add(names(30_000, "more"), words(30_000))
         assert len(store) == len(store.load()) == 50
     assert len(everything(path)[1]) == 50
@@ -155,7 +155,7 @@ def test_the_head_shows_changes_by_other_programs(path):
 def test_a_file_that_is_being_changed_is_named(path, monkeypatch):
     monkeypatch.setattr(sqlite_files, "WAIT_SECONDS", 0.01)
     with Store(filled(path)) as store, Store(path) as other, store._database.change():
-        with pytest.raises(UserError, match="Another program is changing the index"):
+        with pytest.raises(InUse):
             other.remove(["item-1"])
         store._database.head = store._database.current_head()
     with Store(path) as store:
@@ -237,7 +237,7 @@ def test_the_kind_and_the_version_of_a_file_stay(path):
     assert connection.execute("PRAGMA user_version").fetchone() == (FORMAT_VERSION,)
     connection.execute("PRAGMA application_id = 7")
     connection.close()
-    with pytest.raises(UserError, match="not a silohash index"):
+    with pytest.raises(WrongKindOfFile):
         Store(path)
 
 
@@ -269,7 +269,7 @@ def test_a_wrong_count_is_damage(path):
     with Store(filled(path)) as store:
         head = store._database.head
         store._database.head = database.replace(head, manifest=database.replace(head.manifest, count=49))
-        with pytest.raises(UserError, match="it holds 50 items instead of 49"):
+        with pytest.raises(DamagedFile, match=r"50.*49"):
             list(store._database.live())
 
 

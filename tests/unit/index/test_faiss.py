@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import OutOfRange
 from silohash.index.codes import pack
 
 pytest.importorskip("faiss")
@@ -79,7 +79,7 @@ def test_padding_does_not_change_distances(bits):
 
 def test_mistakes_are_refused():
     for mistake in (lambda: index_at(0).search(ZERO, 0), lambda: index_at(0).search_radius(ZERO, -1)):
-        with pytest.raises(UserError):
+        with pytest.raises(OutOfRange):
             mistake()
-    with pytest.raises(UserError):
+    with pytest.raises(OutOfRange):
         FaissIndex(7)

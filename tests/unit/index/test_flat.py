@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import UnknownItem, UserError
 from silohash.index.codes import pack
 from silohash.index.flat import FlatIndex
 from silohash.index.kernels import ALIGNED_BYTES, BLOCK_CODES
@@ -90,7 +90,7 @@ def test_replaced_removed_and_added_again():
     assert (index.words(np.array([20, 15, 10])) == words[[3, 4, 0]]).all()
     assert index.remove(np.array([20, 20, 99])) == 1
     assert index.search(words[3:4], 1).distances[0, 0] > 0
-    with pytest.raises(UserError, match="Key 20"):
+    with pytest.raises(UnknownItem, match="Key 20"):
         index.words(np.array([20]))
     index.add(np.array([20]), words[5:6])
     assert index.search(words[5:6], 1).keys.tolist() == [[20]]

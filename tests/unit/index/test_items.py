@@ -8,7 +8,7 @@ import sqlite3
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import DamagedFile, RepeatedValue, UserError, WrongType
 from silohash.index import items
 from silohash.index.base import IndexManifest
 from silohash.index.items import KeptRows, _as_key, check_items
@@ -59,7 +59,7 @@ def test_first_payloads(path):
         store.add(["e"], np.array([[9]], np.uint16))
         assert len(store.first_payloads(99)) == 4, "an item without a payload is left out"
     change(path, "UPDATE items SET payload = '{}' WHERE id = 'b'")
-    with Store(path) as store, pytest.raises(UserError, match="checksum of item 1 is wrong"):
+    with Store(path) as store, pytest.raises(DamagedFile, match="1"):
         store.first_payloads(2)
 
 
@@ -90,7 +90,7 @@ def test_a_damaged_preview_is_refused(path):
     change(path, "UPDATE previews SET picture = x'00' WHERE key = 2")
     with Store(path) as store:
         assert set(store.previews(["a", "b"])) == {"a", "b"}
-        with pytest.raises(UserError, match="checksum of item 2"):
+        with pytest.raises(DamagedFile, match="2"):
             store.previews(["c"])
 
 
@@ -99,7 +99,7 @@ def test_a_damaged_row_is_refused(path, statement):
     change(fill(path), f"{statement} WHERE key = 1")
     with Store(path) as store:
         for read in (lambda: store.payloads(np.array([1])), lambda: store.item_ids(np.array([1])), store.label_keys):
-            with pytest.raises(UserError, match="checksum of item 1"):
+            with pytest.raises(DamagedFile, match="1"):
                 read()
 
 
@@ -145,12 +145,12 @@ def test_an_id_of_the_same_call_is_given_twice(path):
     with Store(fill(path)) as store:
         assert store._rows.replaced(["c", "a", "x"], 4).tolist() == [0, 2]
         assert store._rows.replaced(["d"], 4).tolist() == [3]
-        with pytest.raises(UserError, match="given twice"):
+        with pytest.raises(RepeatedValue):
             store._rows.replaced(["d"], 3)
 
 
 def test_long_payloads_are_cut_in_the_message():
-    with pytest.raises(UserError, match=f"'{'x' * 40}'"):
+    with pytest.raises(WrongType, match=f"'{'x' * 40}'"):
         check_items(1, None, ["x" * 50], None)
 
 
@@ -243,5 +243,5 @@ def test_items_without_ids_are_not_kept(path):
 def test_damaged_rows_are_not_kept(path):
     fill(path)
     change(path, "UPDATE items SET payload = '{}' WHERE id = 'b'")
-    with Store(path) as store, pytest.raises(UserError, match="the checksum of item 1 is wrong"):
+    with Store(path) as store, pytest.raises(DamagedFile, match="1"):
         store.kept_rows(np.arange(4))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from silohash.base.errors import UserError
+from silohash.base.errors import DamagedFile, OtherVersion, UserError
 from silohash.index.listing import LISTING, is_indexed, note_indexed, read_listing
 
 
@@ -39,22 +39,22 @@ def test_a_silo_is_indexed_once_a_modality_has_a_store(tmp_path: Path) -> None:
 )
 def test_other_json_is_refused(tmp_path: Path, content: object) -> None:
     (tmp_path / LISTING).write_text(json.dumps(content))
-    with pytest.raises(UserError, match=r"silos\.json is damaged .* Remove it, and index the run again"):
+    with pytest.raises(DamagedFile, match=r"silos\.json is damaged .* Remove it, and index the run again"):
         read_listing(tmp_path)
-    with pytest.raises(UserError, match=r"silos\.json is damaged .* Remove it, and index the run again"):
+    with pytest.raises(DamagedFile, match=r"silos\.json.*damaged"):
         note_indexed(tmp_path, "north", ["image"], [])
 
 
 @pytest.mark.parametrize("version", [0, 2])
 def test_another_format_is_refused(tmp_path: Path, version: int) -> None:
     (tmp_path / LISTING).write_text(json.dumps({"format_version": version, "silos": {}}))
-    with pytest.raises(UserError, match=f"format version {version}, .* reads version 1"):
+    with pytest.raises(OtherVersion, match=f"{version}.*1"):
         read_listing(tmp_path)
 
 
 def test_text_that_is_not_json_is_refused(tmp_path: Path) -> None:
     (tmp_path / LISTING).write_bytes(b"\xff{")
-    with pytest.raises(UserError, match=r"silos\.json is damaged"):
+    with pytest.raises(DamagedFile, match=r"silos\.json"):
         read_listing(tmp_path)
 
 

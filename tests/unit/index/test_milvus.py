@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import ServerUnreachable, WrongAddress
 from silohash.index.server import time_limit
 
 pytest.importorskip("pymilvus")
@@ -34,7 +34,7 @@ def test_urls_are_divided_and_secrets_leave_the_address() -> None:
         "password": "p@ss",
         "db_name": "silos",
     }
-    with pytest.raises(UserError, match="http://HOST:19530/DATABASE") as caught:
+    with pytest.raises(WrongAddress, match="http://HOST:19530/DATABASE") as caught:
         connection_of("http://me:secret@host:port")
     assert "secret" not in str(caught.value)
 
@@ -43,7 +43,7 @@ def test_a_server_that_does_not_answer_is_named_without_its_password(monkeypatch
     monkeypatch.setattr(milvus, "CONNECT_SECONDS", 0.2)
     url = "http://me:s3cret@127.0.0.1:9"
     for use in (lambda: MilvusIndex(url, "x", 64), lambda: MilvusIndex.drop(url, "x")):
-        with pytest.raises(UserError, match="Milvus server of the index could not be used") as caught:
+        with pytest.raises(ServerUnreachable, match="Milvus") as caught:
             use()
         assert "s3cret" not in str(caught.value)
 
@@ -107,12 +107,12 @@ def test_a_server_that_hangs_frees_the_thread(silent_url: str, monkeypatch: pyte
         lambda: len(index),
         index.finish,
     ):
-        with pytest.raises(UserError, match="Milvus server of the index could not be used"):
+        with pytest.raises(ServerUnreachable, match="Milvus"):
             use()
     monkeypatch.setattr(milvus, "SEARCH_SECONDS", 1e6)
-    with time_limit(0.2), pytest.raises(UserError, match="Milvus server of the index could not be used"):
+    with time_limit(0.2), pytest.raises(ServerUnreachable, match="Milvus"):
         index.search(words, 3)
-    with time_limit(0), pytest.raises(UserError, match="time limit of the search has passed"):
+    with time_limit(0), pytest.raises(ServerUnreachable):
         index.search(words, 3)
     index.close()
 

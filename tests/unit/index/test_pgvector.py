@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import OutOfRange, ServerUnreachable
 from silohash.index.server import time_limit
 
 pytest.importorskip("psycopg")
@@ -131,10 +131,10 @@ def test_filters_are_parameters_of_the_statement() -> None:
 def test_a_server_that_does_not_answer_is_named_without_its_password() -> None:
     url = "postgresql://me:s3cret@127.0.0.1:9/x"
     for use in (lambda: PgvectorIndex(url, "x", 64), lambda: PgvectorIndex.drop(url, "x")):
-        with pytest.raises(UserError, match="pgvector server of the index could not be used") as caught:
+        with pytest.raises(ServerUnreachable, match="pgvector") as caught:
             use()
         assert "s3cret" not in str(caught.value)
-    with pytest.raises(UserError, match="code length"):
+    with pytest.raises(OutOfRange):
         PgvectorIndex(url, "x", 7)
 
 
@@ -145,7 +145,7 @@ def test_a_server_that_accepts_and_never_answers_frees_the_thread(
     shorten(monkeypatch)
     with silent_server(answered) as url:
         for use in (lambda: PgvectorIndex(url, "x", BITS), lambda: PgvectorIndex.drop(url, "x")):
-            with pytest.raises(UserError, match=r"connection timeout|did not answer within") as caught:
+            with pytest.raises(ServerUnreachable, match=r"connection timeout|did not answer within") as caught:
                 use()
             assert "s3cret" not in str(caught.value)
 
@@ -165,7 +165,7 @@ def test_a_server_that_hangs_during_a_search_frees_the_thread(monkeypatch: pytes
             index = PgvectorIndex(url, "x", BITS)
             with monkeypatch.context() as patch:
                 shorten(patch)
-                with pytest.raises(UserError, match=r"did not answer within 0\.2 seconds"):
+                with pytest.raises(ServerUnreachable, match=r"0\.2"):
                     use(index)
             assert index._idle == [], "a connection that hangs is not used again"
 
@@ -175,9 +175,9 @@ def test_a_search_ends_with_the_time_limit_of_its_request(monkeypatch: pytest.Mo
     with silent_server(OPENING + 1) as url:
         index = PgvectorIndex(url, "x", BITS)
         shorten(monkeypatch, search=1e6)
-        with time_limit(1.0), pytest.raises(UserError, match="did not answer within"):
+        with time_limit(1.0), pytest.raises(ServerUnreachable):
             index.search(words, 3)
-        with time_limit(0), pytest.raises(UserError, match="time limit of the search has passed"):
+        with time_limit(0), pytest.raises(ServerUnreachable):
             index.search(words, 3)
 
 

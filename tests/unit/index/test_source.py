@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import DamagedFile
 from silohash.base.files import write_json
 from silohash.index.source import SOURCE, PictureSource, find_file
 
@@ -42,7 +42,7 @@ def test_sources_are_read_as_they_were_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [[], {}, "x", None, {"folder": 7}, {"folder": "/p", "within": 3}])
 def test_damaged_sources_are_refused(tmp_path: Path, content: object) -> None:
     write_json(tmp_path / SOURCE, content)
-    with pytest.raises(UserError, match=r"source\.json .*Index the silo again: silohash index"):
+    with pytest.raises(DamagedFile, match=r"source\.json .*Index the silo again: silohash index"):
         PictureSource.read(tmp_path)
 
 

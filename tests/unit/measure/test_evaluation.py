@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import LabelsNeeded, NotARun, NothingUsable, UnknownName, WrongValue
 from silohash.base.types import database_modalities, query_modality
 from silohash.data.partitions.base import SiloRows
 from silohash.evaluate.measures import PAIR_MEASURES, Measure, PerQuery
@@ -480,7 +480,7 @@ def test_without_labels_the_measures_are_those_of_pairs(shared: Run) -> None:
     )
     assert found == same
     for measures in (["mAP@all"], ["R@1[by=pairs]", "R@1"]):
-        with pytest.raises(UserError, match=r'needs labels, and archive "archive" has none.*such as R@1\[by=pairs\]'):
+        with pytest.raises(LabelsNeeded, match=r"R@1\[by=pairs"):
             evaluate_run(run, measures=measures)
 
 
@@ -516,18 +516,18 @@ def test_silos_without_a_counted_query_do_not_lower_the_mean(shared: Run) -> Non
 
 
 def test_refusals(shared: Run, folder) -> None:
-    with pytest.raises(UserError, match=r"evaluate\.measures: .*mPA"):
+    with pytest.raises(WrongValue, match=r"evaluate\.measures: .*mPA"):
         evaluate_run(shared, measures=["mPA@all"])
-    with pytest.raises(UserError, match='"GX" is not one of'):
+    with pytest.raises(WrongValue, match='"GX" is not one of'):
         evaluate_run(shared, evaluations=["GX"])
-    with pytest.raises(UserError, match=r'no label "parot" \(did you mean "parrot"\?\)'):
+    with pytest.raises(UnknownName, match=r"parot.*parrot"):
         evaluate_run(shared, ignore_labels=["parot"])
     nobody = Run(shared.folder)
     nobody.__dict__["archive"] = replace(
         shared.archive, splits={**shared.archive.splits, "query": np.zeros(0, np.int64)}
     )
-    with pytest.raises(UserError, match='no items in the split "query" to evaluate on'):
+    with pytest.raises(NothingUsable, match="query"):
         evaluate_run(nobody)
-    with pytest.raises(UserError, match="does not hold a run"):
+    with pytest.raises(NotARun, match="does not hold a run"):
         evaluate_run(Run(folder / "nowhere"))
     assert evaluation.GLOBAL in shared.model.names

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import ConflictingOptions, LabelsNeeded, ModalityNeeded, NothingUsable, UnknownName, UserError
 from silohash.data.archive import Archive
 from silohash.evaluate.measures import PAIR_MEASURES
 from silohash.measure.measurable import (
@@ -66,13 +66,13 @@ def test_an_archive_without_queries_passes_and_states_why_it_has_no_figures(arch
 
 
 def test_settings_that_leave_nothing_to_measure_are_refused(archive: Archive) -> None:
-    with pytest.raises(UserError, match=r'no items in the split "query" to evaluate on\. .* list fewer labels'):
+    with pytest.raises(NothingUsable, match="query"):
         check_settings(archive, ("image", "text"), ignoring("a", "b"))
     check_settings(archive, ("image", "text"), ignoring("a"))
     empty = replace(archive, splits={**archive.splits, "database": NONE})
-    with pytest.raises(UserError, match='no items in the split "database" to evaluate on'):
+    with pytest.raises(NothingUsable, match="database"):
         check_settings(empty, ("image", "text"), EvaluateConfig())
-    with pytest.raises(UserError, match="so none of the tasks i2t, t2i can be measured"):
+    with pytest.raises(ModalityNeeded, match=r"i2t.*t2i"):
         check_settings(archive, ("text",), EvaluateConfig())
 
 
@@ -92,9 +92,9 @@ def test_without_labels_an_archive_is_measured_by_pairs(archive: Archive) -> Non
     assert [rule.by for rule in rules_of(bare, both)] == ["pairs"]
     with pytest.raises(UserError, match="has no labels, so it is unknown which items are relevant"):
         LabelRule(bare, EvaluateConfig())
-    with pytest.raises(UserError, match='no label "a"'):
+    with pytest.raises(UnknownName):
         check_settings(bare, ("image", "text"), ignoring("a"))
-    with pytest.raises(UserError, match=r"judged in the tasks i2t and t2i, and evaluate\.tasks is i2item, t2t"):
+    with pytest.raises(ConflictingOptions, match=r"i2t.*t2i.*i2item.*t2t"):
         check_settings(bare, ("image", "text"), EvaluateConfig(tasks=("i2item", "t2t")))
     check_settings(archive, ("image", "text"), EvaluateConfig(tasks=("i2item", "t2t")))
 
@@ -125,7 +125,7 @@ def test_named_measures_need_labels_or_pairs(archive: Archive) -> None:
     check_measures(archive, ["mAP@all", "R@1[by=pairs]"])
     check_measures(without_labels(archive), ["R@1[by=pairs]"])
     check_measures(without_labels(archive), [])
-    with pytest.raises(UserError, match='"P@5" needs labels, and archive "made-up" has none'):
+    with pytest.raises(LabelsNeeded, match=r"P@5.*made-up"):
         check_measures(without_labels(archive), ["R@1[by=pairs]", "P@5"])
 
 
@@ -165,7 +165,7 @@ def test_columns_of_ignored_labels(archive: Archive) -> None:
     assert ignored_labels(archive, ignoring()) == ()
     assert ignored_labels(archive, ignoring("b", "a")) == (1, 0)
     named = replace(archive, label_names=("parrot", "harbour"))
-    with pytest.raises(UserError, match=r'no label "parot" \(did you mean "parrot"\?\)'):
+    with pytest.raises(UnknownName, match=r"parot.*parrot"):
         ignored_labels(named, ignoring("parot"))
 
 
@@ -175,5 +175,5 @@ def test_columns_of_ignored_labels(archive: Archive) -> None:
 )
 def test_tasks_of_the_modalities(modalities, expected) -> None:
     assert measurable_tasks(("i2t", "t2t", "i2i"), modalities) == expected
-    with pytest.raises(UserError, match=r"Set evaluate\.tasks"):
+    with pytest.raises(ModalityNeeded, match=r"evaluate\.tasks"):
         measurable_tasks(("i2t",), ("text",))

@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.errors import UserError
+from silohash.base.errors import (
+    MissingFile,
+    NetworkChanged,
+    SettingNeeded,
+    UnknownName,
+    UnknownOption,
+    UnsuitableFeatures,
+    UnsupportedNetwork,
+    UserError,
+    WrongType,
+)
 
 pytest.importorskip("transformers")
 
@@ -90,7 +100,7 @@ def test_the_spec_alone_builds_the_tower(tmp_path):
     twin.load_state_dict(model.state_dict())
     inputs = torch.rand(2, 3, backbones.SIDE, backbones.SIDE)
     torch.testing.assert_close(twin.eval().image(inputs)[1], model.eval().image(inputs)[1])
-    with pytest.raises(UserError, match=r"the folder .* does not exist"):
+    with pytest.raises(MissingFile, match=r"the folder .* does not exist"):
         published_weights(spec.towers)
 
 
@@ -122,34 +132,34 @@ def test_files_that_change_while_a_run_is_prepared(tmp_path):
     folder = backbones.vit(tmp_path / "vit")
     spec = spec_of("image", pixels(tmp_path)[0], folder)
     backbones.vit(folder, seed=1)
-    with pytest.raises(UserError, match="changed while the run was prepared"):
+    with pytest.raises(NetworkChanged):
         published_weights({"image": spec})
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "kind", "message"),
     [
-        ({"backbone": "hugingface"}, r'unknown backbone "hugingface" \(did you mean "huggingface"\?\)'),
-        ({"modle": "x"}, r'does not have an option "modle" \(did you mean "model"\?\)'),
-        ({"freeze": "yes"}, "freeze is 'yes'"),
-        ({"model": ""}, "model is not set"),
+        ({"backbone": "hugingface"}, UnknownName, r"hugingface.*huggingface"),
+        ({"modle": "x"}, UnknownOption, "modle"),
+        ({"freeze": "yes"}, WrongType, "yes"),
+        ({"model": ""}, SettingNeeded, None),
     ],
 )
-def test_options_that_do_not_fit(tmp_path, options, message):
+def test_options_that_do_not_fit(tmp_path, options, kind: type[UserError], message: str | None):
     folder = backbones.vit(tmp_path / "vit")
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(kind, match=message):
         network_settings("image", pixels(tmp_path)[0], {"backbone": "huggingface", "model": str(folder), **options})
 
 
 def test_inputs_that_do_not_fit(tmp_path):
     folder = backbones.vit(tmp_path / "vit")
-    with pytest.raises(UserError, match="does not support pictures of 16 x 16 pixels"):
+    with pytest.raises(UnsupportedNetwork, match=r"support.*16.*16"):
         spec_of("image", pixels(tmp_path, size=16)[0], folder)
-    with pytest.raises(UserError, match="needs color pictures"):
+    with pytest.raises(UnsuitableFeatures, match="needs color pictures"):
         spec_of("image", pixels(tmp_path, channels=1)[0], folder)
     bert, texts = backbones.bert(tmp_path / "bert"), backbones.sentences(COUNT)
-    with pytest.raises(UserError, match="word pieces of its tokenizer"):
+    with pytest.raises(UnsuitableFeatures, match="word pieces of its tokenizer"):
         spec_of("text", featurizer("text", texts, {}), bert)
     other = featurizer("text", texts, {"kind": "tokens", "model": str(backbones.clip(tmp_path / "clip"))})
-    with pytest.raises(UserError, match="word pieces of its tokenizer"):
+    with pytest.raises(UnsuitableFeatures, match="word pieces of its tokenizer"):
         spec_of("text", other, bert)

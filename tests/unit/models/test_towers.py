@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from silohash.base.errors import UserError
+from silohash.base.errors import UnsuitableFeatures
 from silohash.base.types import Outputs, PairBatch
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import (
@@ -50,7 +50,7 @@ def test_conv_takes_small_pictures(shape: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize("shape", [(1, 4, 4), (1, 65, 65), (1, 32, 4)])
 def test_conv_refuses_other_sizes(shape: tuple[int, int, int]) -> None:
-    with pytest.raises(UserError, match=r"features\.image\.size"):
+    with pytest.raises(UnsuitableFeatures, match=r"features\.image\.size"):
         conv(TowerSpec("conv", shape))
 
 
@@ -220,7 +220,7 @@ def test_sizes_at_the_bounds() -> None:
     for shape in ((1, 16, 64), (1, 64, 16)):
         assert conv(TowerSpec("conv", shape, hidden=4))(torch.zeros(1, *shape)).shape == (1, 4)
     for shape in ((1, 15, 16), (1, 64, 65)):
-        with pytest.raises(UserError, match="16 to 64 pixels"):
+        with pytest.raises(UnsuitableFeatures):
             conv(TowerSpec("conv", shape))
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import MissingFile
 from silohash.report.card import card_text, input_words
 from silohash.report.finish import finish_run
 from silohash.report.tables import number, read_results
@@ -209,5 +209,5 @@ def test_a_network_is_told_without_the_folder_of_its_weights() -> None:
 @pytest.mark.whole_run
 def test_a_run_without_figures_has_no_card(tmp_path: Path) -> None:
     run = runs.train(runs.write_archive(tmp_path / "archive"), tmp_path / "run", federated={"rounds": 1})
-    with pytest.raises(UserError):
+    with pytest.raises(MissingFile):
         card_text(run)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.errors import UserError
+from silohash.base.errors import DamagedFile
 from silohash.base.types import database_target, query_modality
 from silohash.index.codes import pack
 from silohash.measure.evaluation import Evaluator
@@ -216,7 +216,7 @@ def changed(path: Path, change) -> None:
 def test_damaged_files_are_refused(tmp_path: Path, change, reason: str) -> None:
     path = tmp_path / "examples.json"
     changed(path, change)
-    with pytest.raises(UserError, match=f"examples.json is damaged .*{reason}.*silohash evaluate"):
+    with pytest.raises(DamagedFile, match=f"examples.json is damaged .*{reason}.*silohash evaluate"):
         read_examples(path)
 
 

@@ -6,7 +6,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import WrongKindOfFile
 from silohash.data.partitions.drift import DISTANCES, Drift
 from silohash.report import plots
 from silohash.report.plots import LabelTable, draw_partition, label_map_height, partition_figure
@@ -51,7 +51,7 @@ def test_the_picture_shows_something(tmp_path):
 
 
 def test_other_forms_are_refused(tmp_path):
-    with pytest.raises(UserError, match=r"neither \.svg nor \.png"):
+    with pytest.raises(WrongKindOfFile):
         draw_partition(DRIFT, LABELS, tmp_path / "a.pdf", title="three silos")
     assert list(tmp_path.iterdir()) == []
 

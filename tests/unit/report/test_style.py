@@ -8,7 +8,7 @@ import matplotlib
 import matplotlib.image
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import WrongKindOfFile
 from silohash.report.style import COLORS, INK, SERIES, drawing, legend, page_svg, save_figure, series, short
 
 
@@ -74,7 +74,7 @@ def test_equal_figures_give_equal_files(tmp_path, suffix):
 
 
 def test_other_formats_are_refused(tmp_path):
-    with drawing(2, 1) as figure, pytest.raises(UserError, match=r"neither \.svg nor \.png"):
+    with drawing(2, 1) as figure, pytest.raises(WrongKindOfFile):
         save_figure(figure, tmp_path / "a.pdf", "A line")
     assert list(tmp_path.iterdir()) == []
 

@@ -8,7 +8,7 @@ from dataclasses import astuple, replace
 import pytest
 from rich.console import Console
 
-from silohash.base.errors import UserError
+from silohash.base.errors import BadLine, DamagedFile, MissingFile, UserError, WrongKindOfFile
 from silohash.base.types import ORACLE, WITH_LABELS
 from silohash.report.tables import (
     COLUMNS,
@@ -69,30 +69,31 @@ def damaged(change):
 
 
 @pytest.mark.parametrize(
-    ("write", "says"),
+    ("write", "kind", "says"),
     [
-        (lambda path: None, "is missing"),
-        (lambda path: path.write_text(""), "does not start with the columns"),
-        (lambda path: path.write_bytes(b"\xff\xfe\x00"), "is damaged"),
-        (damaged(lambda text: text.replace("evaluation", "evalution")), "does not start with the columns"),
-        (damaged(lambda text: text.replace(",round_by", "")), "does not start with the columns"),
-        (damaged(lambda text: text[:-40] + "\n"), "line 3 has .* columns instead of 26"),
-        (damaged(lambda text: text.replace("1994", "many", 1)), 'line 2: "many" is not a valid queries'),
-        (damaged(lambda text: text.replace("0.69", "high", 1)), 'line 2: "high" is not a valid low'),
+        (lambda path: None, MissingFile, None),
+        (lambda path: path.write_text(""), WrongKindOfFile, None),
+        (lambda path: path.write_bytes(b"\xff\xfe\x00"), DamagedFile, None),
+        (damaged(lambda text: text.replace("evaluation", "evalution")), WrongKindOfFile, None),
+        (damaged(lambda text: text.replace(",round_by", "")), WrongKindOfFile, None),
+        (damaged(lambda text: text[:-40] + "\n"), BadLine, r"3.*26"),
+        (damaged(lambda text: text.replace("1994", "many", 1)), BadLine, r"2.*many.*queries"),
+        (damaged(lambda text: text.replace("0.69", "high", 1)), BadLine, r"2.*high.*low"),
         (
             damaged(lambda text: text.replace(",False,", ",maybe,", 1)),
-            'line 2: "maybe" is not a valid query_in_database',
+            BadLine,
+            r"2.*maybe.*query_in_database",
         ),
-        (damaged(lambda text: text.replace("GG", "QQ", 1)), 'line 2: "QQ" is not a valid evaluation'),
-        (damaged(lambda text: text.replace("t2i", "t2x", 1)), 'line 2: "t2x" is not a valid task'),
-        (damaged(lambda text: text[:-2]), "its last line is incomplete"),
-        (damaged(lambda text: text.replace("fedcafe", '"fedcafe"x', 1)), "is damaged"),
+        (damaged(lambda text: text.replace("GG", "QQ", 1)), BadLine, r"2.*QQ.*evaluation"),
+        (damaged(lambda text: text.replace("t2i", "t2x", 1)), BadLine, r"2.*t2x.*task"),
+        (damaged(lambda text: text[:-2]), DamagedFile, None),
+        (damaged(lambda text: text.replace("fedcafe", '"fedcafe"x', 1)), DamagedFile, None),
     ],
 )
-def test_damaged_files_are_named(tmp_path, write, says):
+def test_damaged_files_are_named(tmp_path, write, kind: type[UserError], says: str | None):
     path = tmp_path / "results.csv"
     write(path)
-    with pytest.raises(UserError, match=says) as error:
+    with pytest.raises(kind, match=says) as error:
         read_results(path)
     assert str(path) in str(error.value)
     assert "silohash evaluate" in str(error.value)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from silohash.base.errors import UserError
+from silohash.base.errors import DependencyMissing, UserError
 from silohash.run import events
 from silohash.run.events import (
     ConsoleProgress,
@@ -111,7 +111,7 @@ def test_tensorboard_that_is_not_installed(tmp_path: Path, monkeypatch: pytest.M
     import sys
 
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(UserError, match=r"pip install 'silohash\[tensorboard\]'"):
+    with pytest.raises(DependencyMissing, match=r"silohash\[tensorboard\]"):
         TensorBoard(tmp_path)
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import BitsDiffer
 from silohash.index.codes import pack
 from silohash.search.fields import CONTENT, REASON, hexadecimal, sent_payload, words_of
 
@@ -14,7 +14,7 @@ def test_codes_of_all_lengths_keep_their_bits(bits):
     text = hexadecimal(words, bits)
     assert len(text) == 2 * -(-bits // 8)
     assert (words_of(text, bits) == words).all()
-    with pytest.raises(UserError, match="bytes are not a code of"):
+    with pytest.raises(BitsDiffer):
         words_of(f"{text}00", bits)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.errors import UserError
+from silohash.base.errors import OutOfRange, UserError, WrongShape, WrongType
 from silohash.index.preview import make_preview, preview_url
 from silohash.search.hits import Hit, Hits, Query, Reason, SearchOptions, described, kind_of, silent
 
@@ -29,17 +29,17 @@ def query(**changed):
 
 
 @pytest.mark.parametrize(
-    ("changed", "says"),
+    ("changed", "kind", "says"),
     [
-        ({"k": 0}, "k is 0"),
-        ({"offset": -1}, "offset is -1"),
-        ({"radius_bits": -1}, "radius is -1 bits"),
-        ({"words": np.zeros((2, 1), np.uint16)}, r"shape \(2, 1\)"),
-        ({"words": np.zeros((1, 1, 1), np.uint16)}, "one code at a time"),
+        ({"k": 0}, OutOfRange, "k is 0"),
+        ({"offset": -1}, OutOfRange, "-1"),
+        ({"radius_bits": -1}, OutOfRange, "-1"),
+        ({"words": np.zeros((2, 1), np.uint16)}, WrongShape, r"shape \(2, 1\)"),
+        ({"words": np.zeros((1, 1, 1), np.uint16)}, WrongShape, None),
     ],
 )
-def test_impossible_queries(changed, says):
-    with pytest.raises(UserError, match=says):
+def test_impossible_queries(changed, kind: type[UserError], says: str | None):
+    with pytest.raises(kind, match=says):
         query(**changed)
 
 
@@ -132,6 +132,10 @@ def test_a_reason_is_a_text_with_a_kind():
 def test_options_have_a_description_and_are_checked() -> None:
     assert described("k") == "Number of hits."
     assert SearchOptions(k=np.int64(3), offset=2).reach == 5
-    for wrong, text in (({"label": 3}, "type int"), ({"k": 1.5}, "k is 1.5"), ({"candidates": 0}, "candidates is 0")):
-        with pytest.raises(UserError, match=text):
+    for wrong, kind, text in (
+        ({"label": 3}, WrongType, "type int"),
+        ({"k": 1.5}, WrongType, "k is 1.5"),
+        ({"candidates": 0}, OutOfRange, "candidates"),
+    ):
+        with pytest.raises(kind, match=text):
             SearchOptions(**wrong)

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import DamagedFile, UnknownItem
 from silohash.index.base import IndexManifest
 from silohash.index.digests import item_digests
 from silohash.index.items import ItemRows
@@ -113,7 +113,7 @@ def test_the_code_of_an_item(store, backend, monkeypatch):
 
 
 def test_the_code_of_an_item_that_does_not_exist(store):
-    with pytest.raises(UserError, match='There is no item "d"'):
+    with pytest.raises(UnknownItem):
         LoadedIndex("north", store, "flat").words("d")
 
 
@@ -161,7 +161,7 @@ def test_a_row_that_is_not_kept_is_read_from_the_file(store):
     [key] = store.add(["d"], np.array([[8]], np.uint16), ['{"caption": "new"}']).tolist()
     assert loaded.rows([key]) == [("d", {"caption": "new"})]
     store.remove(["d"])
-    with pytest.raises(UserError, match="no item with key 3"):
+    with pytest.raises(UnknownItem, match="3"):
         loaded.rows([key])
 
 
@@ -169,7 +169,7 @@ def test_damaged_rows_do_not_keep_a_silo_from_starting(store):
     store._database.connection.execute("UPDATE items SET checksum = 0 WHERE id = 'b'")
     loaded = LoadedIndex("north", store, "flat", prepared=True)
     assert loaded.rows([0]) == [("a", {"labels": ["bird"]})]
-    with pytest.raises(UserError, match="the checksum of item 1 is wrong"):
+    with pytest.raises(DamagedFile, match="1"):
         loaded.rows([1])
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.errors import NotFound, UserError
+from silohash.base.errors import NotFound, NotSearchable
 from silohash.index.base import IndexManifest
 from silohash.index.codes import pack
 from silohash.index.config import IndexConfig
@@ -259,9 +259,9 @@ def test_an_index_that_cannot_be_searched_is_a_reason_and_not_an_error(tmp_path)
     gone = SiloNode("south", {}, unusable={"image": "It was deleted."})
     assert gone.answer(query).missing_silos == {"south": "It was deleted."}
     assert not gone.warm_up()
-    with pytest.raises(UserError, match=r"It was deleted\."):
+    with pytest.raises(NotSearchable):
         _ = gone.model_digest
-    with pytest.raises(UserError, match="does not have an index"):
+    with pytest.raises(NotSearchable):
         _ = SiloNode("south", {}).model_digest
     damaged = made_up_store(tmp_path / "image.sqlite", WORDS, BITS)
     damaged._database.connection.execute("UPDATE log SET checksum = 7")
@@ -416,7 +416,7 @@ def test_an_item_has_the_released_fields_and_its_modalities(stores: dict[str, St
     assert (b.modalities, b.payload) == (("text",), {"labels": ["b"]})
     with pytest.raises(NotFound):
         node.item("a")
-    with pytest.raises(UserError, match=r"^Its policy does not allow"):
+    with pytest.raises(NotSearchable, match=r"^Its policy does not allow"):
         SiloNode("north", stores, Policy(modalities=())).item("a")
 
 

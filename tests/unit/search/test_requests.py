@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.errors import UserError
+from silohash.base.errors import EmptyInput
 from silohash.search.hits import SearchOptions
 from silohash.search.requests import Code, SearchRequest
 
@@ -18,7 +18,7 @@ def test_a_request_holds_a_value_with_its_modality() -> None:
         assert (SearchRequest(value=value).value, SearchRequest(value=value).modality) == (value, "image")
     assert SearchRequest(value="a").modality == SearchRequest(value=np.ones(3), modality="text").modality == "text"
     assert SearchRequest(value="a").k == 10
-    with pytest.raises(UserError, match="The text is empty"):
+    with pytest.raises(EmptyInput):
         SearchRequest(value=" \n")
 
 

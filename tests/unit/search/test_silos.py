@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import DamagedFile, InvalidName, NotIndexed, UnknownName, UserError
 from silohash.index.base import IndexManifest
 from silohash.index.codes import pack
 from silohash.index.listing import LISTING, note_indexed
@@ -65,7 +65,7 @@ def test_an_index_with_a_hidden_name_is_refused(folder: Path) -> None:
     for hidden in (folder / ".east", folder / ".east.part", folder / ".1.part"):
         make_store(hidden, ["e"])
         for use in (open_nodes, lambda folder: remove_items(folder, ["a"])):
-            with pytest.raises(UserError, match=rf"The index .*{hidden.name} has a hidden name, .* Remove the folder"):
+            with pytest.raises(InvalidName, match=str(hidden.name)):
                 use(folder)
         hidden.rename(folder.parent / f"visible{hidden.name}")
     (folder / ".empty").mkdir()
@@ -81,7 +81,7 @@ def test_one_silo_is_opened_without_the_others(folder: Path) -> None:
     query = Query(words=pack(np.ones((1, 16)))[0], bits=16, model_digest="m", target="item")
     assert sorted(node.answer(query).ids) == ["a", "b", "c"]
     assert open_node(folder, "north", Policy(max_results=7)).policy.max_results == 7
-    with pytest.raises(UserError, match=r"There is no index of the silo south in .*\. Build it: silohash index"):
+    with pytest.raises(NotIndexed, match="south"):
         open_node(folder, "south")
 
 
@@ -92,13 +92,13 @@ def test_each_silo_has_its_own_policy(folder: Path) -> None:
     north, south = open_nodes(folder)
     assert (north.policy.max_results, south.policy.max_results) == (1000, 3)
     (policies / "nroth.toml").write_text("")
-    with pytest.raises(UserError, match='did you mean "north"'):
+    with pytest.raises(UnknownName, match='did you mean "north"'):
         open_nodes(folder)
 
 
 def test_says_how_to_build_an_index(tmp_path: Path) -> None:
     for use in (open_nodes, lambda folder: remove_items(folder, ["a"])):
-        with pytest.raises(UserError, match=f"silohash index {tmp_path}"):
+        with pytest.raises(NotIndexed, match=str(tmp_path)):
             use(tmp_path / "index")
 
 
@@ -224,24 +224,24 @@ def test_if_all_indexes_are_gone_every_silo_is_missing(folder: Path) -> None:
     found, missing = answers(folder)
     assert (found, set(missing)) == ([], {"north", "south"})
     (folder / LISTING).unlink()
-    with pytest.raises(UserError, match="There is no index in"):
+    with pytest.raises(NotIndexed):
         open_nodes(folder)
 
 
 def test_a_list_of_silos_of_which_none_is_indexed_is_not_an_index(tmp_path: Path) -> None:
     note_indexed(tmp_path, "north", [], ["south"])
-    with pytest.raises(UserError, match="There is no index in"):
+    with pytest.raises(NotIndexed):
         open_nodes(tmp_path)
 
 
 def test_a_backend_that_is_not_installed_is_an_error(folder: Path) -> None:
-    with pytest.raises(UserError, match='no index backend "annoy"'):
+    with pytest.raises(UnknownName, match="annoy"):
         open_nodes(folder, backend="annoy")
 
 
 def test_nothing_is_removed_if_an_index_cannot_be_opened(folder: Path) -> None:
     (folder / "south" / "text.sqlite").write_bytes(b"no database" * 100)
-    with pytest.raises(UserError, match="damaged"):
+    with pytest.raises(DamagedFile, match="damaged"):
         remove_items(folder, ["a"])
     assert "north/a" in answers(folder)[0]
 

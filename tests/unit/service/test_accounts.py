@@ -10,7 +10,17 @@ from pathlib import Path
 import argon2
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import (
+    AlreadyExists,
+    DependencyMissing,
+    InvalidName,
+    NotPermitted,
+    OtherVersion,
+    OutOfRange,
+    UnknownName,
+    UnreadableFile,
+    WrongKindOfFile,
+)
 from silohash.service.accounts import (
     DAY_SECONDS,
     SCOPES,
@@ -48,12 +58,12 @@ def test_accounts_are_added_listed_and_removed(accounts: Accounts, clock: Clock)
     accounts.add("  Ada@Example.org ", PASSWORD)
     accounts.add("root", PASSWORD, admin=True)
     assert accounts.all() == [Account("ada@example.org", False, 1_000.0), Account("root", True, 1_000.0)]
-    with pytest.raises(UserError, match='"root" already exists'):
+    with pytest.raises(AlreadyExists, match="root"):
         accounts.add("Root", PASSWORD)
     accounts.remove("root")
     assert [account.name for account in accounts.all()] == ["ada@example.org"]
     for use in (lambda: accounts.remove("root"), lambda: accounts.set_password("root", PASSWORD)):
-        with pytest.raises(UserError, match='no account "root"'):
+        with pytest.raises(UnknownName, match="root"):
             use()
 
 
@@ -108,7 +118,7 @@ def test_sessions_end_by_themselves_or_on_request(accounts: Accounts, clock: Clo
     assert accounts.session(other) is None
     accounts.start_session("ada")
     assert accounts._connection.execute("SELECT count(*) FROM sessions").fetchone() == (1,)
-    with pytest.raises(UserError, match="no account"):
+    with pytest.raises(UnknownName):
         accounts.start_session("eve")
 
 
@@ -140,20 +150,20 @@ def test_tokens_have_scopes_and_expire(accounts: Accounts, clock: Clock) -> None
     assert {token.id for token in accounts.tokens()} == {forever.id, short.id}
     accounts.remove_token(forever.id)
     assert accounts.token(text) is None
-    with pytest.raises(UserError, match="no token"):
+    with pytest.raises(UnknownName):
         accounts.remove_token(forever.id)
 
 
 def test_mistakes_with_tokens_are_refused(accounts: Accounts) -> None:
     accounts.add("ada", PASSWORD)
     accounts.add("root", PASSWORD, admin=True)
-    with pytest.raises(UserError, match='"ada" is not an administrator'):
+    with pytest.raises(NotPermitted, match="ada"):
         accounts.add_token("ada", {"admin"})
     assert accounts.add_token("root", {"admin"})[0].scopes == {"admin"}
-    with pytest.raises(UserError, match="no account"):
+    with pytest.raises(UnknownName):
         accounts.add_token("eve", {"search"})
     for days in (0, -1, float("nan")):
-        with pytest.raises(UserError, match="positive"):
+        with pytest.raises(OutOfRange, match="positive"):
             accounts.add_token("ada", {"search"}, days=days)
 
 
@@ -173,24 +183,24 @@ def test_a_file_is_opened_again_and_others_are_refused(tmp_path: Path, accounts:
     with Accounts(accounts.path) as again:
         assert [account.name for account in again.all()] == ["ada"]
         again._connection.execute("PRAGMA user_version = 99")
-    with pytest.raises(UserError, match="format version 99"):
+    with pytest.raises(OtherVersion, match="99"):
         Accounts(accounts.path)
     other = tmp_path / "other.sqlite"
     with sqlite3.connect(other) as connection:
         connection.execute("CREATE TABLE x (y)")
     connection.close()
-    with pytest.raises(UserError, match="not a file of accounts"):
+    with pytest.raises(WrongKindOfFile):
         Accounts(other)
     (tmp_path / "text").write_text("no database" * 100)
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UnreadableFile):
         Accounts(tmp_path / "text")
-    with pytest.raises(UserError, match="cannot be read or written"):
+    with pytest.raises(UnreadableFile):
         Accounts(tmp_path / "missing" / "accounts.sqlite")
 
 
 def test_the_package_for_passwords_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("silohash.base.optional.installed", lambda package: False)
-    with Accounts(tmp_path / "a") as opened, pytest.raises(UserError, match=r"silohash\[service\]"):
+    with Accounts(tmp_path / "a") as opened, pytest.raises(DependencyMissing, match=r"silohash\[service\]"):
         opened.add("ada", PASSWORD)
 
 
@@ -208,7 +218,7 @@ def test_names_that_are_not_allowed(name: str) -> None:
     if name == "a\n":
         assert check_name(name) == "a"
         return
-    with pytest.raises(UserError, match="name of an account"):
+    with pytest.raises(InvalidName):
         check_name(name)
 
 
@@ -216,7 +226,7 @@ def test_lengths_of_passwords() -> None:
     for password in ("x" * 10, "x" * 1_000):
         check_password(password)
     for password in ("x" * 9, "x" * 1_001):
-        with pytest.raises(UserError, match=f"has {len(password)} characters. Use from 10 to 1000") as caught:
+        with pytest.raises(OutOfRange, match=f"{len(password)}.*10.*1000") as caught:
             check_password(password)
         assert password not in str(caught.value)
 
@@ -225,5 +235,5 @@ def test_scopes_of_tokens() -> None:
     assert SCOPES == ("search", "items", "metrics", "admin")
     assert check_scopes(["items", "search", "items"]) == {"search", "items"}
     for scopes in ((), ("find",)):
-        with pytest.raises(UserError, match="search, items, metrics, admin"):
+        with pytest.raises(UnknownName, match="admin"):
             check_scopes(scopes)

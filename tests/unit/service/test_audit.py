@@ -13,7 +13,7 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import AuditLogBroken, MissingFile, UnwritableFile
 from silohash.search.policy import Policy
 from silohash.search.requests import CodeRequest, ItemRequest, StatusRequest
 from silohash.search.wire import encode_request, respond
@@ -66,7 +66,7 @@ def test_every_change_of_a_line_is_noticed(path, change):
     else:
         lines[0] = b"7"
     path.write_bytes(b"\n".join(lines) + b"\n")
-    with pytest.raises(UserError, match="The log was changed after it was written"):
+    with pytest.raises(AuditLogBroken, match="The log was changed after it was written"):
         verify_log(path)
 
 
@@ -117,7 +117,7 @@ def test_a_line_that_cannot_be_written_whole_leaves_no_part_behind(path, monkeyp
     with closing(AuditLog(path)) as log, closing(AuditLog(path)) as other:
         log.append({"value": 1})
         monkeypatch.setattr(os, "write", full)
-        with pytest.raises(UserError, match="No space left on device"):
+        with pytest.raises(UnwritableFile, match="No space left on device"):
             log.append({"value": 2})
         assert parts[1] == parts[0] - 20, "the rest of a line is written after a part of it"
         monkeypatch.setattr(os, "write", write)
@@ -137,7 +137,7 @@ def test_full_files_are_kept_and_the_chain_goes_on(path):
         log.append({"request": "search"})
     assert verify_log(path).number == 11
     closed[0].unlink()
-    with pytest.raises(UserError, match="instead of 1"):
+    with pytest.raises(AuditLogBroken, match="instead of 1"):
         verify_log(path)
 
 
@@ -212,7 +212,7 @@ def test_nothing_is_written_while_lines_cannot_reach_the_disk(path, monkeypatch)
         while log._not_on_disk is None:
             time.sleep(0.001)
         for _ in range(2):
-            with pytest.raises(UserError, match=r"cannot be written.*Input/output error"):
+            with pytest.raises(UnwritableFile, match=r"Input/output.*error"):
                 log.append({})
     log.append({})
     log.close()
@@ -220,14 +220,14 @@ def test_nothing_is_written_while_lines_cannot_reach_the_disk(path, monkeypatch)
 
 
 def test_logs_that_cannot_be_used_are_explained(path, tmp_path):
-    with pytest.raises(UserError, match="does not exist"):
+    with pytest.raises(MissingFile):
         verify_log(path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot be written"):
+    with pytest.raises(UnwritableFile):
         AuditLog(tmp_path / "file" / "north.jsonl")
     path.parent.mkdir()
     path.write_text("something else\n")
-    with closing(AuditLog(path)) as log, pytest.raises(UserError, match="is not a line of an audit log"):
+    with closing(AuditLog(path)) as log, pytest.raises(AuditLogBroken, match="is not a line of an audit log"):
         log.append({})
 
 

@@ -13,7 +13,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from silohash.base.errors import AuditFailed, TimeOver, UserError
+from silohash.base.errors import AddressUnavailable, AuditFailed, TimeOver, UserError
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
 from silohash.search.requests import CodeRequest, ItemRequest, StatusRequest
@@ -177,7 +177,7 @@ def test_an_address_that_is_taken_is_explained(node: SiloNode) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         settings = MetricsSettings(listen=f"127.0.0.1:{taken.getsockname()[1]}")
         with (
-            pytest.raises(UserError, match="Each process of a silo needs an"),
+            pytest.raises(AddressUnavailable),
             serving_metrics(settings, node.status()),
         ):
             pass

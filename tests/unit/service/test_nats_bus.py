@@ -12,7 +12,7 @@ from urllib.parse import urlparse
 import pytest
 from nats.aio.client import Client, Server
 
-from silohash.base.errors import UserError
+from silohash.base.errors import MissingFile, UnreadableFile
 from silohash.search.bus import late
 from silohash.search.hits import kind_of
 from silohash.service import nats_bus
@@ -461,10 +461,10 @@ def test_certificates_are_checked(federation, tmp_path):
     context = tls_context(federation.hub.bus)
     assert context.verify_mode == ssl.CERT_REQUIRED
     assert context.check_hostname
-    with pytest.raises(UserError, match=r"none\.pem is missing"):
+    with pytest.raises(MissingFile, match=r"none\.pem"):
         tls_context(federation.hub.bus.model_copy(update={"authority": tmp_path / "none.pem"}))
     (tmp_path / "text.pem").write_text("text")
-    with pytest.raises(UserError, match=r"text\.pem"):
+    with pytest.raises(UnreadableFile, match=r"text\.pem"):
         tls_context(federation.hub.bus.model_copy(update={"authority": tmp_path / "text.pem"}))
 
 

@@ -7,7 +7,7 @@ import subprocess
 import nkeys
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import AlreadyExists, MissingFile, RepeatedValue, SettingNeeded, WrongKindOfFile
 from silohash.service.nats_server import Subjects, new_key, public_key, secret_key, server_config, token
 from tests.nats import SERVER, Federation, needs_nats
 
@@ -21,7 +21,7 @@ def test_a_new_key_is_secret_and_gives_its_public_key(tmp_path):
     assert len(public) == 56
     pair = nkeys.from_seed(bytearray(secret_key(path), "ascii"))
     assert pair.public_key.decode() == public
-    with pytest.raises(UserError, match="exists already"):
+    with pytest.raises(AlreadyExists):
         new_key(path)
     assert public_key(path) == public
     assert new_key(tmp_path / "other.key") != public
@@ -31,14 +31,14 @@ def test_a_new_key_is_secret_and_gives_its_public_key(tmp_path):
 def test_a_file_without_a_key_is_refused_without_repeating_it(tmp_path, content):
     path = tmp_path / "north.key"
     path.write_bytes(content)
-    with pytest.raises(UserError, match="does not hold a secret key") as error:
+    with pytest.raises(WrongKindOfFile) as error:
         secret_key(path)
     assert "secret\n" not in str(error.value)
     assert "SUsecret" not in str(error.value)
 
 
 def test_a_missing_key_is_explained(tmp_path):
-    with pytest.raises(UserError, match=r"north.key is missing. Make it with --new-key"):
+    with pytest.raises(MissingFile, match=r"north.key.*missing"):
         secret_key(tmp_path / "north.key")
 
 
@@ -88,9 +88,9 @@ def test_the_server_accepts_the_config(tmp_path):
 
 def test_the_config_needs_a_table_and_different_keys(tmp_path):
     federation = Federation(tmp_path, "north")
-    with pytest.raises(UserError, match=r"has no table \[nats\]"):
+    with pytest.raises(SettingNeeded):
         server_config(federation.hub.model_copy(update={"nats": None}))
     same = federation.hub.model_copy(update={"silos": {"north": federation.keys["hub"]}})
-    with pytest.raises(UserError, match="The hub and a silo have the same public key"):
+    with pytest.raises(RepeatedValue):
         server_config(same)
     assert "verify: false" in server_config(federation.hub)

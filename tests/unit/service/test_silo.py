@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import NotARun, NotIndexed, UserError
 from silohash.search.policy import Policy
 from silohash.search.requests import ItemRequest
 from silohash.search.wire import encode_request
@@ -59,10 +59,10 @@ def test_a_silo_opens_its_own_index_with_its_policy(run, tmp_path):
 @pytest.mark.whole_run
 def test_a_silo_that_is_not_indexed_or_has_no_run_is_explained(run, tmp_path):
     federation = Federation(tmp_path, "north", run=run)
-    with pytest.raises(UserError, match=r"There is no index of the silo north in .*silohash index"):
+    with pytest.raises(NotIndexed, match="north"):
         open_models(federation.silo("north"))
     nowhere = federation.silo("north").model_copy(update={"run": Path("nowhere")})
-    with pytest.raises(UserError, match='"nowhere" does not hold a run'):
+    with pytest.raises(NotARun, match="nowhere"):
         open_models(nowhere)
 
 
@@ -90,7 +90,7 @@ def test_both_indexes_are_opened_until_the_old_one_is_removed(run, tmp_path):
 @pytest.mark.whole_run
 def test_a_silo_with_an_items_folder_need_not_be_indexed(run, tmp_path):
     config = Federation(tmp_path, "new", run=run).silo("new")
-    with pytest.raises(UserError, match="There is no index of the silo new"):
+    with pytest.raises(NotIndexed):
         open_models(config)
     config = config.model_copy(update={"items": ItemsSettings(folder=tmp_path / "items")})
     with closing(open_models(config)) as models, ThreadPoolExecutor(1) as executor:

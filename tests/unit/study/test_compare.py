@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import MissingFile, NotMeasured, RunsDiffer, TooFew, UnknownName, UnsuitableMeasure
 from silohash.base.files import write_arrays
 from silohash.report.tables import write_results
 from silohash.run.folder import Run
@@ -63,7 +63,7 @@ def test_queries_that_one_does_not_count_are_left_out():
 def test_global_and_personal_models_compare_but_not_with_xs():
     found = compare_runs([measured("a", 0.6), measured("b", 0.5, evaluation="PG")])
     assert {d.evaluation for d in found} == {"GG/PG"}
-    with pytest.raises(UserError, match="no figure in common: a has GG i2t mAP@all"):
+    with pytest.raises(RunsDiffer, match=r"GG.*i2t.*mAP@all"):
         compare_runs([measured("a", 0.6), measured("b", 0.5, evaluation="XS")])
 
 
@@ -72,21 +72,21 @@ def test_figures_of_another_task_or_measure_are_not_compared():
     kept = {key: values for key, values in other.per_query.items() if key[1] == "t2i"}
     assert [d.task for d in compare_runs([one, replace(other, per_query=kept)])] == ["t2i"]
     only = {key: values for key, values in one.per_query.items() if key[1] == "i2t"}
-    with pytest.raises(UserError, match="no figure in common"):
+    with pytest.raises(RunsDiffer):
         compare_runs([replace(one, per_query=only), replace(other, per_query=kept)])
 
 
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"dataset": "coco18"}, 'differ in their data: "glyphs" and "coco18"'),
-        ({"protocol": "fedcafe"}, 'differ in their protocol: "default" and "fedcafe"'),
-        ({"no_hits": "zero"}, "differ in their conditions: .*left out.* and .*count 0"),
-        ({"queries": "others"}, "their queries from glyphs differ"),
+        ({"dataset": "coco18"}, r"glyphs.*coco18"),
+        ({"protocol": "fedcafe"}, r"protocol.*default.*fedcafe"),
+        ({"no_hits": "zero"}, r"conditions.*count.*0"),
+        ({"queries": "others"}, "glyphs"),
     ],
 )
 def test_runs_that_were_measured_differently_are_refused(changed, says):
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(RunsDiffer, match=says):
         compare_runs([measured("a", 0.6), measured("b", 0.5, **changed)])
 
 
@@ -97,9 +97,9 @@ def test_each_may_choose_its_round_its_own_way():
 def test_measures_that_nobody_has_are_named():
     runs = [measured("a", 0.6), measured("b", 0.5)]
     assert len(compare_runs(runs, ["mAP@all"])) == 2
-    with pytest.raises(UserError, match=r'None of the runs measured "P@10". Available: mAP@all'):
+    with pytest.raises(UnknownName, match=r"P@10.*mAP@all"):
         compare_runs(runs, ["P@10"])
-    with pytest.raises(UserError, match="nothing to compare"):
+    with pytest.raises(TooFew):
         compare_runs(runs[:1])
 
 
@@ -107,7 +107,7 @@ def test_a_run_without_figures_says_what_to_do(tmp_path):
     archive = write_archive(tmp_path / "archive", count=12)
     (tmp_path / "run").mkdir()
     write_config(tmp_path / "run" / "config.toml", archive)
-    with pytest.raises(UserError, match=r"results.csv is missing"):
+    with pytest.raises(MissingFile, match=r"results.csv"):
         read_evaluated([Run(tmp_path / "run")])
 
 
@@ -134,11 +134,11 @@ def test_runs_without_figures_per_query_or_without_any_are_refused(tmp_path, mon
     monkeypatch.setattr(Run, "check", lambda self: None)
     archive = write_archive(tmp_path / "archive", count=12)
     run = finished(tmp_path / "a", archive)
-    with pytest.raises(UserError, match="has no figures per query"):
+    with pytest.raises(NotMeasured, match="has no figures per query"):
         read_evaluated([run])
     empty = finished(tmp_path / "b", archive, values=())
     write_arrays(empty.per_query_path, {}, {"queries": "digest"})
-    with pytest.raises(UserError, match=r"has no figures\. Evaluate it"):
+    with pytest.raises(NotMeasured, match=r"has no figures\. Evaluate it"):
         read_evaluated([empty])
 
 
@@ -148,7 +148,7 @@ def test_queries_that_only_one_run_counts_compare_nothing():
     gaps = [
         replace(run, per_query=dict.fromkeys(run.per_query, values)) for run, values in ((first, odd), (second, even))
     ]
-    with pytest.raises(UserError, match="no figure in common"):
+    with pytest.raises(RunsDiffer):
         compare_runs(gaps)
 
 
@@ -156,5 +156,5 @@ def test_medians_are_not_compared_by_a_test_of_means():
     runs = [measured(name, 0.5) for name in "ab"]
     ranked = [replace(run, per_query={**run.per_query, ("GG", "i2t", "MedR[by=pairs]"): 9 + NOISE}) for run in runs]
     assert {difference.measure for difference in compare_runs(ranked)} == {"mAP@all"}
-    with pytest.raises(UserError, match=r'"MedR\[by=pairs\]" is a median'):
+    with pytest.raises(UnsuitableMeasure, match=r"MedR\[by=pairs"):
         compare_runs(ranked, ["MedR[by=pairs]"])

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import InvalidFile, UserError, WrongForm, WrongKindOfFile, WrongKindOfPath
 from silohash.study.config import load_study, make_study
 from tests.studies import study_of, tiny_study
 
@@ -94,7 +94,7 @@ TUNE = {"trials": 2, "of": ["method"], "parameters": {"train.learning_rate": {"l
     ],
 )
 def test_what_is_wrong_is_named(change: Callable[[dict[str, Any]], Any], words: list[str]) -> None:
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(InvalidFile) as caught:
         study_of(changed(change))
     text = str(caught.value)
     assert text.startswith("study.toml: ")
@@ -148,7 +148,7 @@ def test_overrides_go_over_the_file(tmp_path: Path) -> None:
         'set = { "train.batch" = 8, "model.hidden" = 32 }\n[[axis]]\nname = "a"\nkey = "x.y"\nvalues = [1]\n'
     )
     assert load_study(path, ["train.batch=4"]).set == {"train.batch": 4, "model.hidden": 32}
-    with pytest.raises(UserError, match=r"section\.key=value"):
+    with pytest.raises(WrongForm, match=r"section\.key=value"):
         load_study(path, ["train"])
 
 
@@ -159,14 +159,14 @@ def test_file_that_is_none(tmp_path: Path, content: bytes | None) -> None:
         path.write_bytes(content)
     with pytest.raises(UserError, match=r"s\.toml"):
         load_study(path)
-    with pytest.raises(UserError, match="is a folder"):
+    with pytest.raises(WrongKindOfPath):
         load_study(tmp_path)
 
 
 def test_the_config_of_a_run_is_not_a_study(tmp_path: Path) -> None:
     path = tmp_path / "run.toml"
     path.write_text('[data]\nname = "glyphs"\n')
-    with pytest.raises(UserError, match=r"is the config of one run, .* silohash train .*run\.toml$"):
+    with pytest.raises(WrongKindOfFile, match=r"run\.toml"):
         load_study(path)
 
 
@@ -207,6 +207,6 @@ def test_the_config_of_a_run_is_not_a_study(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_message(value: dict[str, Any], message: str) -> None:
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(InvalidFile) as caught:
         make_study(value, where="s.toml")
     assert str(caught.value) == message

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import RunChanged
 from silohash.report.finish import finish_run
 from silohash.run.config.load import load_config
 from silohash.run.folder import Run
@@ -120,7 +120,7 @@ def test_checkpoint_without_a_config_is_not_gone_on_with(job: Job) -> None:
 def test_changed_settings_are_refused_and_named(job: Job, archive: Path) -> None:
     changed = {"federated": {"rounds": 5, "local_epochs": 1}, "local": {"bits": 32, "name": "dcmh"}}
     other = Job("the run", job.folder, load_config(tiny(archive, **changed)))
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(RunChanged) as caught:
         look(other)
     text = str(caught.value)
     assert "the run was started with other settings" in text
@@ -135,7 +135,7 @@ def test_nothing_is_moved_when_one_run_is_refused(job: Job, archive: Path, tmp_p
     (tmp_path / "broken" / "partition.json").unlink()
     broken = Job("broken", tmp_path / "broken", job.config)
     changed = Job("changed", job.folder, load_config(tiny(archive, federated={"rounds": 5})))
-    with pytest.raises(UserError, match="changed was started"):
+    with pytest.raises(RunChanged):
         unfinished([broken, changed], print)
     assert (tmp_path / "broken" / "config.toml").exists()
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import RunsDiffer
 from silohash.study.pivot import (
     Cell,
     compared_field,
@@ -72,7 +72,7 @@ def test_seeds_that_were_measured_differently_have_no_mean():
     changed = type(first)(
         **{**vars(first), "rows": tuple(type(r)(**{**vars(r), "protocol": "other"}) for r in first.rows)}
     )
-    with pytest.raises(UserError, match="Local were measured differently"):
+    with pytest.raises(RunsDiffer, match="Local"):
         result_tables(type(study)(study.config, (changed, *others)))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from silohash.base.errors import UserError
+from silohash.base.errors import InUse, UserError, WrongValue
 from silohash.base.memory import read_peak
 from silohash.run.folder import Run
 from silohash.study import worker
@@ -85,12 +85,12 @@ def test_interruption_is_logged_and_passed_on(tmp_path: Path, monkeypatch: pytes
 
 def test_folder_of_another_process_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker, "LOCK_SECONDS", 0.1)
-    with held_by_another_thread(tmp_path / "run"), pytest.raises(UserError, match=r"run is in use by process \d+"):
+    with held_by_another_thread(tmp_path / "run"), pytest.raises(InUse):
         worker.train_or_resume(tmp_path / "run", {}, figures=False)
 
 
 def test_wrong_config_leaves_no_run(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"\[data\] is missing"):
+    with pytest.raises(WrongValue, match=r"\[data\] is missing"):
         worker.train_or_resume(tmp_path / "run", {}, figures=True)
     assert not (tmp_path / "run" / "config.toml").exists()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import UnknownName
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.federated.base import NO_RUN, FederatedMethod, RunFacts
 from silohash.methods.federated.general.fedavg import FedAvg
@@ -73,5 +73,5 @@ def test_checks_leave_out_what_a_method_does_not_support() -> None:
         learned = [str(check) for check in federated_method_checks(name) if "-learns-" in str(check)]
         assert len(learned) == (2 if name in both else 6)
     assert all(str(check).startswith("triplet-fedavg-") for check in federated_method_checks("fedavg", local="triplet"))
-    with pytest.raises(UserError, match="There is no federated method"):
+    with pytest.raises(UnknownName):
         federated_method_checks("fedavgg")

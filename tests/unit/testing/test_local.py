@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from silohash.base.errors import UserError
+from silohash.base.errors import UnknownName
 from silohash.methods.local import LOCAL_METHODS
 from silohash.methods.local.matching.base import Matching, VectorNet
 from silohash.methods.local.supervised.dcmh import DCMH
@@ -106,7 +106,7 @@ def test_checks_have_names_and_include_a_federated_method_if_wanted() -> None:
     both = [str(check) for check in local_method_checks("dcmh")]
     assert both[: len(alone)] == alone
     assert all(name.startswith("dcmh-fedavg-") for name in both[len(alone) :])
-    with pytest.raises(UserError, match="There is no local method"):
+    with pytest.raises(UnknownName):
         local_method_checks("dcmhh")
 
 

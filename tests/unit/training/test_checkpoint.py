@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from silohash.base import files
-from silohash.base.errors import UserError
+from silohash.base.errors import DamagedFile, DiskFull, MissingFile, OtherVersion, RunChanged
 from silohash.base.locks import locked_run
 from silohash.methods.federated.base import ServerState
 from silohash.training import checkpoint
@@ -90,7 +90,7 @@ def test_best_round_is_written_once_and_still_there_when_links_are_not_to_be_had
 
 def test_other_config(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "checkpoint", state(), DIGEST)
-    with pytest.raises(UserError, match=r"belongs to another config \(digest abc, now xyz\)"):
+    with pytest.raises(RunChanged, match=r"abc.*xyz"):
         load_checkpoint(tmp_path / "checkpoint", "xyz")
 
 
@@ -99,7 +99,7 @@ def test_another_version(tmp_path: Path, version: int) -> None:
     save_checkpoint(tmp_path / "checkpoint", state(), DIGEST)
     about = tmp_path / "checkpoint" / "state.json"
     about.write_text(json.dumps({**json.loads(about.read_text()), "format_version": version}))
-    with pytest.raises(UserError, match=f"has format version {version}, and this silohash reads version 1"):
+    with pytest.raises(OtherVersion, match=f"{version}.*1"):
         load_checkpoint(tmp_path / "checkpoint", DIGEST)
 
 
@@ -110,15 +110,15 @@ def test_truncated_missing_and_replaced_files(tmp_path: Path, name: str) -> None
     path = folder / f"{name}.safetensors"
     content = path.read_bytes()
     path.write_bytes(content[: len(content) - 5])
-    with pytest.raises(UserError, match=rf"{name}\.safetensors is damaged"):
+    with pytest.raises(DamagedFile, match=rf"{name}\.safetensors is damaged"):
         load_checkpoint(folder, DIGEST)
     path.unlink()
-    with pytest.raises(UserError, match=rf"{name}\.safetensors is missing"):
+    with pytest.raises(MissingFile, match=rf"{name}\.safetensors"):
         load_checkpoint(folder, DIGEST)
     altered = bytearray(content)
     altered[-1] ^= 1
     path.write_bytes(bytes(altered))
-    with pytest.raises(UserError, match="does not match the digest in the checkpoint: it was damaged or replaced"):
+    with pytest.raises(DamagedFile):
         load_checkpoint(folder, DIGEST)
 
 
@@ -126,9 +126,9 @@ def test_truncated_state(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "checkpoint", state(), DIGEST)
     about = tmp_path / "checkpoint" / "state.json"
     about.write_text(about.read_text()[:40])
-    with pytest.raises(UserError, match=r"state\.json is damaged"):
+    with pytest.raises(DamagedFile, match=r"state\.json is damaged"):
         load_checkpoint(tmp_path / "checkpoint", DIGEST)
-    with pytest.raises(UserError, match="is missing"):
+    with pytest.raises(MissingFile):
         load_checkpoint(tmp_path / "elsewhere", DIGEST)
 
 
@@ -144,7 +144,7 @@ def test_full_disk_leaves_the_checkpoint_before(tmp_path: Path, monkeypatch: pyt
         sync(descriptor)
 
     monkeypatch.setattr(files.os, "fsync", full)
-    with pytest.raises(UserError, match=r"The disk is full: .* no partial file was left behind"):
+    with pytest.raises(DiskFull):
         save_checkpoint(folder, state(3), DIGEST)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
     assert same(load_checkpoint(folder, DIGEST), state(2))
@@ -200,7 +200,7 @@ def test_a_digest_that_is_missing_is_damage(tmp_path: Path, name: str) -> None:
     about = json.loads(path.read_text())
     del about["digests"][name]
     path.write_text(json.dumps(about))
-    with pytest.raises(UserError, match=r"state\.json is damaged"):
+    with pytest.raises(DamagedFile, match=r"state\.json is damaged"):
         load_checkpoint(tmp_path / "checkpoint", DIGEST)
 
 

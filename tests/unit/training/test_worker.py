@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.errors import UserError
+from silohash.base.errors import DeviceUnavailable
 from silohash.evaluate.measures import Measure, evaluate_all
 from silohash.evaluate.relevance import Relevance
 from silohash.features.device import choose_device
@@ -127,7 +127,7 @@ def test_a_worker_scores_by_what_the_config_names() -> None:
 def test_devices_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose_device("cpu").type == "cpu"
     assert choose_device("auto").type in {"cpu", "cuda", "mps"}
-    with pytest.raises(UserError, match='"nonsense" is not available'):
+    with pytest.raises(DeviceUnavailable, match="nonsense"):
         choose_device("nonsense")
     set_threads(TrainConfig(threads=1))
     assert torch.get_num_threads() == 1

@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 from pydantic import BaseModel
 
-from silohash.base.errors import RestartNeeded, SettingNeeded, UserError
+from silohash.base.errors import NotSupported, SettingNeeded, UserError
 from silohash.base.files import explaining_disk_errors, read_json
 from silohash.base.memory import return_unused
 from silohash.base.types import MODALITIES, Modality, Rows
@@ -107,7 +107,7 @@ class ModelChange:
         """
         awaited = self._config.next_run
         if self.successor is not None and config.next_run != awaited:
-            raise RestartNeeded(
+            raise NotSupported(
                 f"next_run was changed while the silo changes to the model of {awaited}. Start the silo again to use "
                 "another run."
             )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import BadLine, FilesDiffer
 from silohash.data.benchmarks.iapr import IAPR_TC12
 from tests.unit.data.benchmarks.drawing import draw, write
 from tests.unit.data.benchmarks.found import labels_of, names_of
@@ -54,8 +54,8 @@ def test_the_collectors_release(tmp_path: Path) -> None:
 def test_bad_lines_are_named(tmp_path: Path) -> None:
     write_iapr(tmp_path)
     write(tmp_path, "saiapr_tc-12/01/labels.txt", "1000 1 7", "1000 1")
-    with pytest.raises(UserError, match=r'01/labels\.txt, line 2: "1000 1"'):
+    with pytest.raises(BadLine, match=r"01/labels\.txt.*1000"):
         RAW.read(tmp_path)
     write(tmp_path, "saiapr_tc-12/01/labels.txt", "1000 1 8")
-    with pytest.raises(UserError, match="label 8 is not in wlist"):
+    with pytest.raises(FilesDiffer, match="8"):
         RAW.read(tmp_path)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import NothingUsable
 from silohash.data.benchmarks.pascal import PASCAL_SENTENCE
 from tests.unit.data.benchmarks.drawing import draw, write
 from tests.unit.data.benchmarks.found import labels_of
@@ -29,7 +29,7 @@ def test_the_collectors_release(tmp_path: Path) -> None:
     assert RAW.read(tmp_path, captions="each").ids.tolist() == ["cat/1#0", "cat/2#0", "dog/1#0", "dog/1#1"]
     for path in (tmp_path / "dataset").rglob("*.jpg"):
         path.write_bytes(b"")
-    with pytest.raises(UserError, match="None of the 3 pictures"):
+    with pytest.raises(NothingUsable, match="3"):
         RAW.read(tmp_path)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import BadLine, MissingFile
 from silohash.data.benchmarks.wikipedia import WIKIPEDIA
 from tests.unit.data.benchmarks.arrays import dscmr, items, read
 from tests.unit.data.benchmarks.drawing import draw, write
@@ -43,7 +43,7 @@ def test_the_collectors_release(tmp_path: Path) -> None:
     assert names_of(raw)[0] == "images/biology/p1.jpg"
     assert raw.notes["items whose text is missing"] == "1"
     write(tmp_path, "testset_txt_img_cat.list", "cc-3\tp3\t3")
-    with pytest.raises(UserError, match=r"testset_txt_img_cat\.list, line 1.*category from 1 to 2"):
+    with pytest.raises(BadLine, match=r"testset_txt_img_cat\.list.*line.*2"):
         RAW.read(tmp_path)
 
 
@@ -51,7 +51,7 @@ def test_missing_files_are_listed(tmp_path: Path) -> None:
     write_release(tmp_path)
     (tmp_path / "categories.list").unlink()
     assert [need.pattern for need in RAW.missing(tmp_path)] == ["**/categories.list"]
-    with pytest.raises(UserError, match=r"categories\.list"):
+    with pytest.raises(MissingFile, match=r"categories\.list"):
         RAW.read(tmp_path)
 
 

@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.errors import UserError
+from silohash.base.errors import (
+    DamagedFile,
+    LengthsDiffer,
+    MissingFile,
+    NotPermitted,
+    OutOfRange,
+    UserError,
+    WrongShape,
+)
 from silohash.data.catalogue import open_archive
 from silohash.data.formats.folder import read_folder
 from silohash.data.formats.native import read_native, write_native
@@ -132,7 +140,7 @@ def test_labels_that_are_not_in_the_list(tmp_path):
 
 def test_a_text_that_was_taken_for_labels(tmp_path):
     write_csv(tmp_path, [{"text": "x", "labels": f"sentence {number}"} for number in range(5000)])
-    with pytest.raises(UserError, match=r"5,000 different labels, more than 4,096"):
+    with pytest.raises(OutOfRange, match=r"5,000.*4,096"):
         read_folder(tmp_path)
 
 
@@ -162,24 +170,24 @@ def test_features_without_all_pictures_have_no_preview(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("array", "words"),
+    ("array", "kind", "words"),
     [
-        (np.ones((3, 4)), r"image\.npy has 3 rows and .*metadata\.csv has 2"),
-        (np.ones(2), r"of shape \(2,\). It must hold numbers of shape"),
-        (np.array([["a"], ["b"]]), "It must hold numbers"),
-        (np.array([{}, {}], dtype=object), "holds Python objects"),
+        (np.ones((3, 4)), LengthsDiffer, r"image\.npy.*3.*metadata\.csv"),
+        (np.ones(2), WrongShape, "2"),
+        (np.array([["a"], ["b"]]), WrongShape, None),
+        (np.array([{}, {}], dtype=object), DamagedFile, None),
     ],
 )
-def test_features_that_do_not_fit_are_named(tmp_path, array, words):
+def test_features_that_do_not_fit_are_named(tmp_path, array, kind: type[UserError], words: str | None):
     write_csv(tmp_path, [{"text": "x"}, {"text": "y"}])
     np.save(tmp_path / "image.npy", array)
-    with pytest.raises(UserError, match=words):
+    with pytest.raises(kind, match=words):
         read_folder(tmp_path)
 
 
 def test_a_named_file_of_features_must_be_there(tmp_path):
     write_csv(tmp_path, [{"text": "x"}])
-    with pytest.raises(UserError, match=r"vgg\.npy is missing"):
+    with pytest.raises(MissingFile, match=r"vgg\.npy"):
         read_folder(tmp_path, image="vgg.npy")
 
 
@@ -258,7 +266,7 @@ def test_other_files_behind_links_are_refused(tmp_path, name):
     np.save(tmp_path / "values.npy", np.ones((1, 3)))
     (tmp_path / "values.txt").write_text("a\n")
     (folder / name).symlink_to(tmp_path / f"values{name[-4:]}")
-    with pytest.raises(UserError, match=rf"{name} is a link to .*values.*, outside the folder"):
+    with pytest.raises(NotPermitted, match=f"{name}.*values"):
         read_folder(folder)
     assert len(read_folder(folder, follow_links=True)) == 1
 

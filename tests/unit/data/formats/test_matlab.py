@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from silohash.base.errors import UserError
+from silohash.base.errors import (
+    AmbiguousForm,
+    ChoiceNeeded,
+    DamagedFile,
+    FilesDiffer,
+    MissingContent,
+    MissingFile,
+    WrongKindOfFile,
+    WrongType,
+)
 from silohash.data.formats.matlab import find_kind, joined, open_mat
 from tests.unit.data.formats.matlab_files import cell, write_mat
 
@@ -47,9 +56,9 @@ def test_items_on_the_second_axis_come_first(tmp_path, kind):
 @pytest.mark.parametrize("kind", ["v5", "v7.3", "hdf5"])
 def test_the_axis_of_items_is_never_guessed(tmp_path, kind):
     file = write_mat(kind, tmp_path / "a.mat", {"LAll": np.zeros((4, 4)), "YAll": TAGS})
-    with pytest.raises(UserError, match=r'2 axes of "LAll" \(4 x 4\) have the size 4'):
+    with pytest.raises(AmbiguousForm, match=r"2.*LAll.*4.*4.*4"):
         file.variable("LAll").array(4)
-    with pytest.raises(UserError, match='"YAll" is 5 x 3, but the other files hold 7 items'):
+    with pytest.raises(FilesDiffer, match=r"YAll.*5.*3.*7"):
         file.variable("YAll").array(7)
 
 
@@ -68,13 +77,13 @@ def test_fields_of_structs_are_found_by_their_name(tmp_path, kind):
 
 def test_what_is_missing_or_of_another_kind_is_named(tmp_path):
     file = write_mat("v5", tmp_path / "a.mat", {"YAll": TAGS, "param": {"x": TAGS, "y": TAGS}, "FAll": cell(NAMES)})
-    with pytest.raises(UserError, match=r"no variable IAll or images; it has: .*YAll \(5 x 3\)"):
+    with pytest.raises(MissingContent, match=r"variable.*IAll.*YAll.*3"):
         file.variable("IAll", "images")
-    with pytest.raises(UserError, match='several variables "param": param/x, param/y'):
+    with pytest.raises(ChoiceNeeded, match=r"param.*param/x.*param/y"):
         file.variable("param")
-    with pytest.raises(UserError, match='"FAll" holds strings instead of numbers'):
+    with pytest.raises(WrongType, match=r"FAll.*strings.*numbers"):
         file.variable("FAll").array()
-    with pytest.raises(UserError, match='"YAll" holds numbers instead of strings'):
+    with pytest.raises(WrongType, match=r"YAll.*numbers.*strings"):
         file.variable("YAll").strings()
     assert file.has("IAll", "YAll")
     assert not file.has("IAll")
@@ -82,18 +91,18 @@ def test_what_is_missing_or_of_another_kind_is_named(tmp_path):
 
 def test_files_that_cannot_be_read_become_sentences(tmp_path):
     path = tmp_path / "a.mat"
-    with pytest.raises(UserError, match="is missing"):
+    with pytest.raises(MissingFile):
         open_mat(path)
     path.write_bytes(b"<!DOCTYPE html><title>Log in</title>")
-    with pytest.raises(UserError, match="is a web page"):
+    with pytest.raises(WrongKindOfFile, match="is a web page"):
         open_mat(path)
     path.write_bytes(b"version https://git-lfs")
-    with pytest.raises(UserError, match="neither a MATLAB file"):
+    with pytest.raises(WrongKindOfFile, match="neither a MATLAB file"):
         open_mat(path)
     for kind, keep in (("v7.3", 700), ("hdf5", 100), ("v5", 150)):
         write_mat(kind, path, {"YAll": np.random.default_rng(0).random((50, 40))})
         path.write_bytes(path.read_bytes()[:keep])
-        with pytest.raises(UserError, match="is damaged or incomplete"):
+        with pytest.raises(DamagedFile):
             open_mat(path).variable("YAll").array()
 
 

@@ -19,7 +19,7 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from silohash.base.errors import UserError
+from silohash.base.errors import DamagedFile, MissingFile, UserError
 from silohash.data.formats import matlab5_check
 from silohash.data.formats.matlab import open_mat
 from silohash.data.formats.matlab5_check import Inflated, check_contents, check_variables
@@ -182,7 +182,7 @@ def test_files_of_every_kind_are_accepted(tmp_path: Path, name: str) -> None:
 def test_contradictions_are_refused(tmp_path: Path, name: str) -> None:
     content, message = BAD[name]
     path = written(tmp_path, content)
-    with pytest.raises(UserError, match=message) as refused:
+    with pytest.raises(DamagedFile, match=message) as refused:
         check_contents(path)
     assert str(refused.value).startswith(f"{path} is damaged or incomplete (")
     assert str(refused.value).endswith(matlab5_check.REMEDY)
@@ -194,7 +194,7 @@ def test_contradictions_are_refused(tmp_path: Path, name: str) -> None:
     "header", [HEADER[:124] + b"\x00\x02IM", HEADER[:-2] + b"XY", b"M\0" + HEADER[2:], HEADER[:90]]
 )
 def test_headers_that_are_refused(tmp_path: Path, header: bytes) -> None:
-    with pytest.raises(UserError, match="its header is not that of a MATLAB file of version 5 to 7"):
+    with pytest.raises(DamagedFile):
         check_variables(written(tmp_path, b"", header))
 
 
@@ -203,9 +203,9 @@ def test_other_variables_are_not_checked_until_they_are_wanted(tmp_path: Path) -
     check_variables(path)
     check_contents(path, "a")
     assert open_mat(path).variable("a").array().tolist() == [[5.0]]
-    with pytest.raises(UserError, match='variable "b": a matrix is expected, and the type is 9'):
+    with pytest.raises(DamagedFile, match=r"variable.*9"):
         check_contents(path, "b")
-    with pytest.raises(UserError, match=r"is missing"):
+    with pytest.raises(MissingFile):
         check_contents(tmp_path / "b.mat")
 
 
@@ -216,7 +216,7 @@ def test_depth_is_limited(tmp_path: Path, most: int, monkeypatch: pytest.MonkeyP
     for _ in range(most):
         nested = matrix(CELL, (1, 1), nested)
     check_contents(written(tmp_path, nested))
-    with pytest.raises(UserError, match=f"matrices are nested more than {most} deep"):
+    with pytest.raises(DamagedFile, match=str(most)):
         check_contents(written(tmp_path, matrix(CELL, (1, 1), nested)))
 
 
@@ -229,7 +229,7 @@ def test_files_of_the_other_byte_order_are_followed(tmp_path: Path) -> None:
     path = written(tmp_path, element(MATRIX, head + part(DOUBLE, "2d", 1.0, 2.0), order=">"), header)
     check_contents(path)
     assert open_mat(path).variable("a").array().tolist() == [[1.0, 2.0]]
-    with pytest.raises(UserError, match="a matrix of 2 items of 8 bytes"):
+    with pytest.raises(DamagedFile, match=r"2.*8"):
         check_contents(written(tmp_path, element(MATRIX, head + part(DOUBLE, "d", 1.0), order=">"), header))
 
 

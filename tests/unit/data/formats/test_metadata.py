@@ -10,7 +10,18 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import (
+    BadLine,
+    ChoiceNeeded,
+    DamagedFile,
+    MissingFile,
+    NothingUsable,
+    NotPermitted,
+    RepeatedValue,
+    WrongForm,
+    WrongKindOfFile,
+    WrongKindOfPath,
+)
 from silohash.data.formats.folder import read_folder
 from silohash.data.formats.metadata import read_metadata, read_records
 from tests.unit.data.formats.user_folders import draw, reasons, write_csv
@@ -37,26 +48,24 @@ def test_other_files_hold_lists_of_labels(tmp_path, kind):
 
 
 def test_nothing_to_read_is_answered_with_an_example(tmp_path):
-    with pytest.raises(UserError, match=r"is empty.*\n.*file_name,text,labels"):
+    with pytest.raises(MissingFile, match=r"is empty.*\n.*file_name,text,labels"):
         read_folder(tmp_path)
     draw(tmp_path, "1.png")
-    with pytest.raises(UserError, match=r"has no metadata\.csv"):
+    with pytest.raises(MissingFile, match=r"has no metadata\.csv"):
         read_folder(tmp_path)
-    with pytest.raises(UserError, match="is not a folder"):
+    with pytest.raises(WrongKindOfPath):
         read_folder(tmp_path / "nowhere")
     (tmp_path / "metadata.csv").write_text("file_name,text\n")
-    with pytest.raises(UserError, match="has no rows"):
+    with pytest.raises(NothingUsable):
         read_folder(tmp_path)
     (tmp_path / "metadata.csv").write_text("1.png,a parrot\n2.png,a ship\n")
-    with pytest.raises(UserError, match="instead of the names of columns"):
+    with pytest.raises(WrongKindOfFile):
         read_folder(tmp_path)
     (tmp_path / "metadata.csv").write_text("file_name,text\n9.png,x\n8.png,y\n")
-    with pytest.raises(
-        UserError, match=r'None of the 2 rows .* The first: metadata\.csv, row 2: .*"9\.png" is missing'
-    ):
+    with pytest.raises(NothingUsable, match=r"2.*metadata\.csv.*2.*9\.png.*missing"):
         read_folder(tmp_path)
     (tmp_path / "metadata.jsonl").write_text("{}")
-    with pytest.raises(UserError, match=r"has .*metadata\.csv and metadata\.jsonl|Keep the one"):
+    with pytest.raises(ChoiceNeeded, match=r"has .*metadata\.csv and metadata\.jsonl|Keep the one"):
         read_folder(tmp_path)
 
 
@@ -66,14 +75,14 @@ def test_encodings(tmp_path):
     write_csv(tmp_path, [{"text": "schön", "id": "日本"}], encoding="utf-8-sig")
     assert read_folder(tmp_path).ids.tolist() == ["日本"]
     write_csv(tmp_path, [{"text": "schön"}], encoding="utf-16")
-    with pytest.raises(UserError, match=r"UTF-16\. Save it as UTF-8"):
+    with pytest.raises(WrongForm):
         read_folder(tmp_path)
     write_csv(tmp_path, [{"text": "schön"}], encoding="utf-16-le")
-    with pytest.raises(UserError, match=r"first line of .* is not UTF-8"):
+    with pytest.raises(WrongForm):
         read_folder(tmp_path)
     (tmp_path / "metadata.csv").unlink()
     (tmp_path / "metadata.jsonl").write_text('{"text": "x"}\n', encoding="utf-16")
-    with pytest.raises(UserError, match=r"UTF-16\. Save it as UTF-8"):
+    with pytest.raises(WrongForm):
         read_folder(tmp_path)
 
 
@@ -114,18 +123,18 @@ def test_values_of_json_that_would_be_lost(tmp_path):
 
 def test_a_damaged_table_is_named(tmp_path):
     (tmp_path / "metadata.parquet").write_bytes(b"PAR1 nothing")
-    with pytest.raises(UserError, match=r"metadata\.parquet is damaged"):
+    with pytest.raises(DamagedFile, match=r"metadata\.parquet"):
         read_folder(tmp_path)
 
 
 def test_a_column_given_twice_is_named(tmp_path):
     (tmp_path / "metadata.csv").write_text("text,text\na,b\n")
-    with pytest.raises(UserError, match='the column "text" more than once'):
+    with pytest.raises(RepeatedValue, match="text"):
         read_folder(tmp_path)
     (tmp_path / "metadata.csv").unlink()
     table = pyarrow.Table.from_arrays([pyarrow.array(["a"]), pyarrow.array(["b"])], ["text", "text"])
     pyarrow.parquet.write_table(table, tmp_path / "metadata.parquet")
-    with pytest.raises(UserError, match='the column "text" more than once'):
+    with pytest.raises(RepeatedValue, match="text"):
         read_folder(tmp_path)
 
 
@@ -167,7 +176,7 @@ def test_texts_over_several_lines_remain_whole_unless_a_line_is_a_row(tmp_path):
 
 def test_an_open_quotation_mark_in_the_header(tmp_path):
     (tmp_path / "metadata.csv").write_text('text,"place\nx,y\n')
-    with pytest.raises(UserError, match=r"The first line of .*metadata\.csv cannot be read: an opening quotation mark"):
+    with pytest.raises(BadLine, match=r"metadata\.csv.*opening.*quotation.*mark"):
         read_folder(tmp_path)
 
 
@@ -203,13 +212,11 @@ def test_bytes_in_tables(tmp_path):
 
 def test_misspelled_columns_are_named_where_nothing_can_be_read(tmp_path):
     (tmp_path / "metadata.csv").write_text("filename,caption\n1.png,a parrot\n")
-    with pytest.raises(
-        UserError, match=r'"filename" is not used \(did you mean "file_name"\?\)\. The column "caption"'
-    ):
+    with pytest.raises(WrongKindOfFile, match=r"filename.*file_name.*caption"):
         read_folder(tmp_path)
     (tmp_path / "metadata.csv").unlink()
     (tmp_path / "metadata.jsonl").write_text('{"caption": "a parrot"}\n')
-    with pytest.raises(UserError, match=r'neither a picture nor a text; left out\. The column "caption" is not used'):
+    with pytest.raises(NothingUsable, match=r"neither.*nor.*caption"):
         read_folder(tmp_path)
 
 
@@ -217,7 +224,7 @@ def test_a_table_that_is_a_link(tmp_path):
     (tmp_path / "table.csv").write_text("text\nx\n")
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "metadata.csv").symlink_to(tmp_path / "table.csv")
-    with pytest.raises(UserError, match=r"metadata\.csv is a link to .*table\.csv, outside the folder"):
+    with pytest.raises(NotPermitted, match=r"metadata\.csv.*table\.csv"):
         read_folder(tmp_path / "folder")
     assert read_folder(tmp_path / "folder", follow_links=True).text.tolist() == ["x"]
 

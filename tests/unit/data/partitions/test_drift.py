@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import LabelsNeeded
 from silohash.data.catalogue import open_archive
 from silohash.data.partitions.base import Partition, SiloRows, partition
 from silohash.data.partitions.drift import (
@@ -112,5 +112,5 @@ def test_beta_decides_how_far_silos_lie_apart(tmp_path):
 def test_no_labels_no_drift(tmp_path):
     archive = open_archive(None, write_archive(tmp_path / "archive", count=12))
     bare = type(archive)(**{**vars(archive), "labels": None, "label_names": ()})
-    with pytest.raises(UserError, match="has no labels"):
+    with pytest.raises(LabelsNeeded):
         drift_of(Partition("iid", {}, 0, (SiloRows("a", np.arange(12)),)), bare)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.errors import UserError
+from silohash.base.errors import CannotEncode
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.federated.base import FederatedMethod, ServerState, SiloContext, entries_under, received_extra
 from silohash.methods.local.supervised.dcmh import DCMHParams
@@ -206,7 +206,7 @@ def test_a_run_deploys_a_model_a_silo_with_its_extras(tmp_path) -> None:
     digests = {model.encoder(name).digest for name in model.weights}
     assert len(digests) == 4
     weights = {**model.weights, "silo-1": replace(model.weights["silo-1"], extras={})}
-    with pytest.raises(UserError, match='The model "silo-1" lacks memory'):
+    with pytest.raises(CannotEncode, match=r"silo-1.*memory"):
         replace(model, weights=weights).encoder("silo-1")
 
 

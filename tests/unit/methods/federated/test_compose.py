@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.errors import UserError
+from silohash.base.errors import CannotEncode
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.federated.base import Adapter, FederatedMethod, ServerState, entries_under
 from silohash.methods.federated.compose import (
@@ -321,7 +321,7 @@ def test_the_memory_of_a_member_is_part_of_the_encoder(tmp_path: Path) -> None:
     assert moved.encoder().digest != model.encoder().digest
     codes = [found.encoder().codes(run.archive, rows, "text").words for found in (model, moved)]
     assert not np.array_equal(*codes)
-    with pytest.raises(UserError, match="lacks fedcafe/memory"):
+    with pytest.raises(CannotEncode, match="lacks fedcafe/memory"):
         replace(model, weights={"global": Weights(weights.params, {})}).encoder()
     index_run(run)
     caption = run.archive.caption(int(run.archive.split("query")[0]))

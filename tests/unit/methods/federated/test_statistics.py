@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.errors import UserError
+from silohash.base.errors import ConflictingOptions, RevealsItems, UserError
 from silohash.methods.federated.base import ServerState
 from silohash.methods.federated.prototypes import (
     PrototypeParams,
@@ -161,15 +161,17 @@ def test_items_are_averaged_over_the_modalities_that_they_have() -> None:
 
 
 @pytest.mark.parametrize(
-    ("allowed", "rules", "text"),
+    ("allowed", "rules", "kind", "text"),
     [
-        (False, (), "Set reveal_items = true if the server may learn the items"),
-        (False, (ENCRYPTION, "federated.robust"), "federated.robust does not apply to the sums"),
-        (True, ("federated.robust",), "federated.robust does not apply to the sums"),
+        (False, (), RevealsItems, "reveal_items"),
+        (False, (ENCRYPTION, "federated.robust"), ConflictingOptions, r"federated.robust"),
+        (True, ("federated.robust",), ConflictingOptions, r"federated.robust"),
     ],
 )
-def test_sums_that_reveal_items_must_be_allowed(allowed: bool, rules: tuple[str, ...], text: str) -> None:
-    with pytest.raises(UserError, match=text):
+def test_sums_that_reveal_items_must_be_allowed(
+    allowed: bool, rules: tuple[str, ...], kind: type[UserError], text: str
+) -> None:
+    with pytest.raises(kind, match=text):
         check_revealing_sums("fedsums", "sums that reveal", allowed=allowed, rules=rules)
     check_revealing_sums("fedsums", "sums that reveal", allowed=True, rules=())
 

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from silohash.base import registry
-from silohash.base.errors import UserError, WrongOverride
+from silohash.base.errors import (
+    InvalidFile,
+    MissingFile,
+    WrongForm,
+    WrongKindOfFile,
+    WrongKindOfPath,
+    WrongOverride,
+    WrongValue,
+)
 from silohash.base.registry import AddedMember
 from silohash.run.config.load import cards_of, check_section, load_config, load_resolved, read_config
 from silohash.run.config.sections import EvaluateConfig
@@ -21,7 +29,7 @@ GLYPHS = {"data": {"name": "glyphs"}}
 def said(section: str | None, **values: object) -> str:
     """The sentence that a config is refused with."""
     config = {**GLYPHS, **values} if section is None else {**GLYPHS, section: {**GLYPHS.get(section, {}), **values}}
-    with pytest.raises(UserError) as error:
+    with pytest.raises(WrongValue) as error:
         load_config(config)
     text = str(error.value)
     assert text.startswith("the config: ")
@@ -86,11 +94,11 @@ def test_methods_and_presets_that_there_are_not() -> None:
 
 
 def test_data_has_one_source() -> None:
-    with pytest.raises(UserError, match="set either name"):
+    with pytest.raises(WrongValue, match="set either name"):
         load_config({"data": {}})
-    with pytest.raises(UserError, match="set either name"):
+    with pytest.raises(WrongValue, match="set either name"):
         load_config({"data": {"name": "glyphs", "path": "x"}})
-    with pytest.raises(UserError, match=r"\[data\] is missing. Add it"):
+    with pytest.raises(WrongValue, match=r"\[data\] is missing. Add it"):
         load_config({})
 
 
@@ -152,14 +160,14 @@ def test_a_kind_of_partition_is_checked_with_its_parameters_before_the_data_is_r
 
 @pytest.mark.parametrize("override", ["federated.rounds", "=5", "federated.=5", ".rounds=5"])
 def test_set_of_another_form(override: str) -> None:
-    with pytest.raises(UserError, match=r"not of the form section\.key=value"):
+    with pytest.raises(WrongForm, match=r"section\.key=value"):
         load_config(GLYPHS, [override])
 
 
 def test_set_below_what_is_no_table() -> None:
-    with pytest.raises(UserError, match='"seed" is a value, not a table'):
+    with pytest.raises(WrongOverride, match="seed"):
         load_config({**GLYPHS, "seed": 1}, ["seed.x=5"])
-    with pytest.raises(UserError, match="did you mean"):
+    with pytest.raises(WrongOverride, match="did you mean"):
         load_config(GLYPHS, ["fedrated.rounds=5"])
 
 
@@ -210,25 +218,25 @@ def test_data_path_from_elsewhere_is_relative_to_the_working_directory(
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"does not exist\. Create one: silohash new"):
+    with pytest.raises(MissingFile):
         load_config(tmp_path / "none.toml")
     (tmp_path / "pictures.toml").touch()
-    with pytest.raises(UserError, match=r"does not exist\. Create one"):
+    with pytest.raises(MissingFile):
         load_config(tmp_path / "none.toml")
-    with pytest.raises(UserError, match=r'does not exist \(did you mean "pictures"\?\)\. Create one'):
+    with pytest.raises(MissingFile, match="pictures"):
         load_config(tmp_path / "picturs.toml")
-    with pytest.raises(UserError, match="is a folder"):
+    with pytest.raises(WrongKindOfPath):
         load_config(tmp_path)
     broken = tmp_path / "broken.toml"
     broken.write_text("[data\n")
-    with pytest.raises(UserError, match=r"broken\.toml is not valid TOML: .*line 1"):
+    with pytest.raises(InvalidFile, match=r"broken\.toml.*line.*1"):
         load_config(broken)
     study = tmp_path / "study.toml"
     study.write_text('[[axis]]\nname = "bits"\n')
-    with pytest.raises(UserError, match=r"is a study, .* silohash study .*study\.toml$"):
+    with pytest.raises(WrongKindOfFile, match=r"study\.toml"):
         load_config(study)
     broken.write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match="is not valid TOML"):
+    with pytest.raises(InvalidFile):
         load_config(broken)
 
 
@@ -247,7 +255,7 @@ def test_digest_ignores_the_machine_and_nothing_else() -> None:
 
 def test_one_table_by_itself() -> None:
     assert check_section(EvaluateConfig, {"measures": ["P@3"]}, where="evaluate").measures == ("P@3",)
-    with pytest.raises(UserError, match=r"evaluate\.measures: .*mPA"):
+    with pytest.raises(WrongValue, match=r"evaluate\.measures: .*mPA"):
         check_section(EvaluateConfig, {"measures": ["mPA"]}, where="evaluate")
 
 
@@ -270,7 +278,7 @@ def test_one_table_by_itself() -> None:
 def test_a_wrong_override_is_named_in_place_of_the_file(tmp_path: Path, override: str, message: str) -> None:
     file = tmp_path / "run.toml"
     file.write_text('[data]\nname = "glyphs"\n', encoding="utf-8")
-    with pytest.raises(UserError) as error:
+    with pytest.raises(WrongOverride) as error:
         load_config(file, ["model.hidden=32", override, "evaluate.validation=0"])
     assert str(error.value).startswith(f'--set "{override}": {message}')
     assert "run.toml" not in str(error.value)
@@ -297,7 +305,7 @@ def test_a_method_of_another_package_without_a_card_is_named(
     monkeypatch.syspath_prepend(tmp_path)
     added = (AddedMember("plain", f"{module}:Plain", "plain 1"),)
     monkeypatch.setattr(registry, "added_members", lambda group: added if group == f"silohash.{section}" else ())
-    with pytest.raises(UserError) as error:
+    with pytest.raises(WrongValue) as error:
         load_config({**GLYPHS, section: {"name": "plain"}})
     assert str(error.value) == (
         f'the config: {module} has no MethodCard with the key "plain", so the {section} method cannot be described. '
@@ -315,7 +323,7 @@ def test_a_method_of_another_package_without_a_card_is_named(
 def test_a_wrong_value_of_the_file_is_not_blamed_on_an_override(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text('[data]\nname = "glyphs"\n[train]\nbatch = 0\n', encoding="utf-8")
-    with pytest.raises(UserError) as error:
+    with pytest.raises(WrongValue) as error:
         load_config(file, ["train.batches=3", "train.workers=2", "local.bits=16"])
     assert str(error.value).startswith(f"{file}: train.batch: ")
 
@@ -324,21 +332,21 @@ def test_a_wrong_value_of_the_file_is_not_blamed_on_an_override(tmp_path: Path) 
 def test_a_setting_that_another_method_does_not_have_can_go_with_its_table(override: str) -> None:
     config = {"data": {"name": "glyphs"}, "local": {"name": "scan", "direction": "t2i"}}
     replaced = """Remove it, or replace the whole table: --set 'local={name="vsepp"}'"""
-    with pytest.raises(UserError, match=rf'^the config: unknown key "local\.direction".*{re.escape(replaced)}$'):
+    with pytest.raises(WrongValue, match=rf"config.*local\.direction.*{re.escape(replaced)}"):
         load_resolved(config, [override])
     assert load_resolved(config, ['local={name="vsepp"}']).config.local.name == "vsepp"
     config["local"]["name"] = "vsepp"
-    with pytest.raises(UserError, match=r"known keys are: [^:]*\.$"):
+    with pytest.raises(WrongValue, match=r"known keys are: [^:]*\.$"):
         load_resolved(config, ["federated.name=fedavg"])
 
 
 def test_the_last_of_two_overrides_is_named() -> None:
-    with pytest.raises(UserError, match=r'^--set "train\.batch=1": input'):
+    with pytest.raises(WrongOverride, match=r'^--set "train\.batch=1": input'):
         load_config(GLYPHS, ["train.batch=64", "train.batch=1"])
 
 
 def test_names_of_methods_are_checked_before_the_methods_are_made() -> None:
-    with pytest.raises(UserError, match='There is no federated method "fedavgg"'):
+    with pytest.raises(WrongValue, match="fedavgg"):
         read_config({**GLYPHS, "federated": {"name": "fedavgg"}})
     assert read_config({**GLYPHS, "local": {"anchors": 0}}).local.name == "dcmh"
 
@@ -361,5 +369,5 @@ def test_no_robust_rule_protects_the_sums_that_a_local_method_sends() -> None:
     resolved = load_resolved(given)
     assert resolved.federated.solver is resolved.local
     assert load_resolved({**given, "local": {"name": "dcmh"}}).federated.solver is None
-    with pytest.raises(UserError, match=r'no robust rule protects the sums .*"shdch".* Remove federated\.robust'):
+    with pytest.raises(WrongValue, match="shdch"):
         load_resolved({**given, "federated": {"robust": {"rule": "median"}}})

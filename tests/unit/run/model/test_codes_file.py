@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import ModalityNeeded
 from silohash.data.formats.folder import read_folder
 from silohash.index.codes import Codes, from_bytes
 from silohash.run.folder import Run
@@ -112,5 +112,5 @@ def test_an_archive_without_the_modality_is_refused(run: Run, tmp_path: Path) ->
     archive = read_folder(other_archive(tmp_path / "new", features=False))
     encoder = run.model.encoder()
     assert codes_file.only_modality(archive, encoder) == "text"
-    with pytest.raises(UserError, match="no item with image"):
+    with pytest.raises(ModalityNeeded):
         codes_file.encode_archive(encoder, archive, "image")

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from silohash import features
-from silohash.base.errors import UserError
+from silohash.base.errors import NotExportable
 from silohash.base.files import read_json
 from silohash.features.vectors import vectors
 from silohash.index.codes import pack
@@ -102,7 +102,7 @@ def test_a_file_that_differs_is_refused_and_nothing_written(
             return super().forward(inputs) + 1e-3
 
     monkeypatch.setattr(onnx_graph, "ExportedOutputs", Wrong)
-    with pytest.raises(UserError, match=r"differ by up to 0\.001"):
+    with pytest.raises(NotExportable, match=r"0\.001"):
         export.export_onnx(run.model, run.archive, tmp_path / "onnx", run=run.name)
     assert not (tmp_path / "onnx").exists()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import DamagedFile, NotIndexed, UserError
 from silohash.index.store import Store
 from silohash.run.model.node_files import NodeFiles, NodeWriter, forgetting
 from tests.silos import made_up_codes, made_up_store
@@ -54,7 +54,7 @@ def test_nodes_of_removed_items_are_overwritten_unless_others_share_them(folder:
     with forgetting(store, ["b"]):
         store.add(["b"], made_up_codes(1, 16, seed=2), ["{}"])
     assert not np.load(folder / "values.npy")[0].any(), "an item that is replaced leaves nothing behind"
-    with pytest.raises(UserError, match="Index the silo again"):
+    with pytest.raises(NotIndexed):
         NodeFiles(folder).read([0])
 
 
@@ -72,13 +72,13 @@ def test_indexes_without_nodes_have_none_to_forget(tmp_path: Path, store: Store)
 
 def test_damaged_files_are_named(folder: Path) -> None:
     np.save(folder / "values.npy", np.zeros((1, 4, 2), np.float16))
-    with pytest.raises(UserError, match="does not hold the nodes of all 3 items"):
+    with pytest.raises(NotIndexed, match="3"):
         NodeFiles(folder)
     (folder / "values.npy").write_bytes(b"nothing")
-    with pytest.raises(UserError, match=r"values\.npy"):
+    with pytest.raises(DamagedFile, match=r"values\.npy"):
         NodeFiles(folder)
 
 
 def test_keys_that_were_never_written_are_refused(folder: Path) -> None:
-    with pytest.raises(UserError, match="missing"):
+    with pytest.raises(NotIndexed, match="missing"):
         NodeFiles(folder).read([4])

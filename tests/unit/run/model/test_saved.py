@@ -12,7 +12,15 @@ from typing import Any
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import (
+    ChoiceNeeded,
+    DamagedFile,
+    DependencyMissing,
+    MissingFile,
+    ModelMissing,
+    OtherVersion,
+    UnknownName,
+)
 from silohash.base.files import digest_file, read_arrays, write_arrays, write_json
 from silohash.base.types import MODALITIES
 from silohash.run.folder import Run
@@ -64,43 +72,43 @@ def test_a_model_without_onnx_files_needs_torch(copy: Path, monkeypatch: pytest.
     (copy / "text-000.onnx").unlink()
     assert isinstance(SavedModel.open(copy).encoder().towers, TorchTowers)
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(UserError, match=r"has no ONNX files, so encoding with it needs torch, .* 'silohash\[train\]'"):
+    with pytest.raises(DependencyMissing, match=r"needs.*torch.*silohash\[train"):
         SavedModel.open(copy).encoder()
 
 
 def test_models_that_there_are_not(run: Run, tmp_path: Path) -> None:
     for ask in (run.model.encoder, run.model.digest):
-        with pytest.raises(UserError, match=r'The run has no model "north"\. Its models are: global'):
+        with pytest.raises(UnknownName, match=r"north.*global"):
             ask("north")
     assert run.model.deployed_by("north") == "global"
     assert run.model.shared_name() == "global"
-    with pytest.raises(UserError, match=r"has no trained model yet\. Run: silohash resume"):
+    with pytest.raises(ModelMissing):
         SavedModel.open(tmp_path / "model")
 
 
 @pytest.mark.parametrize("key", ["digests", "onnx", "without_onnx", "model_digests"])
 def test_a_record_that_lacks_an_entry_is_damaged(copy: Path, key: str) -> None:
     change_record(copy, lambda record: record.pop(key))
-    with pytest.raises(UserError, match=r"model\.json is damaged"):
+    with pytest.raises(DamagedFile, match=r"model\.json"):
         SavedModel.open(copy)
 
 
 def test_a_record_without_the_digest_of_a_model_or_of_a_file_is_damaged(copy: Path) -> None:
     change_record(copy, lambda record: record["digests"].pop("text-000.onnx"))
-    with pytest.raises(UserError, match=r"text-000\.onnx does not match its digest"):
+    with pytest.raises(DamagedFile, match=r"text-000\.onnx"):
         SavedModel.open(copy).encoder().encode("parrot", "text")
     change_record(copy, lambda record: record["model_digests"].clear())
-    with pytest.raises(UserError, match=r"model\.json is damaged .*its model_digests lack"):
+    with pytest.raises(DamagedFile, match=r"model_digests.*lack"):
         SavedModel.open(copy)
 
 
 def test_records_of_other_versions_and_damaged_ones(copy: Path) -> None:
     for version in (0, 2):
         change_record(copy, lambda record, version=version: record.update(format_version=version))
-        with pytest.raises(UserError, match=f"has format version {version} .*and this silohash reads version 1"):
+        with pytest.raises(OtherVersion, match=f"{version}.*1"):
             SavedModel.open(copy)
     (copy / "model.json").write_text("{")
-    with pytest.raises(UserError, match=r"model\.json is damaged"):
+    with pytest.raises(DamagedFile, match=r"model\.json"):
         SavedModel.open(copy)
 
 
@@ -117,11 +125,11 @@ def test_a_file_that_has_changed_is_refused(copy: Path, name: str) -> None:
     content = (copy / name).read_bytes()
     for damaged in (content[:-9], content[:-5] + bytes([content[-5] ^ 1]) + content[-4:]):
         (copy / name).write_bytes(damaged)
-        with pytest.raises(UserError, match=rf"{name} does not match its digest in model\.json: .* {again}"):
+        with pytest.raises(DamagedFile, match=f"{name}.*{again}"):
             use()
     if not name.endswith(".onnx"):  # without an ONNX file, torch runs the towers
         (copy / name).unlink()
-        with pytest.raises(UserError, match=rf"{name} is missing\. {again}"):
+        with pytest.raises(MissingFile, match=f"{name}.*{again}"):
             use()
 
 
@@ -130,7 +138,7 @@ def test_weights_of_another_run_are_refused(copy: Path) -> None:
     arrays, about = read_arrays(copy / "weights-000.safetensors")
     other = {name: array[..., ::-1].copy() for name, array in arrays.items()}
     write_arrays(copy / "weights-000.safetensors", other, about)
-    with pytest.raises(UserError, match="it was damaged or replaced"):
+    with pytest.raises(DamagedFile):
         assert SavedModel.open(copy).trained
 
 
@@ -138,7 +146,7 @@ def test_weights_of_another_run_are_refused(copy: Path) -> None:
 def test_truncated_files_are_damaged_even_if_their_digests_match(copy: Path, name: str) -> None:
     (copy / name).write_bytes((copy / name).read_bytes()[:-9])
     change_record(copy, lambda record: record["digests"].update({name: digest_file(copy / name)}))
-    with pytest.raises(UserError, match=rf"{name} is damaged"):
+    with pytest.raises(DamagedFile, match=rf"{name} is damaged"):
         assert SavedModel.open(copy).trained
 
 
@@ -160,9 +168,9 @@ def test_personal_models(run: Run, tmp_path: Path) -> None:
     for name in ("global", "silo-0"):
         assert model.digest(name) == both.digest(name)
         assert model.name_of(model.digest(name)) == name
-    with pytest.raises(UserError, match="nonsense, which the run does not have"):
+    with pytest.raises(ModelMissing, match="nonsense"):
         model.name_of("nonsense")
-    with pytest.raises(UserError, match="Name one with --model: silo-0; or global"):
+    with pytest.raises(ChoiceNeeded, match="silo-0"):
         model.shared_name()
 
 
@@ -182,24 +190,24 @@ def test_featurizers_are_read_once(run: Run, copy: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda record: record["spec"]["towers"].pop("image"), 'its modality "image" has no tower'),
-        (lambda record: record.update(weights=["globe"]), 'its weights lack "global"'),
+        (lambda record: record["spec"]["towers"].pop("image"), "image"),
+        (lambda record: record.update(weights=["globe"]), None),
         (
             lambda record: record["config"]["local"].update(bits=7),
-            "config.local.bits is 7, and codes have 8 to 256 bits",
+            r"7.*8.*256",
         ),
         (lambda record: record["config"]["local"].update(name="dcmg"), "config: .*dcmg"),
         (
             lambda record: record["spec"]["towers"]["text"].update(shape=[3]),
-            r"vectors have shape .* takes \(3,\)",
+            "3",
         ),
-        (lambda record: record["spec"]["towers"]["text"].update(hidden=17), "do not fit its towers .*shape"),
-        (lambda record: record["spec"]["towers"]["text"].update(shape=[]), "vectors have shape"),
+        (lambda record: record["spec"]["towers"]["text"].update(hidden=17), "shape"),
+        (lambda record: record["spec"]["towers"]["text"].update(shape=[]), None),
     ],
 )
 def test_records_that_contradict_themselves_or_the_files(
-    copy: Path, change: Callable[[dict[str, Any]], object], says: str
+    copy: Path, change: Callable[[dict[str, Any]], object], says: str | None
 ) -> None:
     change_record(copy, change)
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(DamagedFile, match=says):
         SavedModel.open(copy).encoder(run_by="torch").encode("parrot", "text")

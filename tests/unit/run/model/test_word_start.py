@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import BadLine, MissingFile, UnknownWords, UserError, WrongShape
 from silohash.base.files import read_arrays
 from silohash.methods.local.matching.sgm import SGM, SGMParams
 from silohash.models.nodes import word_tables
@@ -75,20 +75,20 @@ def test_vectors_of_needed_words_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "kind", "message"),
     [
-        ("dog 1 2 3\n", r"line 1 has 3 numbers, and word vectors have 2\. Set local\.word_width = 3"),
-        ("dog 1\n", "line 1 has 1 numbers"),
-        ("a 1 2\ndog 1 x\n", "line 2 does not hold numbers"),
-        ("dog 1 nan\n", "line 1 holds a number that is not finite"),
-        ("cat 1 2\n", "does not have the vector of any word"),
+        ("dog 1 2 3\n", WrongShape, r"1.*3.*2.*3"),
+        ("dog 1\n", WrongShape, r"1.*1"),
+        ("a 1 2\ndog 1 x\n", BadLine, "2"),
+        ("dog 1 nan\n", BadLine, "1"),
+        ("cat 1 2\n", UnknownWords, None),
     ],
 )
-def test_what_does_not_fit_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    with pytest.raises(UserError, match=message):
+def test_what_does_not_fit_is_refused(tmp_path: Path, text: str, kind: type[UserError], message: str | None) -> None:
+    with pytest.raises(kind, match=message):
         read_word_vectors(written(tmp_path, text), NUMBERS.get, 2)
 
 
 def test_missing_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"none\.txt is missing\. Set features\.text\.vectors"):
+    with pytest.raises(MissingFile, match=r"none\.txt.*features\.text\.vectors"):
         read_word_vectors(tmp_path / "none.txt", NUMBERS.get, 2)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import RequestRefused, ServerUnreachable, UserError, WrongAddress
 from silohash.service.clients.calls import Connection, checked_address
 from tests.ports import free_port
 
@@ -42,7 +42,7 @@ def ask(url: str, token: str = "") -> dict[str, Any]:
     ["127.0.0.1:1", "ftp://a", "http://", "http://:80", "http://a:b", "http://a:0", "http://a:70000", "http://[::1"],
 )
 def test_an_address_that_is_not_one_is_named(url: str) -> None:
-    with pytest.raises(UserError) as error:
+    with pytest.raises(WrongAddress) as error:
         checked_address(url, "a service", "http://b")
     assert str(error.value) == f'"{url}" is not the address of a service. Use one such as http://b.'
 
@@ -59,16 +59,16 @@ def test_a_token_may_end_with_a_line_break() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "kind", "says"),
     [
-        (b'{"error": {"message": "There is none."}}', "There is none."),
-        (b'{"error": 1}', "answered with the status 404. Check the address."),
-        (b"none", "did not answer like a service of silohash. Check the address."),
+        (b'{"error": {"message": "There is none."}}', RequestRefused, None),
+        (b'{"error": 1}', RequestRefused, r"answered.*status.*404"),
+        (b"none", ServerUnreachable, "service"),
     ],
 )
-def test_an_error_is_that_of_the_server(content: bytes, says: str) -> None:
+def test_an_error_is_that_of_the_server(content: bytes, kind: type[UserError], says: str | None) -> None:
     head = b"HTTP/1.1 404 Not Found\r\nContent-Length: %d\r\n\r\n" % len(content)
-    with answering(head + content) as (url, _), pytest.raises(UserError, match=says):
+    with answering(head + content) as (url, _), pytest.raises(kind, match=says):
         ask(url)
 
 
@@ -81,10 +81,13 @@ def test_an_error_is_that_of_the_server(content: bytes, says: str) -> None:
     ],
 )
 def test_another_server_or_a_broken_answer_is_named(content: bytes) -> None:
-    with answering(content) as (url, _), pytest.raises(UserError, match="did not answer like a server of silohash"):
+    with (
+        answering(content) as (url, _),
+        pytest.raises(ServerUnreachable, match="did not answer like a server of silohash"),
+    ):
         ask(url)
 
 
 def test_a_server_that_does_not_run_is_named() -> None:
-    with pytest.raises(UserError, match=r"cannot be reached \(.*\)\. Start it\."):
+    with pytest.raises(ServerUnreachable):
         ask(f"http://127.0.0.1:{free_port()}")

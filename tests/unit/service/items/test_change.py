@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pytest
 
 from silohash.api.runs import open_run
-from silohash.base.errors import UserError
+from silohash.base.errors import NotIndexed, SettingNeeded, UserError, WrongKindOfPath
 from silohash.base.types import MODALITIES, Modality
 from silohash.index.listing import is_indexed, read_listing
 from silohash.index.store import Store
@@ -140,7 +140,7 @@ def test_a_change_that_is_over_is_not_begun_again(begin: Callable[..., Any], bui
 
 def test_a_successor_needs_a_new_run(tmp_path: Path) -> None:
     config: Any = SimpleNamespace(next_run=None)
-    with pytest.raises(UserError, match="does not name a new run"):
+    with pytest.raises(SettingNeeded):
         successor_of(config, Policy())
 
 
@@ -275,7 +275,7 @@ def test_an_archive_that_is_gone_is_named_and_may_be_elsewhere(
     successor: Successor, old: Run, folder: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "museum").rename(tmp_path / "moved")
-    with pytest.raises(UserError, match=r"museum.*Or set archive in the file of the silo"):
+    with pytest.raises(WrongKindOfPath, match="museum"):
         successor.build(GO_ON)
     (tmp_path / "moved" / "red-frame-0.png").write_bytes(b"damaged")
     moved = Successor(old, successor.new, successor.silo, folder=folder, fields=FIELDS, archive=tmp_path / "moved")
@@ -314,7 +314,7 @@ def test_words_and_regions_are_stored_for_a_model_that_scores_pairs(
         found, expected = (of_items(folder, modality, ids) for folder in (built, successor.index))
         assert len(expected) == len(ids)
         np.testing.assert_array_equal(found, expected)
-    with pytest.raises(UserError, match="nodes of some items are missing"):
+    with pytest.raises(NotIndexed):
         of_items(built, "text", ["added"])
 
 

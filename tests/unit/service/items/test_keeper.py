@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import InUse, MissingFile, UserError
 from silohash.index.store import Store
 from silohash.run.folder import Run
 from silohash.service.items.indexer import Indexer, encoder_of, open_indexer, prepare_index
@@ -54,7 +54,7 @@ def test_programs_put_replace_and_delete_items(keeper: Keeper) -> None:
         assert not keeper.delete("a")
         assert keeper.state("a") is None
         assert [each.id for each in keeper.page()] == ["b"]
-    with pytest.raises(UserError, match="Another process keeps the index"):
+    with pytest.raises(InUse):
         keeper.put(Record(id="a", text="red"))
 
 
@@ -141,9 +141,9 @@ def test_an_empty_folder_of_a_missing_disk_removes_nothing(
         for _ in range(2):
             keeper.update()
             assert keeper.state("a") is not None
-            with pytest.raises(UserError, match=r"does not have the subfolder put\. If .* create the subfolder"):
+            with pytest.raises(MissingFile):
                 keeper.put(Record(id="b", text="red"))
-            with pytest.raises(UserError, match="does not have the subfolder put"):
+            with pytest.raises(MissingFile):
                 keeper.delete("a")
             assert not any(folder.iterdir())
     assert any("does not have the subfolder put" in str(vars(record).get("fields")) for record in caplog.records)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import DamagedFile
 from silohash.service.items.ledger import Entry, Ledger
 
 
@@ -56,5 +56,5 @@ def test_a_failed_write_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "items.sqlite").write_bytes(b"not a database " * 100)
-    with pytest.raises(UserError, match=r"items\.sqlite is damaged"):
+    with pytest.raises(DamagedFile, match=r"items\.sqlite"):
         Ledger(tmp_path / "items.sqlite")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from silohash.base.errors import UserError
+from silohash.base.errors import BitsDiffer
 from silohash.features.truncation import Unread
 from silohash.index.codes import pack
 from silohash.search.fields import hexadecimal
@@ -29,9 +29,9 @@ def test_codes_that_are_refused() -> None:
     for values in ({"hex": "zz", "bits": 8}, {"hex": "f", "bits": 8}, {"hex": "", "bits": 8}, {"hex": "ff", "bits": 7}):
         with pytest.raises(ValidationError):
             CodeDocument(**values, model_digest="m")
-    with pytest.raises(UserError, match="4 hexadecimal digits, not 2"):
+    with pytest.raises(BitsDiffer, match=r"4.*2"):
         CodeDocument(hex="ff", bits=12, model_digest="m").code()
-    with pytest.raises(UserError, match="beyond bit 12"):
+    with pytest.raises(BitsDiffer, match="12"):
         CodeDocument(hex="ffff", bits=12, model_digest="m").code()
 
 

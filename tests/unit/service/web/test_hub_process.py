@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import NotARun
 from silohash.service.config import HubConfig
 from silohash.service.nats_bus import run_loop
 from silohash.service.web import hub_process
@@ -73,5 +73,5 @@ def test_a_hub_without_a_bus_says_so(folder, tmp_path, monkeypatch):
 
 def test_a_folder_without_a_run_is_explained(tmp_path):
     federation = Federation(tmp_path, "north", run=tmp_path / "none")
-    with socket.create_server(("127.0.0.1", 0)) as listening, pytest.raises(UserError, match="does not hold a run"):
+    with socket.create_server(("127.0.0.1", 0)) as listening, pytest.raises(NotARun):
         run_loop(serve_hub(federation.hub, listening))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.errors import UserError
+from silohash.base.errors import TooFewSilos, UserError
 from silohash.methods.message import Message
 from silohash.training.engines.attendance import Attendance, check_quorum
 from silohash.training.engines.port import WAIT_FOR_ALL, Absence, Answer, InProcess, Limits, SiloTask, TaskKind
@@ -182,6 +182,6 @@ def test_quorum_that_is_reached(absent: int, quorum: int) -> None:
 
 def test_quorum_that_is_not_reached() -> None:
     with pytest.raises(
-        UserError, match=r"^1 of 3 silos answered, and 2 must: south was away; west hung\. Start the run"
+        TooFewSilos, match=r"^1 of 3 silos answered, and 2 must: south was away; west hung\. Start the run"
     ):
         check_quorum(["south was away", "west hung"], 3, Limits(quorum=2))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import NotAKit
 from silohash.training.sites import kits as module
 from silohash.training.sites.kits import LOCAL, SITE_FILE, new_silo_key, write_site
 from silohash.training.sites.settings import read_site_settings
@@ -89,7 +89,5 @@ def test_server_that_is_not_there(tmp_path: Path) -> None:
 def test_folder_that_is_not_a_kit(tmp_path: Path) -> None:
     (tmp_path / "startup").mkdir()
     (tmp_path / "startup" / "other.json").write_text('{"host": "127.0.0.1", "port": 8002}')
-    with pytest.raises(
-        UserError, match="is not the kit of a member that NVIDIA FLARE connects, which is the only engine"
-    ):
+    with pytest.raises(NotAKit):
         check_kit(tmp_path)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import InvalidFile, InvalidName
 from silohash.training.sites.settings import check_run_name, read_site_settings
 
 
@@ -31,7 +31,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 def test_wrong_files_are_refused_with_the_key(tmp_path: Path, text: str, reason: str) -> None:
     file = tmp_path / "north.toml"
     file.write_text(text)
-    with pytest.raises(UserError, match=reason):
+    with pytest.raises(InvalidFile, match=reason):
         read_site_settings(file)
 
 
@@ -42,5 +42,5 @@ def test_names_of_runs(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", "a" * 65, "-x", "a\n", "ä"])
 def test_names_that_are_not_folders_are_refused(name: str) -> None:
-    with pytest.raises(UserError, match="cannot have the name"):
+    with pytest.raises(InvalidName):
         check_run_name(name)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import CannotEncode, RunChanged, TooFewSilos, UserError
 from silohash.base.files import read_arrays
 from silohash.base.types import Arrays
 from silohash.run.config.load import load_resolved
@@ -104,7 +104,7 @@ def test_a_server_without_the_key_trains_a_model_that_only_silos_have(archive: P
     checkpoint = load_checkpoint(apart.checkpoint, resolved.config.digest())
     assert not checkpoint.server.params
     assert checkpoint.server.private.keys() == {"state", "final"}
-    with pytest.raises(UserError, match=r"the server cannot read its parameters\. Each silo has stored it"):
+    with pytest.raises(CannotEncode):
         apart.model.encoder()
     own = [Run.open(tmp_path / "state" / name / "first") for name in NAMES]
     assert len({run.model.digest("global") for run in own}) == 1
@@ -120,7 +120,7 @@ def test_parameters_of_the_beginning_are_not_the_model_of_a_run_without_a_common
     resolved = load_resolved({**tables(archive, "local"), "federated": {"name": "local", "rounds": 1}})
     sites = Sites(site_archives(archive, tmp_path / "sites"), tmp_path / "state")
     apart = train_at_sites(resolved, tmp_path / "apart", InProcess(sites), NAMES)
-    with pytest.raises(UserError, match=r"stored a personal model on its own machine\. Search there\."):
+    with pytest.raises(CannotEncode):
         apart.model.encoder()
 
 
@@ -180,7 +180,7 @@ def test_silo_whose_description_cannot_be_used_is_left_out(archive: Path, tmp_pa
     run, said = Run(tmp_path / "apart", load_resolved(tables(archive, "fedavg"))), []
     run.folder.mkdir()
     engine = InProcess(Nameless(site_archives(archive, tmp_path / "sites"), tmp_path / "state"))
-    with pytest.raises(UserError, match="place-1 sent a description that cannot be used"):
+    with pytest.raises(TooFewSilos, match="place-1"):
         agree(run, engine, NAMES, Limits(), said.append)
     plan = agree(run, engine, NAMES, Limits(quorum=2, start=2), said.append)
     reason = "it sent a description that cannot be used (it does not list the names of its labels)"
@@ -226,7 +226,7 @@ def test_silo_that_was_away_joins_when_the_run_continues(archive: Path, tmp_path
     resolved, folder = load_resolved(tables(archive, "fedcafe")), tmp_path / "apart"
     sites, said = Sites(site_archives(archive, tmp_path / "sites"), tmp_path / "state"), []
     limits = Limits(quorum=2, start=2)
-    with pytest.raises(UserError, match=r"^2 of 3 silos can take part, and 3 must"):
+    with pytest.raises(TooFewSilos, match=r"2.*3.*3"):
         train_at_sites(resolved, folder, Away(sites, 2), NAMES)
     with pytest.raises(KeyboardInterrupt):
         train_at_sites(
@@ -294,7 +294,7 @@ def test_noise_of_a_first_round_that_is_trained_again_is_the_same_for_the_same_i
             images = np.load(archives[0] / "image.npy")
             np.save(archives[0] / "image.npy", images[::-1])
         engine = Dying(sites)
-        with pytest.raises(UserError, match="The server has died"):
+        with pytest.raises(UserError):
             train_at_sites(resolved, tmp_path / "apart", engine, NAMES)
         received.append(engine.received)
         sites.restart()
@@ -314,6 +314,6 @@ def test_run_of_the_same_name_with_another_config_leaves_the_earlier_one_as_it_i
     train_at_sites(load_resolved({**tables(archive, "fedavg"), "seed": 1}), folder, InProcess(sites), NAMES)
     stored = [path for root in (folder, tmp_path / "state") for path in root.rglob("*") if path.is_file()]
     before = {path: path.read_bytes() for path in stored}
-    with pytest.raises(UserError, match="belongs to another config"):
+    with pytest.raises(RunChanged):
         train_at_sites(load_resolved({**tables(archive, "fedavg"), "seed": 2}), folder, InProcess(sites), NAMES)
     assert {path: path.read_bytes() for path in stored} == before

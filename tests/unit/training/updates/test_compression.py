@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.errors import UserError
+from silohash.base.errors import UnsuitableMethod
 from silohash.methods.federated.base import FederatedMethod, ServerState
 from silohash.methods.message import Message
 from silohash.training.engines.port import InProcess, SiloTask
@@ -332,5 +332,5 @@ def test_hash_layers_alone_are_trained_and_sent() -> None:
 
 
 def test_hash_layers_alone_need_a_model_of_backbones_and_hash_layers() -> None:
-    with pytest.raises(UserError, match=r'"hash_layers" would leave image\.mean untrained'):
+    with pytest.raises(UnsuitableMethod, match=r"image\.mean"):
         Worker(inputs({"kind": "hash_layers"}, local={"name": "dscmr"}), torch.device("cpu"))

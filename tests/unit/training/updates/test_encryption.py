@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import MissingFile, OutOfRange, UnusableSecret
 
 pytest.importorskip("tenseal")
 
@@ -113,7 +113,7 @@ def test_values_that_could_exceed_the_range_are_refused(key: SiloKey) -> None:
     largest = PARAMETERS.largest / 4
     found = summed(key, PARAMETERS, [np.full(3, largest)] * 4)
     assert np.allclose(found, PARAMETERS.largest)
-    with pytest.raises(UserError, match="too large to be encrypted: the sum of 5 silos"):
+    with pytest.raises(OutOfRange, match="5"):
         key.encrypted(PARAMETERS, np.full(3, largest), 5)
 
 
@@ -154,7 +154,7 @@ def test_a_key_survives_its_file_which_only_its_owner_reads(key: SiloKey, tmp_pa
     assert read.opened(key.sealed(b"state", "here"), "here") == b"state"
     assert SiloKey.of_run(tmp_path).seal == key.seal
     assert SiloKey.of_run(tmp_path / "other").seal == SiloKey.of_run(tmp_path / "other").seal != key.seal
-    with pytest.raises(UserError, match="needs the key that all silos share"):
+    with pytest.raises(MissingFile, match="needs the key that all silos share"):
         SiloKey.load(tmp_path / "nothing.key")
 
 
@@ -162,7 +162,7 @@ def test_a_file_without_a_key_is_refused(tmp_path: Path) -> None:
     from silohash.base.files import write_arrays
 
     write_arrays(tmp_path / "x.key", {"seal": np.zeros(32, np.uint8)})
-    with pytest.raises(UserError, match="does not hold the key of a federation"):
+    with pytest.raises(UnusableSecret):
         SiloKey.load(tmp_path / "x.key")
 
 
@@ -174,7 +174,7 @@ def test_what_is_sealed_is_refused_if_anything_about_it_changed(key: SiloKey, wh
     changed[{"content": 15, "nonce": 2}.get(what, 0)] ^= int(what in ("content", "nonce"))
     label = "the state of round 2" if what == "label" else "the state of round 3"
     reader = SiloKey.new() if what == "key" else key
-    with pytest.raises(UserError, match="was not sealed with the key of this silo"):
+    with pytest.raises(UnusableSecret):
         reader.opened(changed[:8] if what == "cut" else changed, label)
 
 

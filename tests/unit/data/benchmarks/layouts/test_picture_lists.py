@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.errors import UserError
+from silohash.base.errors import BadLine, FilesDiffer, MissingFile, NothingUsable, OutOfRange
 from silohash.data.benchmarks.layouts.picture_lists import COMPANION_LISTS, LISTS
 from silohash.data.pictures.reading import PictureFiles
 from tests.unit.data.benchmarks.arrays import items, read, save
@@ -66,7 +66,7 @@ def test_a_picture_twice_in_a_list_is_counted_and_other_labels_refused(tmp_path:
     write(tmp_path, "test.txt", "images/e.jpg 1 1 1", "images/e.jpg 1 1 1")
     assert LISTS.read(tmp_path).notes["lines that repeat a picture of their list"] == "1"
     write(tmp_path, "test.txt", "images/b.jpg 1 1 1")
-    with pytest.raises(UserError, match=r'test\.txt gives "images/b\.jpg" other labels'):
+    with pytest.raises(FilesDiffer, match=r"test\.txt.*images/b\.jpg"):
         LISTS.read(tmp_path)
 
 
@@ -82,38 +82,38 @@ def test_lists_of_one_class_a_line(tmp_path: Path) -> None:
     wider = LISTS.read(tmp_path, pictures="here", strip="/data/set/", classes=5)
     assert wider.labels is not None
     assert wider.labels.shape == (2, 5)
-    with pytest.raises(UserError, match="names the class 2, but classes run from 0 to 1"):
+    with pytest.raises(OutOfRange, match=r"2.*1"):
         LISTS.read(tmp_path, pictures="here", strip="/data/set/", classes=2)
-    with pytest.raises(UserError, match=r'None of the 2 pictures.*The first line names "/data/set/a 1\.jpg"'):
+    with pytest.raises(NothingUsable, match=r"2.*pictures.*names.*/data/set/a.*1\.jpg"):
         LISTS.read(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("images/f.jpg 1 1", r"test\.txt, line 2 has 2 numbers where 3"),
-        ("images/f.jpg 1 1 2", r"test\.txt, line 2 holds 2 instead of 0 or 1"),
-        ("images/f.jpg", r'test\.txt, line 2: "images/f\.jpg" is not a path followed by whole numbers'),
-        ("images/f.jpg 1 -1 1", r"test\.txt, line 2 has 1 numbers where 3"),
+        ("images/f.jpg 1 1", r"test\.txt.*2.*2.*3"),
+        ("images/f.jpg 1 1 2", r"test\.txt.*2.*2"),
+        ("images/f.jpg", r"test\.txt.*line.*2.*images/f\.jpg"),
+        ("images/f.jpg 1 -1 1", r"test\.txt.*2.*1.*3"),
     ],
 )
 def test_bad_lines_are_named(tmp_path: Path, line: str, said: str) -> None:
     write_lists(tmp_path)
     write(tmp_path, "test.txt", "images/e.jpg 1 1 1", line)
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(BadLine, match=said):
         LISTS.read(tmp_path)
 
 
 def test_lists_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:
     write_lists(tmp_path)
     write(tmp_path, "test.txt", "images/e.jpg 1 1 1 1")
-    with pytest.raises(UserError, match=r"different numbers of classes: database\.txt has 3, train\.txt has 3"):
+    with pytest.raises(FilesDiffer, match=r"database\.txt.*3.*train\.txt.*3"):
         LISTS.read(tmp_path)
     write(tmp_path, "test.txt", "images/e.jpg 1")
-    with pytest.raises(UserError, match=r"database\.txt, train\.txt has several numbers per line"):
+    with pytest.raises(FilesDiffer, match=r"database\.txt.*train\.txt"):
         LISTS.read(tmp_path)
     (tmp_path / "test.txt").unlink()
-    with pytest.raises(UserError, match=r"has no test\.txt"):
+    with pytest.raises(MissingFile, match=r"has no test\.txt"):
         LISTS.read(tmp_path)
 
 
@@ -142,17 +142,17 @@ def test_companion_lists(tmp_path: Path, hot: bool) -> None:
 def test_companion_files_of_other_lengths_are_refused(tmp_path: Path, name: str, hot: bool) -> None:
     write_companions(tmp_path, hot=hot)
     write(tmp_path, name, "1" if not hot else "0 0 1")
-    with pytest.raises(UserError, match=rf"database_img\.txt has 2 lines and .*{name} has 1"):
+    with pytest.raises(FilesDiffer, match=rf"database_img\.txt.*lines.*{name}"):
         COMPANION_LISTS.read(tmp_path)
 
 
 def test_companion_labels_that_are_missing_or_damaged_are_named(tmp_path: Path) -> None:
     write_companions(tmp_path, hot=False)
     write(tmp_path, "database_label.txt", "2", "dog")
-    with pytest.raises(UserError, match=r'database_label\.txt, line 2: "dog"'):
+    with pytest.raises(BadLine, match=r"database_label\.txt"):
         COMPANION_LISTS.read(tmp_path)
     (tmp_path / "test_label.txt").unlink()
-    with pytest.raises(UserError, match=r"nor test_label\.txt"):
+    with pytest.raises(MissingFile, match=r"nor test_label\.txt"):
         COMPANION_LISTS.read(tmp_path)
 
 
@@ -178,7 +178,7 @@ def test_torchcmh(tmp_path, of):
     assert [raw.image.picture(row).getpixel((0, 0))[0] for row in range(8)] == list(range(8))
     assert np.array_equal(raw.labels, some.labels)
     assert np.array_equal(raw.text, some.tags.astype(np.float32))
-    with pytest.raises(UserError, match="Set pictures to the folder that the names"):
+    with pytest.raises(NothingUsable):
         read(tmp_path, of, "torchcmh")
     (tmp_path / "photos" / paths[2]).unlink()
     assert (

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.errors import UserError
+from silohash.base.errors import ConflictingOptions, RevealsItems, UnsuitableMethod
 from silohash.methods.federated.base import ServerState
 from silohash.methods.federated.closed_form.fedcca import (
     CARD,
@@ -244,18 +244,16 @@ def test_narrow_towers_hold_fewer_variables() -> None:
 
 
 def test_towers_that_cannot_hold_the_solution_are_refused() -> None:
-    with pytest.raises(UserError, match=r"fedcca: the codes of the image tower are not a linear map"):
+    with pytest.raises(UnsuitableMethod, match=r"fedcca.*image"):
         FedCCA(FedCCAParams()).init_server(DSCMR(DSCMRParams()).build(model_spec(), BITS), INFO)
 
 
 @pytest.mark.whole_run
 def test_what_the_sums_reveal_must_be_allowed(tmp_path: Path) -> None:
     archive = write_archive(tmp_path / "archive", count=60)
-    with pytest.raises(UserError, match=r"fedcca: .* reveal its items .* Set reveal_items = true"):
+    with pytest.raises(RevealsItems, match="fedcca"):
         train(archive, tmp_path / "run", federated={"name": "fedcca"})
-    with pytest.raises(
-        UserError, match=r"federated\.weight_cap does not apply to the sums.* Remove federated\.weight_cap"
-    ):
+    with pytest.raises(ConflictingOptions, match=r"federated\.weight_cap.*federated\.weight_cap"):
         train(archive, tmp_path / "run", federated={**GIVEN, "weight_cap": 0.5})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import RevealsItems
 from silohash.methods.federated.closed_form.fedsums import CARD, FedSums, FedSumsParams
 from silohash.run.config.load import load_resolved
 from silohash.testing.inputs import prepared_inputs
@@ -65,7 +65,7 @@ def test_what_the_user_must_allow() -> None:
 def test_a_run_refuses_and_trains(tmp_path) -> None:
     archive = write_archive(tmp_path / "archive", count=90)
     local = {"name": "scm", "variant": "orth", "bits": 16}
-    with pytest.raises(UserError, match="reveal_items = true"):
+    with pytest.raises(RevealsItems, match="reveal_items"):
         train(archive, tmp_path / "refused", local=local, federated={"name": "fedsums", "rounds": 2})
     federated = {"name": "fedsums", "rounds": 2, "reveal_items": True}
     run = train(archive, tmp_path / "shared", local=local, federated=federated)

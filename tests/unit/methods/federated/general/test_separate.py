@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.errors import UserError
+from silohash.base.errors import UnsuitableMethod, WrongValue
 from silohash.methods.federated.general.separate import CARD, Separate
 from silohash.run.config.load import load_resolved
 from silohash.training.engines.port import SiloTask
@@ -90,13 +90,13 @@ def test_a_silo_deploys_its_own_model() -> None:
 )
 def test_methods_that_a_silo_alone_cannot_use_are_refused(name: str, why: str) -> None:
     config = {"data": {"name": "glyphs"}, "federated": {"name": "separate", "methods": [{"name": name}]}}
-    with pytest.raises(UserError, match=f'federated.methods: "{name}" {why}'):
+    with pytest.raises(UnsuitableMethod, match=f'federated.methods: "{name}" {why}'):
         load_resolved(config)
 
 
 @pytest.mark.parametrize("methods", [[], [{"name": "fedavg"}, {"name": "fedprox"}]])
 def test_exactly_one_method(methods: list[dict[str, str]]) -> None:
-    with pytest.raises(UserError, match="methods"):
+    with pytest.raises(WrongValue, match="methods"):
         load_resolved({"data": {"name": "glyphs"}, "federated": {"name": "separate", "methods": methods}})
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from silohash.base import seeds
-from silohash.base.errors import UserError
+from silohash.base.errors import UnsuitableMethod
 from silohash.methods.local.base import outputs_of
 from silohash.methods.local.closed_form import seph
 from silohash.methods.local.closed_form.seph import (
@@ -214,7 +214,7 @@ def test_codes_are_learned_on_a_sample() -> None:
 
 def test_a_published_network_is_refused() -> None:
     spec = ModelSpec({"image": TowerSpec("network", (3, 8, 8), settings={"width": 4})}, 2)
-    with pytest.raises(UserError, match=r"model\.image is a published network"):
+    with pytest.raises(UnsuitableMethod, match=r"model\.image"):
         SePH(SePHParams()).build(spec, 8)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.base.errors import UserError
+from silohash.base.errors import SettingNeeded
 from silohash.base.types import Outputs
 from silohash.methods.local.class_codes import hash_centers, random_code
 from silohash.methods.local.image.csq import CARD, CSQ, CSQParams, central_similarity, gaps, item_centers
@@ -138,7 +138,7 @@ def test_each_modality_trains_alone_with_the_same_centers() -> None:
 
 
 def test_the_seed_of_the_federation_is_required() -> None:
-    with pytest.raises(UserError, match='the data of "hospital" have none') as error:
+    with pytest.raises(SettingNeeded, match="hospital") as error:
         ready(CSQ(CSQParams()), replace(silo_data(5), name="hospital", federation=None))
     assert str(error.value).endswith("Set SiloData.federation, or choose another local method.")
 

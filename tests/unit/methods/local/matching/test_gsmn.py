@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from silohash.base.errors import UserError
+from silohash.base.errors import NoEffect, OutOfRange
 from silohash.methods.local.matching.gsmn import (
     GSMN,
     NARROWEST,
@@ -137,12 +137,12 @@ def test_only_sparse_graphs_take_parses() -> None:
     spec = node_spec()
     parsed = replace(spec, towers={**spec.towers, "text": replace(spec.towers["text"], shape=(2, 9))})
     GSMN(GSMNParams(graph="sparse", blocks=4)).build(parsed, 16)
-    with pytest.raises(UserError, match=r"features\.text\.parses has no effect"):
+    with pytest.raises(NoEffect, match=r"features\.text\.parses"):
         GSMN(GSMNParams(graph="dense", blocks=4)).build(parsed, 16)
 
 
 def test_blocks_divide_the_width() -> None:
-    with pytest.raises(UserError, match=r"local\.blocks is 5, which does not divide model\.hidden = 16"):
+    with pytest.raises(OutOfRange, match=r"local\.blocks.*5.*16"):
         GSMN(GSMNParams(blocks=5)).build(node_spec(), 16)
 
 

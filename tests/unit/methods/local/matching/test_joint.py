@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from silohash.base.errors import UserError
+from silohash.base.errors import OutOfRange
 from silohash.methods.local.matching.base import WHOLE
 from silohash.methods.local.matching.joint import JointAttention, JointNet, JointParams
 from silohash.methods.local.matching.saem import mixed
@@ -45,5 +45,5 @@ def test_the_vectors_of_wholes_have_length_1() -> None:
 
 
 def test_heads_divide_the_width() -> None:
-    with pytest.raises(UserError, match=r"local\.heads is 5, which does not divide model\.hidden = 16"):
+    with pytest.raises(OutOfRange, match=r"local\.heads.*5.*16"):
         built(heads=5)

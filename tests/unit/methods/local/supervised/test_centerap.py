@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from silohash.base.errors import UserError
+from silohash.base.errors import SettingNeeded
 from silohash.base.types import Outputs, PairBatch
 from silohash.evaluate.relevance import Relevance
 from silohash.evaluate.ties import TieValues, histogram
@@ -261,7 +261,7 @@ def test_exclusive_labels_use_the_codes_of_exclusive_classes() -> None:
 
 def test_counts_of_the_federation_are_required() -> None:
     data = replace(silo_data(8), federation=None)
-    with pytest.raises(UserError, match=r'label counts of all silos, and the data of "silo" have none\. Set SiloData'):
+    with pytest.raises(SettingNeeded):
         state_of(CenterAP(CenterAPParams()), data)
 
 

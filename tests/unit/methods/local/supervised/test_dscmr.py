@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from silohash.base.errors import UserError
+from silohash.base.errors import UnsuitableMethod
 from silohash.base.types import MODALITIES
 from silohash.methods.local.base import SiloState, outputs_of
 from silohash.methods.local.losses import pair_likelihood
@@ -150,7 +150,7 @@ def test_both_towers_use_the_same_layers_and_one_step_trains_all() -> None:
 
 def test_towers_of_different_widths_are_refused() -> None:
     spec = ModelSpec({"image": TowerSpec("mlp", (4,), hidden=8), "text": TowerSpec("mlp", (4,), hidden=6)}, classes=2)
-    with pytest.raises(UserError, match=r"6 and 8 units|8 and 6 units"):
+    with pytest.raises(UnsuitableMethod, match=r"6 and 8 units|8 and 6 units"):
         method().build(spec, BITS)
 
 

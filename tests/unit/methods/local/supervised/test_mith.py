@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from silohash.base.errors import UserError
+from silohash.base.errors import UnsuitableMethod
 from silohash.base.types import Outputs
 from silohash.methods.local.base import SiloData
 from silohash.methods.local.losses import pair_likelihood, pair_weights, similarity
@@ -366,7 +366,7 @@ def test_modalities_share_the_global_branch_only() -> None:
 def test_towers_of_other_widths_are_refused() -> None:
     spec = model_spec()
     uneven = replace(spec, towers={**spec.towers, "text": replace(spec.towers["text"], hidden=24)})
-    with pytest.raises(UserError, match=r"mith shares layers .* layers have (16 and 24|24 and 16) units"):
+    with pytest.raises(UnsuitableMethod, match=r"mith shares layers .* layers have (16 and 24|24 and 16) units"):
         ConceptNet(uneven, FEW_BITS, most=1, residual_layers=1, layers=1)
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from silohash.base.errors import UserError
+from silohash.base.errors import UnsuitableMethod
 from silohash.base.types import MODALITIES, Outputs
 from silohash.methods.local.base import SiloData, signs
 from silohash.methods.local.unsupervised.base import affinity, inputs_of, with_inputs
@@ -343,7 +343,7 @@ def test_the_hash_layer_of_texts_starts_with_larger_weights() -> None:
 
 def test_published_networks_are_refused() -> None:
     spec = ModelSpec({"image": TowerSpec("network", (3, 8, 8))}, classes=0)
-    with pytest.raises(UserError, match="dgcpn"):
+    with pytest.raises(UnsuitableMethod, match="dgcpn"):
         method().build(spec, 16)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import InvalidName
 from silohash.training.sites import kits as kits_module
 from silohash.training.sites.kits import SITE_FILE, Training
 from silohash.training.sites.settings import read_site_settings
@@ -94,6 +94,6 @@ def test_nothing_is_printed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -
 
 @pytest.mark.parametrize("names", [["north", "north"], ["no/rth"]])
 def test_names_that_do_not_work_leave_nothing(tmp_path: Path, names: list[str]) -> None:
-    with pytest.raises(UserError, match="The kits cannot be made"):
+    with pytest.raises(InvalidName):
         write_kits(tmp_path / "kits", names, Training())
     assert not (tmp_path / "kits").exists()
