@@ -30,7 +30,7 @@ from silohash.features.network import Network, make_network
 from silohash.methods.federated.base import FederationInfo
 from silohash.run.config.load import load_resolved
 from silohash.training.checkpoint import RunState
-from silohash.training.engines.in_process import InProcess
+from silohash.training.engines.port import InProcess
 from silohash.training.experiment import prepare_run
 from silohash.training.prepared import Prepared
 from silohash.training.rounds import RoundSettings, run_rounds

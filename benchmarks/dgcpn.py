@@ -33,7 +33,7 @@ from silohash.methods.federated.base import FederationInfo
 from silohash.methods.local.unsupervised.dgcpn import DGCPNParams
 from silohash.run.config.load import load_resolved
 from silohash.training.checkpoint import RunState
-from silohash.training.engines.in_process import InProcess
+from silohash.training.engines.port import InProcess
 from silohash.training.prepared import Prepared
 from silohash.training.rounds import RoundSettings, run_rounds
 from silohash.training.worker import Worker

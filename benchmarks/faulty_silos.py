@@ -31,7 +31,7 @@ from silohash.run.config.load import load_resolved
 from silohash.run.events import Observer, RoundRecord
 from silohash.run.folder import archive_of
 from silohash.training.checkpoint import RunState
-from silohash.training.engines.in_process import InProcess
+from silohash.training.engines.port import InProcess
 from silohash.training.experiment import prepare_run
 from silohash.training.prepared import Prepared
 from silohash.training.rounds import RoundSettings, mean_score, run_rounds, validation_scores

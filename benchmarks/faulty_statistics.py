@@ -21,8 +21,7 @@ from silohash.run.config.load import load_resolved
 from silohash.run.events import Observer, RoundRecord
 from silohash.run.folder import archive_of
 from silohash.testing.loop import first_state
-from silohash.training.engines.in_process import InProcess
-from silohash.training.engines.port import WAIT_FOR_ALL, Limits, SiloResult, SiloTask
+from silohash.training.engines.port import WAIT_FOR_ALL, InProcess, Limits, SiloResult, SiloTask
 from silohash.training.experiment import prepare_run
 from silohash.training.prepared import Prepared
 from silohash.training.rounds import RoundSettings, mean_score, run_rounds, validation_scores

@@ -32,7 +32,7 @@ from silohash.models.parameters import install
 from silohash.run.config.load import ResolvedConfig, load_resolved
 from silohash.run.folder import archive_of
 from silohash.training.checkpoint import RunState
-from silohash.training.engines.in_process import InProcess
+from silohash.training.engines.port import InProcess
 from silohash.training.experiment import prepare_run
 from silohash.training.prepared import Prepared
 from silohash.training.rounds import RoundSettings, mean_score, run_rounds, validation_scores

@@ -23,7 +23,7 @@ from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.federated.base import FederationInfo
 from silohash.run.config.load import load_config, load_resolved
 from silohash.training.checkpoint import RunState
-from silohash.training.engines.in_process import InProcess
+from silohash.training.engines.port import InProcess
 from silohash.training.experiment import prepare_run
 from silohash.training.rounds import RoundSettings, run_rounds
 from silohash.training.worker import Worker

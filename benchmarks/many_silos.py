@@ -34,8 +34,7 @@ from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import Adapted
 from silohash.run.config.load import load_resolved
 from silohash.training.checkpoint import RunState
-from silohash.training.engines.in_process import InProcess
-from silohash.training.engines.port import WAIT_FOR_ALL, Answer, Limits, SiloTask
+from silohash.training.engines.port import WAIT_FOR_ALL, Answer, InProcess, Limits, SiloTask
 from silohash.training.prepared import Prepared
 from silohash.training.rounds import RoundSettings, run_rounds
 from silohash.training.silo import make_context, make_optimizer

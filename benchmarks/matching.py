@@ -26,8 +26,10 @@ import torch.nn.functional as F  # noqa: E402, N812  torch's usual name
 from torch import Tensor  # noqa: E402
 
 from silohash.base.seeds import torch_generator, torch_globally  # noqa: E402
-from silohash.methods.local.matching.attention import in_blocks, scan_scores  # noqa: E402
-from silohash.methods.local.matching.gsmn import GraphMatching, word_edges  # noqa: E402
+from silohash.methods.local.matching.attention import in_blocks  # noqa: E402
+from silohash.methods.local.matching.gsmn import GraphMatching, GSMNParams, word_edges  # noqa: E402
+from silohash.methods.local.matching.scan import SCANNet, SCANParams  # noqa: E402
+from silohash.models.nodes import Nodes  # noqa: E402
 
 ITEMS, SMOKE_ITEMS = 1_000, 40
 REGIONS, WORDS, WIDTH = 36, 12, 1_024
@@ -68,6 +70,12 @@ class Items:
         """Masks without padding, of the images and of the texts."""
         return tuple(torch.ones(values.shape[:2], dtype=torch.bool) for values in (self.images, self.texts))  # type: ignore[return-value]
 
+    @property
+    def nodes(self) -> tuple[Nodes, Nodes]:
+        """The images and the texts."""
+        image_mask, text_mask = self.masks
+        return Nodes(self.images, image_mask, self.boxes), Nodes(self.texts, text_mask)
+
 
 def make_items(count: int, *, sparse: bool) -> Items:
     """Draw images and texts."""
@@ -97,18 +105,11 @@ def scan_forms(direction: str) -> tuple[Form, Form]:
     """Return the factored and the direct form of stacked cross attention with mean pooling, ``(I, T)``."""
     sharpness = SHARPNESS[direction]
 
+    params = SCANParams(direction="t2i" if direction == "t2i" else "i2t", inverse_temperature=sharpness)
+    net = SCANNet(torch.nn.Identity(), torch.nn.Identity(), params)
+
     def factored(items: Items) -> Tensor:
-        image_mask, text_mask = items.masks
-        return scan_scores(
-            items.images,
-            image_mask,
-            items.texts,
-            text_mask,
-            direction="t2i" if direction == "t2i" else "i2t",
-            pooling="AVG",
-            inverse_temperature=sharpness,
-            lse_scale=1.0,
-        )
+        return net.score(*items.nodes)
 
     def direct(items: Items) -> Tensor:
         scores = []
@@ -125,17 +126,11 @@ def gsmn_forms() -> tuple[Form, Form]:
     """Return the factored and the direct form of graph matching, ``(I, T)``. Both match structure alike."""
     sharpness = SHARPNESS["gsmn"]
     with torch_globally(0, "matching benchmark"):
-        model = GraphMatching(
-            blocks=BLOCKS,
-            kernels=KERNELS,
-            width=KERNEL_WIDTH,
-            inverse_temperature=sharpness,
-            propagation="neighbors",
-        )
+        params = GSMNParams(blocks=BLOCKS, kernels=KERNELS, kernel_width=KERNEL_WIDTH, inverse_temperature=sharpness)
+        model = GraphMatching(params)
 
     def factored(items: Items) -> Tensor:
-        image_mask, text_mask = items.masks
-        scores: Tensor = model(items.images, image_mask, items.boxes, items.texts, text_mask, items.neighbors)
+        scores: Tensor = model(*items.nodes, items.neighbors)
         return scores
 
     def direct(items: Items) -> Tensor:

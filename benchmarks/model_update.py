@@ -38,12 +38,10 @@ from tests.nats import Federation  # isort: skip
 
 from silohash.api.runs import open_run
 from silohash.run.folder import Run
+from silohash.search.requests import SearchRequest
 from silohash.search.wire import WireBus
-from silohash.service.adoption import AdoptingBackend
-from silohash.service.backend import Backend, SearchRequest
-from silohash.service.event_loop import run_loop
-from silohash.service.hub import HubBackend
-from silohash.service.nats_bus import NatsBus
+from silohash.service.backends import AdoptingBackend, Backend, HubBackend
+from silohash.service.nats_bus import NatsBus, run_loop
 
 SILO = "library"
 ITEMS = (20_000, 200_000)

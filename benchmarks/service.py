@@ -50,13 +50,13 @@ from silohash.search.bus import flaw
 from silohash.search.hits import Hits, Query
 from silohash.search.merge import merge
 from silohash.search.order import question_key
+from silohash.search.released import Code
+from silohash.search.requests import SearchRequest
 from silohash.search.silos import open_node
 from silohash.search.wire import WireBus, decode_answer, encode_answer
-from silohash.service.backend import Code, SearchRequest
-from silohash.service.event_loop import run_loop
-from silohash.service.hub import HubBackend
+from silohash.service.backends import HubBackend
 from silohash.service.logs import start_logging
-from silohash.service.nats_bus import NatsBus
+from silohash.service.nats_bus import NatsBus, run_loop
 from silohash.service.web.app import create_app
 
 SILOS = ("north", "south", "west")

@@ -32,7 +32,7 @@ from silohash.run.config.load import load_resolved
 from silohash.run.config.sections import RunConfig
 from silohash.run.folder import archive_of
 from silohash.training.checkpoint import RunState, save_checkpoint
-from silohash.training.engines.in_process import InProcess
+from silohash.training.engines.port import InProcess
 from silohash.training.engines.worker_processes import WorkerProcesses
 from silohash.training.experiment import prepare_run
 from silohash.training.prepared import Prepared

@@ -27,6 +27,7 @@ from PIL import Image, ImageDraw, ImageFont, ImageStat, features
 from silohash.base.files import digest_arrays, digest_file
 from silohash.data.glyphs.archive import FACES
 from silohash.data.glyphs.drawing import INK_PIXELS, centered
+from tests.glyph_kinds import KINDS, Facts, describe
 
 LARGEST_EM_PIXELS = 40
 LEAST_INK = 4 * 255
@@ -98,12 +99,12 @@ def draw(character: str, sized: Callable[[int], ImageFont.FreeTypeFont]) -> np.n
     return centered(paper.crop(paper.getbbox())) if ImageStat.Stat(paper).sum[0] >= LEAST_INK else None
 
 
-def facts_of(character: str) -> str:
+def line_of(character: str) -> str:
     """Return the line of ``characters.tsv`` for a character."""
-    about = (unicodedata.name(character).lower(), unicodedata.category(character))
-    return "\t".join(
-        [character, *about, fontTools.unicodedata.block(character), fontTools.unicodedata.script(character)]
-    )
+    name, category = unicodedata.name(character).lower(), unicodedata.category(character)
+    block, script = fontTools.unicodedata.block(character), fontTools.unicodedata.script(character)
+    *texts, kinds = describe(character, Facts(name, category, block, script))
+    return "\t".join([*texts, "|".join(kinds)])
 
 
 def members() -> dict[str, np.ndarray | bytes]:
@@ -120,8 +121,8 @@ def members() -> dict[str, np.ndarray | bytes]:
         found |= {f"{face}/codepoints": arrays["codepoints"], f"{face}/places": np.array(of_face, np.uint16)}
         found[f"{face}/pictures"] = pictures
     codepoints = np.unique(np.concatenate([found[f"{face}/codepoints"] for face in FACES]))
-    found["characters.tsv"] = "\n".join(facts_of(chr(codepoint)) for codepoint in codepoints).encode()
-    found["about.json"] = json.dumps({"digests": digests, "drawn_with": versions()}, indent=1).encode()
+    found["characters.tsv"] = "\n".join(line_of(chr(codepoint)) for codepoint in codepoints).encode()
+    found["about.json"] = json.dumps({"kinds": KINDS, "digests": digests, "drawn_with": versions()}, indent=1).encode()
     return found
 
 

@@ -14,7 +14,7 @@ import pytest
 import trustme
 
 from silohash.run.config.toml import to_toml
-from silohash.service.config import HubConfig, SiloConfig, read_hub_config, read_silo_config
+from silohash.service.config import HubConfig, SiloConfig, read_config
 from silohash.service.nats_server import new_key, server_config
 from tests.ports import free_port
 
@@ -66,11 +66,11 @@ class Federation:
     @property
     def hub(self) -> HubConfig:
         """The hub's file."""
-        return read_hub_config(self.folder / "hub.toml")
+        return read_config(self.folder / "hub.toml", HubConfig)
 
     def silo(self, name: str) -> SiloConfig:
         """The file of a silo."""
-        return read_silo_config(self.folder / f"{name}.toml")
+        return read_config(self.folder / f"{name}.toml", SiloConfig)
 
     def __enter__(self) -> Federation:
         self.start()

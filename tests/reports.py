@@ -9,9 +9,10 @@ import numpy as np
 from PIL import Image
 
 from silohash.base.types import MethodCard, ResultRow
+from silohash.measure.evaluation import RadiusCurve
 from silohash.report.examples import ExampleHit, ExampleItem, Examples, ExampleSearch, data_uri
 from silohash.report.gather import MethodRun, ReportData, ReportWarning, SiloSummary
-from silohash.report.plots import LabelTable, RadiusCurve, RoundCurve
+from silohash.report.plots import LabelTable, RoundCurve
 
 NAN = float("nan")
 
@@ -69,7 +70,7 @@ def made_up_run(name: str, shift: float = 0.0, **changed: Any) -> MethodRun:
         "rows": rows,
         "curve": RoundCurve(name, (1, 2, 3), (2.0, 1.0, 0.5), (0.3, 0.6, 0.5), best_round=2),
         "radius_curves": tuple(
-            RadiusCurve(name, task, (NAN, 0.9, 0.6, 0.2), (0.0, 0.2, 0.7, 1.0), 0.17) for task in ("i2t", "t2i")
+            RadiusCurve(task, (NAN, 0.9, 0.6, 0.2), (0.0, 0.2, 0.7, 1.0), 0.17, name=name) for task in ("i2t", "t2i")
         ),
         "cards": (card(name),),
     }

@@ -28,7 +28,7 @@ from silohash.search.released import Refusal
 from silohash.search.requests import CodeRequest, ItemRequest, Request, SearchRequest, StatusRequest
 from silohash.search.silos import RunSearch
 from silohash.search.wire import MOST_ANSWER_BYTES, Reader, Responder, decode_answer, respond, with_time_left
-from silohash.service.nats_bus import completed, ignore
+from silohash.service.nats_bus import completed
 
 MODEL = "3f2a"
 
@@ -108,7 +108,7 @@ class BytesInThreads:
         return cls({node.name: responder(node) for node in nodes})
 
     async def ask(
-        self, requests: Mapping[str, bytes], deadline_seconds: float, read: Reader = ignore
+        self, requests: Mapping[str, bytes], deadline_seconds: float, read: Reader = lambda silo, answer: None
     ) -> Replies[bytes]:
         start = time.monotonic()
         silo_of = {

@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from silohash.methods.message import Message
-from silohash.training.engines.in_process import InProcess
-from silohash.training.engines.port import WAIT_FOR_ALL, Absence, Answer, Limits, SiloResult, SiloTask
+from silohash.training.engines.port import WAIT_FOR_ALL, Absence, Answer, InProcess, Limits, SiloResult, SiloTask
 from silohash.training.engines.wire import decode_answer, decode_task, encode_distant_task, encode_result
 from silohash.training.sites.settings import SiteSettings
 from silohash.training.sites.trainer import Site

@@ -16,8 +16,7 @@ TYPE_CHECKING = False  # as typing.TYPE_CHECKING, without the time that importin
 
 if TYPE_CHECKING:
     from silohash.api.codes import Score, evaluate_codes, nearest
-    from silohash.api.data import load_archive, partition
-    from silohash.api.methods import list_methods
+    from silohash.api.data import list_methods, load_archive, partition
     from silohash.api.runs import TrainedRun, train
     from silohash.api.runs import open_run as open  # noqa: A004  silohash.open, as in gzip.open
     from silohash.base.errors import UserError
@@ -70,7 +69,7 @@ _DEFINED_IN = {
     "UserError": "silohash.base.errors:UserError",
     "connect": "silohash.service.clients.search:connect",
     "evaluate_codes": "silohash.api.codes:evaluate_codes",
-    "list_methods": "silohash.api.methods:list_methods",
+    "list_methods": "silohash.api.data:list_methods",
     "load_archive": "silohash.api.data:load_archive",
     "nearest": "silohash.api.codes:nearest",
     "open": "silohash.api.runs:open_run",

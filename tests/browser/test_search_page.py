@@ -11,7 +11,7 @@ import pytest
 
 from silohash.base.types import Modality
 from silohash.service.web.app import create_app
-from silohash.service.web.view.form import PAGE_HITS
+from silohash.service.web.form import PAGE_HITS
 from tests.browsers import CONTRAST, PATIENCE_MILLISECONDS, started_browser, until
 from tests.served import MadeUpBackend, drawn, png, running
 

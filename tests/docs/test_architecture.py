@@ -41,8 +41,7 @@ from silohash.service.items.change import ModelChange
 from silohash.service.models import SiloModels
 from silohash.service.nats_bus import Link, NatsBus
 from silohash.training.checkpoint import RunState
-from silohash.training.engines.in_process import InProcess
-from silohash.training.engines.port import SiloResult, SiloTask
+from silohash.training.engines.port import InProcess, SiloResult, SiloTask
 from silohash.training.prepared import Prepared
 from silohash.training.rounds import RoundSettings
 from silohash.training.worker import Worker

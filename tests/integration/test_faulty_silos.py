@@ -16,8 +16,7 @@ import torch
 
 from silohash.base.types import Arrays
 from silohash.methods.federated.base import ServerState
-from silohash.training.engines.in_process import InProcess
-from silohash.training.engines.port import WAIT_FOR_ALL, Limits, SiloResult, SiloTask
+from silohash.training.engines.port import WAIT_FOR_ALL, InProcess, Limits, SiloResult, SiloTask
 from silohash.training.prepared import Prepared
 from silohash.training.rounds import RoundSettings, mean_score, run_rounds, validation_scores
 from silohash.training.worker import Worker

@@ -20,8 +20,8 @@ from silohash.run.folder import Run
 from silohash.run.model.scores import ArchiveScores
 from silohash.search.hits import SearchOptions
 from silohash.search.requests import SearchRequest
-from silohash.service.local import LocalBackend
-from silohash.service.web.view.cards import hit_cards
+from silohash.service.backends import LocalBackend
+from silohash.service.web.cards import hit_cards
 from tests.regions import matching_config, write_region_set
 from tests.runs import same_arrays, silohash
 

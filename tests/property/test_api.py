@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from silohash.service.local import LocalBackend
+from silohash.service.backends import LocalBackend
 from silohash.service.web.app import create_app
 from silohash.service.web.auth import Gate, RateLimit, app_for
 from tests.accounts import PASSWORD, quick_accounts
@@ -92,7 +92,7 @@ def fill(case: Case, data: Any, code: dict[str, Any]) -> None:
 
 def test_no_request_fails_and_every_response_is_as_described(backend: LocalBackend) -> None:
     app = create_app(backend, hosts=["testserver"])
-    node = backend.silos.nodes["silo-1"]
+    node = backend.nodes["silo-1"]
     bits = node.loaded("image").index.bits
     code = {"hex": "5a" * (bits // 8), "bits": bits, "model_digest": node.model_digest}
     seen: defaultdict[str, set[int]] = defaultdict(set)

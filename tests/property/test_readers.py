@@ -29,11 +29,10 @@ from silohash.data.formats.native import read_native, write_native
 from silohash.data.partitions.base import read_partition
 from silohash.data.pictures.reading import PackedPictures
 from silohash.features import cache as pixels
-from silohash.features.cache import PixelCache
+from silohash.features.cache import NetworkVectors, PixelCache
 from silohash.features.image import PixelFeatures
 from silohash.features.model_folder import sentence_rule
 from silohash.features.preprocess import read_preparation
-from silohash.features.vector_cache import NetworkVectors
 from silohash.index.listing import read_listing
 from silohash.index.source import PictureSource
 from silohash.index.store import Store

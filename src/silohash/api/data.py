@@ -1,16 +1,21 @@
-"""Archives and their partitions over silos."""
+"""What a run is made of: archives, their partitions over silos, and methods."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
+from silohash.base.errors import UnknownName
+from silohash.base.registry import suggestion
+from silohash.base.types import MethodCard
+from silohash.data.archive import Archive
 from silohash.data.catalogue import named_or_folder
+from silohash.data.partitions.base import Partition
 from silohash.data.partitions.base import partition as partition_archive
+from silohash.methods.federated import FEDERATED_METHODS
+from silohash.methods.local import LOCAL_METHODS
 
-if TYPE_CHECKING:
-    from silohash.data.archive import Archive
-    from silohash.data.partitions.base import Partition
+_FAMILIES = {"local": LOCAL_METHODS, "federated": FEDERATED_METHODS}
 
 
 def load_archive(archive: str | Path, **options: object) -> Archive:
@@ -42,3 +47,23 @@ def partition(
         UserError: If a parameter is unknown or out of range, or the archive lacks what the kind needs.
     """
     return partition_archive(archive, kind, silos, seed, **parameters)
+
+
+def list_methods(kind: Literal["local", "federated"] | None = None) -> list[MethodCard]:
+    """Return the cards of the available methods: title, authors, venue, and what a silo sends and keeps.
+
+    Silos train with "local" methods, and cooperate by "federated" methods. Without a kind, both are returned.
+
+    Raises:
+        UserError: If ``kind`` is unknown, or an installed package adds a method that cannot be described.
+
+    Example:
+        >>> [card.key for card in list_methods("federated")][:2]
+        ['local', 'separate']
+    """
+    if kind is not None and kind not in _FAMILIES:
+        raise UnknownName(
+            f'There is no kind of method "{kind}"{suggestion(kind, _FAMILIES)}; choose one of: {", ".join(_FAMILIES)}.'
+        )
+    families = [family for name, family in _FAMILIES.items() if kind in {None, name}]
+    return [family.card(name) for family in families for name in family.names()]

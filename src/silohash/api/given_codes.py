@@ -41,10 +41,7 @@ FORMS = (
 def packed_codes(queries: Codes | Given, database: Codes | Given, bits: int | None = None) -> tuple[Words, Words, int]:
     """Return the packed codes of both sides, ``(Q, W)`` and ``(N, W)``, and the code length.
 
-    Args:
-        queries: Codes of the queries.
-        database: Codes of the items.
-        bits: The code length, which packed bytes need. It is checked for codes in another form.
+    Packed bytes need the number of bits. It is checked for codes in another form.
 
     Raises:
         UserError: If the form is ambiguous or differs between the sides, or the codes cannot be compared.
@@ -141,13 +138,10 @@ def _form(values: Codes | Table, side: str) -> Form:
         return "only 0" if high == 0 else "only 1" if low == 1 else "0 and 1"
     if _every(values, lambda part: (part == 1) | (part == -1)):
         return "-1 and +1"
-    if values.dtype.kind == "f" and low < 0 < high and (max(-low, high) <= 1 or not _every(values, _are_whole)):
+    is_signed = values.dtype.kind == "f" and low < 0 < high
+    if is_signed and (max(-low, high) <= 1 or not _every(values, lambda part: np.asarray(part == np.rint(part)))):
         return "real outputs"
     return "unclear"
-
-
-def _are_whole(values: Table) -> Table:
-    return np.asarray(values == np.rint(values))
 
 
 def _every(values: Table, holds: Callable[[Table], Table]) -> bool:

@@ -12,14 +12,7 @@ from silohash.base.visible import visible
 from silohash.index import IN_MEMORY
 from silohash.search.bus import now
 from silohash.search.hits import CANDIDATES
-from silohash.search.inputs import (
-    ImageLike,
-    VectorLike,
-    modality_named,
-    read_input,
-    several,
-    target_named,
-)
+from silohash.search.inputs import ImageLike, VectorLike, modality_named, read_input, several, target_named
 from silohash.search.requests import SearchRequest
 from silohash.search.silos import RunSearch, open_nodes, released_fields, remove_items
 
@@ -93,11 +86,7 @@ def train(
 
 
 class TrainedRun:
-    """Encode, index, search and evaluate with the model of a run.
-
-    Attributes:
-        folder: Folder of the run.
-    """
+    """Encode, index, search and evaluate with the model of a run."""
 
     def __init__(self, folder: str | Path) -> None:
         """Open the folder of a run. See `open_run`."""
@@ -179,7 +168,7 @@ class TrainedRun:
         follow_links: bool = False,
         notify: Notify = lambda text: None,
     ) -> dict[str, int]:
-        """Build the index of every silo, or of an archive as one more silo.
+        """Build the index of every silo, or of an archive as one more silo, and return the number of items per silo.
 
         Earlier indexes of the same silos, or of the same archive, are replaced. Items that are only queries are held out,
         unless ``all_items`` is set. A silo's policy (``RUN/policies/SILO.toml``) is read first: only fields that it
@@ -192,9 +181,6 @@ class TrainedRun:
             all_items: Index the query items too.
             follow_links: Whether links in the archive's folder may lead out of it.
             notify: Called with one line per silo, per skipped row of the archive, and with a sentence on held-out items.
-
-        Returns:
-            The number of items per silo.
 
         Raises:
             UserError: If a policy is not valid, another archive is indexed under the same name, the model is ambiguous, or
@@ -212,15 +198,9 @@ class TrainedRun:
         return counts
 
     def remove(self, ids: str | Collection[str]) -> dict[str, list[str]]:
-        """Remove items from the indexes of all silos, and release their disk space.
+        """Remove items from the indexes of all silos, release their disk space, and return the removed ids of each silo.
 
         Indexing the run again adds them again, unless they are removed from the archive too.
-
-        Args:
-            ids: Ids of the items, or one id.
-
-        Returns:
-            The removed ids of each silo that held any of them.
 
         Raises:
             UserError: If the run is not indexed, or no index holds any of the ids.
@@ -298,15 +278,12 @@ class TrainedRun:
         evaluations: str | Sequence[str] | None = None,
         tasks: str | Sequence[str] | None = None,
     ) -> list[ResultRow]:
-        """Measure the run on the queries of its archive.
+        """Measure the run on the queries of its archive, in one row per evaluation, task and measure.
 
         Args:
             measures: Names of measures, such as ``mAP@all``, or one name; None for those of the config.
             evaluations: Whose model encodes whose items, such as "GG" or "XS"; None for those of the config.
             tasks: Such as "i2t" or "t2item" (`silohash.base.types.TASKS`); None for those of the config.
-
-        Returns:
-            One row per evaluation, task and measure.
 
         Raises:
             UserError: If the run does not have a model, or its archive lacks labels or queries.

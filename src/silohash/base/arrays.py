@@ -28,13 +28,9 @@ Values: TypeAlias = npt.NDArray[Any] | list[Any]
 
 @dataclass(frozen=True)
 class Given:
-    """Hold what a user gave, apart from its form.
+    """Hold what a user gave, apart from its form: rows of values, and what they are, in the plural, for error messages.
 
-    Attributes:
-        what: What it is, in the plural, for error messages.
-        values: The values, in rows.
-        columns: The names of the columns of a data frame, otherwise empty.
-        index: The index of a pandas object, which names its rows, otherwise None.
+    A data frame has names of columns, and a pandas object has an index, which names its rows.
     """
 
     what: str
@@ -47,11 +43,7 @@ class Given:
 
 
 def given(what: str, value: Any) -> Given:  # noqa: ANN401  an object of any library
-    """Return what a user gave as an array or a list.
-
-    Args:
-        what: What it is, in the plural, for error messages.
-        value: An array, tensor, sparse matrix, data frame, series, list or tuple. Lists can hold such objects.
+    """Return what a user gave as an array, tensor, sparse matrix, data frame, series, list or tuple, also of such objects.
 
     Raises:
         UserError: If the value is of another type, does not have rows, or has masked values.
@@ -82,11 +74,7 @@ def _plain(value: Any) -> Values:  # noqa: ANN401  an object of any library
         raise WrongType(f"are of type {type(value).__name__}. Give a NumPy array or a list with one row per item.")
     if isinstance(array, np.ndarray):
         if array.ndim == 0 or array.dtype.names is not None:
-            kind = (
-                "a single value"
-                if array.ndim == 0
-                else f"an array with the fields {', '.join(array.dtype.names or ())}"
-            )
+            kind = f"an array with the fields {', '.join(array.dtype.names or ())}" if array.ndim else "a single value"
             raise WrongType(f"are {kind}. Give a NumPy array or a list with one row per item.")
         if array.dtype.kind not in "OT":
             return array
@@ -148,12 +136,8 @@ _LIBRARIES = (("torch", "Tensor", _of_tensor), ("numpy.ma", "MaskedArray", _of_m
 def as_array(values: Given, forms: str) -> npt.NDArray[Any]:
     """Return values as an array of booleans, integers or floats.
 
-    Args:
-        values: The values.
-        forms: The sentence that says which forms are accepted.
-
     Raises:
-        UserError: If rows differ in length, or values are anything but real numbers.
+        UserError: If rows differ in length, or values are anything but real numbers. It ends in the accepted ``forms``.
     """
     found = values.values
     if isinstance(found, list):

@@ -240,7 +240,7 @@ class ProtocolUnmet(UserError):
 
 
 class DataChanged(UserError):
-    """An archive is not the one that a run or partition was made for. Restore it, or train again."""
+    """The archive of a run or partition has changed since then. Restore it, or train again."""
 
 
 class ArchiveUnsuitable(UserError):
@@ -359,7 +359,7 @@ class WrongOverride(UserError):
 
 
 class NotIndexed(UserError):
-    """There is no index, or it lacks items. Build it with silohash index."""
+    """No index exists, or it lacks items. Build it with silohash index."""
 
 
 class UnknownItem(UserError):

@@ -1,7 +1,8 @@
 """Write files atomically (to a temporary file that is then renamed), and read them with a check of their form.
 
 `read_json`, `read_toml`, `read_text`, `read_npy` and `read_arrays` are the only readers of our own files. Each ends in a
-`UserError` that names the file if the content is damaged or does not have the expected form (`silohash.base.forms`).
+`UserError` that names the file if it is missing or not readable, or its content is damaged or does not have the expected
+form (`silohash.base.forms`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ from silohash.base.types import Arrays
 
 T = TypeVar("T")
 
-BLOCK_BYTES = 1 << 20
 TRAIN_AGAIN = "Restore it, or run the training again."
 NPY_HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 MARKED_BYTES = 1 << 16
@@ -75,34 +75,25 @@ def _takes_no_files(error: OSError, path: Path) -> bool:
 
 
 def _beside(path: Path) -> Path:
-    """Return a path in the same folder that no other process or thread writes to."""
-    _clean_once(path.parent)
+    """Return a path in the same folder that no other process or thread writes to, and clean the folder on its first use."""
+    key = (os.getpid(), path.parent.absolute())
+    if key not in _cleaned:
+        _cleaned.add(key)
+        remove_leftovers(path.parent)
     return path.with_name(f".{path.name}.{os.getpid()}.{WRITER}.{threading.get_ident()}.part")
 
 
 _cleaned: set[tuple[int, Path]] = set()
-
-
-def _clean_once(folder: Path) -> None:
-    """Remove leftovers from a folder before this process writes to it for the first time."""
-    key = (os.getpid(), folder.absolute())
-    if key not in _cleaned:
-        _cleaned.add(key)
-        remove_leftovers(folder)
+"""The processes and the folders from which they have removed leftovers."""
 
 
 def remove_leftovers(folder: Path, *, alone: bool = False) -> None:
-    """Remove the unfinished files and folders that killed processes left in a folder.
+    """Remove the unfinished files and folders that killed processes left in a folder, not in its subfolders.
 
     A folder that was being replaced by `folder_beside` when its process was killed is put in place first, with its new
-    content.
-
-    Args:
-        folder: The folder. Its subfolders are not searched.
-        alone: Whether no other machine can be writing to the folder, because its lock is held. Otherwise only parts
-            written on this machine are removed.
+    content. Parts of another machine are removed only if this process is ``alone``, because it holds the folder's lock.
     """
-    found = [(path, match) for path in _entries(folder) if (match := PART.fullmatch(path.name))]
+    found = [(path, match) for path in sorted(folder.glob(".*")) if (match := PART.fullmatch(path.name))]
     gone = [
         (path, path.with_name(match["name"]))
         for path, match in found
@@ -115,13 +106,6 @@ def remove_leftovers(folder: Path, *, alone: bool = False) -> None:
                 (whole if whole.exists() else path).replace(target)
     for path, _ in gone:
         _remove(path)
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return sorted(folder.iterdir())
-    except OSError:
-        return []
 
 
 def _writer_is_gone(process: int, writer: str | None, *, alone: bool) -> bool:
@@ -149,14 +133,8 @@ def open_private(path: str | os.PathLike[str], flags: int) -> int:
 def write_bytes(path: Path, content: bytes, *, private: bool = False) -> None:
     """Write a file atomically: it either exists with its whole content, or is not changed.
 
-    Args:
-        path: The file.
-        content: Its whole content.
-        private: Whether nobody but its owner may read it, not even while it is written. If its folder does not exist,
-            nobody else may enter that either.
-
-    Raises:
-        UserError: If the disk is full or the file may not be written.
+    Nobody but its owner may read a private file, not even while it is written. If its folder does not exist, nobody else may
+    enter that either. A full disk and a file that may not be written end in a `UserError`.
     """
     beside = _beside(path)
     with explaining_disk_errors(path):
@@ -194,27 +172,16 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_json(path: Path, form: type[T], *, remedy: str = AGAIN, missing: str = INTERRUPTED) -> T:
-    """Read a JSON file that has a form.
+    """Read a JSON file of a form: a dataclass, a pydantic model, or a type such as ``dict[str, str]``.
 
-    Args:
-        path: The file.
-        form: The expected type: a dataclass, a pydantic model, or a type such as ``dict[str, str]``.
-        remedy: What to do if the file is damaged.
-        missing: What to do if the file does not exist.
-
-    Raises:
-        UserError: If the file is missing or not readable, is not JSON, or does not have the form.
+    The error tells the ``remedy`` if the file is damaged, and ends in ``missing`` if it does not exist.
     """
     with reading(path, remedy=remedy, missing=missing):
         return of_json(path.read_bytes(), form)
 
 
 def read_text(path: Path, *, remedy: str = AGAIN, missing: str = INTERRUPTED) -> str:
-    """Read a UTF-8 text file, without a byte order mark.
-
-    Raises:
-        UserError: If the file is missing, not readable or not UTF-8.
-    """
+    """Read a UTF-8 text file, without a byte order mark."""
     with reading(path, remedy=remedy, missing=missing):
         return path.read_bytes().decode("utf-8-sig")
 
@@ -234,19 +201,9 @@ def read_toml(path: Path, *, remedy: str = AGAIN, missing: str = INTERRUPTED) ->
 
 
 def read_npy(path: Path, *, mapped: bool = False, remedy: str = AGAIN, missing: str = INTERRUPTED) -> np.ndarray:
-    """Read an array of numbers or strings from an ``.npy`` file.
+    """Read an array of numbers or strings from an ``.npy`` file, or map it into memory.
 
     The length that the header states is compared with the length of the file before anything is allocated.
-
-    Args:
-        path: The file.
-        mapped: Map the file into memory instead of reading it.
-        remedy: What to do if the file is damaged.
-        missing: What to do if the file does not exist.
-
-    Raises:
-        UserError: If the file is missing or not readable, is not an ``.npy`` file, is shorter than its header states, or
-            holds Python objects.
     """
     with reading(path, remedy=remedy, missing=missing):
         with path.open("rb") as stream:
@@ -287,9 +244,6 @@ def note_written(folder: Path, written: Iterable[Path]) -> None:
     """Record which files of a folder were generated, and remove generated files of earlier calls that are obsolete.
 
     Files that were never recorded are left alone.
-
-    Raises:
-        UserError: If the folder may not be written, or if the earlier record is damaged.
     """
     note, names = folder / WRITTEN, sorted(path.name for path in written)
     if not note.exists() and not names:
@@ -308,11 +262,7 @@ def write_arrays(path: Path, arrays: Arrays, about: Mapping[str, Any] | None = N
 
 
 def read_arrays(path: Path, *, remedy: str = TRAIN_AGAIN, missing: str = INTERRUPTED) -> tuple[Arrays, dict[str, Any]]:
-    """Return the arrays and the JSON object that `write_arrays` wrote.
-
-    Raises:
-        UserError: If the file is missing or not readable, is truncated, or is not a safetensors file of numbers.
-    """
+    """Return the arrays and the JSON object that `write_arrays` wrote."""
     from safetensors import safe_open
 
     with reading(path, remedy=remedy, missing=missing):
@@ -362,11 +312,8 @@ def digest_bytes(content: bytes) -> str:
 
 def digest_file(path: Path) -> str:
     """Return the BLAKE2 digest of a file's content."""
-    hasher = hashlib.blake2b(digest_size=16)
     with path.open("rb") as stream:
-        while block := stream.read(BLOCK_BYTES):
-            hasher.update(block)
-    return hasher.hexdigest()
+        return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def digest_arrays(arrays: Mapping[str, np.ndarray]) -> str:
@@ -387,9 +334,7 @@ def digest_json(value: Any) -> str:  # noqa: ANN401  any JSON value
 def check_replaceable(path: Path, *marks: bytes) -> None:
     """Check that a file may be written: it does not exist, or an earlier call of silohash wrote it.
 
-    Args:
-        path: The file.
-        marks: Texts of which a file that silohash writes there has at least one in its first or last 64 KiB.
+    A file that silohash writes there has at least one of the ``marks`` in its first or last 64 KiB.
 
     Raises:
         UserError: If the file exists and is not recognized.
@@ -417,9 +362,7 @@ def check_new_folder(folder: Path) -> None:
 def check_own_folder(folder: Path, *marks: str) -> None:
     """Check that files may be written to a folder: it is missing or empty, or an earlier call of silohash wrote to it.
 
-    Args:
-        folder: The folder.
-        marks: Names of which a folder that silohash wrote has at least one.
+    A folder that silohash wrote has files of at least one of the names ``marks``.
 
     Raises:
         UserError: If the folder holds other files.

@@ -54,13 +54,9 @@ MALFORMED = (
 def reading(path: Path, *, remedy: str = AGAIN, missing: str = INTERRUPTED) -> Iterator[None]:
     """Translate any error of reading a file into a sentence that names the file.
 
-    Args:
-        path: The file.
-        remedy: What to do if the file is damaged.
-        missing: What to do if the file does not exist.
-
     Raises:
-        UserError: If the file is missing, may not be read, is a folder, or does not have the expected form.
+        UserError: If the file is missing, may not be read, is a folder, or does not have the expected form. It says what to
+            do about a damaged file (``remedy``) or a missing one.
     """
     try:
         if path.is_dir():

@@ -41,14 +41,8 @@ COMMAND_LENGTH = 300
 """Maximum length of a command line in a message, in characters."""
 
 
-class _Held(threading.local):
-    """The folders whose locks the current thread holds."""
-
-    def __init__(self) -> None:
-        self.folders: set[Path] = set()
-
-
-_held = _Held()
+_held: set[tuple[int, Path]] = set()
+"""The threads that hold the locks of folders."""
 
 
 @contextmanager
@@ -80,32 +74,25 @@ def locked(
             which it took the lock; or if the folder may not be written.
     """
     place = folder.resolve()
-    if place in _held.folders:
+    mine = threading.get_ident(), place
+    if mine in _held:
         yield False
         return
     missing = [parent for parent in (place, *place.parents) if not parent.exists()]
     with explaining_disk_errors(folder):
         lock = _taken(folder, remedy, wait_seconds, notify)
     try:
-        _held.folders.add(place)
+        _held.add(mine)
         write_json(place / HOLDER, _this_process())
         yield True
     finally:
-        _held.folders.discard(place)
+        _held.discard(mine)
         _leave(lock, place, missing or [place] * temporary)
 
 
 @contextmanager
 def locked_run(folder: Path, wait_seconds: float = 0.0) -> Iterator[None]:
-    """Hold the lock of a run while the block runs, and first remove what killed processes left in its folder.
-
-    Args:
-        folder: The folder of the run.
-        wait_seconds: How long to wait for another process.
-
-    Raises:
-        UserError: If another process still holds the lock, or the folder may not be written.
-    """
+    """Hold the lock of a run, as `locked` does, and first remove what killed processes left in its folder."""
     remedy = "Wait until it has finished, or use another folder."
     with locked(folder, remedy, wait_seconds=wait_seconds) as taken:
         if taken:

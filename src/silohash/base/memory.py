@@ -25,11 +25,7 @@ def return_unused() -> None:
 
 
 def start_measuring() -> bool:
-    """Release unused memory and start a new measurement of the peak.
-
-    Returns:
-        Whether this system measures the peak.
-    """
+    """Release unused memory, start a new measurement of the peak, and return whether this system measures it."""
     gc.collect()
     return_unused()
     try:
@@ -59,11 +55,7 @@ def write_peak(path: Path, peak: int) -> None:
 
 
 def read_peak(path: Path) -> int | None:
-    """Read the peak memory of a run, in bytes; None if it was not measured.
-
-    Raises:
-        UserError: If the file is damaged.
-    """
+    """Read the peak memory of a run, in bytes; None if it was not measured."""
     if not path.exists():
         return None
     return read_json(path, dict[str, int], remedy="Remove it.").get("peak_bytes")

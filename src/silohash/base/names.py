@@ -126,12 +126,9 @@ def similar(name: str) -> str:
 
 
 def one_spelling(names: Mapping[str, int]) -> dict[str, str]:
-    """Return the spelling that replaces each of the others of the same name.
+    """Return the spelling that replaces each of the others of the same name, given how often each is used.
 
     It is the most frequent one, and the first of them if several are. A name with one spelling is not in the result.
-
-    Args:
-        names: The number of uses of each spelling, in the order of their first use.
 
     Example:
         >>> one_spelling({"2": 1, "3": 1, "2.0": 5})
@@ -158,12 +155,7 @@ def near_duplicates(names: Iterable[str]) -> list[list[str]]:
 
 
 def describe_near(what: str, names: Iterable[str]) -> str:
-    """Return a sentence that shows near-duplicates among names, or an empty string if there are none.
-
-    Args:
-        what: What they are the names of, in the plural, with the place: "labels".
-        names: The names.
-    """
+    """Return a sentence on near-duplicates among the names of ``what``, such as "labels"; empty if there are none."""
     groups = near_duplicates(names)
     if not groups:
         return ""

@@ -47,14 +47,10 @@ def installed(package: str) -> bool:
 
 
 def require(package: str, task: str) -> None:
-    """Check that an optional package is installed.
-
-    Args:
-        package: A package of `EXTRAS`.
-        task: What needs the package, at the beginning of a sentence, for example ``Training``.
+    """Check that a package of `EXTRAS` is installed, which a task such as ``Training`` needs.
 
     Raises:
-        UserError: If the package is missing.
+        UserError: If it is missing.
     """
     if not installed(package):
         raise DependencyMissing(sentence(package, task))

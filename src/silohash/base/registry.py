@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -37,13 +37,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class AddedMember:
-    """A member that an installed package adds to a family.
-
-    Attributes:
-        name: Name of the entry point.
-        target: The class, as "module:Class".
-        package: Name and version of the package, or an empty string if they are unknown.
-    """
+    """A member that an installed package adds to a family, as "module:Class". Package and version may be unknown."""
 
     name: str
     target: str
@@ -58,22 +52,17 @@ class AddedMember:
 @cache
 def added_members(group: str) -> tuple[AddedMember, ...]:
     """Return the members that installed packages add to a group; read once per process."""
-    return tuple(AddedMember(point.name, point.value, _package_of(point)) for point in entry_points(group=group))
-
-
-def _package_of(point: EntryPoint) -> str:
-    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else ""
+    return tuple(
+        AddedMember(
+            point.name, point.value, f"{point.dist.name} {point.dist.version}" if point.dist is not None else ""
+        )
+        for point in entry_points(group=group)
+    )
 
 
 @dataclass(frozen=True)
 class Registry:
-    """A family of classes by name.
-
-    Attributes:
-        family: Name of a member in messages, for example "local method".
-        group: Entry-point group through which other packages add members.
-        table: The built-in members, name -> "module:Class".
-    """
+    """A family of classes by name: what messages call a member, its group of entry points, and the built-in members."""
 
     family: str
     group: str

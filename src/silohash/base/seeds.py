@@ -42,14 +42,9 @@ def secret() -> bytes:
 
 
 def secret_generator(key: bytes, purpose: str, *, round: int = -1) -> np.random.Generator:  # noqa: A002
-    """Return a NumPy generator whose numbers only those can predict who know the key.
+    """Return a NumPy generator whose numbers only those can predict who know the key of 32 random bytes.
 
     NumPy's generators are not made for cryptography. Nobody sees their outputs here, only sums of them and of other values.
-
-    Args:
-        key: 32 random bytes.
-        purpose: What the numbers are for.
-        round: Number of the round.
 
     Example:
         >>> first, again, other = (int(secret_generator(key, "noise").integers(1 << 62)) for key in (b"a", b"a", b"b"))
@@ -61,10 +56,7 @@ def secret_generator(key: bytes, purpose: str, *, round: int = -1) -> np.random.
 
 
 def published_permutation(seed: int, count: int) -> np.ndarray:
-    """Return the permutation that NumPy's legacy generator draws first, which some published splits are made with.
-
-    Returns:
-        ``(count,)`` int64.
+    """Return the permutation ``(count,)`` int64 that NumPy's legacy generator draws first, as some published splits use it.
 
     Example:
         >>> published_permutation(6, 5).tolist()

@@ -26,12 +26,9 @@ def signature(path: Path) -> Signature:
 
 
 def connect(path: Path, *, mode: str = "rw", immutable: bool = False) -> sqlite3.Connection:
-    """Open a connection with manual transactions.
+    """Open a connection with manual transactions in a mode of SQLite: "rw", "rwc" to create the file, or "ro".
 
-    Args:
-        path: The file.
-        mode: SQLite's mode: "rw", "rwc" to create the file, or "ro".
-        immutable: Whether the file is read as if it never changes, without locks and without files beside it.
+    An immutable file is read as if it never changes, without locks and without files beside it.
     """
     place = f"{path.resolve().as_uri()}?mode={mode}{'&immutable=1' if immutable else ''}"
     return sqlite3.connect(place, uri=True, timeout=WAIT_SECONDS, isolation_level=None, check_same_thread=False)

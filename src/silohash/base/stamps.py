@@ -28,14 +28,10 @@ SETTLED_NANOSECONDS = 2_000_000_000
 
 
 class Stamp(NamedTuple):
-    """What is remembered of a file.
+    """What is remembered of a file: its size in bytes, the time of its last modification in nanoseconds, and its digest.
 
-    Attributes:
-        size: In bytes.
-        time: Of the last modification, in nanoseconds.
-        digest: Of its content; empty if it could not be read.
-        problem: Why a picture file cannot be used, or an empty string.
-        note: What was assumed of a picture file, or an empty string.
+    If it is a picture file, it may have a problem, because of which it cannot be used, or a note on what was assumed to
+    decode it. The digest is empty if it could not be read.
     """
 
     size: int
@@ -57,26 +53,14 @@ def table_path(kind: str, folder: Path) -> Path:
 
 def read_table(kind: str, folder: Path) -> Table:
     """Return what is remembered of the files of a folder; nothing if that is missing or damaged."""
-    path = table_path(kind, folder)
     try:
-        if kind == PICTURES:
-            pictures = read_json(path, dict[str, tuple[int, int, str, str, str]])
-            return {name: Stamp(*entry) for name, entry in pictures.items()}
-        return {name: Stamp(*entry) for name, entry in read_json(path, dict[str, tuple[int, int, str]]).items()}
+        return read_json(table_path(kind, folder), Table)
     except UserError:
         return {}
 
 
 def file_digests(folder: Path, names: Sequence[str]) -> dict[str, str]:
-    """Return the digest of each file's content. A file is read unless its size and time are as they were last time.
-
-    Args:
-        folder: The folder that the names are relative to.
-        names: Names of files.
-
-    Raises:
-        OSError: If a file cannot be read.
-    """
+    """Return the digest of each file of a folder. A file is read unless its size and time are as they were last time."""
     before = read_table(FILES, folder)
     digests: dict[str, str] = {}
     fresh: Table = {}
@@ -96,15 +80,7 @@ def file_digests(folder: Path, names: Sequence[str]) -> dict[str, str]:
 
 
 def remember(folder: Path, digests: Mapping[str, str]) -> None:
-    """Remember the digests of files that this process has just written, so that even their first reader need not read them.
-
-    Args:
-        folder: The folder that the names are relative to.
-        digests: Digests of the contents that were written, by the names of the files.
-
-    Raises:
-        OSError: If a file does not exist.
-    """
+    """Remember the digests of files that this process has just written, so that no reader needs to."""
     stats = {name: (folder / name).stat() for name in digests}
     fresh = {name: Stamp(stat.st_size, stat.st_mtime_ns, digests[name]) for name, stat in stats.items()}
     _write_table(folder, {**read_table(FILES, folder), **fresh})

@@ -17,11 +17,7 @@ def visible_value(value: object) -> object:
 
 @cache
 def html_environment(package: str) -> jinja2.Environment:
-    """Return the environment of the HTML templates in the folder ``templates`` of a package, which compiles each once.
-
-    Args:
-        package: Name of the package, such as ``silohash.report``.
-    """
+    """Return the environment of a package's HTML templates in its folder ``templates``, which compiles each once."""
     return jinja2.Environment(
         loader=jinja2.PackageLoader(package),
         autoescape=True,

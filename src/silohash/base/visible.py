@@ -7,6 +7,7 @@ Everything that silohash prints or writes for people passes through this module.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -60,14 +61,13 @@ def visible_lines(text: str) -> str:
 def visible_json(document: str) -> str:
     r"""Return a JSON document with invisible characters as escapes. It is parsed to the same value.
 
-    Args:
-        document: The document, in which control characters below U+0020 are escaped already, as JSON requires.
+    Control characters below U+0020 are escaped already, as JSON requires.
 
     Example:
         >>> visible_json('"\u202eevil"')
         '"\\u202eevil"'
     """
-    return _NOT_ESCAPED_IN_JSON.sub(_json_escape, document)
+    return _NOT_ESCAPED_IN_JSON.sub(lambda found: json.dumps(found[0])[1:-1], document)
 
 
 def markdown(text: str) -> str:
@@ -100,8 +100,3 @@ def csv_text(cell: str) -> str:
         ('=cmd()', "'tis")
     """
     return cell[1:] if _GUARDED_FORMULA.match(cell) else cell
-
-
-def _json_escape(found: re.Match[str]) -> str:
-    units = found[0].encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[place : place + 2].hex()}" for place in range(0, len(units), 2))

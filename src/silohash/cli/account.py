@@ -12,7 +12,6 @@ import typer
 from silohash.base.errors import MissingFile, SettingNeeded
 from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status
-from silohash.cli.help import SEARCH, Commands, add_command
 
 if TYPE_CHECKING:
     from silohash.service.accounts import Accounts, Scope, Token
@@ -25,14 +24,6 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the account."
 FromInput = Annotated[
     bool, typer.Option("--password-stdin", help="Read the password from standard input instead of asking for it.")
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    group = typer.Typer(cls=Commands, help="Manage who may use the service of a hub.", no_args_is_help=True)
-    for function in (add, list_, password, remove, token, revoke):
-        add_command(group, function, name=function.__name__.removesuffix("_"))
-    app.add_typer(group, name="account", rich_help_panel=SEARCH)
 
 
 def add(

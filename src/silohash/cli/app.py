@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated, NoReturn
 
@@ -13,23 +14,9 @@ from silohash import __version__
 from silohash.base.errors import DependencyMissing, UserError
 from silohash.base.optional import missing_package, sentence
 from silohash.base.visible import visible
-from silohash.cli import (
-    account,
-    audit,
-    compare,
-    data,
-    demo,
-    evaluate,
-    export,
-    inspect,
-    partition,
-    search,
-    serve,
-    study,
-    train,
-)
+from silohash.cli import account, audit, compare, data, demo, export, inspect, search, serve, study, train
 from silohash.cli.console import prepare_output, print_status
-from silohash.cli.help import Commands
+from silohash.cli.help import COMPARE, DATA, SEARCH, START, TRAIN, Commands, add_command
 
 USER_ERROR = 2
 CLOSED_OUTPUT = 1
@@ -38,6 +25,40 @@ INTERRUPTION = (
     "silohash: interrupted. Finished work is kept. Continue a training with: silohash resume RUN. Continue a study with the "
     "same command."
 )
+
+COMMANDS: dict[str, tuple[Callable[..., None], ...]] = {
+    START: (demo.demo, train.new, inspect.doctor),
+    TRAIN: (train.train, train.resume, train.evaluate, train.report, serve.server),
+    SEARCH: (
+        search.index,
+        search.index_move,
+        search.search,
+        serve.serve,
+        serve.silo,
+        serve.hub,
+        export.export,
+        export.encode,
+    ),
+    COMPARE: (audit.audit, compare.compare, compare.reproduce, study.study, study.sweep),
+    DATA: (data.partition, inspect.list_),
+}
+"""The commands of each group of the help page."""
+
+SUBCOMMANDS: dict[str, tuple[str, str, tuple[Callable[..., None], ...]]] = {
+    "federation": (
+        SEARCH,
+        "Set up a federation of several machines.",
+        (serve.init, serve.kits, serve.disable, serve.enable),
+    ),
+    "audit-log": (SEARCH, "Check the audit log of a silo.", (audit.verify,)),
+    "data": (DATA, "List, check, import and describe archives.", (data.list_, data.check, data.import_, data.card)),
+    "account": (
+        SEARCH,
+        "Manage who may use the service of a hub.",
+        (account.add, account.list_, account.password, account.remove, account.token, account.revoke),
+    ),
+}
+"""The commands that have subcommands: their group, their help text, and the subcommands."""
 
 app = typer.Typer(
     name="silohash",
@@ -67,19 +88,14 @@ def _options(
     """Accept the options that precede the name of a command."""
 
 
-demo.register(app)
-train.register(app)
-evaluate.register(app)
-search.register(app)
-serve.register(app)
-audit.register(app)
-export.register(app)
-compare.register(app)
-study.register(app)
-data.register(app)
-partition.register(app)
-inspect.register(app)
-account.register(app)
+for group, functions in COMMANDS.items():
+    for function in functions:
+        add_command(app, function, group)
+for name, (group, about, functions) in SUBCOMMANDS.items():
+    inner = typer.Typer(cls=Commands, help=about, no_args_is_help=True)
+    for function in functions:
+        add_command(inner, function)
+    app.add_typer(inner, name=name, rich_help_panel=group)
 
 
 def main() -> None:

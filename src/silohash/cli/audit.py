@@ -11,20 +11,11 @@ import typer
 from silohash.base.optional import require
 from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, print_table, spinner
-from silohash.cli.help import COMPARE, SEARCH, Commands, add_command
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from silohash.training.leakage.leaks import Leak
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    add_command(app, audit, COMPARE)
-    group = typer.Typer(cls=Commands, help="Check the audit log of a silo.", no_args_is_help=True)
-    add_command(group, verify)
-    app.add_typer(group, name="audit-log", rich_help_panel=SEARCH)
 
 
 def verify(
@@ -47,8 +38,7 @@ def verify(
 
 def audit(
     run: Annotated[
-        list[Path],
-        typer.Argument(metavar="RUN", help="Folders of trained runs, such as with and without noise."),
+        list[Path], typer.Argument(metavar="RUN", help="Folders of trained runs, such as with and without noise.")
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
@@ -88,13 +78,11 @@ def _leak_table(found: list[tuple[str, str, list[Leak]]]) -> Table:
         table.add_column(name)
     for name in ("figure", "value", "95 %", "nothing seen"):
         table.add_column(name, justify="right", no_wrap=True)
-    attacks = dict.fromkeys((leak.attack, leak.seen) for _, _, leaks in found for leak in leaks)
-    for attack in attacks:
-        for run, protected, leaks in found:
-            for leak in leaks:
-                if (leak.attack, leak.seen) == attack:
-                    table.add_row(
-                        leak.attack, leak.seen, visible(run), protected, leak.figure, f"{leak.value:.3f}",
-                        f"{leak.low:.3f}–{leak.high:.3f}", f"{leak.without:.1f}",
-                    )  # fmt: skip
+    rows = [(leak, visible(run), protected) for run, protected, leaks in found for leak in leaks]
+    attacks = list(dict.fromkeys((leak.attack, leak.seen) for leak, _, _ in rows))
+    for leak, run, protected in sorted(rows, key=lambda row: attacks.index((row[0].attack, row[0].seen))):
+        table.add_row(
+            leak.attack, leak.seen, run, protected, leak.figure, f"{leak.value:.3f}",
+            f"{leak.low:.3f}–{leak.high:.3f}", f"{leak.without:.1f}",
+        )  # fmt: skip
     return table

@@ -10,10 +10,9 @@ import typer
 
 from silohash.base.optional import require
 from silohash.base.visible import visible
-from silohash.cli.console import console, print_json, print_result, print_status, print_table, spinner
+from silohash.cli.console import print_json, print_result, print_status, print_table
 from silohash.cli.demo import recipe
-from silohash.cli.help import COMPARE, add_command
-from silohash.cli.study import AsJson, Only, Set, Smoke, print_failures
+from silohash.cli.study import AsJson, Only, Set, Smoke, print_failures, run_and_write
 from silohash.cli.train import SMOKE
 
 if TYPE_CHECKING:
@@ -24,12 +23,6 @@ if TYPE_CHECKING:
     from silohash.study.compare import Difference
     from silohash.study.config import StudyConfig
     from silohash.study.papers import MissingRequirement, PaperTable
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    add_command(app, compare, COMPARE)
-    add_command(app, reproduce, COMPARE)
 
 
 def compare(
@@ -101,29 +94,16 @@ def reproduce(
 
 
 def _reproduce(
-    table: PaperTable,
-    config: StudyConfig,
-    out: Path,
-    recipes: Path,
-    *,
-    only: list[str],
-    smoke: bool,
-    as_json: bool,
+    table: PaperTable, config: StudyConfig, out: Path, recipes: Path, *, only: list[str], smoke: bool, as_json: bool
 ) -> None:
     """Run a paper's study and write its tables. Exit with 1 or 2 if a run failed."""
-    from silohash.study.execution import run_study
     from silohash.study.papers import read_published, write_comparison
-    from silohash.study.plots import write_plots
-    from silohash.study.tables import write_tables
 
-    outcome = run_study(config, out, console(), only=only, smoke=smoke)
+    outcome = run_and_write(config, out, only=only, smoke=smoke)
     written: list[Path] = []
     if outcome.results.runs:
-        with spinner("Writing tables and plots"):
-            published = read_published(table.file(recipes, ".csv"))
-            written = write_comparison(table, outcome.results, published, out)
-            write_tables(outcome.results, out)
-            write_plots(outcome.results, out)
+        published = read_published(table.file(recipes, ".csv"))
+        written = write_comparison(table, outcome.results, published, out)
     print_failures(outcome.failed)
     if as_json:
         print_json({"study": str(out), "beside_the_paper": [str(path) for path in written]})

@@ -1,4 +1,4 @@
-"""The commands of ``data``: list, check, import and describe archives."""
+"""The commands of ``data``: list, check, import and describe archives. ``partition``: how a config divides its archive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 from silohash.base.errors import MissingFile, NoEffect, UserError
 from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, spinner
-from silohash.cli.help import DATA, Commands, add_command
+from silohash.cli.help import SETTING
 
 if TYPE_CHECKING:
     from silohash.base.stamps import Stamp
@@ -24,19 +24,14 @@ Root = Annotated[
     typer.Option(metavar="FOLDER", help="Folder of the data set's files. Default: $SILOHASH_DATA/NAME or ./data/NAME."),
 ]
 LayoutName = Annotated[
-    str,
-    typer.Option(metavar="LAYOUT", help="Layout of the files, or auto for the first complete one."),
+    str, typer.Option(metavar="LAYOUT", help="Layout of the files, or auto for the first complete one.")
 ]
 Protocol = Annotated[
-    str | None,
-    typer.Option(metavar="PROTOCOL", help="Protocol of the data set; see silohash data list."),
+    str | None, typer.Option(metavar="PROTOCOL", help="Protocol of the data set; see silohash data list.")
 ]
 FollowLinks = Annotated[bool, typer.Option("--follow-links", help="Follow links that lead out of your own folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-Named = Annotated[
-    str,
-    typer.Argument(metavar="ARCHIVE", help="Name of an archive, or path of your own folder."),
-]
+Named = Annotated[str, typer.Argument(metavar="ARCHIVE", help="Name of an archive, or path of your own folder.")]
 DIFFERS = "differs"
 COMPARED = "picture files are compared by their bytes, not by their pixels, which can differ between versions of Pillow"
 """What a run compares to notice that its archive has changed."""
@@ -44,16 +39,6 @@ COMPARED = "picture files are compared by their bytes, not by their pixels, whic
 SILENT = "the content has changed, but not the size and the time"
 NOT_AS_EXPECTED = 2
 """Exit code if files are missing or differ from checksums.json."""
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    group = typer.Typer(cls=Commands, help="List, check, import and describe archives.", no_args_is_help=True)
-    add_command(group, list_, name="list")
-    add_command(group, check)
-    add_command(group, import_, name="import")
-    add_command(group, card)
-    app.add_typer(group, name="data", rich_help_panel=DATA)
 
 
 def list_(as_json: Json = False) -> None:
@@ -106,8 +91,7 @@ def check(
         bool, typer.Option("--write-checksums", help="Write the digest of every file to checksums.json.")
     ] = False,
     full: Annotated[
-        bool,
-        typer.Option("--full", help="Read every file again, even if its size and time have not changed."),
+        bool, typer.Option("--full", help="Read every file again, even if its size and time have not changed.")
     ] = False,
     follow_links: FollowLinks = False,
     as_json: Json = False,
@@ -214,14 +198,7 @@ def _in_words(found: Archive) -> list[str]:
 
 
 def _check_dataset(dataset: Dataset, root: str, layout: str, protocol: str, *, quiet: bool) -> dict[str, Any]:
-    """Check the files of a data set and read them if they are complete. Print the findings unless quiet.
-
-    Returns:
-        The findings for JSON. ``items`` is None if files are missing.
-
-    Raises:
-        UserError: If files are missing, unless quiet.
-    """
+    """Check the files of a data set, read them if they are complete, and return the findings, which are also printed."""
     from silohash.data.benchmarks.dataset import folder_of, inspect, missing_files
 
     folder, layouts = folder_of(dataset.key, root), {layout.name: layout for layout in dataset.layouts}
@@ -357,6 +334,51 @@ def _print_dataset_card(dataset: Dataset, protocol: str | None) -> None:
     for name, one in dataset.protocols.items():
         usual = " (default)" if name == dataset.default_protocol else ""
         print_result(f"protocol {name}{usual}: {one.source}. {one.about}")
+
+
+def partition(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Config of the run, a TOML file.")],
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar=SETTING, help="Override a value of the config. Can be repeated."),
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also draw the partition to this file, .svg or .png.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Show how a config divides its archive among silos.
+
+    If the archive has labels, the command also shows how much the silos differ in them.
+    """
+    from silohash.run.config.load import read_config
+
+    value = read_config(config, set_ or [])
+    from silohash.data.partitions.base import partition as spread
+    from silohash.data.partitions.columns import remark_on_values
+    from silohash.data.partitions.drift import drift_of
+    from silohash.run.folder import archive_of
+
+    archive = archive_of(value)
+    for remark in archive.card.remarks():
+        print_status(remark)
+    parts = spread(archive, value.partition.kind, value.partition.silos, value.seed, **value.partition.parameters())
+    if remark := remark_on_values(archive, parts.params.get("column")):
+        print_status(f"warning: {remark}")
+    drift = drift_of(parts, archive) if archive.labels is not None or plot is not None else None
+    if plot is not None and drift is not None:
+        from silohash.report.plots import draw_partition
+
+        title = f"{archive.card.name}: {parts.kind} over {len(parts)} silos, seed {parts.seed}"
+        draw_partition(drift, archive.label_names, plot, title=title)
+        print_status(f"Wrote {plot}")
+    if as_json:
+        sizes = {silo.name: len(silo.rows) for silo in parts.silos}
+        print_json({"silos": sizes, "digest": parts.digest(), "drift": drift.to_json() if drift is not None else None})
+        return
+    print_result(parts.describe(archive))
+    if drift is not None:
+        print_result(f"\n{drift.describe()}")
 
 
 UNITS = ("bytes", "KB", "MB", "GB")

@@ -11,7 +11,7 @@ import typer
 from silohash.base.errors import MissingFile, RunChanged, UserError
 from silohash.base.optional import require
 from silohash.cli.console import print_result, print_status, print_table, spinner
-from silohash.cli.help import SETTING, START, add_command
+from silohash.cli.help import SETTING
 from silohash.cli.serve import LOOPBACK, PORT, require_page, serve
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from silohash.data.archive import Archive
     from silohash.features.base import Value
     from silohash.run.config.load import ResolvedConfig
-    from silohash.run.config.sections import RunConfig
     from silohash.run.folder import Run
 
 OVERRIDES = {"pooled": ("train.workers=1", "train.threads=0")}
@@ -33,11 +32,6 @@ NEXT_QUERY = "braille pattern"
 SEEN_CHARACTER = "circled latin capital letter l"
 UNSEEN_CHARACTER = "playing card three of diamonds"
 HITS = 6
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    add_command(app, demo, START)
 
 
 def demo(
@@ -67,18 +61,29 @@ def demo(
     read_config(recipe("demo.toml"), set_ or [])
     require("torch", "Training")
     if serve_:
-        check_page(port)
+        # Checked before minutes are spent on training.
+        require_page()
+        from silohash.service.web.server import listening_socket
+
+        listening_socket(LOOPBACK[0], port, remedy="Choose another: --port N, or make SERVE=1 PORT=N demo.").close()
     print_status(
         "Five libraries of characters, simulated on this machine, train one model without sharing a picture or a text."
     )
+    from silohash.run.folder import archive_of
+
     with spinner("Reading the characters"):
         configs = demo_configs(set_ or [])
-        archive = open_demo_archive(configs["federated"].config)
+        archive = archive_of(configs["federated"].config)
     print_status(f"{len(archive):,} pictures of characters with their Unicode names.")
     runs = {name: _train(config, out / name) for name, config in configs.items()}
     _compare(runs)
     _search(runs["federated"], archive)
-    page = _report(list(runs.values()), out)
+    from silohash.report.gather import report_data
+    from silohash.report.page import write_report
+
+    page = out / "report.html"
+    with spinner("Writing the report"):
+        write_report(report_data(list(runs.values()), title="silohash demo: five libraries of characters"), page)
     print_result(f"\nReport: {page}")
     print_status(f'Next: silohash search {out}/federated "{NEXT_QUERY}"')
     print_status(f"Total time: {time.perf_counter() - started:.0f} s")
@@ -88,18 +93,6 @@ def demo(
         print_status(
             f"Open the search page, and draw a character to find its name: silohash serve {out}/federated --open"
         )
-
-
-def check_page(port: int) -> None:
-    """Check that the search page can be opened on this machine, before minutes are spent on training.
-
-    Raises:
-        UserError: If a package is not installed, or the port cannot be used.
-    """
-    from silohash.service.listening import listening_socket
-
-    require_page()
-    listening_socket(LOOPBACK[0], port, remedy="Choose another: --port N, or make SERVE=1 PORT=N demo.").close()
 
 
 def demo_configs(overrides: list[str]) -> dict[str, ResolvedConfig]:
@@ -123,13 +116,6 @@ def recipe(name: str) -> Path:
         if path.exists():
             return path
     raise MissingFile(f"The recipe {name} is missing from this installation. Reinstall silohash.")
-
-
-def open_demo_archive(config: RunConfig) -> Archive:
-    """Open the archive of the demo's config."""
-    from silohash.run.folder import archive_of
-
-    return archive_of(config)
 
 
 def _train(resolved: ResolvedConfig, folder: Path) -> Run:
@@ -225,13 +211,3 @@ def picture_query(archive: Archive, split: str, name: str, title: str) -> tuple[
     pictures = archive.pictures()
     assert pictures is not None  # noqa: S101  the archive consists of pictures
     return f"{title}: {display_text(archive, row)}", pictures.picture(row), "image"
-
-
-def _report(runs: list[Run], out: Path) -> Path:
-    from silohash.report.gather import report_data
-    from silohash.report.page import write_report
-
-    page = out / "report.html"
-    with spinner("Writing the report"):
-        write_report(report_data(runs, title="silohash demo: five libraries of characters"), page)
-    return page

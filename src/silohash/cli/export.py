@@ -10,25 +10,21 @@ import typer
 
 from silohash.base.errors import SettingNeeded
 from silohash.cli.console import print_json, print_result, print_status, spinner
-from silohash.cli.help import SEARCH, add_command
 
 if TYPE_CHECKING:
     from silohash.run.model.export import ExportedTower
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    add_command(app, export, SEARCH)
-    add_command(app, encode, SEARCH)
+Model = Annotated[
+    str | None, typer.Option(metavar="SILO", help="Silo whose model to use, if silos use different models.")
+]
 
 
 def export(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")],
     onnx: Annotated[bool, typer.Option("--onnx", help="Write ONNX files, one per modality.")] = False,
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Folder to write to. Default: RUN/onnx.")] = None,
-    model: Annotated[
-        str | None, typer.Option(metavar="SILO", help="Silo whose model to use, if silos use different models.")
-    ] = None,
+    model: Model = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
     """Export the networks of a run for use in other programs.
@@ -70,9 +66,7 @@ def encode(
     modality: Annotated[
         str | None, typer.Option(metavar="image|text", help="Which codes to write. Required if the archive has both.")
     ] = None,
-    model: Annotated[
-        str | None, typer.Option(metavar="SILO", help="Silo whose model to use, if silos use different models.")
-    ] = None,
+    model: Model = None,
     follow_links: Annotated[
         bool, typer.Option("--follow-links", help="Follow links that lead out of the folder of the archive.")
     ] = False,

@@ -11,7 +11,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup
 from silohash.base.visible import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 START = "Start"
 TRAIN = "Train"
@@ -55,7 +55,8 @@ class Command(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401  as above
         """Return the parts of the usage line after the name of the command."""
-        return [self.options_metavar or "", *(_usage(each) for each in self.params if isinstance(each, TyperArgument))]
+        arguments = [(_name(each), each.required) for each in self.params if isinstance(each, TyperArgument)]
+        return [self.options_metavar or "", *(name if required else f"[{name}]" for name, required in arguments)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401  as above
         """Write the sections of the arguments and of the options."""
@@ -81,30 +82,24 @@ class Commands(TyperGroup):
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401  as above
         """Write one section per group of commands."""
         width = max(map(len, self.list_commands(ctx)))
-        for heading in (*GROUPS, OTHER):
-            rows = [(f"{name:{width}}", summary) for name, summary in self._summaries(ctx, heading)]
-            if rows:
-                with formatter.section(heading):
-                    formatter.write_dl(rows)
-
-    def _summaries(self, ctx: Any, heading: str) -> Iterator[tuple[str, str]]:  # noqa: ANN401  as above
-        """Yield the name and the first sentence of each command of a group."""
+        rows: dict[str, list[tuple[str, str]]] = {heading: [] for heading in (*GROUPS, OTHER)}
         for name in self.list_commands(ctx):
             command = self.get_command(ctx, name)
-            if isinstance(command, TyperCommand | TyperGroup) and (command.rich_help_panel or OTHER) == heading:
+            if isinstance(command, TyperCommand | TyperGroup):
                 paragraph = " ".join((command.help or "").partition("\n\n")[0].split())
-                yield name, paragraph.partition(". ")[0].removesuffix(".") + "."
+                summary = paragraph.partition(". ")[0].removesuffix(".") + "."
+                rows[command.rich_help_panel or OTHER].append((f"{name:{width}}", summary))
+        for heading in filter(rows.get, rows):
+            with formatter.section(heading):
+                formatter.write_dl(rows[heading])
 
 
 def add_command(app: typer.Typer, function: Any, group: str | None = None, name: str | None = None) -> None:  # noqa: ANN401  any signature
-    """Add a command to an application.
+    """Add a command to an application, in one of `GROUPS`, or in none inside a command such as ``data``.
 
-    Args:
-        app: The application.
-        function: The command.
-        group: One of `GROUPS`, or None inside a group of commands such as ``data``.
-        name: The name of the command, by default that of the function.
+    Its name is by default that of the function, with a space for an underscore.
     """
+    name = name or function.__name__.removesuffix("_").replace("_", " ")
     app.command(name=name, cls=Command, rich_help_panel=group)(function)
 
 
@@ -139,7 +134,3 @@ def _dash_remedy(command: str, taken: str) -> str:
 
 def _name(argument: TyperArgument) -> str:
     return f"{argument.metavar or str(argument.name).upper()}{'...' if argument.nargs != 1 else ''}"
-
-
-def _usage(argument: TyperArgument) -> str:
-    return _name(argument) if argument.required else f"[{_name(argument)}]"

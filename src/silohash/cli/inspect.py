@@ -18,7 +18,6 @@ from silohash.base.errors import NoEffect, UnknownName, UserError
 from silohash.base.optional import require
 from silohash.base.registry import Registry, suggestion
 from silohash.cli.console import print_json, print_result
-from silohash.cli.help import DATA, START, add_command
 
 KINDS = ("local", "federated", "data", "partition", "measure")
 WITH_CARDS = ("local", "federated")
@@ -37,16 +36,9 @@ PACKAGES = {
 }
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    add_command(app, list_, DATA, name="list")
-    add_command(app, doctor, START)
-
-
 def list_(
     kind: Annotated[
-        str | None,
-        typer.Argument(metavar="KIND", help="local, federated, data, partition or measure. Default: all."),
+        str | None, typer.Argument(metavar="KIND", help="local, federated, data, partition or measure. Default: all.")
     ] = None,
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="Local or federated method whose card to print.")
@@ -84,9 +76,13 @@ def _print_list(kind: str, table: list[dict[str, Any]]) -> None:
 
 def entries(kind: str) -> list[dict[str, Any]]:
     """Return all entries of a kind. Each has at least ``key`` and ``summary``."""
-    if kind in {"local", "federated"}:
-        family = _family(kind)
-        return [_entry(family, name, lambda name: asdict(family.card(name))) for name in family.names()]
+    if kind == "measure":
+        from silohash.evaluate.measures import describe
+
+        return [
+            {"key": ", ".join(about["forms"]), "summary": about["meaning"], "options": list(about["options"])}
+            for about in describe()
+        ]
     if kind == "data":
         from silohash.data import ARCHIVES
         from silohash.data.catalogue import summary_of
@@ -101,12 +97,8 @@ def entries(kind: str) -> list[dict[str, Any]]:
             _entry(PARTITIONS, name, lambda name: {"key": name, "summary": PARTITIONS.resolve(name).summary})
             for name in PARTITIONS.names()
         ]
-    from silohash.evaluate.measures import describe
-
-    return [
-        {"key": ", ".join(about["forms"]), "summary": about["meaning"], "options": list(about["options"])}
-        for about in describe()
-    ]
+    family = _family(kind)
+    return [_entry(family, name, lambda name: asdict(family.card(name))) for name in family.names()]
 
 
 def _family(kind: str) -> Registry:

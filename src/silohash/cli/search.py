@@ -16,7 +16,6 @@ from silohash.base.files import read_text
 from silohash.base.registry import suggestion
 from silohash.base.visible import visible
 from silohash.cli.console import print_json, print_result, print_status, spinner
-from silohash.cli.help import SEARCH, add_command
 from silohash.cli.pictures import show_picture, terminal_graphics
 from silohash.index import IN_MEMORY, SERVERS
 from silohash.search.hits import CANDIDATES, described
@@ -61,13 +60,6 @@ Candidates = Annotated[
         help="Number of pictures or texts that a silo finds by their codes and then scores, if the model scores pairs.",
     ),
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    add_command(app, index, SEARCH)
-    add_command(app, move, SEARCH, name="index move")
-    add_command(app, search, SEARCH)
 
 
 def index(
@@ -121,7 +113,7 @@ def index(
         print_json({"items": counts})
 
 
-def move(
+def index_move(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an indexed run.")],
     to: Annotated[
         str,
@@ -167,7 +159,7 @@ def move(
 
 
 def _check_backend(to: str, url_env: str | None, url_file: Path | None, *, approximate: bool) -> None:
-    """Check the options of `move`, so that messages name options instead of the keys of ``index.toml``."""
+    """Check the options of `index_move`, so that messages name options instead of the keys of ``index.toml``."""
     known = [*IN_MEMORY.names(), *SERVERS.names()]
     if to not in known:
         raise UnknownName(f'--to is "{to}"{suggestion(to, known)}. Choose from: {", ".join(known)}.')
@@ -264,16 +256,14 @@ def _ids(given: list[str]) -> list[str]:
     """Return the ids that the values of ``--remove`` name, each once."""
     ids: dict[str, None] = {}
     for value in given:
-        names = _lines(Path(value[1:])) if value.startswith("@") else value.split(",")
+        names = value.split(",")
+        if value.startswith("@"):
+            remedy = "--remove @FILE takes a UTF-8 text file with one id per line."
+            names = read_text(Path(value[1:]), remedy=remedy, missing=remedy).split("\n")
         ids.update(dict.fromkeys(name.strip() for name in names if name.strip()))
     if not ids:
         raise EmptyInput(f"--remove {' '.join(given)} does not name an id. Give ids separated by commas, or @FILE.")
     return list(ids)
-
-
-def _lines(path: Path) -> list[str]:
-    remedy = "--remove @FILE takes a UTF-8 text file with one id per line."
-    return read_text(path, remedy=remedy, missing=remedy).split("\n")
 
 
 def _remove(run: TrainedRun, ids: list[str], *, as_json: bool) -> None:
@@ -320,12 +310,7 @@ def _document(hits: Hits) -> dict[str, Any]:
 
 
 def print_hits(hits: Hits, *, show: bool = False) -> None:
-    """Print the hits on standard output, and notes on what is left out on standard error.
-
-    Args:
-        hits: The hits.
-        show: Show the picture of each hit, if the terminal can show pictures.
-    """
+    """Print the hits on standard output, with their pictures if they are to be shown, and notes on standard error."""
     from silohash.search.table import as_fields
 
     graphics, reason = terminal_graphics() if show else (None, "")

@@ -15,7 +15,6 @@ import typer
 from silohash.base.errors import NotPermitted, NotSupported
 from silohash.base.optional import require
 from silohash.cli.console import print_result, print_status, spinner
-from silohash.cli.help import SEARCH, TRAIN, Commands, add_command
 
 if TYPE_CHECKING:
     import socket
@@ -31,6 +30,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 LeaderKit = Annotated[Path, typer.Argument(metavar="KIT", help="Folder of the kit that starts runs.")]
 SiloName = Annotated[str, typer.Argument(metavar="SILO", help="Name of the silo.")]
+Port = Annotated[int, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0 for any that is free.")]
 NewKey = Annotated[
     bool, typer.Option("--new-key", help="Make the secret key that [bus] names, print its public key, and exit.")
 ]
@@ -40,27 +40,12 @@ VerboseHub = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    add_command(app, serve, SEARCH)
-    add_command(app, silo, SEARCH)
-    add_command(app, hub, SEARCH)
-    add_command(app, server, TRAIN)
-    group = typer.Typer(cls=Commands, help="Set up a federation of several machines.", no_args_is_help=True)
-    add_command(group, init)
-    for command in (kits, disable, enable):
-        add_command(group, command)
-    app.add_typer(group, name="federation", rich_help_panel=SEARCH)
-
-
 def serve(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an indexed run.")],
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Address to listen on: 127.0.0.1, localhost or ::1.")
     ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0 for any that is free.")
-    ] = PORT,
+    port: Port = PORT,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Open a search page over a finished run, for this machine.
@@ -75,9 +60,9 @@ def serve(
             f"one of them. Use --host {LOOPBACK[0]}."
         )
     from silohash.run.folder import Run
-    from silohash.service.listening import listening_socket
-    from silohash.service.local import LocalBackend
+    from silohash.service.backends import LocalBackend
     from silohash.service.web.app import create_app
+    from silohash.service.web.server import listening_socket
 
     Run.open(run)
     with listening_socket(host, port) as listening:  # a taken port is noticed before the indexes are loaded
@@ -91,11 +76,7 @@ def serve(
 
 
 def require_page() -> None:
-    """Check that the search page can be served: the operating system, and the packages.
-
-    Raises:
-        UserError: If it cannot.
-    """
+    """Check that the search page can be served: the operating system, and the packages."""
     _refuse_windows("serve")
     for package in ("fastapi", "uvicorn", "python_multipart", "prometheus_client"):
         require(package, "The search page")
@@ -139,12 +120,12 @@ def silo(
         _run_kit(config)
         return
     _require_bus()
-    from silohash.service.config import read_silo_config
+    from silohash.service.config import SiloConfig, read_config
     from silohash.service.logs import start_logging
     from silohash.service.nats_server import new_key as make_key
     from silohash.service.silo import run_silo
 
-    settings = read_silo_config(config)
+    settings = read_config(config, SiloConfig)
     serve_items = None
     if new_key:
         print_result(make_key(settings.bus.key))
@@ -157,7 +138,7 @@ def silo(
     start_logging(level=DEBUG if verbose else INFO)
     training = nullcontext() if settings.training is None else _training_beside(settings.training, settings.silo)
     with training:
-        run_silo(settings, serve_items=serve_items, read_again=lambda: read_silo_config(config))
+        run_silo(settings, serve_items=serve_items, read_again=lambda: read_config(config, SiloConfig))
 
 
 def _training_beside(kit: Path, silo: str) -> AbstractContextManager[None]:
@@ -188,9 +169,7 @@ def hub(
         str,
         typer.Option(metavar="ADDRESS", help="Address to listen on. Without accounts: 127.0.0.1, localhost or ::1."),
     ] = LOOPBACK[0],
-    port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="Port to listen on; 0 for any that is free.")
-    ] = PORT,
+    port: Port = PORT,
     new_key: NewKey = False,
     write_nats_config: Annotated[
         Path | None,
@@ -206,11 +185,11 @@ def hub(
     _refuse_windows("hub")
     _require_bus()
     from silohash.base.files import write_text
-    from silohash.service.config import read_hub_config
+    from silohash.service.config import HubConfig, read_config
     from silohash.service.nats_server import new_key as make_key
     from silohash.service.nats_server import server_config
 
-    settings = read_hub_config(config)
+    settings = read_config(config, HubConfig)
     if new_key:
         print_result(make_key(settings.bus.key))
         print_status(f"The secret key is in {settings.bus.key}.")
@@ -223,10 +202,11 @@ def hub(
 
 def _serve_hub(config: Path, host: str, port: int, *, verbose: bool) -> None:
     from silohash.service.accounts import accounts_beside
-    from silohash.service.config import read_hub_config
-    from silohash.service.listening import listening_socket
+    from silohash.service.config import HubConfig, read_config
     from silohash.service.logs import start_logging
-    from silohash.service.web.hub_process import run_hub
+    from silohash.service.nats_bus import run_loop
+    from silohash.service.web.hub_process import serve_hub
+    from silohash.service.web.server import listening_socket
 
     with ExitStack() as stack:
         accounts = accounts_beside(config)
@@ -237,13 +217,14 @@ def _serve_hub(config: Path, host: str, port: int, *, verbose: bool) -> None:
         listening = stack.enter_context(listening_socket(host, port))
         address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
         start_logging(level=DEBUG if verbose else INFO)
-        run_hub(
-            read_hub_config(config),
+        serving = serve_hub(
+            read_config(config, HubConfig),
             listening,
             accounts=accounts,
             ready=lambda: print_result(f"The search page is at {address}"),
-            read_again=lambda: read_hub_config(config),
+            read_again=lambda: read_config(config, HubConfig),
         )
+        run_loop(serving)
 
 
 def init(
@@ -346,9 +327,7 @@ def _set_admission(kit: Path, silo: str, *, admitted: bool) -> None:
     set_admission(kit, silo, admitted=admitted)
 
 
-def server(
-    kit: Annotated[Path, typer.Argument(metavar="KIT", help="Folder of the server's training kit.")],
-) -> None:
+def server(kit: Annotated[Path, typer.Argument(metavar="KIT", help="Folder of the server's training kit.")]) -> None:
     """Run the server of a training federation, until stopped with Ctrl-C.
 
     It sends models to silos and adds up what they send. It does not see data. If its process dies, it is started again.

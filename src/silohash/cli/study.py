@@ -14,7 +14,7 @@ import typer
 from silohash.base.errors import RepeatedValue, UserError, WrongForm, WrongOverride
 from silohash.base.optional import require
 from silohash.cli.console import console, print_json, print_result, print_status, spinner
-from silohash.cli.help import COMPARE, SETTING, add_command
+from silohash.cli.help import SETTING
 from silohash.cli.train import SMOKE, seed_numbers
 
 if TYPE_CHECKING:
@@ -50,12 +50,6 @@ OUT_OF_STUDIES = "Folder of the study; of several studies, the folder of their f
 PROCESSES = "Number of runs at the same time. They share the cores equally."
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    add_command(app, study, COMPARE)
-    add_command(app, sweep, COMPARE)
-
-
 def study(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE", help="TOML files of studies; see docs/how-to/studies.md.")
@@ -85,7 +79,9 @@ def study(
     for file, config, folder in zip(files, configs, _folders(files, out), strict=True):
         with _naming(file):
             outcomes.append(
-                _run(config, folder, only=only or [], smoke=smoke, fresh=fresh, tables_only=tables_only, until=until)
+                run_and_write(
+                    config, folder, only=only or [], smoke=smoke, fresh=fresh, tables_only=tables_only, until=until
+                )
             )
     _print_outcomes(outcomes, _folders(files, out), as_json=as_json)
 
@@ -107,11 +103,7 @@ def _adapted(config: StudyConfig, *, smoke: bool, processes: int | None) -> Stud
 
 
 def _folders(files: Sequence[Path], out: Path | None) -> list[Path]:
-    """Return the folder of each study.
-
-    Raises:
-        UserError: If two studies would share a folder.
-    """
+    """Return the folder of each study, after checking that no two share one."""
     if out is not None and len(files) == 1:
         return [out]
     folders = [(out or Path("studies")) / file.stem for file in files]
@@ -157,7 +149,7 @@ def sweep(
     config = make_study(value, where="sweep", overrides=[*(set_ or []), *(SMOKE if smoke else ())])
     folder = out or Path("studies") / f"{recipe.stem}-sweep"
     try:
-        outcome = _run(config, folder, only=[], smoke=smoke, fresh=fresh, tables_only=False, until=_until(hours))
+        outcome = run_and_write(config, folder, smoke=smoke, fresh=fresh, until=_until(hours))
     except WrongOverride as error:
         key, _, setting = error.override.partition("=")
         option = "--set" if key in config.set else "--over"
@@ -189,10 +181,17 @@ def _until(hours: float | None) -> float:
     return math.inf if hours is None else time.monotonic() + 3600 * hours
 
 
-def _run(
-    config: StudyConfig, out: Path, *, only: list[str], smoke: bool, fresh: bool, tables_only: bool, until: float
+def run_and_write(
+    config: StudyConfig,
+    out: Path,
+    *,
+    only: Sequence[str] = (),
+    smoke: bool = False,
+    fresh: bool = False,
+    tables_only: bool = False,
+    until: float = math.inf,
 ) -> StudyOutcome:
-    """Run a study, and write its tables and plots."""
+    """Run a study until a time as `time.monotonic` gives it, or only write its tables and plots."""
     require("torch", "A study")
     from silohash.study.execution import StudyOutcome, run_study
     from silohash.study.plots import write_plots

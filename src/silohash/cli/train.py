@@ -1,16 +1,18 @@
-"""The commands ``new``, ``train`` and ``resume``: from a config to a run."""
+"""From a config to a run and its figures: ``new``, ``train``, ``resume``, ``evaluate`` and ``report``."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from silohash.base.errors import AlreadyExists, ConflictingOptions, RepeatedValue, WrongForm
+from silohash.base.errors import AlreadyExists, ConflictingOptions, LabelsNeeded, RepeatedValue, WrongForm
 from silohash.base.optional import require
+from silohash.base.types import TASKS
 from silohash.cli.console import console, print_json, print_result, print_status, print_table, spinner
-from silohash.cli.help import SETTING, START, TRAIN, add_command
+from silohash.cli.help import SETTING
 
 if TYPE_CHECKING:
     from silohash.run.config.load import ResolvedConfig
@@ -41,14 +43,18 @@ Quorum = Annotated[
     ),
 ]
 
+Ensemble = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--with",
+        metavar="RUN",
+        help="Further run whose scores of pairs are averaged with those of the run. Can be repeated.",
+    ),
+]
+
+Curves = Annotated[bool, typer.Option("--tensorboard", help="Also write the curves to RUN/tensorboard.")]
+
 SMOKE = ("federated.rounds=2", "federated.local_epochs=1")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    add_command(app, new, START)
-    add_command(app, train, TRAIN)
-    add_command(app, resume, TRAIN)
 
 
 def new(
@@ -102,15 +108,12 @@ def train(
         typer.Option("--set", metavar=SETTING, help="Override a value of the config. Can be repeated."),
     ] = None,
     seeds: Annotated[
-        str,
-        typer.Option(metavar="SEEDS", help="Seeds, such as 0,1,2, for one run per seed in FOLDER/seed-N."),
+        str, typer.Option(metavar="SEEDS", help="Seeds, such as 0,1,2, for one run per seed in FOLDER/seed-N.")
     ] = "",
     smoke: Annotated[
         bool, typer.Option("--smoke", help="Train only two rounds of one epoch, as a quick test.")
     ] = False,
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Also write the curves to RUN/tensorboard.")
-    ] = False,
+    tensorboard: Curves = False,
     index: Index = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     on: On = None,
@@ -148,9 +151,7 @@ def train(
 
 def resume(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an interrupted run.")],
-    tensorboard: Annotated[
-        bool, typer.Option("--tensorboard", help="Also write the curves to RUN/tensorboard.")
-    ] = False,
+    tensorboard: Curves = False,
     index: Index = True,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
 ) -> None:
@@ -170,6 +171,91 @@ def resume(
         if index:
             index_silos(found)
     _print_results([found], as_json=as_json)
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained run.")],
+    measure: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MEASURE", help="Measure, for example mAP@all or P@10, in place of the config's. Can be repeated."
+        ),
+    ] = None,
+    evaluation: Annotated[
+        list[str] | None,
+        typer.Option(metavar="EVALUATION", help="GG, GL, PL, PG or XS, in place of the config's. Can be repeated."),
+    ] = None,
+    task: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TASK", help=f"{', '.join(TASKS[:-1])} or {TASKS[-1]}, in place of the config's. Can be repeated."
+        ),
+    ] = None,
+    ignore_label: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LABEL", help="Label that does not make items relevant to each other. Can be repeated."),
+    ] = None,
+    with_: Ensemble = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+) -> None:
+    """Measure a trained run, per evaluation, task and measure.
+
+    Without options, the run is measured as its config says, and its results.csv and example searches are rewritten. With
+    options, the figures are only printed.
+    """
+    from silohash.run.config.load import check_section
+    from silohash.run.config.sections import EvaluateConfig
+
+    given = {"measures": measure, "evaluations": evaluation, "tasks": task, "ignore_labels": ignore_label}
+    chosen = {name: value for name, value in given.items() if value}
+    check_section(EvaluateConfig, chosen, where="evaluate")
+    from silohash.measure.measurable import unmeasured
+    from silohash.report.tables import console as as_table
+    from silohash.run.folder import Run
+
+    found = Run.open(run)
+    if sentence := unmeasured(found.archive):
+        raise LabelsNeeded(sentence)
+    with spinner("Evaluating"):
+        from silohash.measure.evaluation import evaluate_run
+        from silohash.report.finish import measure_run
+
+        ensemble = [Run.open(folder) for folder in with_ or ()]
+        figures = evaluate_run(found, ensemble=ensemble, **chosen) if chosen or ensemble else measure_run(found)
+    if as_json:
+        print_json({"results": [asdict(row) for row in figures.rows]})
+    else:
+        print_table(as_table(figures.rows, percent=True))
+
+
+def report(
+    run: Annotated[
+        list[Path], typer.Argument(metavar="RUN", help="Folders of trained runs. Several runs are compared.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File to write. Default: report.html in the folder of the first run."),
+    ] = None,
+    examples: Annotated[
+        bool, typer.Option(help="Show example searches, which contain texts and pictures of the silos.")
+    ] = True,
+) -> None:
+    """Write the report of one or several runs as a single HTML file.
+
+    The page shows the result in a sentence and a chart, example searches, curves, the silos and all figures. It loads
+    nothing from elsewhere and does not run scripts.
+    """
+    from silohash.base.files import check_replaceable
+    from silohash.report.gather import report_data
+    from silohash.report.page import MARK, write_report
+    from silohash.run.folder import Run
+
+    found = [Run.open(folder) for folder in run]
+    path = out or found[0].report_path
+    check_replaceable(path, MARK)
+    with spinner("Writing the report"):
+        write_report(report_data(found, examples=examples), path)
+    print_result(str(path))
 
 
 def train_run(resolved: ResolvedConfig, folder: Path, *, tensorboard: bool = False, index: bool = True) -> Run:
@@ -198,15 +284,9 @@ def train_on(
     *,
     tensorboard: bool = False,
 ) -> None:
-    """Train a run with silos on other machines, and fetch its model.
+    """Train a run with silos on other machines, and fetch its model. Without names, all connected silos take part.
 
-    Args:
-        kit: The kit that starts runs.
-        resolved: The config with its methods.
-        folder: The folder of the run.
-        silos: Names of the silos; all connected ones if empty.
-        limits: The deadline of a round in seconds, its quorum, and the number of silos that must be there at the start.
-        tensorboard: Whether to write curves.
+    The limits are a round's deadline in seconds, its quorum, and the number of silos that must be there at the start.
     """
     require("nvflare", "Training on other machines")
     from silohash.run.folder import Run
@@ -258,8 +338,6 @@ def _print_results(finished: list[Run], *, as_json: bool) -> None:
 
     rows = [row for run in finished for row in read_results(run.results_path)]
     if as_json:
-        from dataclasses import asdict
-
         print_json({"runs": [str(run.folder) for run in finished], "results": [asdict(row) for row in rows]})
         return
     if rows:

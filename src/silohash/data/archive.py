@@ -108,9 +108,9 @@ class ArchiveCard:
     license: str
     protocol: str = "default"
     digest: str = ""
-    skipped: Sequence[str] = field(default=(), repr=False)
+    skipped: tuple[str, ...] = field(default=(), repr=False)
     notes: Mapping[str, str] = field(default_factory=dict, repr=False)
-    warnings: Sequence[str] = field(default=(), repr=False)
+    warnings: tuple[str, ...] = field(default=(), repr=False)
 
     def remarks(self) -> list[str]:
         """Return what a user needs to know about how the archive was read, one line per warning and skipped row."""
@@ -157,12 +157,6 @@ class Archive:
     folder: Path | None = None
 
     def __post_init__(self) -> None:
-        """Check that the columns and splits fit together.
-
-        Raises:
-            UserError: If lengths differ, an id occurs twice, a split holds rows that do not exist, or a query is in the
-                database.
-        """
         for name, column in (("has_image", self.image), ("has_text", self.text)):
             if not len(getattr(self, name)):
                 object.__setattr__(self, name, np.full(len(self), column is not None))
@@ -196,7 +190,6 @@ class Archive:
             )
 
     def __len__(self) -> int:
-        """Return the number of items."""
         return len(self.ids)
 
     def __repr__(self) -> str:
@@ -229,11 +222,8 @@ class Archive:
     def required_labels(self, purpose: str) -> npt.NDArray[np.uint8]:
         """Return the labels, ``(N, C)``.
 
-        Args:
-            purpose: The rest of the message if there are none: what needs labels, and what to do.
-
         Raises:
-            UserError: If the archive does not have labels.
+            UserError: If the archive does not have labels. It ends in the ``purpose``: what needs them, and what to do.
         """
         if self.labels is None:
             raise LabelsNeeded(f'Archive "{self.card.name}" has no labels, {purpose}')

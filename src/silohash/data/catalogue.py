@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from silohash.base.errors import OneInputNeeded, UnknownName, UnknownOption
+from silohash.base.errors import OneInputNeeded, UnknownName, UnknownOption, WrongChoice
 from silohash.base.registry import suggestion
 from silohash.data import ARCHIVES
 
@@ -17,21 +17,10 @@ if TYPE_CHECKING:
 Opener: TypeAlias = "Callable[..., Archive]"
 
 
-@runtime_checkable
-class Described(Protocol):
-    """An archive that has a summary beside its docstring, such as one of several of a class."""
-
-    summary: str
-
-
 def open_archive(name: str | None, path: Path | None = None, *, options: Mapping[str, object] | None = None) -> Archive:
-    """Open an archive by its name, or a user's folder by its path.
+    """Open one of the `ARCHIVES` by its name, or by its path a folder that silohash or a user wrote.
 
-    Args:
-        name: One of `ARCHIVES`, or None.
-        path: A folder with ``metadata.csv``, ``.jsonl`` or ``.parquet``, or one that silohash wrote (with
-            ``manifest.json``), or None.
-        options: The archive's own options, as ``{"faces": 1}`` for ``glyphs``.
+    The options are the archive's own, as ``{"faces": 1}`` for ``glyphs``.
 
     Raises:
         UserError: If both or neither of name and path are given, the name or an option is unknown, or the archive cannot
@@ -80,13 +69,10 @@ def link_options(*, follow_links: bool) -> dict[str, object]:
 
 
 def summary_of(name: str) -> str:
-    """Return the first sentence of a named archive's description.
-
-    Raises:
-        UserError: If there is no such archive, or the package that adds it is broken.
-    """
+    """Return the first sentence of a named archive's description."""
     opener = ARCHIVES.resolve(name)
-    summary = opener.summary if isinstance(opener, Described) else (inspect.getdoc(opener) or "").split("\n\n")[0]
+    # Several archives of one class share its docstring, so each has a summary of its own.
+    summary = opener.summary if hasattr(opener, "summary") else (inspect.getdoc(opener) or "").split("\n\n")[0]
     return str(summary).replace("\n", " ")
 
 
@@ -97,6 +83,19 @@ def _checked(called: str, opener: Opener, options: Mapping[str, object] | None) 
     if inspect.Parameter.VAR_KEYWORD not in kinds.values():
         check_options(called, given, [name for name, kind in kinds.items() if kind is inspect.Parameter.KEYWORD_ONLY])
     return given
+
+
+def check_option(option: str, value: object, allowed: Sequence[object]) -> None:
+    """Check that an option's value is one of the allowed ones.
+
+    Raises:
+        UserError: If it is not. The error lists the allowed values.
+    """
+    if value not in allowed:
+        names = [str(name) for name in allowed]
+        raise WrongChoice(
+            f'{option} cannot be "{value}"{suggestion(str(value), names)}; it can be: {", ".join(names)}.'
+        )
 
 
 def check_options(called: str, given: Iterable[str], known: Sequence[str]) -> None:

@@ -33,18 +33,14 @@ class Regions:
     pictures: Rows
 
     def __post_init__(self) -> None:
-        if (
-            self.features.ndim != 3
-            or self.features.dtype.kind != "f"
-            or self.boxes.shape != (*self.features.shape[:2], 4)
-        ):
+        shape, kind = self.features.shape, self.features.dtype.kind
+        if len(shape) != 3 or kind != "f" or self.boxes.shape != (*shape[:2], 4):
             raise WrongShape(
-                f"Regions have features of shape {self.features.shape} ({self.features.dtype}) and boxes of shape "
+                f"Regions have features of shape {shape} ({self.features.dtype}) and boxes of shape "
                 f"{self.boxes.shape}. They need real numbers (pictures, regions, width) and (pictures, regions, 4)."
             )
 
     def __len__(self) -> int:
-        """Return the number of items."""
         return len(self.pictures)
 
     @property
@@ -90,13 +86,9 @@ WRITE_AGAIN = "Write it with numpy.save."
 def given_regions(features: np.ndarray, path: Path, files: Sequence[str]) -> Regions:
     """Return the regions of the rows of a folder's metadata.
 
-    The features stay mapped from their file, so that only the regions that are needed are read. There is one entry per row,
-    one per different ``file_name`` in the order in which they first occur, or one for every group of equally many rows.
-
-    Args:
-        features: ``(M, R, D)`` real numbers.
-        path: The file that holds them. `BOXES` and `SIZES` are beside it. Without boxes, each region is the whole picture.
-        files: ``file_name`` of each row; empty if there is none.
+    The features ``(M, R, D)`` stay mapped from their file, so that only the regions that are needed are read. There is one
+    entry per row, one per different ``file_name`` in the order in which they first occur, or one for every group of equally
+    many rows. `BOXES` and `SIZES` are beside the file. Without boxes, each region is the whole picture.
 
     Raises:
         UserError: If the number of entries does not fit the rows, or boxes or sizes do not fit the features.

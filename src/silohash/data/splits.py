@@ -15,11 +15,9 @@ MOST_QUERIES = 2000
 
 
 def splits_of(parts: Sequence[str] | npt.NDArray[np.str_], *, search_training: bool = True) -> dict[str, Rows]:
-    """Return the rows of ``query``, ``database`` and ``train``.
+    """Return the rows of ``query``, ``database`` and ``train``; an item whose part has another name is in no split.
 
-    Args:
-        parts: ``query``, ``database`` or ``train`` for each item; an item with another word is in no split.
-        search_training: Whether items to train on are in the database as well.
+    Items to train on are in the database as well, unless ``search_training`` is False.
     """
     part = np.asarray(parts, dtype=np.str_)
     database = ("database", "train") if search_training else ("database",)
@@ -39,15 +37,9 @@ def rest_searched(count: int, query: Rows) -> dict[str, Rows]:
 def default_splits(keys: Sequence[str], whole: npt.NDArray[np.bool_] | None = None) -> dict[str, Rows]:
     """Split items into queries (a tenth, at least 1, at most 2,000) and a database that is also trained on.
 
-    Which items become queries depends on their keys alone, not on their order. Items with the same key stay together, so
-    that no picture with five captions is both query and database.
-
-    Args:
-        keys: One key per item: the name of its picture, or its id.
-        whole: ``(N,)`` bool, items with both modalities. Other items become queries only if these are too few.
-
-    Returns:
-        Rows of ``query``, ``database`` and ``train``.
+    Which items become queries depends on their keys alone, the name of the picture or the id, not on their order. Items with
+    the same key stay together, so that no picture with five captions is both query and database. Items that are not
+    ``whole``, ``(N,)`` bool, because they lack a modality, become queries only if the others are too few.
     """
     unique, group_of, sizes = np.unique(np.asarray(keys, dtype=object), return_inverse=True, return_counts=True)
     lacking = np.zeros(len(unique), bool)
@@ -63,17 +55,10 @@ def default_splits(keys: Sequence[str], whole: npt.NDArray[np.bool_] | None = No
 
 
 def fold_splits(keys: Sequence[str], fold: int, folds: int) -> dict[str, Rows]:
-    """Split items for cross-validation: one fold holds the queries, all others are trained on and searched.
+    """Split items for cross-validation: one fold, from 0, holds the queries, all others are trained on and searched.
 
-    Which fold an item is in depends on the set of keys, not on their order. Items with the same key stay together.
-
-    Args:
-        keys: One key per item: the name of its picture, or its id.
-        fold: The fold of the queries, from 0.
-        folds: Number of folds. Their numbers of keys differ by at most 1.
-
-    Returns:
-        Rows of ``query``, ``database`` and ``train``.
+    Which fold an item is in depends on the set of keys, not on their order. Items with the same key stay together. The
+    folds' numbers of keys differ by at most 1.
     """
     unique, group_of = np.unique(np.asarray(keys, dtype=object), return_inverse=True)
     order = np.argsort([derive(0, f"fold/{key}") for key in unique], kind="stable")

@@ -13,7 +13,7 @@ items, r of them relevant, and t of its items fall within the cutoff. H is the h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -227,8 +227,11 @@ def _count(
         for level in ([-1] if marked else range(levels))
         for start in range(0, len(queries), QUERIES_AT_ONCE)
     ]
-    many = len(queries) * len(database) >= WORTH_THREADS
-    found = _each(count, tasks, (threads or available_cores()) if many else 1)
+    if len(queries) * len(database) >= WORTH_THREADS:
+        with ThreadPoolExecutor(threads or available_cores()) as pool:
+            found = list(pool.map(count, *zip(*tasks, strict=True)))
+    else:
+        found = list(starmap(count, tasks))
     counts = np.zeros((len(queries), bits + 1, levels), np.int64)
     for (rows, level), part in zip(tasks, found, strict=True):
         if marked:
@@ -249,13 +252,6 @@ def _put(counts: Counts, found: Counts, farthest: Counts) -> None:
     counts[:, :width] = found[:, :width]
     counts[:, 0] -= farthest
     counts[:, -1] += farthest
-
-
-def _each(count: Callable[[slice, int], Counts], tasks: Sequence[tuple[slice, int]], threads: int) -> list[Counts]:
-    if threads == 1:
-        return list(starmap(count, tasks))
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(count, *zip(*tasks, strict=True)))
 
 
 def _planes(words: Words, bits: int) -> Words:

@@ -51,9 +51,8 @@ def featurizer(modality: Modality, column: Column | None, options: Mapping[str, 
     Args:
         modality: ``image`` or ``text``.
         column: The archive's column of that modality.
-        options: ``kind`` (default ``auto``: ``pixels`` for pictures, ``regions`` for their regions,
-            ``tfidf`` for texts, ``given`` for vectors) and
-            the options of that kind.
+        options: ``kind`` (default ``auto``: ``pixels`` for pictures, ``regions`` for their regions, ``tfidf`` for texts,
+            ``given`` for vectors) and the options of that kind.
 
     Raises:
         UserError: If there is no such kind or option, or if the kind does not support the column.
@@ -98,17 +97,13 @@ def restored(arrays: Arrays, about: Mapping[str, Any]) -> Featurizer:
 
 
 def _kind(requested: str, column: Column) -> str:
-    if requested == AUTO:
-        return _default_kind(column)
-    names = [AUTO, *FEATURIZERS.names()]
-    if requested not in names:
-        raise UnknownName(
-            f'[features] unknown kind "{requested}"{suggestion(requested, names)}. Available: {", ".join(names)}.'
-        )
-    return requested
-
-
-def _default_kind(column: Column) -> str:
+    if requested != AUTO:
+        names = [AUTO, *FEATURIZERS.names()]
+        if requested not in names:
+            raise UnknownName(
+                f'[features] unknown kind "{requested}"{suggestion(requested, names)}. Available: {", ".join(names)}.'
+            )
+        return requested
     if isinstance(column, Regions):
         return "regions"
     if not isinstance(column, np.ndarray):

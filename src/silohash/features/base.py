@@ -60,7 +60,11 @@ class Featurizer(Protocol):
         ...
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[Any]:
-        """Return the rows as ``(n, *shape)``, float32, or uint8 for pixels."""
+        """Return the rows as ``(n, *shape)``, float32, or uint8 for pixels.
+
+        Raises:
+            UserError: If the column is not of the kind that the featurizer was made for, or an item cannot be read.
+        """
         ...
 
     def encode_one(self, value: Value) -> npt.NDArray[Any]:
@@ -139,10 +143,9 @@ def blocks(rows: Rows, most: int) -> Iterator[tuple[slice, Rows]]:
 
 
 def mean_and_deviation(summed: Arrays) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Return the mean and the standard deviation per column, from ``count``, ``sum`` and ``sum_squares``.
+    """Return the mean and the standard deviation of columns, ``(D,)`` float64, from the `MOMENTS`.
 
-    Returns:
-        Two arrays ``(D,)`` float64. The deviation of a constant or empty column is zero.
+    The deviation of a constant or empty column is zero.
     """
     count = np.maximum(summed["count"].astype(np.float64), 1.0)
     mean = summed["sum"] / count
@@ -154,12 +157,8 @@ def mean_and_deviation(summed: Arrays) -> tuple[npt.NDArray[np.float64], npt.NDA
 def stored_sums(arrays: Arrays, shapes: Mapping[str, tuple[int, ...] | None]) -> Arrays | None:
     """Return the arrays of a stored featurizer, or None if it was stored before it was fitted.
 
-    Args:
-        arrays: The arrays of the featurizer's file.
-        shapes: The shape of each sum that must be among them; None for an array of any length.
-
     Raises:
-        ValueError: If a sum is missing, or if it is not numbers of its shape.
+        ValueError: If a sum is missing, or if it is not numbers of its shape. None stands for any length.
     """
     if not arrays:
         return None

@@ -55,9 +55,7 @@ def half_type(device: torch.device) -> torch.dtype | None:
 def autocast(precision: str, device: torch.device) -> AbstractContextManager[object]:
     """Return the context manager for forward passes: autocast to bfloat16, or one that changes nothing.
 
-    Args:
-        precision: ``float32``, ``bfloat16``, or ``auto`` for bfloat16 on devices that compute in it.
-        device: Device of the inputs.
+    The precision is ``float32``, ``bfloat16``, or ``auto`` for bfloat16 on devices that compute in it.
     """
     if precision == "float32" or (precision == "auto" and not computes_bfloat16(device)):
         return nullcontext()

@@ -7,7 +7,7 @@ Tokens, such as the patches of a picture, can have vectors beside those of their
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -48,11 +48,8 @@ class GivenFeatures:
     finite number is an item that lacks the modality (see `missing`). Standardized, a constant column becomes zero.
 
     Attributes:
-        modality: ``image`` or ``text``.
-        width: Number of columns of a vector.
         summed: The added sums of the silos: ``count``, ``sum``, ``sum_squares``, each ``(width,)`` float64. With
             whitening, also ``whitening (width, width)`` float32, the map of standardized vectors (see `whitening`).
-        whiten: Whether to whiten the vectors.
         standardize: Whether to standardize the vectors. If not, only missing numbers are replaced, by zero.
         equal_lengths: Whether to scale each vector to the length sqrt(width), so that its mean square is 1. This does
             not need sums over the silos. Zeros stay zeros.
@@ -125,17 +122,21 @@ class GivenFeatures:
             sums |= {"rows": np.array([number]), "row_sum": row_sum, "products": products[np.triu_indices(self.width)]}
         return sums
 
+    def added(self, parts: Iterable[npt.NDArray[np.float32]]) -> Arrays:
+        """Return the `MOMENTS` over all vectors ``(n, width)`` of several parts."""
+        totals = {name: np.zeros(self.width) for name in MOMENTS}
+        for part in parts:
+            for name, array in self.statistics(part, np.arange(len(part))).items():
+                totals[name] += array
+        return totals
+
     def fitted(self, summed: Arrays) -> GivenFeatures:
         """Return a featurizer with the mean, the standard deviation and the whitening over all silos."""
         kept = {name: summed[name] for name in MOMENTS}
         return replace(self, summed=kept | ({"whitening": whitening(summed)} if self.whiten else {}))
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[np.float32]:
-        """Return the rows, standardized and whitened as the options say, ``(n, width)`` float32.
-
-        Raises:
-            UserError: If the column does not hold vectors, or if they have another width.
-        """
+        """Return the rows, standardized and whitened as the options say, ``(n, width)`` float32."""
         vectors = self._vectors(column)
         mean, scale = self._center_and_scale()
         scaled = np.empty((len(rows), self.width), np.float32)
@@ -257,19 +258,10 @@ class TokenVectors:
         return {**self.item.summed, **{f"{TOKEN}{name}": array for name, array in self.token.summed.items()}}
 
     def statistics(self, column: npt.NDArray[np.float32], rows: Rows) -> Arrays:
-        """Return sums over items, ``count``, ``sum`` and ``sum_squares``, and over their tokens, each ``(D,)`` float64.
-
-        Args:
-            column: ``(n, width)``.
-            rows: Positions in the column.
-        """
+        """Return the `MOMENTS` of items and of their tokens, each ``(D,)`` float64, of rows of a column ``(n, width)``."""
         sums = self.item.statistics(column[:, : self.item.width], rows)
-        totals = {name: np.zeros(self.item.width) for name in MOMENTS}
-        for _, block in blocks(rows, BLOCK_ITEMS):
-            tokens = self._tokens(column[block])
-            for name, array in self.token.statistics(tokens, np.arange(len(tokens))).items():
-                totals[name] += array
-        return {**sums, **{f"{TOKEN}{name}": array for name, array in totals.items()}}
+        of_tokens = self.token.added(self._tokens(column[block]) for _, block in blocks(rows, BLOCK_ITEMS))
+        return {**sums, **{f"{TOKEN}{name}": array for name, array in of_tokens.items()}}
 
     def fitted(self, summed: Arrays) -> TokenVectors:
         """Return one with the means and deviations over all silos."""
@@ -325,10 +317,6 @@ def of_equal_lengths(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64
 def is_whitened(modality: Modality, options: Mapping[str, Any]) -> bool:
     """Return whether vectors are whitened, which the user must allow.
 
-    Args:
-        modality: ``image`` or ``text``, for messages.
-        options: Options of the featurizer, with those of `WHITENING`.
-
     Raises:
         UserError: If an option is not a truth value, or if the user does not allow what whitening reveals.
     """
@@ -347,9 +335,6 @@ def whitening(summed: Arrays) -> npt.NDArray[np.float32]:
 
     R^(-1/2), where R is the correlation matrix over all silos plus `SHRINKAGE` times the identity. Of all maps that remove
     the correlations, it is the one that changes the vectors least.
-
-    Args:
-        summed: The sums of `GivenFeatures.statistics` with whitening, added up over the silos.
 
     Source: Kessy, Lewin and Strimmer, "Optimal Whitening and Decorrelation", The American Statistician 2018, ZCA-cor.
     """

@@ -127,11 +127,7 @@ class PixelFeatures:
         return replace(self, summed=summed)
 
     def transform(self, column: Column, rows: Rows) -> Pixels:
-        """Return the pictures as ``(n, c, size, size)`` uint8.
-
-        Raises:
-            UserError: If a picture cannot be decoded, or if the column does not hold pictures.
-        """
+        """Return the pictures as ``(n, c, size, size)`` uint8."""
         read = self._source(column, rows)
         pixels = np.empty((len(rows), *self.shape), np.uint8)
         for place, block in blocks(rows, BLOCK_ROWS):
@@ -139,14 +135,7 @@ class PixelFeatures:
         return pixels
 
     def encode_one(self, value: Value) -> Pixels:
-        """Return one picture as ``(1, c, size, size)`` uint8.
-
-        Args:
-            value: A picture of any mode, or its pixels as ``(h, w)`` or ``(h, w, 3 or 4)`` uint8.
-
-        Raises:
-            UserError: If it is neither.
-        """
+        """Return one picture, see `query_picture`, as ``(1, c, size, size)`` uint8."""
         return self._draw(query_picture(value))[None]
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
@@ -225,11 +214,8 @@ def explaining_picture(row: int) -> Iterator[None]:
 def query_picture(value: Value) -> Image.Image:
     """Return a query as an upright picture of mode ``L`` or ``RGB``, with transparent areas drawn on white.
 
-    Args:
-        value: A picture of any mode, or its pixels as ``(h, w)`` or ``(h, w, 3 or 4)`` uint8.
-
     Raises:
-        UserError: If it is neither.
+        UserError: If it is neither a picture nor its pixels as ``(h, w)`` or ``(h, w, 3 or 4)`` uint8.
     """
     if isinstance(value, np.ndarray) and value.dtype == np.uint8 and value.ndim in {2, 3} and value.size:
         value = _picture_of(value)

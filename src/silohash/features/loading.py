@@ -39,11 +39,8 @@ def prefetched(
 ) -> Generator[_Done, None, None]:
     """Yield the result of ``work`` for each task, in order, while threads work on the next tasks.
 
-    Args:
-        tasks: The tasks.
-        work: Function that is called in the threads. An exception is raised here when it is the turn of its task.
-        threads: Number of threads.
-        ahead: Upper limit on the number of tasks that are running or whose results are waiting, which bounds memory.
+    An exception is raised when it is the turn of its task. To bound memory, at most ``ahead`` tasks are running or have
+    results that are waiting.
     """
     waiting: deque[Future[_Done]] = deque()
     left = iter(tasks)

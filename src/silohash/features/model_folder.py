@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from silohash.base.errors import DependencyMissing, MissingFile, NetworkUnavailable, SettingNeeded, UnsupportedNetwork
-from silohash.base.files import digest_file, digest_json, read_json
+from silohash.base.files import digest_json, read_json
+from silohash.base.forms import reading
+from silohash.base.stamps import file_digests
 from silohash.base.types import Modality
 
 COPY_AGAIN = "Copy it from the source of the model."
@@ -49,12 +50,9 @@ class SentenceRule:
 
 
 def find_model(model: str, where: str, *, download: bool) -> Path:
-    """Return the folder of a model.
+    """Return the folder of a model, given as a path or as a name in the local cache of Hugging Face.
 
-    Args:
-        model: The path of a folder, or the name of a published model in the local cache of Hugging Face.
-        where: The table of the config, for messages.
-        download: Whether a model that is not in the cache may be downloaded.
+    Messages name ``where``, the table of the config. With ``download``, a model that is not in the cache is downloaded.
 
     Raises:
         UserError: If the folder does not exist, if the model is not in the cache and may not be downloaded, or if its
@@ -84,9 +82,17 @@ def find_model(model: str, where: str, *, download: bool) -> Path:
 
 
 def folder_digest(folder: Path, modality: Modality) -> str:
-    """Return a digest of the files that affect a model's vectors."""
+    """Return a digest of the files that affect a model's vectors.
+
+    Raises:
+        UserError: If one of them cannot be read.
+    """
     found = {path for pattern in (*PARTS, *PARTS_OF[modality]) for path in folder.glob(pattern) if path.is_file()}
-    return digest_json({path.relative_to(folder).as_posix(): _digest(path) for path in sorted(found)})
+    digests: dict[str, str] = {}
+    for name in (path.relative_to(folder).as_posix() for path in sorted(found)):
+        with reading(folder / name, remedy=COPY_AGAIN):
+            digests |= file_digests(folder, [name])
+    return digest_json(digests)
 
 
 def sentence_rule(folder: Path) -> SentenceRule | None:
@@ -180,15 +186,3 @@ def _from_hub(name: str, where: str, *, download: bool) -> Path:
 def first_line(error: Exception) -> str:
     """Return the first line of an error's text, or its type if it has none."""
     return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-def _digest(path: Path) -> str:
-    stat = path.stat()
-    with suppress(OSError):
-        return _digest_of(path.resolve(), stat.st_mtime_ns, stat.st_size)
-    return ""
-
-
-@lru_cache(maxsize=256)
-def _digest_of(path: Path, changed_nanoseconds: int, size_bytes: int) -> str:  # noqa: ARG001  part of the cache key
-    return digest_file(path)

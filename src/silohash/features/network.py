@@ -1,6 +1,6 @@
 """Vectors from pretrained networks: the kinds of networks, a network with fixed weights, and the featurizer that uses one.
 
-Each item is encoded once, and its vector is kept in a cache (`silohash.features.vector_cache`). The vectors are standardized
+Each item is encoded once, and its vector is kept in a cache (`silohash.features.cache`). The vectors are standardized
 like precomputed ones, with sums over silos.
 """
 
@@ -29,6 +29,7 @@ from silohash.base.types import Arrays, Modality, Rows
 from silohash.data.archive import Column, Pictures, is_features
 from silohash.data.pictures.reading import PictureContents, decode
 from silohash.features.base import Value, check_switches
+from silohash.features.cache import NetworkVectors
 from silohash.features.device import choose_device, half_type
 from silohash.features.given import WHITENING, GivenFeatures, TokenVectors, is_whitened
 from silohash.features.image import explaining_picture, pictures_of, query_picture
@@ -36,7 +37,6 @@ from silohash.features.loading import loader_threads, prefetched, progress
 from silohash.features.onnx_network import OnnxNetwork, cached_network
 from silohash.features.preprocess import PicturePreparation
 from silohash.features.text import query_text, texts_of
-from silohash.features.vector_cache import NetworkVectors
 from silohash.features.word_pieces import WordPieces
 
 if TYPE_CHECKING:
@@ -78,7 +78,6 @@ class Network:
     Attributes:
         name: Name in messages, for example ``google/vit-base-patch16-224``.
         key: Digest of everything that affects the vectors: kind, weights, layer or pooling, preprocessing.
-        width: Length of a row of `embed`.
         load: Function that returns the network, and is called on first use.
         preparation: The preprocessing of pictures, or None for texts.
         pieces: The tokenizer, or None for pictures.
@@ -115,11 +114,7 @@ class Network:
     def prepare(self, values: Iterable[Value]) -> Arrays:
         """Return ``pixels (n, 3, h, w)`` uint8, or ``ids (n, L)`` int32 of word pieces.
 
-        Args:
-            values: Pictures or strings, which are produced one at a time and are not kept.
-
-        Raises:
-            UserError: If a value is of the other modality.
+        The values, pictures or strings, are produced one at a time and are not kept.
         """
         if self.preparation is not None:
             drawn = [self.preparation.draw(_picture(value)) for value in values]
@@ -129,13 +124,7 @@ class Network:
         return {"ids": self.pieces.ids(texts, width=self.pieces.most if self.padded else None)}
 
     def embed(self, batch: Arrays, device: str, *, half: bool) -> npt.NDArray[np.float32]:
-        """Return the vectors of prepared inputs, ``(n, width)`` float32.
-
-        Args:
-            batch: The result of `prepare` for n values.
-            device: Name of the device, for example ``cpu`` or ``cuda``.
-            half: Whether to compute in 16 bits if that is faster.
-        """
+        """Return the vectors of n inputs that `prepare` returned, ``(n, width)`` float32, by way of 16 bits if ``half``."""
         import torch
 
         place = torch.device(device)
@@ -165,11 +154,7 @@ def network_module(kind: str) -> Any:  # noqa: ANN401  a module of the table
 
 
 def make_network(kind: str, modality: Modality, options: Mapping[str, Any]) -> Network:
-    """Return a network of a given kind with fixed weights.
-
-    Raises:
-        UserError: If its weights do not exist, or if it does not support the modality.
-    """
+    """Return a network of a given kind with fixed weights."""
     network: Network = network_module(kind).frozen(modality, **options)
     return network
 
@@ -181,13 +166,9 @@ def options_of(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 class Source:
-    """The source of a network, which is loaded on first use and compared with the expected one.
+    """The source of a network of a kind of `NETWORKS`, which is loaded on first use.
 
-    Args:
-        kind: A kind of `NETWORKS`.
-        modality: The modality.
-        options: The options of the kind.
-        expected: The network's key when the run was trained, or None to accept any network.
+    It is compared with the network's expected key when the run was trained, if that is given.
     """
 
     def __init__(self, kind: str, modality: Modality, options: Mapping[str, Any], expected: str | None = None) -> None:
@@ -217,11 +198,7 @@ class Source:
             return self._network
 
     def stored_network(self, key: str) -> OnnxNetwork | None:
-        """Return the network with a key from the cache, where it does not need torch, or None if the cache does not hold it.
-
-        Raises:
-            UserError: If its record is damaged.
-        """
+        """Return the network with a key from the cache, where it does not need torch, or None if the cache lacks it."""
         if self._stored is None:
             self._stored = cached_network(key)
         return self._stored
@@ -232,14 +209,9 @@ class NetworkFeatures:
     """Vectors of a pretrained network for pictures or texts, standardized per column. Tokens may have vectors of their own.
 
     Attributes:
-        source: The source of the network.
         key: The key of the network. Vectors of networks with different keys are not comparable.
-        given: What standardizes the vectors.
-        batch: Number of items per forward pass.
-        device: Name of the device, for example ``auto`` or ``cpu``.
         half: Whether to compute in 16 bits if that is faster, and to store vectors in 16 bits.
         draft: Whether to decode pictures at a reduced size if that is large enough for the network.
-        vectors: The cached vectors.
     """
 
     source: Source
@@ -283,19 +255,14 @@ class NetworkFeatures:
 
     @classmethod
     def _over(
-        cls,
-        source: Source,
-        key: str,
-        given: GivenFeatures | TokenVectors,
-        options: Mapping[str, Any],
+        cls, source: Source, key: str, given: GivenFeatures | TokenVectors, options: Mapping[str, Any]
     ) -> NetworkFeatures:
         settings = {name: options[name] for name in ("half", "draft")}
         if given.modality == "image":
             settings |= {"pillow": pillow_version, "rule": PICTURE_RULE}
         folder = private_cache("vectors") / digest_json([key, settings])
         vectors = NetworkVectors(folder, given.width, half=options["half"])
-        half, draft = options["half"], options["draft"]
-        return cls(source, key, given, options["batch"], options["device"], half, draft, vectors)
+        return cls(source, key, given, **{name: options[name] for name in COMMON_OPTIONS}, vectors=vectors)
 
     @property
     def kind(self) -> str:
@@ -326,12 +293,7 @@ class NetworkFeatures:
         return replace(self, given=self.given.fitted(summed))
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[np.float32]:
-        """Return the standardized vectors of the rows, ``(n, *shape)`` float32.
-
-        Raises:
-            UserError: If a picture cannot be decoded, if the column is of another kind, or if the network no longer
-                exists.
-        """
+        """Return the standardized vectors of the rows, ``(n, *shape)`` float32."""
         return self.given.transform(self.network_vectors(column, rows), np.arange(len(rows)))
 
     def encode_one(self, value: Value) -> npt.NDArray[np.float32]:
@@ -355,14 +317,9 @@ class NetworkFeatures:
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return the sums, and the source and key of the network, but not its weights."""
         about = {
-            "kind": self.kind,
-            "modality": self.modality,
-            "width": self.given.width,
-            "key": self.key,
-            "options": self.source.options,
-            "half": self.half,
-            "draft": self.draft,
-        }
+            "kind": self.kind, "modality": self.modality, "width": self.given.width, "key": self.key,
+            "options": self.source.options, "half": self.half, "draft": self.draft,
+        }  # fmt: skip
         if self.modality == "image":
             about["rule"] = PICTURE_RULE
         return dict(self.given.summed or {}), about | self.given.settings()
@@ -377,18 +334,12 @@ class NetworkFeatures:
 
     def network_vectors(self, column: Column, rows: Rows) -> npt.NDArray[np.float32]:
         """Return the network's vectors before standardization, ``(n, width)`` float32. Missing ones are computed first."""
-        self._check(column)
+        (pictures_of if self.modality == "image" else texts_of)(column)
         digests = [_content_digest(column, int(row)) for row in rows]
         lacking = self.vectors.missing(digests)
         if lacking:
             self._encode(column, rows, digests, lacking)
         return self.vectors.take(digests)
-
-    def _check(self, column: Column) -> None:
-        if self.modality == "image":
-            pictures_of(column)
-        else:
-            texts_of(column)
 
     def _encode(self, column: Column, rows: Rows, digests: list[str], lacking: list[int]) -> None:
         network, device = self.source.network(), str(choose_device(self.device))
@@ -415,17 +366,16 @@ class NetworkFeatures:
         """Return the function that the threads apply to each group of positions."""
         pixels = network.smallest_pixels if self.draft else 0
 
+        def value(row: int) -> Value:
+            """Return one item of the column."""
+            return _decoded(column, row, pixels) if isinstance(column, Pictures) else str(texts_of(column)[row])
+
         def prepare(places: list[int]) -> Arrays:
             """Decode and prepare one group, one value at a time."""
-            batch = network.prepare(self._value(column, int(rows[place]), pixels) for place in places)
+            batch = network.prepare(value(int(rows[place])) for place in places)
             return pinned(batch) if device.startswith("cuda") else batch
 
         return prepare
-
-    def _value(self, column: Column, row: int, at_least_pixels: int) -> Value:
-        if isinstance(column, Pictures):
-            return _decoded(column, row, at_least_pixels)
-        return str(texts_of(column)[row])
 
 
 def _standardizer(network: Network, *, whiten: bool) -> GivenFeatures | TokenVectors:

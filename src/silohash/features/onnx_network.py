@@ -41,13 +41,11 @@ FOLDER = "onnx"
 class OnnxNetwork:
     """A network of the cache, run by onnxruntime, and what the cache records about it.
 
+    Its other attributes are those of `silohash.features.network.Network`.
+
     Attributes:
-        key: The network's key, see `silohash.features.network.Network`.
-        name: Name in messages.
-        width: Length of a vector.
         graph: Digest of the ONNX file, which names the file of weights.
         weights: Digest of the file of weights.
-        preparation: The preprocessing of pictures, or None for texts.
         pieces: The tokenizer, or None for pictures. Every text is padded to ``pieces.most`` word pieces.
     """
 
@@ -68,10 +66,6 @@ class OnnxNetwork:
         """Return the vectors of pictures or texts, ``(n, width)`` float32.
 
         Another thread opens the network while the values are prepared. For one query, these two take most of the time.
-
-        Raises:
-            UserError: If a file of the network is damaged, if a value is of the other modality, or if the
-                package tokenizers is missing.
         """
         # It is not imported in the thread, which would have to wait for the interpreter.
         import_module("onnxruntime")
@@ -117,16 +111,7 @@ def cached_network(key: str) -> OnnxNetwork | None:
 
 
 def store_network(network: OnnxNetwork, graph: bytes, weights: bytes) -> None:
-    """Write a network to the cache.
-
-    Args:
-        network: What the cache records about it.
-        graph: The ONNX file.
-        weights: The file of weights. The ONNX file calls it `weights_name`.
-
-    Raises:
-        UserError: If the cache cannot be written.
-    """
+    """Write a network to the cache: its ONNX file, the weights, which that file calls `weights_name`, and the record."""
     for name, content in zip(network.digests, (graph, weights), strict=True):
         write_bytes(_folder() / name, content)
     with reading(_folder() / _graph_name(network.key)):

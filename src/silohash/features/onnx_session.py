@@ -17,11 +17,9 @@ INPUT, OUTPUT = "inputs", "outputs"
 def open_session(source: bytes | Path, *, few_items: bool = False) -> Any:  # noqa: ANN401  onnxruntime has no types
     """Return a session of onnxruntime on the CPU. It uses as many threads as ``OMP_NUM_THREADS`` says.
 
-    Args:
-        source: An ONNX file, or its content. Weights that lie in a file beside it are mapped, and are not read before they
-            are used.
-        few_items: Start fast instead of running fast. The graph is not optimized and the weights are not rearranged,
-            which takes longer than a large network needs for one item.
+    Weights that lie in a file beside an ONNX file are mapped, and are not read before they are used. For few items, it
+    starts fast instead of running fast: the graph is not optimized and the weights are not rearranged, which takes longer
+    than a large network needs for one item.
     """
     import onnxruntime
 

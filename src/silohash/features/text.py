@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -58,10 +58,8 @@ class BagOfWords:
 
     Attributes:
         buckets: Number of columns V, unless a vocabulary is given.
-        weighting: ``count``, ``binary`` or ``tfidf``.
         vocabulary: The words in column order, or None for hashed buckets.
         log_tf: Whether to dampen repeated words (``tfidf`` only).
-        rule: The rule that splits a text into words.
         min_texts: Number of texts over all silos below which a column is left out.
         summed: The added sums of the silos: ``texts (1,)`` and ``document_frequency (V,)``, int64 and thus exact. With
             hashed buckets also ``word_digests (n,)`` uint64, the sorted digests of all words of the texts, unless
@@ -78,15 +76,11 @@ class BagOfWords:
     _column_of: Mapping[str, int] | None = field(default=None, init=False, repr=False)
 
     modality: ClassVar[Modality] = "text"
+    switches: ClassVar[tuple[str, ...]] = ("numbers", "single_letters", "common_words")
+    """Options that are those of `WordRule`."""
     options: ClassVar[Mapping[str, Any]] = {
-        "buckets": 2048,
-        "vocabulary": None,
-        "log_tf": False,
-        "numbers": False,
-        "single_letters": False,
-        "common_words": False,
-        "min_texts": 1,
-    }
+        "buckets": 2048, "vocabulary": None, "log_tf": False, **dict.fromkeys(switches, False), "min_texts": 1,
+    }  # fmt: skip
 
     def __post_init__(self) -> None:
         """Check the settings.
@@ -113,11 +107,15 @@ class BagOfWords:
             UserError: If the column does not hold texts, or if an option is invalid.
         """
         check_texts(kind, modality, column)
-        switches = ("log_tf", "numbers", "single_letters", "common_words")
-        check_switches(options, *switches)
-        rule = WordRule(*(options[name] for name in switches[1:]))
-        vocabulary = _read_vocabulary(options["vocabulary"])
-        return cls(options["buckets"], kind, vocabulary, options["log_tf"], rule, options["min_texts"])
+        check_switches(options, "log_tf", *cls.switches)
+        return cls._of({**options, "kind": kind, "vocabulary": _read_vocabulary(options["vocabulary"])})
+
+    @classmethod
+    def _of(cls, given: Mapping[str, Any]) -> BagOfWords:
+        """Return the unfitted featurizer with the given settings."""
+        rule = WordRule(*(given[name] for name in cls.switches))
+        words = None if given["vocabulary"] is None else tuple(given["vocabulary"])
+        return cls(given["buckets"], given["kind"], words, given["log_tf"], rule, given.get("min_texts", 1))
 
     @property
     def kind(self) -> str:
@@ -156,16 +154,11 @@ class BagOfWords:
         return replace(self, summed=summed)
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[np.float32]:
-        """Return the bags of words of the rows, ``(n, V)`` float32.
-
-        Raises:
-            UserError: If the column does not hold texts.
-        """
+        """Return the bags of words of the rows, ``(n, V)`` float32."""
         texts = texts_of(column)
         dense = np.zeros((len(rows), *self.shape), np.float32)
-        importance = self._importance() if self.weighting == "tfidf" else None
         for place, block in blocks(rows, BLOCK_ROWS):
-            self._fill(dense[place], [self.rule.words(text) for text in texts[block].tolist()], importance)
+            self._fill(dense[place], [self.rule.words(text) for text in texts[block].tolist()])
         return dense
 
     def encode_one(self, value: Value) -> npt.NDArray[np.float32]:
@@ -179,15 +172,11 @@ class BagOfWords:
             raise UnknownWords(no_known_word(query_text(value), words))
         kept = [word for word in self.rule.words(query_text(value)) if word in words.known]
         encoded = np.zeros((1, *self.shape), np.float32)
-        self._fill(encoded, [kept], self._importance() if self.weighting == "tfidf" else None)
+        self._fill(encoded, [kept])
         return encoded
 
     def query_words(self, value: Value) -> QueryWords:
-        """Return the words of a query, divided into those that the training texts held and all others.
-
-        Raises:
-            UserError: If the query is not a text.
-        """
+        """Return the words of a query, divided into those that the training texts held and all others."""
         words = dict.fromkeys(self.rule.words(query_text(value)))
         return QueryWords(tuple(filter(self.knows, words)), tuple(word for word in words if not self.knows(word)))
 
@@ -224,54 +213,36 @@ class BagOfWords:
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return the sums and the settings."""
         about = {
-            "kind": self.kind,
-            "modality": self.modality,
-            "buckets": self.buckets,
-            "vocabulary": None if self.vocabulary is None else list(self.vocabulary),
-            "log_tf": self.log_tf,
-            "numbers": self.rule.numbers,
-            "single_letters": self.rule.single_letters,
-            "common_words": self.rule.common_words,
-        }
-        return dict(self.summed or {}), about | ({"min_texts": self.min_texts} if self.min_texts > 1 else {})
+            "kind": self.kind, "modality": self.modality, "buckets": self.buckets,
+            "vocabulary": None if self.vocabulary is None else list(self.vocabulary), "log_tf": self.log_tf,
+        }  # fmt: skip
+        about |= asdict(self.rule) | ({"min_texts": self.min_texts} if self.min_texts > 1 else {})
+        return dict(self.summed or {}), about
 
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> BagOfWords:
         """Return the featurizer with a given state."""
-        rule = WordRule(about["numbers"], about["single_letters"], about["common_words"])
-        words = None if about["vocabulary"] is None else tuple(about["vocabulary"])
-        least = about.get("min_texts", 1)
-        unfitted = cls(about["buckets"], about["kind"], words, about["log_tf"], rule, least)
+        unfitted = cls._of(about)
         shapes: dict[str, tuple[int, ...] | None] = {"texts": (1,), "document_frequency": unfitted.shape}
         shapes |= {"word_digests": None} if "word_digests" in arrays else {}
         return replace(unfitted, summed=stored_sums(arrays, shapes))
 
+    @cached_property
     def _importance(self) -> npt.NDArray[np.float64]:
+        """The weight of each column in ``tfidf``, ``(V,)``."""
         summed = known(self.summed, self.kind)
-        weight: npt.NDArray[np.float64] = np.log((1.0 + summed["texts"]) / (1.0 + summed["document_frequency"])) + 1.0
-        return weight
+        return np.asarray(np.log((1.0 + summed["texts"]) / (1.0 + summed["document_frequency"])) + 1.0)
 
-    def _fill(
-        self,
-        dense: npt.NDArray[np.float32],
-        texts: Sequence[Sequence[str]],
-        importance: npt.NDArray[np.float64] | None,
-    ) -> None:
-        """Write the bags of words of texts into rows of zeros, ``(n, V)``.
-
-        Args:
-            dense: The rows, which are changed in place.
-            texts: The words of each text.
-            importance: The weight of each column; None for counts or presence.
-        """
+    def _fill(self, dense: npt.NDArray[np.float32], texts: Sequence[Sequence[str]]) -> None:
+        """Write the bags of words of texts, each given as its words, into rows of zeros, ``(n, V)``."""
         row, word, count = self._counts(texts)
         if self.min_texts > 1:
             kept = self._kept[word]
             row, word, count = row[kept], word[kept], count[kept]
-        if importance is None:
+        if self.weighting != "tfidf":
             dense[row, word] = 1.0 if self.weighting == "binary" else count
             return
-        weight = (1.0 + np.log(count) if self.log_tf else count) * importance[word]
+        weight = (1.0 + np.log(count) if self.log_tf else count) * self._importance[word]
         length = np.sqrt(np.bincount(row, weight**2, minlength=len(texts)))
         dense[row, word] = weight / length[row]
 

@@ -23,7 +23,6 @@ class Unread:
     """The end of a query that the text model does not read.
 
     Attributes:
-        text: The end.
         limit: Number of words or word pieces after which the model stops.
         unit: ``words`` or ``word pieces``.
     """

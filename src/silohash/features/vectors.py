@@ -16,16 +16,9 @@ from silohash.features.image import PixelFeatures
 def vectors(
     archive: Archive, featurizer: Featurizer, rows: Rows, has: npt.NDArray[np.bool_] | None = None
 ) -> npt.NDArray[np.generic]:
-    """Return the vectors of some rows of an archive.
+    """Return the vectors of rows ``(n,)`` of an archive by a fitted featurizer of one of its modalities, ``(n, *shape)``.
 
-    Args:
-        archive: The archive, which must have the featurizer's modality.
-        featurizer: A fitted featurizer.
-        rows: ``(n,)``, positions in the archive.
-        has: ``(n,)``, whether each row has the modality. None if every row has it.
-
-    Returns:
-        ``(n, *shape)``, with zeros where ``has`` is False.
+    They are zeros for rows that do not have the modality, if ``has`` ``(n,)`` is given.
     """
     column = archive.values(featurizer.modality)
     assert column is not None  # noqa: S101  a featurizer was made for it
@@ -38,10 +31,9 @@ def vectors(
 
 
 def pixel_statistics(featurizers: Mapping[Modality, Featurizer]) -> Arrays:
-    """Return the mean and the deviation that standardize pixels.
+    """Return what standardizes pixels, if images are given as such.
 
-    Returns:
-        ``pixel_mean`` and ``pixel_deviation``, each ``(c, 1, 1)`` float32; empty if images are not given as pixels.
+    It is the ``pixel_mean`` and the ``pixel_deviation``, each ``(c, 1, 1)`` float32.
     """
     featurizer = featurizers.get("image")
     if not isinstance(featurizer, PixelFeatures):

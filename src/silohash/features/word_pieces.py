@@ -17,7 +17,7 @@ from silohash.base.forms import reading
 from silohash.base.types import Arrays, Modality, Rows
 from silohash.data.archive import Column
 from silohash.features.base import Value, blocks
-from silohash.features.model_folder import COPY_AGAIN, find_model, needing_transformers
+from silohash.features.model_folder import COPY_AGAIN, find_model, first_line, needing_transformers
 from silohash.features.text import check_texts, query_text, texts_of
 
 if TYPE_CHECKING:
@@ -49,12 +49,7 @@ class WordPieces:
     unit: ClassVar[str] = "word pieces"
 
     def ids(self, texts: Sequence[str], *, width: int | None = None) -> npt.NDArray[np.int32]:
-        """Return the ids of the pieces, ``(n, width)`` int32, padded with `PADDING`.
-
-        Args:
-            texts: ``(N,)`` texts.
-            width: Number of columns. The default is the number of pieces of the longest text.
-        """
+        """Return the ids of the pieces, ``(n, width)`` int32, padded with `PADDING`, by default to the longest text."""
         pieces = [encoding.ids for encoding in self._opened.encode_batch(list(texts))]
         columns = max((len(row) for row in pieces), default=0) if width is None else width
         ids = np.full((len(pieces), columns), PADDING, np.int32)
@@ -83,11 +78,7 @@ class WordPieces:
 
 
 def read_word_pieces(folder: Path, most: int = LONGEST) -> WordPieces:
-    """Return the tokenizer of a model's folder.
-
-    Args:
-        folder: The folder.
-        most: Number of pieces after which a text is truncated. The model's limit applies if it is lower.
+    """Return the tokenizer of a model's folder, which truncates texts after ``most`` pieces or the model's lower limit.
 
     Raises:
         UserError: If the folder does not have a readable tokenizer.
@@ -100,8 +91,8 @@ def read_word_pieces(folder: Path, most: int = LONGEST) -> WordPieces:
     # A missing file, a damaged one and a tokenizer without a fast form raise errors of many types.
     except Exception as error:
         raise DamagedFile(
-            f"{folder} does not have a readable tokenizer ({str(error).splitlines()[0] if str(error) else error!r}). Copy "
-            "tokenizer.json from the source of the model."
+            f"{folder} does not have a readable tokenizer ({first_line(error)}). Copy tokenizer.json from the source of the "
+            "model."
         ) from error
     padding = 0 if found.pad_token_id is None else int(found.pad_token_id)
     return WordPieces(content, min(most, LONGEST, int(found.model_max_length), _places(folder, padding)), padding)
@@ -120,10 +111,8 @@ def _places(folder: Path, padding: int) -> int:
 class TokenFeatures:
     """Texts as the ids of their word pieces, ``(length,)`` int32, padded with -1.
 
-    Nothing is fitted. The state holds the whole tokenizer, so the model's folder is not needed to encode queries.
-
-    Attributes:
-        pieces: The tokenizer. Its ``most`` is the length.
+    Nothing is fitted. The state holds the whole tokenizer, so the model's folder is not needed to encode queries. The
+    length is that after which the tokenizer truncates texts.
     """
 
     pieces: WordPieces
@@ -161,11 +150,7 @@ class TokenFeatures:
         return self
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[np.int32]:
-        """Return the ids of the word pieces of the rows, ``(n, length)`` int32.
-
-        Raises:
-            UserError: If the column does not hold texts.
-        """
+        """Return the ids of the word pieces of the rows, ``(n, length)`` int32."""
         texts = texts_of(column)
         ids = np.empty((len(rows), *self.shape), np.int32)
         for place, block in blocks(rows, BLOCK_ROWS):
@@ -173,23 +158,14 @@ class TokenFeatures:
         return ids
 
     def encode_one(self, value: Value) -> npt.NDArray[np.int32]:
-        """Return one text as ``(1, length)`` int32.
-
-        Raises:
-            UserError: If the query is not a text.
-        """
+        """Return one text as ``(1, length)`` int32."""
         return self.pieces.ids([query_text(value)], width=self.pieces.most)
 
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return the serialized tokenizer as bytes, and the settings."""
+        sizes = {"length": self.pieces.most, "padding": self.pieces.padding}
         tokenizer = np.frombuffer(self.pieces.tokenizer.encode(), np.uint8)
-        about = {
-            "kind": self.kind,
-            "modality": self.modality,
-            "length": self.pieces.most,
-            "padding": self.pieces.padding,
-        }
-        return {"tokenizer": tokenizer}, about
+        return {"tokenizer": tokenizer}, {"kind": self.kind, "modality": self.modality, **sizes}
 
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> TokenFeatures:

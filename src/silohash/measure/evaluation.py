@@ -33,13 +33,16 @@ one query, and one item of the database.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BeforeValidator
 
 from silohash import __version__
 from silohash.base.errors import RunsDiffer, UnsuitableMeasure, UnsuitableMethod
@@ -101,25 +104,37 @@ Key = tuple[Evaluation, Task, str]
 """Evaluation, task and measure."""
 
 
+def or_nan(value: float | None) -> float:
+    """Return a number, or NaN for None."""
+    return math.nan if value is None else value
+
+
 @dataclass(frozen=True)
-class Curve:
-    """Mean precision and recall over queries within each Hamming radius, from 0 to the code length.
+class RadiusCurve:
+    """Mean precision and recall over queries of all items within a Hamming radius, from 0 to the code length.
 
     Attributes:
-        precision: ``(bits + 1,)`` float64, NaN where no item is within the radius.
-        recall: ``(bits + 1,)`` float64.
-        prior: Share of relevant pairs among all pairs of a query and an item.
+        task: For example "t2i".
+        precision: ``precision[r]`` of the items within r bits; NaN where no item is within.
+        recall: ``recall[r]``.
+        prior: Share of relevant pairs among all pairs of a query and an item, which is the level of random codes.
+        name: The run's name in the legend of a plot.
     """
 
     task: Task
-    precision: npt.NDArray[np.float64]
-    recall: npt.NDArray[np.float64]
-    prior: float
+    precision: tuple[Annotated[float, BeforeValidator(or_nan)], ...]
+    recall: tuple[float, ...]
+    prior: float | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.precision) != len(self.recall):
+            raise ValueError(f"{len(self.precision)} values of precision and {len(self.recall)} of recall")
 
     def to_json(self) -> dict[str, Any]:
-        """Return the curve as a JSON value, with null for NaN."""
-        precision = [None if np.isnan(value) else float(value) for value in self.precision]
-        return {"task": self.task, "precision": precision, "recall": self.recall.tolist(), "prior": self.prior}
+        """Return the curve as a JSON value, with null for NaN and without the name."""
+        precision = [None if math.isnan(value) else value for value in self.precision]
+        return {"task": self.task, "precision": precision, "recall": self.recall, "prior": self.prior}
 
 
 @dataclass(frozen=True)
@@ -136,7 +151,7 @@ class Figures:
     """
 
     rows: list[ResultRow]
-    curves: list[Curve]
+    curves: list[RadiusCurve]
     per_query: Mapping[Key, npt.NDArray[np.float64]] = field(default_factory=dict)
     queries: str = ""
 
@@ -201,8 +216,8 @@ class Evaluator:
         self.settings = settings
         self.rules = rules_of(run.archive, settings)
         rows = np.unique(np.concatenate([rows for rule in self.rules for rows in (rule.queries, rule.database)]))
-        self._codes = RunCodes(run, rows)
-        self.database_codes = DatabaseCodes(run, self._codes)
+        self.codes = RunCodes(run, rows)
+        self.database_codes = DatabaseCodes(run, self.codes)
         self.holdings = self.database_codes.holdings
         self.scores = _scores_of(run, ensemble)
         if self.scores is None and any(rule.by == "scores" for rule in self.rules):
@@ -214,12 +229,12 @@ class Evaluator:
     def figures(self) -> Figures:
         """Return every configured figure for which the method has a model."""
         rows: list[ResultRow] = []
-        curves: dict[Task, Curve] = {}
+        curves: dict[Task, RadiusCurve] = {}
         per_query: dict[Key, npt.NDArray[np.float64]] = {}
         configured = measures_of(self.run.archive, self.settings)
         for rule in self.rules:
             measures = [measure for measure in configured if measure.by == rule.by]
-            for evaluation, task, parts in self._all_parts(rule):
+            for evaluation, task, parts in self._tasks(rule):
                 of_parts = [evaluate_in_folds(measures, *part, self._bits(rule)) for part in parts]
                 for measure in measures:
                     found = [values[measure] for values in of_parts]
@@ -232,14 +247,11 @@ class Evaluator:
         digest = digest_json([str(name) for name in ids])
         return Figures(rows=rows, curves=list(curves.values()), per_query=per_query, queries=digest)
 
-    def _all_parts(self, rule: Rule) -> Iterator[tuple[Evaluation, Task, list[Part]]]:
-        """Yield every configured evaluation and task that has parts, with these parts."""
-        tasks = rule.tasks(self.modalities)
-        for evaluation in self.settings.evaluations:
-            for task in tasks:
-                parts = list(self.parts(rule, evaluation, task))
-                if parts:
-                    yield evaluation, task, parts
+    def _tasks(self, rule: Rule) -> Iterator[tuple[Evaluation, Task, list[Part]]]:
+        """Yield every configured evaluation and task for which the method has a model, with its parts."""
+        for evaluation, task in product(self.settings.evaluations, rule.tasks(self.modalities)):
+            if parts := list(self.parts(rule, evaluation, task)):
+                yield evaluation, task, parts
 
     @property
     def bits(self) -> int:
@@ -299,7 +311,7 @@ class Evaluator:
         stored = self.database_codes.stored(task, database) if evaluation == "XS" else None
         for name in self.personal or [GLOBAL]:
             codes = self.database_codes.of_model(task, name, database) if stored is None else stored
-            yield Part(self.words(name, query_modality(task), queries, "query"), codes, relevance)
+            yield Part(self.codes.words(name, query_modality(task), queries, "query"), codes, relevance)
 
     def _parts_per_silo(self, rule: Rule, task: Task) -> Iterator[Part]:
         """Yield one part per silo that has both queries and items, with only its own."""
@@ -308,7 +320,7 @@ class Evaluator:
             if len(queries) and len(database) and self.scores is not None:
                 yield self._scored(rule, task, self.run.model.deployed_by(silo.name), queries, database)
             elif len(queries) and len(database):
-                words = self.words(self.run.model.deployed_by(silo.name), query_modality(task), queries, "query")
+                words = self.codes.words(self.run.model.deployed_by(silo.name), query_modality(task), queries, "query")
                 codes = self.database_codes.of_silo(task, number, database)
                 yield Part(words, codes, rule.relevance(task, queries, database))
 
@@ -319,11 +331,7 @@ class Evaluator:
         if rule.by != "scores":
             return Part(NO_WORDS, scores, rule.relevance(task, queries, database))
         codes = self.database_codes.of_model(task, name, database)
-        return Part(self.words(name, query_modality(task), queries, "query"), codes, best_scored(scores))
-
-    def words(self, name: str, modality: Modality, rows: Rows, side: Side = "database") -> Words:
-        """Return one model's codes of archive rows, ``(n, W)``, for items on a side of the search."""
-        return self._codes.words(name, modality, rows, side)
+        return Part(self.codes.words(name, query_modality(task), queries, "query"), codes, best_scored(scores))
 
     def _per_query(self, rule: Rule, task: Task, parts: Sequence[PerQuery]) -> npt.NDArray[np.float64]:
         rows = self.run.archive.split("query")
@@ -374,7 +382,7 @@ class Evaluator:
         several = BOTH_VIEWS if is_unified(task) else NEARER_VIEW
         views = ONE_VIEW if len(database_modalities(task)) == 1 else several
         views += "" if rule.by == "labels" else OF_QUERIES
-        return views + LABELS_USED[self._codes.label_sides]
+        return views + LABELS_USED[self.codes.label_sides]
 
 
 def _scores_of(run: Run, ensemble: Sequence[Run]) -> ArchiveScores | EnsembleScores | None:
@@ -442,13 +450,8 @@ def _combined(parts: Sequence[npt.NDArray[np.float64]], *, same_queries: bool) -
     return np.concatenate(weighted) if weighted else np.zeros(0)
 
 
-def _curve(task: Task, parts: Sequence[Part], bits: int) -> Curve:
+def _curve(task: Task, parts: Sequence[Part], bits: int) -> RadiusCurve:
     counts = [counts_by_distance(*part, bits) for part in parts]
-    found = [precision_recall(part) for part in counts]
+    precision, recall = np.mean([precision_recall(part) for part in counts], axis=0).tolist()
     prior = np.mean([part.relevant.sum() / max(1, part.items.sum()) for part in counts])
-    return Curve(
-        task=task,
-        precision=np.mean([precision for precision, _ in found], axis=0),
-        recall=np.mean([recall for _, recall in found], axis=0),
-        prior=float(prior),
-    )
+    return RadiusCurve(task, tuple(precision), tuple(recall), float(prior))

@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
 from silohash.base.files import explaining_disk_errors
 from silohash.base.types import ReadArrays
-from silohash.methods.message import Message
+from silohash.methods.message import SECTIONS, Message
 
 
 @dataclass(frozen=True)
@@ -95,11 +95,8 @@ def copy_into(arrays: ReadArrays, name: str, array: np.ndarray) -> None:
 class Spool:
     """Keep arrays in memory up to a limit, and write further ones to a temporary file, which is removed at the end.
 
-    The memory and the file are used again after `clear`: writing to the same place in a file takes half the time.
-
-    Args:
-        held_bytes: Number of bytes to keep in memory.
-        folder: Folder of the temporary file; by default that of the system.
+    The folder of the file is by default that of the system. Memory and file are used again after `clear`: writing to the
+    same place in a file takes half the time.
     """
 
     def __init__(self, held_bytes: int, folder: Path | None = None) -> None:
@@ -138,11 +135,8 @@ class Spool:
 
     def store_message(self, message: Message) -> Message:
         """Return the message with its arrays stored."""
-        return replace(
-            message, params=self.store(message.params), extras=self.store(message.extras),
-            sums=self.store(message.sums), records=self.store(message.records), state=self.store(message.state),
-            compressed=self.store(message.compressed), encrypted=self.store(message.encrypted),
-        )  # fmt: skip
+        stored: dict[str, Any] = {section: self.store(getattr(message, section)) for section in SECTIONS}
+        return replace(message, **stored)
 
     def _written(self, arrays: ReadArrays) -> StoredArrays:
         folder = Path(tempfile.gettempdir()) if self.folder is None else self.folder

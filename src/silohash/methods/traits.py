@@ -1,8 +1,9 @@
 """What shared code must know about a method beside its hooks: one frozen value per method.
 
-A class states its traits in the attribute ``traits``. A method whose traits depend on its parameters replaces that value
-in its constructor: ``self.traits = replace(self.traits, item_bits=params.item_bits)``. Config checks, privacy, encryption,
-training and documentation read nothing else about a method, and never its class or its parameters by name.
+A class states its traits in the attribute ``traits``. If they depend on parameters, a local method replaces that value in
+its constructor, ``self.traits = replace(self.traits, item_bits=params.item_bits)``, and a federated method overrides
+`silohash.methods.federated.base.FederatedMethod.chosen_traits`. Config checks, privacy, encryption, training and
+documentation read nothing else about a method, and never its class or its parameters by name.
 """
 
 from __future__ import annotations

@@ -29,9 +29,6 @@ class PublishedTower(nn.Module):
 
     A frozen network keeps the published weights: it has no gradients, is always in evaluation mode, and is not sent by
     silos.
-
-    Args:
-        spec: A spec of the kind ``network``.
     """
 
     def __init__(self, spec: TowerSpec) -> None:
@@ -68,10 +65,7 @@ class PublishedTower(nn.Module):
 def network_settings(modality: Modality, featurizer: Featurizer, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a tower that fine-tunes a published network, as a JSON value.
 
-    Args:
-        modality: The modality.
-        featurizer: The fitted featurizer of the tower's inputs.
-        options: The table ``[model] image`` or ``text``, with ``backbone``, ``freeze`` and the options of the kind.
+    The options are the table ``[model] image`` or ``text``, with ``backbone``, ``freeze`` and the options of the kind.
 
     Raises:
         UserError: If there is no such kind or option, if the files do not exist, or if the featurizer does not match the
@@ -117,12 +111,7 @@ def published_weights(towers: Mapping[Modality, TowerSpec]) -> Arrays:
 
 @torch.no_grad()
 def install_published(model: nn.Module, published: Arrays) -> None:
-    """Load published weights into the published networks of a model.
-
-    Args:
-        model: A model whose published networks have names such as ``image.backbone.network``.
-        published: The result of `published_weights`.
-    """
+    """Load the result of `published_weights` into a model's published networks, such as ``image.backbone.network``."""
     for prefix, module in model.named_modules():
         modality = prefix.partition(".")[0]
         if isinstance(module, PublishedTower):

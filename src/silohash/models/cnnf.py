@@ -28,12 +28,13 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.io import loadmat
+from scipy.io.matlab import matfile_version
 from torch import Tensor, nn
 from torch.nn import functional
 
 from silohash.base.errors import (
     DamagedFile,
-    DependencyMissing,
     MissingContent,
     MissingFile,
     NetworkChanged,
@@ -69,9 +70,10 @@ HINT = 'It should be "imagenet-vgg-f.mat" from the pretrained models of MatConvN
 def local_response(kind: Normalization) -> nn.LocalResponseNorm:
     """Return the normalization over neighboring channels.
 
-    ``matconvnet`` is ``x / (2 + 1e-4 * sum over 5 neighbors of x^2) ** 0.75``. torch divides its factor by the number of
-    neighbors, hence the 5e-4 below. ``legacy-port`` is what ports of hashing papers use with these weights (two
-    neighbors, torch's default factor). It is not CNN-F, but their published figures were obtained with it.
+    ``matconvnet``, with which the weights were trained, is ``x / (2 + 1e-4 * sum over 5 neighbors of x^2) ** 0.75``. torch
+    divides its factor by the number of neighbors, hence the 5e-4 below. ``legacy-port`` is what ports of hashing papers use
+    with these weights (two neighbors, torch's default factor). It is not CNN-F, but their published figures were obtained
+    with it.
 
     Raises:
         UserError: If there is no such normalization.
@@ -87,12 +89,8 @@ class CNNF(nn.Module):
     """The network up to ``fc7`` and its ReLU.
 
     The mean image is a buffer, so that it is saved and sent with the model. `fixed_buffers` excludes it from training and
-    averaging.
-
-    Args:
-        lrn: The normalization, see `local_response`.
-        maps: Number of channels of ``conv1`` and of the other convolutions. Tests use small numbers.
-        width: Number of outputs of ``fc6`` and ``fc7``.
+    averaging. Tests use fewer ``maps`` (channels of ``conv1`` and of the other convolutions) and a smaller ``width`` of
+    ``fc6`` and ``fc7``.
     """
 
     fixed_buffers: ClassVar[tuple[str, ...]] = ("mean",)
@@ -116,11 +114,7 @@ class CNNF(nn.Module):
         self.register_buffer("mean", torch.zeros(3, SIDE_PIXELS, SIDE_PIXELS))
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """Return the non-negative output of ``fc7``, ``(B, width)``.
-
-        Args:
-            pixels: ``(B, 3, 224, 224)`` RGB values from 0 to 255, uint8 or float.
-        """
+        """Return the non-negative output of ``fc7``, ``(B, width)``, for ``(B, 3, 224, 224)`` RGB values from 0 to 255."""
         maps = self.normalize(functional.relu(self.conv1(pixels.to(self.mean.dtype) - self.mean)))
         # All values are at least 0, so zero padding never changes a maximum.
         maps = self.pool(functional.pad(maps, (0, 1, 0, 1)))
@@ -134,13 +128,9 @@ class CNNF(nn.Module):
 def frozen(
     modality: Modality, *, weights: str = "", lrn: Normalization = "matconvnet", orientation: Orientation = "normal"
 ) -> Network:
-    """Return CNN-F up to the layer ``fc7`` with the user's weights, which are loaded on first use.
+    """Return CNN-F up to the layer ``fc7`` with the user's ``imagenet-vgg-f.mat``, which is loaded on first use.
 
-    Args:
-        modality: Must be ``image``.
-        weights: The user's ``imagenet-vgg-f.mat``.
-        lrn: ``matconvnet``, with which the weights were trained, or ``legacy-port``, which ports of hashing papers use.
-        orientation: ``normal``, or ``legacy-port`` for pictures whose width and height are swapped.
+    Options are those of `load_cnnf`.
 
     Raises:
         UserError: If the modality is not ``image``, or if the weights do not exist.
@@ -174,12 +164,7 @@ def settings(
 ) -> dict[str, Any]:
     """Return the structure of the network and the path of its weights.
 
-    Args:
-        modality: Must be ``image``.
-        featurizer: ``pixels`` in color, 224 per side.
-        weights: The user's ``imagenet-vgg-f.mat``.
-        lrn: The normalization, see `local_response`.
-        orientation: ``normal``, or ``legacy-port`` for pictures whose width and height are swapped.
+    The featurizer must be ``pixels`` in color, 224 per side. Options are those of `load_cnnf`.
 
     Raises:
         UserError: If the weights do not exist, or if the network does not support the featurizer's output.
@@ -219,14 +204,10 @@ def weights(about: Mapping[str, Any]) -> Arrays:
 def load_cnnf(
     path: Path, *, lrn: Normalization = "matconvnet", orientation: Orientation = "normal", net: CNNF | None = None
 ) -> CNNF:
-    """Return CNN-F with the weights of a MatConvNet file.
+    """Return CNN-F with the weights of the user's ``imagenet-vgg-f.mat``, of any version.
 
-    Args:
-        path: The user's ``imagenet-vgg-f.mat``, of any version.
-        lrn: The normalization, see `local_response`.
-        orientation: ``normal``, or ``legacy-port`` for pictures whose width and height are swapped, as in some community
-            data files.
-        net: The network to fill. The default is a new network of full size.
+    The normalization ``lrn`` is that of `local_response`. The orientation ``legacy-port`` is for pictures whose width and
+    height are swapped, as in some community data files. The default network to fill is a new one of full size.
 
     Raises:
         UserError: If the file is missing, damaged, incomplete, or of another network.
@@ -244,11 +225,7 @@ def load_cnnf(
 
 
 def weights_file(weights: str, where: str) -> Path:
-    """Return the path of the user's file of weights.
-
-    Args:
-        weights: The path in the config.
-        where: The setting that needs the file, for messages.
+    """Return the path of the user's file of weights, which the setting ``where`` needs.
 
     Raises:
         UserError: If the path is empty or the file does not exist.
@@ -263,8 +240,8 @@ def weights_file(weights: str, where: str) -> Path:
 def read_weights(path: Path, orientation: Orientation = "normal") -> Arrays:
     """Read a MatConvNet file by the names of its fields, in any order.
 
-    Returns:
-        ``mean (3, 224, 224)`` and, for each layer of `TRAINED`, ``weight (out, in, h, w)`` and ``bias (out,)``; float32.
+    The arrays are ``mean (3, 224, 224)`` and, for each layer of `TRAINED`, ``weight (out, in, h, w)`` and ``bias (out,)``;
+    float32.
 
     Raises:
         UserError: If the file is missing, damaged, incomplete, or of another network.
@@ -325,13 +302,6 @@ class _Struct:
 
 
 def _open(path: Path) -> Mapping[str, Any]:
-    try:
-        from scipy.io import loadmat
-        from scipy.io.matlab import matfile_version
-    except ImportError as error:
-        raise DependencyMissing(
-            f"{path} is a MATLAB file, which needs scipy. Install it: pip install 'silohash[matlab]'"
-        ) from error
     if not path.is_file():
         raise MissingFile(f"The CNN-F weights {path} do not exist. {HINT}")
     try:

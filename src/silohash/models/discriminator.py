@@ -7,12 +7,7 @@ from torch import Tensor, nn
 
 
 class PairJudge(nn.Module):
-    """Two layers that map a code and a class, ``(B, K)`` and ``(B, C)``, to a logit ``(B,)``, positive for genuine codes.
-
-    Args:
-        inputs: Number of inputs, K + C.
-        hidden: Width of the first layer.
-    """
+    """Two layers that map a code and a class, ``(B, K)`` and ``(B, C)``, to a logit ``(B,)``, positive for genuine codes."""
 
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()

@@ -64,13 +64,9 @@ def frozen(
 ) -> Network:
     """Return a frozen published backbone.
 
-    Args:
-        modality: The modality.
-        model: A downloaded or saved model folder, or the name of a model in the local cache of Hugging Face.
-        pooling: ``auto``, ``projection``, ``pooler``, ``cls``, ``mean`` or ``tokens``.
-        length: Number of word pieces after which a text is truncated. At 0, it is `TOKENS` with tokens, and otherwise the
-            number that the model reads.
-        download: Whether a model that is not in the cache may be downloaded.
+    The model is a downloaded or saved folder, or a name in the local cache of Hugging Face; one that is not there may be
+    downloaded if ``download`` says so. Texts are truncated after ``length`` word pieces; at 0, these are `TOKENS` with
+    tokens, and otherwise as many as the model reads.
 
     Raises:
         UserError: If the model does not exist or cannot be read, or if the length is out of range.
@@ -114,12 +110,8 @@ def settings(
 ) -> dict[str, Any]:
     """Return the structure of a backbone and the folder of its weights.
 
-    Args:
-        modality: The modality.
-        featurizer: ``pixels`` in color, of the model's input size; or ``tokens`` of the same model.
-        model: The folder, or the name of a model in the local cache of Hugging Face.
-        pooling: As for frozen backbones.
-        download: Whether a model that is not in the cache may be downloaded.
+    The featurizer must be ``pixels`` in color, of the model's input size, or ``tokens`` of the same model. The other options
+    are those of `frozen`.
 
     Raises:
         UserError: If the model does not exist, or does not support the featurizer's output.
@@ -189,13 +181,8 @@ def weights(about: Mapping[str, Any]) -> Arrays:
 class Backbone(nn.Module):
     """A published network that gives one vector per item, or the vectors of an item and of its tokens one after the other.
 
-    Args:
-        config: The published config as a JSON value.
-        modality: The modality.
-        pooling: How the vector is computed, see `pooled` and `with_tokens`. It must not be ``auto``.
-        unit_length: Whether vectors are scaled to length one.
-        padding: The id with which the model pads texts.
-        network: The network, or None to build it from the config with random weights.
+    Without a network, it is built from the published config with random weights. The pooling is not ``auto`` (`pooled` and
+    `with_tokens`), and vectors of ``unit_length`` have length 1.
     """
 
     def __init__(
@@ -219,9 +206,7 @@ class Backbone(nn.Module):
     def forward(self, inputs: Tensor) -> Tensor:
         """Return one row per item, ``(B, width)`` float.
 
-        Args:
-            inputs: ``(B, 3, h, w)`` pictures on the model's input scale, or ``(B, L)`` ids of word pieces, padded with
-                -1.
+        Inputs are pictures ``(B, 3, h, w)`` on the model's input scale, or ids of word pieces ``(B, L)``, padded with -1.
         """
         if torch.is_grad_enabled() or len(inputs) <= CHUNK_ITEMS:
             return self._vectors(inputs)
@@ -252,11 +237,8 @@ class Backbone(nn.Module):
 def pooled(output: Any, pooling: Pooling, mask: Tensor | None = None) -> Tensor:  # noqa: ANN401  a class of transformers
     """Return one vector per item from a network's last layer, ``(B, width)``.
 
-    Args:
-        output: The output of the network: ``last_hidden_state``, ``(B, L, width)`` or ``(B, width, h, w)``, and optionally
-            ``pooler_output``.
-        pooling: ``pooler`` for the network's pooled output, ``cls`` for the first token, ``mean`` for the mean over tokens.
-        mask: ``(B, L)``, 0 for padding.
+    The poolings are ``pooler`` for the network's pooled output, ``cls`` for the first token, and ``mean`` for the mean over
+    tokens ``(B, L, width)`` or places ``(B, width, h, w)``. The mask ``(B, L)`` is 0 for padding.
 
     Raises:
         UserError: If the network does not support the pooling.
@@ -282,15 +264,10 @@ def pooled(output: Any, pooling: Pooling, mask: Tensor | None = None) -> Tensor:
 
 
 def with_tokens(network: Any, arguments: Mapping[str, Any], mask: Tensor | None) -> Tensor:  # noqa: ANN401
-    """Return the projected vectors of each item and of its tokens, ``(B, (1 + T) * width)``.
+    """Return the projected vectors of each item and of its tokens in a CLIP model, ``(B, (1 + T) * width)``.
 
     The tokens of a picture are its patches. Those of a text are its word pieces without the last one, which represents the
-    whole text. The tokens that an item lacks are zero.
-
-    Args:
-        network: A CLIP model.
-        arguments: Its inputs.
-        mask: ``(B, T)``, 0 for padding; None for pictures.
+    whole text. The tokens that an item lacks (0 in the mask ``(B, T)``) are zero.
     """
     if mask is None:
         hidden = network.vision_model.post_layernorm(network.vision_model(**arguments).last_hidden_state)
@@ -307,14 +284,9 @@ def read_backbone(
 ) -> tuple[Backbone, int]:
     """Return a folder's network with its published weights, in evaluation mode and float32, and the length of its rows.
 
-    Args:
-        folder: The folder.
-        sample: Any one input of `Backbone.forward`. With tokens, it has the length of all inputs.
-        modality: The modality.
-        pooling: See `pooled` and `with_tokens`. ``auto`` selects the projection for models of both modalities, the mean
-            over word pieces for other text models, and the usual pooling of the architecture for other image models.
-        unit_length: Whether vectors are scaled to length one.
-        padding: The id with which the model pads texts.
+    The sample is any input of `Backbone.forward`; with tokens, it has the length of all inputs. The pooling ``auto`` selects
+    the projection for models of both modalities, the mean over word pieces for other text models, and the usual pooling of
+    the architecture for other image models.
 
     Raises:
         UserError: If the folder does not hold a readable model, if weights are missing, or if the model does not support

@@ -45,11 +45,8 @@ class CodeTower(nn.Module):
 class MatchingNet(nn.Module, ABC):
     """A network with one encoder per modality and a score of two items. Subclasses define the score.
 
-    The encoders see an item alone, so an item is encoded once, however many others it is compared with.
-
-    Args:
-        image: Encoder of regions, ``(B, R, D + 4) -> Nodes``.
-        text: Encoder of words, ``(B, W) -> Nodes``.
+    The encoders of regions ``(B, R, D + 4)`` and of words ``(B, W)`` see an item alone, so an item is encoded once, however
+    many others it is compared with.
     """
 
     modalities: ClassVar[tuple[Modality, ...]] = MODALITIES
@@ -92,14 +89,7 @@ class MatchingNet(nn.Module, ABC):
 
 @torch.inference_mode()
 def nodes_of(net: MatchingNet, values: Tensor, modality: Modality, *, batch: int = 256) -> Nodes:
-    """Return the nodes of many inputs of one modality, encoded in evaluation mode.
-
-    Args:
-        net: Network.
-        values: ``(n, ...)``, inputs of one modality, at least one.
-        modality: Their modality.
-        batch: Number of items that are encoded at once.
-    """
+    """Return the nodes of at least one input of one modality, encoded in evaluation mode, a batch at a time."""
     training = net.training
     net.eval()
     starts = range(0, len(values), batch)
@@ -112,10 +102,7 @@ def nodes_of(net: MatchingNet, values: Tensor, modality: Modality, *, batch: int
 def scores_of(net: MatchingNet, images: Nodes, texts: Nodes) -> Tensor:
     """Return the score of each image with each text in evaluation mode, ``(n, m)`` float32 on the CPU.
 
-    Args:
-        net: Network.
-        images: Encoded images.
-        texts: Encoded texts. They are compared in the order of their length, so that padding costs little.
+    Texts are compared in the order of their length, so that padding costs little.
     """
     training = net.training
     net.eval()

@@ -30,7 +30,7 @@ class Nodes:
     Attributes:
         values: ``(B, n, d)`` float32, zero for padding.
         mask: ``(B, n)`` bool, which nodes are not padding.
-        boxes: ``(B, n, 4)`` float32, the places of regions; None for words.
+        boxes: ``(B, n, 4)`` float32, left, top, right and bottom of regions as shares of the picture; None for words.
         edges: ``(B, n, n)`` bool, which nodes are neighbors, each its own; None if that is unknown.
         extra: Further tensors that a model passes to its scores, with one entry per item.
     """
@@ -91,13 +91,9 @@ class Nodes:
 
 
 def split_regions(regions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the features, the boxes and the mask of regions.
+    """Return the features ``(B, R, D)`` and boxes ``(B, R, 4)`` of regions ``(B, R, D + 4)``, float32, and their mask.
 
-    Args:
-        regions: ``(B, R, D + 4)``, each region's features and its box. A region with x2 <= x1 is padding.
-
-    Returns:
-        ``(B, R, D)`` and ``(B, R, 4)`` float32, and ``(B, R)`` bool.
+    A region with x2 <= x1 is padding.
     """
     values, boxes = regions[..., :-BOX].float(), regions[..., -BOX:].float()
     return values, boxes, boxes[..., 2] > boxes[..., 0]
@@ -106,10 +102,8 @@ def split_regions(regions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def split_words(words: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return the numbers of words, ``(B, L)`` int64, and the positions of their heads, ``(B, L)``, if there are any.
 
-    Places after the longest text are left out, apart from the first two.
-
-    Args:
-        words: ``(B, W)`` integers, or ``(B, 2, W)`` with the heads in the second row. The padding of words is -1.
+    Words are ``(B, W)``, or ``(B, 2, W)`` with the heads in the second row; their padding is -1. Places after the longest
+    text are left out, apart from the first two.
     """
     numbers, heads = (words, None) if words.ndim == 2 else (words[:, 0], words[:, 1])
     used = (numbers >= 0).any(0).nonzero()
@@ -120,10 +114,8 @@ def split_words(words: Tensor) -> tuple[Tensor, Tensor | None]:
 def edges_of_heads(heads: Tensor, mask: Tensor) -> Tensor:
     """Return the edges between words and their heads in both directions, and of each word to itself, ``(B, W, W)`` bool.
 
-    Args:
-        heads: ``(B, W)`` int64, position of each word's head; -1 for none. It is -2 everywhere for a text without a parse,
-            whose edges are those of `window_edges`.
-        mask: ``(B, W)`` bool, which words are not padding.
+    A head is the position of a word, or -1 for none ``(B, W)``. It is -2 everywhere for a text without a parse, whose edges
+    are those of `window_edges`.
     """
     width = mask.shape[1]
     unparsed = (heads == UNPARSED).any(1)
@@ -134,23 +126,16 @@ def edges_of_heads(heads: Tensor, mask: Tensor) -> Tensor:
 
 
 def window_edges(mask: Tensor, reach: int = 2) -> Tensor:
-    """Return the edges between words at most ``reach`` places apart, ``(B, W, W)`` bool.
-
-    Args:
-        mask: ``(B, W)`` bool, which words are not padding.
-        reach: Largest distance of neighbors, in words.
-    """
+    """Return the edges between words at most ``reach`` places apart, ``(B, W, W)`` bool."""
     place = torch.arange(mask.shape[1], device=mask.device)
     near = (place.unsqueeze(0) - place.unsqueeze(1)).abs() <= reach
     return near & mask.unsqueeze(1) & mask.unsqueeze(2)
 
 
 class RegionEncoder(nn.Module):
-    """Map each region to a vector of length 1, ``(B, R, D + 4) -> Nodes`` of width ``hidden``.
+    """Map each region to a vector, ``(B, R, D + 4) -> Nodes`` of width ``hidden``, of length 1 unless not normalized.
 
-    Args:
-        spec: The tower of images. Its dropout applies to the features.
-        normalize: Whether the vectors have length 1.
+    The dropout of the spec applies to the features.
     """
 
     def __init__(self, spec: TowerSpec, *, normalize: bool = True) -> None:
@@ -168,12 +153,8 @@ class RegionEncoder(nn.Module):
 class WordEncoder(nn.Module):
     """Map each word in its context to a vector of length 1, ``(B, W)`` or ``(B, 2, W)`` integers to `Nodes`.
 
-    A GRU reads the vectors of the words in both directions, and the mean of its two states is the vector of the word.
-
-    Args:
-        spec: The tower of texts. Its dropout applies to the vectors of words.
-        word_width: Width of the learned vectors of words.
-        normalize: Whether the vectors have length 1.
+    A GRU reads the learned vectors of the words in both directions, and the mean of its two states is the vector of the
+    word, which has any length if not normalized. The dropout of the spec applies to the vectors of words.
     """
 
     def __init__(self, spec: TowerSpec, *, word_width: int = 300, normalize: bool = True) -> None:
@@ -193,12 +174,7 @@ class WordEncoder(nn.Module):
         return Nodes(_nodes(states, mask, normalize=self.normalize), mask, edges=edges)
 
     def states(self, numbers: Tensor, mask: Tensor) -> Tensor:
-        """Return the mean state of the two directions at each word, ``(B, W, hidden)``; zero for padding.
-
-        Args:
-            numbers: ``(B, W)`` int64, numbers of words; padding is negative.
-            mask: ``(B, W)`` bool, which words are not padding.
-        """
+        """Return the mean state of the two directions at each word ``(B, W)``, ``(B, W, hidden)``; zero for padding."""
         vectors = self.dropout(self.words(numbers.clamp(min=0)))
         # The GRU refuses texts of length 0, so a text without words is read as one word, and masked below.
         lengths = mask.sum(1).clamp(min=1).cpu()

@@ -113,13 +113,10 @@ class OptimizerPool:
         make: Callable[[list[nn.Parameter]], torch.optim.Optimizer],
         learning_rate: float,
     ) -> torch.optim.Optimizer:
-        """Return an optimizer for some parameters of a model, as if it were new.
+        """Return an optimizer for some named parameters of a model, as if it were new, with this round's learning rate.
 
-        Args:
-            model: Model that has the parameters. Its optimizers are forgotten with it.
-            parameters: Parameters to train, by name.
-            make: Function that makes the optimizer. It must be the same for all calls, except for the learning rate.
-            learning_rate: Learning rate of this round.
+        The function that makes it must be the same for all calls, except for the learning rate. A model's optimizers are
+        forgotten with it.
         """
         made, key, moving = self._made.setdefault(model, {}), tuple(parameters), list(parameters.values())
         if key not in made or not _continues(made[key], moving):

@@ -69,10 +69,7 @@ def tokens(spec: TowerSpec) -> nn.Module:
 class AnchorKernel(nn.Module):
     """The Gaussian kernel exp(-|x - a|^2 / width) of an input with every anchor, ``(B, ...) -> (B, hidden)``.
 
-    Anchors and width are buffers, which a local method sets from a silo's items.
-
-    Args:
-        spec: A spec of the kind ``kernel``. Its hidden width is the number of anchors.
+    Anchors, as many as the spec's hidden width, and width are buffers, which a local method sets from a silo's items.
     """
 
     def __init__(self, spec: TowerSpec) -> None:
@@ -86,13 +83,7 @@ class AnchorKernel(nn.Module):
 
 
 def gaussian_kernel(vectors: Tensor, anchors: Tensor, width: Tensor) -> Tensor:
-    """Return exp(-|x - a|^2 / width) of all vectors with all anchors, ``(n, m)``.
-
-    Args:
-        vectors: ``(n, D)``.
-        anchors: ``(m, D)``.
-        width: ``()``, greater than 0.
-    """
+    """Return exp(-|x - a|^2 / width) of all vectors ``(n, D)`` with all anchors ``(m, D)``, ``(n, m)``."""
     squares = vectors.square().sum(1, keepdim=True) - 2.0 * vectors @ anchors.T + anchors.square().sum(1)
     return torch.exp(-squares.clamp(min=0.0) / width)
 
@@ -194,10 +185,7 @@ class OutputAdapter(Protocol):
 class Adapted(nn.Module):
     """A model whose outputs pass through a federated method's `adapt_outputs`.
 
-    Args:
-        model: The towers.
-        method: Adapts the outputs.
-        extras: What the server sends beside the parameters.
+    The extras are what the server sends beside the parameters.
     """
 
     def __init__(self, model: nn.Module, method: OutputAdapter, extras: ReadArrays) -> None:
@@ -226,12 +214,9 @@ class Adapted(nn.Module):
 
 
 def standardized(image: Tensor, mean: Tensor | None, deviation: Tensor | None) -> Tensor:
-    """Return images as floats, with integer pixels standardized.
+    """Return images ``(B, D)`` or ``(B, c, h, w)`` as floats, with integer pixels standardized.
 
-    Args:
-        image: ``(B, D)`` or ``(B, c, h, w)``; floats are returned unchanged.
-        mean: ``(c, 1, 1)``, subtracted from integer pixels; None to leave their scale.
-        deviation: ``(c, 1, 1)``, by which integer pixels are divided; None to leave their scale.
+    Floats are returned unchanged. Without mean and deviation ``(c, 1, 1)``, integer pixels keep their scale.
     """
     if image.is_floating_point():
         return image
@@ -242,13 +227,10 @@ def standardized(image: Tensor, mean: Tensor | None, deviation: Tensor | None) -
 def batch_of(
     values: Tensor, modality: Modality, pixels: Mapping[str, Tensor], labels: Tensor | None = None
 ) -> PairBatch:
-    """Return a featurizer's vectors as a batch of items that have only one modality.
+    """Return a featurizer's vectors ``(B, *shape)`` as a batch of items that have only one modality.
 
-    Args:
-        values: ``(B, *shape)``.
-        modality: The modality of the vectors.
-        pixels: ``pixel_mean`` and ``pixel_deviation`` (`silohash.features.vectors`), or empty.
-        labels: ``(B, C)`` multi-hot, or None. Few models use them (`silohash.methods.traits.Traits.label_sides`).
+    Pixels have ``pixel_mean`` and ``pixel_deviation`` (`silohash.features.vectors`), or nothing. Few models use labels
+    (`silohash.methods.traits.Traits.label_sides`).
     """
     present = torch.ones(values.shape[0], dtype=torch.bool, device=values.device)
     absent = torch.zeros_like(present)
@@ -267,9 +249,8 @@ def batch_of(
 def outputs_over(model: nn.Module, batches: Iterable[PairBatch], *, part: Part = "code") -> dict[Modality, Tensor]:
     """Run a model over batches in evaluation mode.
 
-    Returns:
-        For each modality ``(n, H)`` features, or ``(n, K)`` hash-layer outputs or relaxed codes; rows without the
-        modality are zero.
+    For each modality it gives ``(n, H)`` features, or ``(n, K)`` hash-layer outputs or relaxed codes; rows without the
+    modality are zero.
     """
     training = model.training
     model.eval()

@@ -63,10 +63,10 @@ def card_text(run: Run) -> str:
     evaluations = {row.evaluation for row in measured.rows}
     return environment.from_string(source).render(
         title=f"{run.name}: {run.config.local.name} codes of {known['bits']} bits",
-        summary=summary(run),
+        run=run,
         commands=commands(run),
         inputs={modality: input_words(featurizer) for modality, featurizer in saved.featurizers.items()},
-        labels_at_query=labels_at_query(measured),
+        needs_label_at_query=measured.needs_label_at_query,
         data=data_facts(run, known),
         cards=measured.cards,
         figures=Markup(markdown(measured.rows, percent=True)) if measured.rows else "",  # noqa: S704  a table
@@ -80,24 +80,6 @@ def card_text(run: Run) -> str:
         limits=limits(run, measured),
         origin=origin(run, known),
     )
-
-
-def summary(run: Run) -> str:
-    """Return what the model is, in one sentence."""
-    modalities = [m for m in MODALITIES if m in run.model.featurizers]
-    towers = (
-        "Networks that encode pictures and texts"
-        if len(modalities) == 2
-        else f"A network that encodes {'pictures' if modalities == ['image'] else 'texts'}"
-    )
-    silos = len(run.partition.silos)
-    deployed = "each silo deploys its own model" if run.model.personalized else "every silo deploys the same model"
-    if run.model.record.spec.scores_pairs:
-        return (
-            f"A network that scores pairs of a picture and a text, with codes of {run.config.local.bits} bits to find "
-            f"candidates, trained on {silos} silos; {deployed}."
-        )
-    return f"{towers} as codes of {run.config.local.bits} bits, trained on {silos} silos; {deployed}."
 
 
 def commands(run: Run) -> list[str]:
@@ -125,13 +107,6 @@ def input_words(featurizer: Featurizer) -> str:
         else f'kind "{featurizer.kind}"'
     )
     return f"{what} ({settings})" if settings else what
-
-
-def labels_at_query(measured: MethodRun) -> str:
-    """Return whether a query needs its own label."""
-    if measured.needs_label_at_query:
-        return "**A query needs its own label, which no real search has.**"
-    return "A query does not need a label."
 
 
 def data_facts(run: Run, known: Mapping[str, str]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,12 +11,13 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from silohash.base.files import read_json
-from silohash.base.types import MethodCard, ResultRow, Task
+from silohash.base.types import MethodCard, ResultRow
 from silohash.data.partitions.drift import drift_of
 from silohash.evaluate.measures import by_pairs
+from silohash.measure.evaluation import RadiusCurve, or_nan
 from silohash.measure.measurable import unmeasured
 from silohash.report.examples import MEASURE_AGAIN, Examples, read_examples, released
-from silohash.report.plots import LabelTable, RadiusCurve, RoundCurve
+from silohash.report.plots import LabelTable, RoundCurve
 from silohash.report.tables import choices, read_results
 from silohash.run.config.load import cards_of
 from silohash.run.config.sections import FederatedConfig, LocalConfig
@@ -248,12 +248,12 @@ def method_run(run: Run) -> MethodRun:
 
 def losses(records: Sequence[RoundRecord]) -> list[float]:
     """Return the training loss of each round; NaN where there is none."""
-    return [_or_nan(record.loss) for record in records]
+    return [or_nan(record.loss) for record in records]
 
 
 def validations(records: Sequence[RoundRecord]) -> list[float]:
     """Return the validation score of each round; NaN where there is none."""
-    return [_or_nan(record.validation) for record in records]
+    return [or_nan(record.validation) for record in records]
 
 
 def round_curve(run: Run) -> RoundCurve:
@@ -273,31 +273,8 @@ def radius_curves(run: Run) -> tuple[RadiusCurve, ...]:
     """Return precision and recall by radius, one curve per task, as the evaluation stored them."""
     if not run.curves_path.exists():
         return ()
-    stored = read_json(run.curves_path, tuple[_StoredCurve, ...], remedy=MEASURE_AGAIN)
-    return tuple(
-        RadiusCurve(
-            name=run.name,
-            task=curve.task,
-            precision=tuple(_or_nan(precision) for precision in curve.precision),
-            recall=curve.recall,
-            prior=curve.prior,
-        )
-        for curve in stored
-    )
-
-
-@dataclass(frozen=True)
-class _StoredCurve:
-    """The form of an entry of ``curves.json``."""
-
-    task: Task
-    precision: tuple[float | None, ...]
-    recall: tuple[float, ...]
-    prior: float | None
-
-    def __post_init__(self) -> None:
-        if len(self.precision) != len(self.recall):
-            raise ValueError(f"{len(self.precision)} values of precision and {len(self.recall)} of recall")
+    stored = read_json(run.curves_path, tuple[RadiusCurve, ...], remedy=MEASURE_AGAIN)
+    return tuple(replace(curve, name=run.name) for curve in stored)
 
 
 @dataclass(frozen=True)
@@ -308,10 +285,6 @@ class _Environment:
     device: str
     machine: str
     packages: dict[str, str]
-
-
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else value
 
 
 def label_table(run: Run) -> LabelTable | None:

@@ -338,13 +338,9 @@ def _chance(standings: Sequence[Standing], task: Task | None = None) -> float:
 
 def _percent(value: float, standings: Sequence[Standing]) -> str:
     """Return a fraction in whole percent, with a decimal where two runs would otherwise look equal."""
-    return f"{100 * value:.{_decimals(standings)}f} %"
-
-
-def _decimals(standings: Sequence[Standing]) -> int:
-    means = [each.mean for each in standings]
-    rounded = {f"{100 * mean:.0f}" for mean in means}
-    return 1 if len(rounded) < len(set(means)) else 0
+    means = {each.mean for each in standings}
+    decimals = 1 if len({f"{100 * mean:.0f}" for mean in means}) < len(means) else 0
+    return f"{100 * value:.{decimals}f} %"
 
 
 def _range(members: Sequence[Standing], standings: Sequence[Standing]) -> str:

@@ -18,10 +18,11 @@ from silohash.base.files import write_text
 from silohash.base.templates import html_environment
 from silohash.base.types import ResultRow, database_modalities, query_modality
 from silohash.evaluate.measures import is_rank
+from silohash.measure.evaluation import RadiusCurve
 from silohash.report import plots, tables
 from silohash.report.gather import ReportData
 from silohash.report.headline import Headline, headline
-from silohash.report.plots import TASK_WORDS, LabelTable, RadiusCurve
+from silohash.report.plots import TASK_WORDS, LabelTable
 from silohash.report.style import SERIES
 
 EVALUATION_WORDS: Mapping[str, str] = {

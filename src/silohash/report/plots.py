@@ -17,6 +17,7 @@ from matplotlib.ticker import MaxNLocator
 
 from silohash.base.visible import visible
 from silohash.data.partitions.drift import DISTANCES, Drift
+from silohash.measure.evaluation import RadiusCurve
 from silohash.report.style import ACCENT, LINE, SOFT, drawing, name_panel, page_svg, save_figure, series, short
 
 MOST_LABELS = 30
@@ -62,33 +63,8 @@ class RoundCurve:
 
 
 @dataclass(frozen=True)
-class RadiusCurve:
-    """Precision and recall of all items within a radius, for radius 0, 1, 2, ….
-
-    Attributes:
-        name: The run's name in the legend.
-        task: For example "t2i". Each task has its own panel.
-        precision: ``precision[r]`` of the items within r bits; NaN where no item is within.
-        recall: ``recall[r]``.
-        prior: Share of relevant items in the database, drawn as the level of random codes.
-    """
-
-    name: str
-    task: str
-    precision: tuple[float, ...]
-    recall: tuple[float, ...]
-    prior: float | None = None
-
-
-@dataclass(frozen=True)
 class LabelTable:
-    """The number of items per silo and label.
-
-    Attributes:
-        silos: S names.
-        labels: C names.
-        counts: ``(S, C)``, from `Partition.label_table`.
-    """
+    """The number of items per silo and label: counts ``(S, C)``, as from `Partition.label_table`, with S and C names."""
 
     silos: tuple[str, ...]
     labels: tuple[str, ...]

@@ -45,13 +45,9 @@ class RunCodes:
         self._unified: dict[str, Words] = {}
 
     def words(self, name: str, modality: Modality, rows: Rows, side: Side = "database") -> Words:
-        """Return one model's codes of archive rows, ``(n, W)``.
+        """Return one model's codes, ``(n, W)``, of archive rows among those of this object.
 
-        Args:
-            name: Name of the model, "global" or that of a silo.
-            modality: The modality to encode.
-            rows: ``(n,)``, archive rows among those of this object.
-            side: The side of the search that they are on. It matters if the model encodes items with their true labels.
+        The side matters if the model encodes items with their true labels.
         """
         if (name, modality, side) not in self._encoded:
             self._encode(name, modality, side)

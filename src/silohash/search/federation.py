@@ -64,8 +64,8 @@ Encode: TypeAlias = Callable[[], Encoded]
 class Federation:
     """Search the silos of a federation with the model of a run.
 
-    Subclasses know the silos: `silohash.search.silos.RunSearch` those of this process, `silohash.service.hub.HubBackend`
-    those of other machines.
+    Subclasses know the silos: `silohash.search.silos.RunSearch` those of this process, and
+    `silohash.service.backends.HubBackend` those of other machines.
 
     Attributes:
         run: The run.

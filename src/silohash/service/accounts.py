@@ -69,13 +69,7 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 @dataclass(frozen=True)
 class Account:
-    """An account of a person.
-
-    Attributes:
-        name: Name with which the person signs in.
-        admin: Whether the person may administer the service.
-        created: Time of creation, in seconds since 1970.
-    """
+    """An account of a person, and the time of its creation in seconds since 1970."""
 
     name: str
     admin: bool
@@ -84,14 +78,9 @@ class Account:
 
 @dataclass(frozen=True)
 class Token:
-    """A token of a program, without its secret.
+    """A token of a program, without its secret. The id is its public part.
 
     Attributes:
-        id: The public part of the token.
-        account: Name of the account that it belongs to.
-        label: What the token is for.
-        scopes: What the token permits.
-        created: Time of creation, in seconds since 1970.
         expires: Time after which it is refused, in seconds since 1970; None if it does not expire.
     """
 
@@ -104,14 +93,13 @@ class Token:
 
 
 class Accounts:
-    """An open file of accounts. Use it in a ``with`` block, or call `close`. Threads may share it."""
+    """An open file of accounts. Use it in a ``with`` block, or call `close`. Threads may share it.
+
+    Its methods raise a `UserError` for an account or a token that does not exist.
+    """
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.time) -> None:
-        """Open a file of accounts, which is created if it does not exist.
-
-        Args:
-            path: The file.
-            clock: Returns the time in seconds since 1970.
+        """Open a file of accounts, which is created if it does not exist. The clock returns seconds since 1970.
 
         Raises:
             UserError: If the file is not one of accounts, is in a newer format, or cannot be read or written.
@@ -150,12 +138,10 @@ class Accounts:
             UserError: If the name or the password is not allowed, or the account exists.
         """
         checked, hashed = check_name(name), self._hashed(password)
-        with self._changing():
-            if self._known(checked):
+        with self._changing() as run:
+            if self._listed("WHERE name = ?", checked):
                 raise AlreadyExists(f'The account "{checked}" already exists. Choose another name, or remove it first.')
-            self._connection.execute(
-                "INSERT INTO accounts VALUES (?, ?, ?, ?)", (checked, hashed, admin, self._clock())
-            )
+            run("INSERT INTO accounts VALUES (?, ?, ?, ?)", checked, hashed, admin, self._clock())
 
     def set_password(self, name: str, password: str) -> None:
         """Change the password of an account, and end its sessions.
@@ -164,33 +150,28 @@ class Accounts:
             UserError: If the password is not allowed, or the account does not exist.
         """
         hashed = self._hashed(password)
-        with self._changing():
-            self._check_known(name)
-            self._connection.execute("UPDATE accounts SET password = ? WHERE name = ?", (hashed, name))
-            self._connection.execute("DELETE FROM sessions WHERE account = ?", (name,))
+        with self._changing() as run:
+            self._account(name)
+            run("UPDATE accounts SET password = ? WHERE name = ?", hashed, name)
+            run("DELETE FROM sessions WHERE account = ?", name)
 
     def remove(self, name: str) -> None:
-        """Remove an account with its sessions and tokens.
-
-        Raises:
-            UserError: If it does not exist.
-        """
-        with self._changing():
-            self._check_known(name)
-            self._connection.execute("DELETE FROM accounts WHERE name = ?", (name,))
+        """Remove an account with its sessions and tokens."""
+        with self._changing() as run:
+            self._account(name)
+            run("DELETE FROM accounts WHERE name = ?", name)
 
     def all(self) -> list[Account]:
         """Return all accounts in the order of their names."""
         with self._changing():
-            rows = self._connection.execute("SELECT name, admin, created FROM accounts ORDER BY name").fetchall()
-        return [Account(name, bool(admin), created) for name, admin, created in rows]
+            return self._listed("ORDER BY name")
 
     def verify(self, name: str, password: str) -> bool:
         """Return whether a password is that of an account. An unknown name takes the same time as a wrong password."""
         from argon2.exceptions import InvalidHashError, VerificationError
 
-        with self._changing():
-            row = self._connection.execute("SELECT password FROM accounts WHERE name = ?", (name,)).fetchone()
+        with self._changing() as run:
+            row = run("SELECT password FROM accounts WHERE name = ?", name).fetchone()
         # An unknown name is compared too, or the time of the answer would tell which names exist.
         stored = self._unknown if row is None else row[0]
         try:
@@ -200,53 +181,39 @@ class Accounts:
         if row is not None and self._hasher.check_needs_rehash(stored):
             renewed = self._hasher.hash(_bytes(password))
             # Not if the password was changed since it was read above.
-            with self._changing():
-                self._connection.execute(
-                    "UPDATE accounts SET password = ? WHERE name = ? AND password = ?", (renewed, name, stored)
-                )
+            with self._changing() as run:
+                run("UPDATE accounts SET password = ? WHERE name = ? AND password = ?", renewed, name, stored)
         return row is not None
 
     def start_session(self, name: str) -> str:
-        """Return the secret of a new session, which ends after `SESSION_SECONDS` without a request.
-
-        Raises:
-            UserError: If the account does not exist.
-        """
+        """Return the secret of a new session, which ends after `SESSION_SECONDS` without a request."""
         secret, now = secrets.token_urlsafe(32), self._clock()
-        with self._changing():
-            self._check_known(name)
-            self._connection.execute("DELETE FROM sessions WHERE expires <= ?", (now,))
-            self._connection.execute(
-                "INSERT INTO sessions VALUES (?, ?, ?)", (_digest(secret), name, now + SESSION_SECONDS)
-            )
+        with self._changing() as run:
+            self._account(name)
+            run("DELETE FROM sessions WHERE expires <= ?", now)
+            run("INSERT INTO sessions VALUES (?, ?, ?)", _digest(secret), name, now + SESSION_SECONDS)
         return secret
 
     def session(self, secret: str) -> Account | None:
         """Return the account of a session, or None if there is no such session or it has ended."""
         digest, now = _digest(secret), self._clock()
-        with self._changing():
-            row = self._connection.execute(
-                "SELECT name, admin, created, expires FROM sessions JOIN accounts ON name = account "
-                "WHERE digest = ? AND expires > ?",
-                (digest, now),
-            ).fetchone()
+        with self._changing() as run:
+            row = run("SELECT account, expires FROM sessions WHERE digest = ? AND expires > ?", digest, now).fetchone()
             if row is None:
                 return None
-            if row[3] < now + SESSION_SECONDS / 2:
-                self._connection.execute(
-                    "UPDATE sessions SET expires = ? WHERE digest = ?", (now + SESSION_SECONDS, digest)
-                )
-        return Account(row[0], bool(row[1]), row[2])
+            if row[1] < now + SESSION_SECONDS / 2:
+                run("UPDATE sessions SET expires = ? WHERE digest = ?", now + SESSION_SECONDS, digest)
+            return self._account(row[0])
 
     def end_session(self, secret: str) -> None:
         """End a session if it exists."""
-        with self._changing():
-            self._connection.execute("DELETE FROM sessions WHERE digest = ?", (_digest(secret),))
+        with self._changing() as run:
+            run("DELETE FROM sessions WHERE digest = ?", _digest(secret))
 
     def add_token(
         self, account: str, scopes: Collection[Scope], *, label: str = "", days: float | None = None
     ) -> tuple[Token, str]:
-        """Add a token for a program.
+        """Add a token for a program, and return it with its text, which cannot be shown again.
 
         Args:
             account: Name of the account that it belongs to. Only that of an administrator may have the scope "admin".
@@ -254,37 +221,28 @@ class Accounts:
             label: What the token is for.
             days: Number of days after which it expires; None if it does not expire.
 
-        Returns:
-            The token, and its text, which cannot be shown again.
-
         Raises:
             UserError: If the account does not exist, a scope is unknown or not allowed, or ``days`` is not positive.
         """
         chosen, now = check_scopes(scopes), self._clock()
         if days is not None and not days > 0:
             raise OutOfRange(f"A token cannot expire after {days} days. Use a positive number.")
-        token = Token(
-            secrets.token_hex(6), account, label, chosen, now, None if days is None else now + days * DAY_SECONDS
-        )
+        expires = None if days is None else now + days * DAY_SECONDS
+        token = Token(secrets.token_hex(6), account, label, chosen, now, expires)
         secret = f"{TOKEN_START}{token.id}_{secrets.token_urlsafe(32)}"
-        with self._changing():
-            self._check_known(account)
-            if "admin" in chosen and not self._is_admin(account):
+        row = token.id, _digest(secret), account, label, " ".join(sorted(chosen)), now, expires
+        with self._changing() as run:
+            if not self._account(account).admin and "admin" in chosen:
                 raise NotPermitted(
                     f'"{account}" is not an administrator. Leave out the scope "admin", or choose another account.'
                 )
-            self._connection.execute(
-                "INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (token.id, _digest(secret), account, label, " ".join(sorted(chosen)), now, token.expires),
-            )
+            run("INSERT INTO tokens VALUES (?, ?, ?, ?, ?, ?, ?)", *row)
         return token, secret
 
     def token(self, secret: str) -> Token | None:
         """Return the token with a text, or None if there is none or it has expired."""
-        return next(
-            iter(self._tokens("WHERE digest = ? AND (expires IS NULL OR expires > ?)", _digest(secret), self._clock())),
-            None,
-        )
+        valid = "WHERE digest = ? AND (expires IS NULL OR expires > ?)"
+        return next(iter(self._tokens(valid, _digest(secret), self._clock())), None)
 
     def tokens(self) -> list[Token]:
         """Return all tokens in the order of their accounts, also those that have expired."""
@@ -296,8 +254,8 @@ class Accounts:
         Raises:
             UserError: If it does not exist.
         """
-        with self._changing():
-            if not self._connection.execute("DELETE FROM tokens WHERE id = ?", (token_id,)).rowcount:
+        with self._changing() as run:
+            if not run("DELETE FROM tokens WHERE id = ?", token_id).rowcount:
                 raise UnknownName(
                     f'There is no token "{token_id}" in {self.path}. silohash account list prints all tokens.'
                 )
@@ -320,42 +278,31 @@ class Accounts:
 
     def _tokens(self, which: str, *values: object) -> list[Token]:
         query = f"SELECT id, account, label, scopes, created, expires FROM tokens {which}"  # noqa: S608  literals
-        with self._changing():
-            rows = self._connection.execute(query, values).fetchall()
-        return [
-            Token(
-                token_id,
-                account,
-                label,
-                check_scopes(scopes.split()),
-                created,
-                expires,
-            )
-            for token_id, account, label, scopes, created, expires in rows
-        ]
+        with self._changing() as run:
+            rows = run(query, *values).fetchall()
+        return [Token(*(*row[:3], check_scopes(row[3].split()), *row[4:])) for row in rows]
 
-    def _known(self, name: str) -> bool:
-        return self._connection.execute("SELECT 1 FROM accounts WHERE name = ?", (name,)).fetchone() is not None
+    def _listed(self, which: str, *values: object) -> list[Account]:
+        query = f"SELECT name, admin, created FROM accounts {which}"  # noqa: S608  literals
+        rows = self._connection.execute(query, values).fetchall()
+        return [Account(name, bool(admin), created) for name, admin, created in rows]
 
-    def _is_admin(self, name: str) -> bool:
-        row = self._connection.execute("SELECT admin FROM accounts WHERE name = ?", (name,)).fetchone()
-        return row is not None and bool(row[0])
-
-    def _check_known(self, name: str) -> None:
-        if not self._known(name):
+    def _account(self, name: str) -> Account:
+        found = self._listed("WHERE name = ?", name)
+        if not found:
             raise UnknownName(
                 f'There is no account "{name}" in {self.path}. silohash account list prints all accounts.'
             )
+        return found[0]
 
     def _prepare(self) -> None:
         """Create the tables of a new file, and check those of an existing one."""
-        with self._changing():
-            kind = self._connection.execute("PRAGMA application_id").fetchone()[0]
-            version = self._connection.execute("PRAGMA user_version").fetchone()[0]
-            is_new = not self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if is_new and not kind:
+        with self._changing() as run:
+            pragmas = ("PRAGMA application_id", "PRAGMA user_version", "SELECT count(*) FROM sqlite_master")
+            kind, version, tables = (run(pragma).fetchone()[0] for pragma in pragmas)
+            if not tables and not kind:
                 for statement in filter(str.strip, SCHEMA.split(";\n")):
-                    self._connection.execute(statement)
+                    run(statement)
             elif kind != APPLICATION_ID:
                 raise WrongKindOfFile(
                     f"{self.path} is not a file of accounts. Choose another folder, or move the file away."
@@ -367,10 +314,10 @@ class Accounts:
                 )
 
     @contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Run a transaction, which is applied as a whole or not at all."""
+    def _changing(self) -> Iterator[Callable[..., sqlite3.Cursor]]:
+        """Open a transaction, which is applied as a whole or not at all, and yield what runs a statement with its values."""
         with self._lock, self._explained(), transaction(self._connection):
-            yield
+            yield lambda statement, *values: self._connection.execute(statement, values)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -385,11 +332,7 @@ class Accounts:
 
 
 def accounts_beside(config: Path) -> Accounts | None:
-    """Return the accounts in the folder of a hub's config, or None if there are none.
-
-    Raises:
-        UserError: If the file of accounts cannot be used.
-    """
+    """Return the accounts in the folder of a hub's config, or None if there are none."""
     path = config.parent / FILE
     if not path.exists():
         return None

@@ -23,14 +23,14 @@ from io import FileIO
 from itertools import chain
 from logging import ERROR
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from filelock import lock_descriptor, unlock_descriptor
 
 from silohash.base.errors import AuditLogBroken, MissingFile, UnwritableFile, UserError
 from silohash.search.hits import Hits, Query
 from silohash.search.released import Code, Item, SiloStatus
-from silohash.search.requests import Answer, ItemRequest, Request, StatusRequest
+from silohash.search.requests import ItemRequest, Request, StatusRequest
 from silohash.search.wire import Response
 from silohash.service.logs import log_event
 
@@ -45,9 +45,6 @@ POLL_SECONDS = 0.001
 
 FOLDER = "audit"
 """Name of the folder in a run that holds the logs of its silos."""
-
-
-Entry: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -73,11 +70,8 @@ class AuditLog:
     def __init__(self, path: Path, *, sync_seconds: float = 0.0, most_bytes: int = MOST_BYTES) -> None:
         """Open a log, which is created if it does not exist.
 
-        Args:
-            path: The file. Files that have reached their maximum size are in the same folder.
-            sync_seconds: Maximum time until a line is on the disk and survives a loss of power. At 0, `append` waits for
-                the disk. A line survives the end of the process at once.
-            most_bytes: Size at which the next file is started.
+        Files that have reached their maximum size are in the same folder. Within ``sync_seconds`` a line is on the disk and
+        survives a loss of power. At 0, `append` waits for the disk. A line survives the end of the process at once.
 
         Raises:
             UserError: If the file cannot be written, or its last line is not a line of a log.
@@ -97,8 +91,8 @@ class AuditLog:
         except OSError as error:
             raise _unwritable(path, error) from error
 
-    def append(self, entry: Entry) -> None:
-        """Add a line with the current time.
+    def append(self, entry: Mapping[str, Any]) -> None:
+        """Add a line with the current time, or raise a `UserError` if it cannot be written.
 
         Raises:
             UserError: If it cannot be written.
@@ -151,7 +145,8 @@ class AuditLog:
             self._close_file()
 
     def _open(self) -> FileIO:
-        file = self._file = _open_private(self.path)
+        # If it does not exist, it is created so that other users cannot read it.
+        file = self._file = FileIO(self.path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
         about = os.fstat(file.fileno())
         self._identity = (about.st_dev, about.st_ino)
         return file
@@ -162,7 +157,7 @@ class AuditLog:
         if file is not None:
             file.close()
 
-    def _write(self, file: FileIO, size: int, entry: Entry) -> None:
+    def _write(self, file: FileIO, size: int, entry: Mapping[str, Any]) -> None:
         """Write a line into the current file of ``size`` bytes, whose lock is held."""
         # Another size than after the last line means that another process has written, so the chain goes on from its line.
         if size != self._size:
@@ -215,9 +210,10 @@ def verify_log(path: Path) -> Tail:
     if not files:
         raise MissingFile(f"The audit log {path} does not exist. Check its path.")
     tail = Tail()
-    for file in files:
-        for place, line in enumerate(_lines(file), start=1):
-            tail = _verified(line, tail, f"{file}, line {place}")
+    for path in files:
+        with path.open("rb") as file:
+            for place, line in enumerate(file, start=1):
+                tail = _verified(line.removesuffix(b"\n"), tail, f"{path}, line {place}")
     return tail
 
 
@@ -241,22 +237,17 @@ def entry_of(response: Response) -> dict[str, Any]:
         return {**entry, "refused": str(response.error)}
     if isinstance(answer, Hits) and answer.missing_silos:
         return {**entry, "refused": " ".join(answer.missing_silos.values())}
-    if isinstance(answer, Code):
-        return {**entry, "released": [entry["id"]], "fields": ["code"]}
-    return entry | _of_answer(answer)
-
-
-def _of_answer(answer: Answer | None) -> dict[str, Any]:
-    """Return the ids of the released items, and the names of the released fields."""
     if isinstance(answer, Hits):
         limits = " ".join(answer.limited_silos.values())
         released = {"released": list(answer.ids), "fields": sorted(set(chain(*answer.payloads)))}
-        return {**released, **({"limits": limits} if limits else {})}
+        return {**entry, **released, **({"limits": limits} if limits else {})}
+    if isinstance(answer, Code):
+        return {**entry, "released": [entry["id"]], "fields": ["code"]}
     if isinstance(answer, Item):
-        return {"released": [answer.id], "fields": sorted(answer.payload)}
+        return {**entry, "released": [answer.id], "fields": sorted(answer.payload)}
     if isinstance(answer, SiloStatus):
-        return {"released": [item.id for item in answer.examples], "fields": _fields_of(answer)}
-    return {"released": []}
+        return {**entry, "released": [item.id for item in answer.examples], "fields": _fields_of(answer)}
+    return {**entry, "released": []}
 
 
 def _fields_of(summary: SiloStatus) -> list[str]:
@@ -288,11 +279,6 @@ def _of_request(request: Request | None) -> dict[str, Any]:
             "previews": request.previews,
         }
     return {"request": "item" if isinstance(request, ItemRequest) else "code", **sender, "id": request.id}
-
-
-def _open_private(path: Path) -> FileIO:
-    """Open a file to append to. If it does not exist, it is created so that other users cannot read it."""
-    return FileIO(path, "ab", opener=lambda name, flags: os.open(name, flags, 0o600))
 
 
 def _append_whole(file: FileIO, content: bytes, size: int) -> None:
@@ -344,12 +330,6 @@ def _end_of(path: Path) -> bytes:
             if length >= size or content.count(b"\n") > 1:
                 return content
             length *= 4
-
-
-def _lines(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        for line in file:
-            yield line.removesuffix(b"\n")
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ Paths in a file are relative to the folder of the file.
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Self, TypeVar
 from urllib.parse import urlsplit
@@ -86,7 +87,6 @@ class BusSettings(_Table):
         key: File with the secret key of this member.
         authority: Certificates of the authorities to trust; None for those of the operating system.
         certificate: This member's certificate, if the server requires one.
-        certificate_key: The private key of the certificate.
     """
 
     servers: Annotated[tuple[Server, ...], Field(min_length=1)]
@@ -113,9 +113,7 @@ class NatsSettings(_Table):
     """The NATS server for which a config file is written.
 
     Attributes:
-        listen: Address and port on which it listens.
         certificate: The server's certificate; None for unencrypted connections, allowed on this machine only.
-        certificate_key: The private key of the certificate.
         authority: Certificates of the authorities that signed the members' certificates. If set, members must have one.
     """
 
@@ -151,11 +149,7 @@ class ItemsSettings(_Table):
 
 
 class MetricsSettings(_Table):
-    """Where the metrics of a silo's process are served.
-
-    Attributes:
-        listen: Address and port, which only this machine can reach.
-    """
+    """Address and port where the metrics of a silo's process are served, which only this machine can reach."""
 
     listen: Annotated[str, AfterValidator(_checked_listen)] = "127.0.0.1:9100"
 
@@ -164,10 +158,7 @@ class SiloConfig(_Table):
     """The file of a silo.
 
     Attributes:
-        silo: Name of the silo.
-        federation: Name of the federation.
         run: Folder of the trained run, with the silo's index.
-        bus: How to connect.
         policy: File of the silo's policy; None for that in the folder of the run.
         items: Where further items come from; None if the silo has the items of its index only.
         metrics: Where the metrics of the process are served; None for none.
@@ -199,9 +190,7 @@ class HubConfig(_Table):
     """The file of a hub.
 
     Attributes:
-        federation: Name of the federation.
         run: Folder of the trained run, with its model.
-        bus: How to connect.
         silos: The public key of each silo by its name.
         deadline_seconds: Time limit for the answers of the silos to one query.
         nats: The NATS server, if its config is written from this file.
@@ -232,23 +221,20 @@ class HubConfig(_Table):
 
 
 ConfigT = TypeVar("ConfigT", bound=_Table)
+TABLES: Mapping[str, type[_Table]] = {
+    "bus": BusSettings,
+    "nats": NatsSettings,
+    "items": ItemsSettings,
+    "metrics": MetricsSettings,
+}
 
 
-def read_silo_config(path: Path) -> SiloConfig:
-    """Read the file of a silo.
+def read_config(path: Path, form: type[ConfigT]) -> ConfigT:
+    """Read the file of a silo or of a hub.
 
     Raises:
         UserError: If it is missing or is not TOML, a key is unknown or missing, or a value is not allowed.
     """
-    return _read(path, SiloConfig)
-
-
-def read_hub_config(path: Path) -> HubConfig:
-    """Read the file of a hub. The exceptions are those of `read_silo_config`."""
-    return _read(path, HubConfig)
-
-
-def _read(path: Path, form: type[ConfigT]) -> ConfigT:
     content = read_toml(path, remedy=REMEDY, missing=MISSING)
     try:
         config = form.model_validate(content)
@@ -263,18 +249,8 @@ def _explained(error: ValidationError, form: type[BaseModel]) -> str:
     if first["type"] != "extra_forbidden":
         return fault(error)
     *tables, name = map(str, first["loc"])
-    known = _keys(form, tables)
+    known = (TABLES[tables[-1]] if tables else form).model_fields
     return detail(ValueError(f'unknown key "{name}"{suggestion(name, known)}; the keys here are: {", ".join(known)}'))
-
-
-def _keys(form: type[BaseModel], tables: list[str]) -> list[str]:
-    nested: dict[str, type[BaseModel]] = {
-        "bus": BusSettings,
-        "nats": NatsSettings,
-        "items": ItemsSettings,
-        "metrics": MetricsSettings,
-    }
-    return list((nested.get(tables[-1], form) if tables else form).model_fields)
 
 
 def _resolved(config: ConfigT, folder: Path) -> ConfigT:

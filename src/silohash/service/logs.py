@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from secrets import token_hex
 from typing import Literal, TextIO, TypeAlias
 
+from silohash.base.errors import UserError
 from silohash.base.visible import visible_json
 from silohash.search.hits import MissingKind
 
@@ -32,14 +33,22 @@ def is_logged(level: int) -> bool:
 
 
 def log_event(event: str, *, level: int = logging.INFO, **fields: object) -> None:
-    """Log an event of a server.
-
-    Args:
-        event: What happened, in a few words.
-        level: Level of the line, as in `logging`.
-        fields: JSON values that describe the event. They must not contain secrets.
-    """
+    """Log an event of a server, in a few words, with JSON values that describe it. They must not contain secrets."""
     _log.log(level, event, extra={"fields": fields})
+
+
+@contextmanager
+def logged_errors(refused: str, failed: str, *, level: int = logging.WARNING) -> Iterator[None]:
+    """Log the error with which a block ends, so that the process goes on.
+
+    A `UserError` is the event ``refused`` of a level, and any other the event ``failed``.
+    """
+    try:
+        yield
+    except UserError as error:
+        log_event(refused, level=level, reason=str(error))
+    except Exception as error:
+        log_event(failed, level=logging.ERROR, reason=f"{type(error).__name__}: {error}")
 
 
 def start_logging(stream: TextIO | None = None, *, level: int = logging.INFO) -> None:
@@ -89,7 +98,6 @@ class Record:
     """What is known of a request while it is answered.
 
     Attributes:
-        id: Id of the request, random hexadecimal digits.
         kind: Kind of its last query; None if there was none.
         outcome: Outcome of its last query; None if there was none.
         silos_answered: Number of silos that answered its last query.

@@ -7,8 +7,9 @@ one model digest per silo. Nothing that a person or a program sends becomes a la
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from itertools import product
 from typing import Literal, TypeAlias, get_args
 
@@ -26,7 +27,7 @@ from prometheus_client.registry import Collector
 
 from silohash import __version__
 from silohash.base.errors import AddressUnavailable, AuditFailed, LimitReached, NotFound, TimeOver, UserError
-from silohash.search.hits import Hits, MissingKind, Query, kind_of
+from silohash.search.hits import Hits, Query, kind_of
 from silohash.search.released import Item, SiloStatus
 from silohash.search.requests import CodeRequest, FederationStatus, ItemRequest, StatusRequest
 from silohash.search.wire import Response
@@ -47,11 +48,7 @@ _DIGEST = re.compile("[0-9A-Za-z]{1,128}")
 
 
 class _Federation(Collector):
-    """Show the state of the silos as it was last seen.
-
-    Attributes:
-        status: The state; None if it was not seen yet.
-    """
+    """Show the state of the silos as it was last seen; none before."""
 
     def __init__(self) -> None:
         self.status: FederationStatus | None = None
@@ -79,36 +76,33 @@ class Metrics:
     """Count what a hub does. Every application has metrics of its own."""
 
     def __init__(self) -> None:
-        self._registry = registry = CollectorRegistry()
+        self.registry = CollectorRegistry()
+        counter, gauge, histogram = _makers(self.registry)
         self._federation = _Federation()
-        self._queries = Counter("silohash_queries", "Queries.", ("kind", "outcome"), registry=registry)
-        self._seconds = _histogram("silohash_query_seconds", "Time to answer a query.", ("kind",), registry)
-        self._silo_seconds = _histogram(
-            "silohash_silo_seconds", "Time from a query until the silo's answer arrived.", ("silo",), registry
+        self._queries = counter("silohash_queries", "Queries.", ("kind", "outcome"))
+        self._seconds = histogram("silohash_query_seconds", "Time to answer a query.", ("kind",))
+        self._silo_seconds = histogram(
+            "silohash_silo_seconds", "Time from a query until the silo's answer arrived.", ("silo",)
         )
-        self._missing = Counter(
-            "silohash_missing_silos", "Silos that were missing from an answer.", ("silo", "reason"), registry=registry
+        self.missing = counter("silohash_missing_silos", "Silos that were missing from an answer.", ("silo", "reason"))
+        self._requests = counter("silohash_http_requests", "Requests of HTTP.", ("area", "status"))
+        self.in_flight = gauge("silohash_requests_in_flight", "Requests that are being answered.")
+        self.sign_in_failures = counter("silohash_sign_in_failures", "Refused passwords and tokens.", ("reason",))
+        self._rate_limited = counter(
+            "silohash_rate_limited_requests", "Requests that were refused with the status 429."
         )
-        self._requests = Counter("silohash_http_requests", "Requests of HTTP.", ("area", "status"), registry=registry)
-        self._in_flight = Gauge("silohash_requests_in_flight", "Requests that are being answered.", registry=registry)
-        self._sign_in_failures = Counter(
-            "silohash_sign_in_failures", "Refused passwords and tokens.", ("reason",), registry=registry
-        )
-        self._rate_limited = Counter(
-            "silohash_rate_limited_requests", "Requests that were refused with the status 429.", registry=registry
-        )
-        Gauge("silohash_build_info", "Version of silohash.", ("version",), registry=registry).labels(__version__).set(1)
-        registry.register(self._federation)
-        ProcessCollector(registry=registry)
+        gauge("silohash_build_info", "Version of silohash.", ("version",)).labels(__version__).set(1)
+        self.registry.register(self._federation)
+        ProcessCollector(registry=self.registry)
         # A counter that appears with its first event has no rise from 0 that Prometheus could see.
         for kind, outcome in product(get_args(Kind), get_args(Outcome)):
             self._queries.labels(kind, outcome)
         for reason in get_args(SignInFailure):
-            self._sign_in_failures.labels(reason)
+            self.sign_in_failures.labels(reason)
 
     def text(self) -> bytes:
         """Return all metrics in the text format of Prometheus."""
-        return generate_latest(self._registry)
+        return generate_latest(self.registry)
 
     def query(self, kind: Kind, outcome: Outcome, seconds: float) -> None:
         """Count a query."""
@@ -119,31 +113,23 @@ class Metrics:
         """Count the answer of a silo of the federation."""
         self._silo_seconds.labels(silo).observe(seconds)
 
-    def silo_missing(self, silo: str, reason: MissingKind) -> None:
-        """Count an answer without a silo of the federation."""
-        self._missing.labels(silo, reason).inc()
-
     def request(self, area: str, status: int) -> None:
         """Count a request of HTTP in an area, one of a closed set. The status is 0 if there was no response."""
         self._requests.labels(area, f"{status // 100}xx" if status else "none").inc()
         if status == 429:
             self._rate_limited.inc()
 
-    def in_flight(self) -> AbstractContextManager[object]:
-        """Return a context manager that counts a request while its block runs."""
-        return self._in_flight.track_inprogress()
-
-    def sign_in_failed(self, reason: SignInFailure) -> None:
-        """Count a refused password or token."""
-        self._sign_in_failures.labels(reason).inc()
-
     def show(self, status: FederationStatus) -> None:
         """Show the state of the silos from now on."""
         self._federation.status = status
 
 
-def _histogram(name: str, text: str, labels: tuple[str, ...], registry: CollectorRegistry) -> Histogram:
-    return Histogram(name, text, labels, buckets=BUCKETS, registry=registry)
+def _makers(
+    registry: CollectorRegistry,
+) -> tuple[Callable[..., Counter], Callable[..., Gauge], Callable[..., Histogram]]:
+    """Return what makes the counters, gauges and histograms of a registry."""
+    histogram = partial(Histogram, buckets=BUCKETS, registry=registry)
+    return partial(Counter, registry=registry), partial(Gauge, registry=registry), histogram
 
 
 Refusal: TypeAlias = Literal["unreadable", "not_found", "limited", "late", "audit_log", "refused", "failed"]
@@ -157,25 +143,29 @@ cannot be written. ``refused``: the policy forbids it, or the index cannot be us
 KINDS: Mapping[type, str] = {Query: "search", ItemRequest: "item", CodeRequest: "code", StatusRequest: "status"}
 """The kind of each request."""
 
+REFUSALS: Mapping[type[Exception], Refusal] = {
+    NotFound: "not_found",
+    LimitReached: "limited",
+    TimeOver: "late",
+    AuditFailed: "audit_log",
+    UserError: "refused",
+}
+"""The kind of reason of each error, the first that fits."""
+
 
 class SiloMetrics:
-    """Count what a silo answers. Every process has metrics of its own.
-
-    Attributes:
-        registry: Where the counters are.
-    """
+    """Count what a silo answers. Every process has metrics of its own."""
 
     def __init__(self, status: SiloStatus) -> None:
-        self.registry = registry = CollectorRegistry()
-        self._answered = Counter("silohash_silo_answered", "Requests that were answered.", ("kind",), registry=registry)
-        self._refused = Counter("silohash_silo_refused", "Requests that were refused.", ("reason",), registry=registry)
-        self._seconds = Histogram(
-            "silohash_silo_answer_seconds", "Time to answer a request.", ("kind",), buckets=BUCKETS, registry=registry
-        )
-        self._released = Counter("silohash_silo_released_items", "Items in answers to queries.", registry=registry)
-        self._bytes = Counter("silohash_silo_answer_bytes", "Bytes of all answers.", registry=registry)
-        self._items = Gauge("silohash_items", "Codes that can be searched.", ("modality",), registry=registry)
-        ProcessCollector(registry=registry)
+        self.registry = CollectorRegistry()
+        counter, gauge, histogram = _makers(self.registry)
+        self._answered = counter("silohash_silo_answered", "Requests that were answered.", ("kind",))
+        self._refused = counter("silohash_silo_refused", "Requests that were refused.", ("reason",))
+        self._seconds = histogram("silohash_silo_answer_seconds", "Time to answer a request.", ("kind",))
+        self._released = counter("silohash_silo_released_items", "Items in answers to queries.")
+        self._bytes = counter("silohash_silo_answer_bytes", "Bytes of all answers.")
+        self._items = gauge("silohash_items", "Codes that can be searched.", ("modality",))
+        ProcessCollector(registry=self.registry)
         self._show(status)
 
     def count(self, response: Response, seconds: float) -> None:
@@ -200,23 +190,14 @@ class SiloMetrics:
 
 def refusal_of(response: Response) -> Refusal | None:
     """Return the kind of reason for which a request was refused, or None if it was answered."""
+    if response.error is not None and response.request is None:
+        return "unreadable"
     if response.error is not None:
-        return "unreadable" if response.request is None else _refusal_of(response.error)
+        return next((kind for error, kind in REFUSALS.items() if isinstance(response.error, error)), "failed")
     if isinstance(response.answer, Hits) and response.answer.missing_silos:
         limited = "limited" in map(kind_of, response.answer.missing_silos.values())
         return "limited" if limited else "refused"
     return None
-
-
-def _refusal_of(error: Exception) -> Refusal:
-    kinds: Mapping[type[Exception], Refusal] = {
-        NotFound: "not_found",
-        LimitReached: "limited",
-        TimeOver: "late",
-        AuditFailed: "audit_log",
-        UserError: "refused",
-    }
-    return next((refusal for kind, refusal in kinds.items() if isinstance(error, kind)), "failed")
 
 
 @contextmanager

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from silohash.base.errors import NotSearchable, UserError
 from silohash.search.hits import Query
@@ -18,50 +17,29 @@ from silohash.search.policy import Policy
 from silohash.search.requests import CodeRequest, Request, StatusRequest
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far the index of a new model is.
-
-    Attributes:
-        digests: Digests of the models of the new run.
-        done: Number of encoded items.
-        total: Number of items to encode; 0 if it is not known yet.
-    """
-
-    digests: frozenset[str] = frozenset()
-    done: int = 0
-    total: int = 0
-
-
 class SiloModels:
-    """Choose the node that answers a request.
+    """Choose the node that answers a request. The node of the oldest model is the first of the nodes.
 
-    Attributes:
-        progress: Returns how far the index of a new model is.
+    ``unready`` returns why a model cannot be searched with yet, or an empty text.
     """
 
     def __init__(self, node: SiloNode, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Answer with one node."""
-        self._nodes = [node]
+        self.nodes: tuple[SiloNode, ...] = (node,)
         self._lock = threading.Lock()
         self._clock = clock
         self._last_old = clock()
-        self.progress: Callable[[], Progress] = Progress
-
-    @property
-    def nodes(self) -> tuple[SiloNode, ...]:
-        """The nodes, that of the oldest model first."""
-        return tuple(self._nodes)
+        self.unready: Callable[[str], str] = lambda model_digest: ""
 
     @property
     def policy(self) -> Policy:
         """The policy of the silo, which is the same for all models."""
-        return self._nodes[0].policy
+        return self.nodes[0].policy
 
     @property
     def quick(self) -> bool:
         """Whether all answers take about a millisecond or less, so that they do not need a thread of their own."""
-        return all(node.quick and not node.policy.accept_query_content for node in self._nodes)
+        return all(node.quick and not node.policy.accept_query_content for node in self.nodes)
 
     def choose(self, request: Request) -> SiloNode:
         """Return the node that answers a request.
@@ -77,41 +55,39 @@ class SiloModels:
                     if node is nodes[0]:
                         self._last_old = self._clock()
                     return node
-        progress = self.progress()
-        if digest in progress.digests:
-            count = f" ({progress.done:,} of {progress.total:,} are done)" if progress.total else ""
-            raise NotSearchable(f"It is still encoding its items with the new model{count}.")
+        if reason := self.unready(digest):
+            raise NotSearchable(reason)
         return nodes[-1] if isinstance(request, StatusRequest) else nodes[0]
 
     def add(self, node: SiloNode) -> None:
         """Answer with a further node, that of a new model."""
         with self._lock:
-            node.share_limits(self._nodes[0])
+            node.share_limits(self.nodes[0])
             self._last_old = self._clock()
-            self._nodes = [*self._nodes, node]
+            self.nodes = (*self.nodes, node)
             self._note_models()
 
     def unused_seconds(self) -> float | None:
         """Return for how many seconds the old model was not asked for; None if there is only one model."""
         with self._lock:
-            return None if len(self._nodes) < 2 else self._clock() - self._last_old
+            return None if len(self.nodes) < 2 else self._clock() - self._last_old
 
     def drop_oldest(self) -> SiloNode:
         """Answer without the oldest model from now on, and return its node, which the caller closes."""
         with self._lock:
-            oldest, *self._nodes = self._nodes
+            oldest, self.nodes = self.nodes[0], self.nodes[1:]
             self._note_models()
             return oldest
 
     def close(self) -> None:
         """Close the index files of all nodes."""
-        for node in self._nodes:
+        for node in self.nodes:
             node.close()
 
     def _note_models(self) -> None:
         """Let the summary of each node list the models of the others."""
-        digests = {id(node): node.model_digest for node in self._nodes}
-        for node in self._nodes:
+        digests = {id(node): node.model_digest for node in self.nodes}
+        for node in self.nodes:
             node.other_models = tuple(digest for name, digest in digests.items() if name != id(node))
 
 

@@ -12,20 +12,22 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from logging import WARNING
 from secrets import randbelow, token_hex
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from nats.aio.client import Client, Server
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from silohash.base.forms import reading
+from silohash.base.optional import installed
 from silohash.search.bus import Replies, late
 from silohash.search.hits import Reason
 from silohash.search.wire import MOST_ANSWER_BYTES, Reader, Responder, with_time_left
@@ -64,9 +66,6 @@ class ArrivedMessage(Msg):
     arrived: float = field(default_factory=time.monotonic)
 
 
-Opened: TypeAlias = Callable[[Client], Awaitable[None]]
-
-
 class _EncryptedClient(Client):
     """A client that disconnects from a server that does not encrypt its connections."""
 
@@ -80,16 +79,17 @@ class Link:
     """Keep a connection to the NATS server open."""
 
     def __init__(
-        self, settings: BusSettings, name: str, opened: Opened, lost: Callable[[], None] | None = None
+        self,
+        settings: BusSettings,
+        name: str,
+        opened: Callable[[Client], Awaitable[None]],
+        lost: Callable[[], None] = lambda: None,
     ) -> None:
-        """Prepare the connection. ``restored_at`` is the time at which a lost connection was last restored.
+        """Prepare the connection of a member, whose name is for the server's monitoring.
 
-        Args:
-            settings: How to connect.
-            name: Name of this member, for the server's monitoring.
-            opened: Called with each new client, before it is used. After a lost connection a client renews its
-                subscriptions by itself, so this is called again only if the server closed the connection for good.
-            lost: Called whenever the connection is lost.
+        ``opened`` is called with each new client, before it is used. After a lost connection a client renews its
+        subscriptions by itself, so it is called again only if the server closed the connection for good. ``lost`` is called
+        whenever the connection is lost, and ``restored_at`` is when it was last restored.
 
         Raises:
             UserError: If the key or a certificate cannot be read.
@@ -140,23 +140,15 @@ class Link:
                 await _end(client)
                 await asyncio.sleep(LONGEST_WAIT_SECONDS)
                 continue
-            self._mark_up("connected to the bus", client)
+            await self._mark_up("connected to the bus", client)
             await closed.wait()
-            self._mark_down()
+            await self._mark_down()
             await asyncio.sleep(FIRST_WAIT_SECONDS)
 
     async def _connect(self, client: Client, closed: asyncio.Event) -> None:
         async def on_closed() -> None:
             """Make `_keep` connect with a new client."""
             closed.set()
-
-        async def on_lost() -> None:
-            """Note that the connection was lost."""
-            self._mark_down()
-
-        async def on_connected_again() -> None:
-            """Note that the client has reconnected by itself."""
-            self._mark_up("reconnected to the bus", client)
 
         await client.connect(
             servers=list(self._settings.servers),
@@ -170,24 +162,23 @@ class Link:
             ping_interval=PING_SECONDS,
             error_cb=self._report,
             closed_cb=on_closed,
-            disconnected_cb=on_lost,
-            reconnected_cb=on_connected_again,
+            disconnected_cb=self._mark_down,
+            reconnected_cb=partial(self._mark_up, "reconnected to the bus", client),
         )
 
-    def _mark_up(self, event: str, client: Client) -> None:
+    async def _mark_up(self, event: str, client: Client) -> None:
         self._reported = ""
         if self._was_lost:
             self.restored_at = asyncio.get_running_loop().time()
         self._up.set()
         log_event(event, server=client.connected_url.netloc if client.connected_url else "")
 
-    def _mark_down(self) -> None:
+    async def _mark_down(self) -> None:
         if self._up.is_set():
             self._up.clear()
             self._was_lost = True
             log_event("lost the connection to the bus", level=WARNING)
-        if self._lost is not None:
-            self._lost()
+        self._lost()
 
     async def _report(self, error: Exception) -> None:
         """Log an error of the connection, unless it is the same as the last one."""
@@ -237,11 +228,7 @@ def next_server(servers: list[Server], _: dict[str, Any]) -> tuple[Server, float
 
 
 def tls_context(settings: BusSettings) -> ssl.SSLContext:
-    """Return the TLS settings of connections. The certificate and the host name of the server are always verified.
-
-    Raises:
-        UserError: If a certificate cannot be read.
-    """
+    """Return the TLS settings of connections. The certificate and the host name of the server are always verified."""
     with reading(settings.authority or settings.key, remedy="Use a PEM file.", missing="Correct the path in [bus]."):
         context = ssl.create_default_context(cafile=settings.authority)
     if settings.certificate is not None and settings.certificate_key is not None:
@@ -265,10 +252,6 @@ async def completed(
             yield future
 
 
-def ignore(silo: str, answer: bytes) -> None:
-    """Do nothing with an answer."""
-
-
 class NatsBus:
     """The hub's side of the bus. See `silohash.search.wire.Carrier`."""
 
@@ -281,7 +264,7 @@ class NatsBus:
         self.link = Link(settings, f"hub of {federation}", self._subscribe, self._give_up)
 
     async def ask(
-        self, requests: Mapping[str, bytes], deadline_seconds: float, read: Reader = ignore
+        self, requests: Mapping[str, bytes], deadline_seconds: float, read: Reader = lambda silo, answer: None
     ) -> Replies[bytes]:
         """Send one request per silo, and wait for the answers. See `Carrier.ask`."""
         start = asyncio.get_running_loop().time()
@@ -304,7 +287,10 @@ class NatsBus:
 
     def _is_final(self, outcome: bytes | Reason | None, end: float) -> bool:
         """Return whether the outcome for a silo is final: it answered, it is absent, or the time is over."""
-        absent = isinstance(outcome, Reason) and not self._in_grace()
+        restored_at = self.link.restored_at
+        # After the connection was restored, silos may not be connected again yet.
+        in_grace = restored_at is not None and asyncio.get_running_loop().time() < restored_at + GRACE_SECONDS
+        absent = isinstance(outcome, Reason) and not in_grace
         return absent or isinstance(outcome, bytes) or _left(end) <= RETRY_SECONDS
 
     async def _ask_once(
@@ -343,11 +329,6 @@ class NatsBus:
             return False
         return True
 
-    def _in_grace(self) -> bool:
-        """Return whether the connection was restored so recently that silos may not be connected again yet."""
-        restored_at = self.link.restored_at
-        return restored_at is not None and asyncio.get_running_loop().time() < restored_at + GRACE_SECONDS
-
     async def _subscribe(self, client: Client) -> None:
         pattern = self._subjects.answers(self._hub)
         await client.subscribe(pattern, cb=self._receive, pending_bytes_limit=MOST_WAITING_BYTES)
@@ -375,13 +356,8 @@ class SiloLink(Link):
     ) -> None:
         """Prepare the connection of a silo. The exceptions are those of `Link`.
 
-        Args:
-            settings: How to connect.
-            federation: Name of the federation.
-            silo: Name of the silo.
-            responder: Returns the answer to a request.
-            executor: Runs the responder, so that the connection is served meanwhile. None runs it in the thread of the
-                connection, which takes less time if an answer takes no more than about a millisecond.
+        An ``executor`` runs the responder, so that the connection is served meanwhile. None runs it in the thread of the
+        connection, which takes less time if an answer takes no more than about a millisecond.
         """
         super().__init__(settings, f"silo {silo}", self._subscribe)
         self._subject = Subjects(federation).requests(silo)
@@ -406,3 +382,17 @@ class SiloLink(Link):
 def _left(end: float) -> float:
     """Return the number of seconds until a time of the event loop, at least 0."""
     return max(0.0, end - asyncio.get_running_loop().time())
+
+
+def run_loop(main: Coroutine[object, object, None]) -> None:
+    """Run a coroutine until it ends, on uvloop, which serves encrypted connections with less processor time than asyncio.
+
+    uvloop does not exist for Windows. There, the loop is that of asyncio.
+    """
+    if not installed("uvloop"):
+        asyncio.run(main)
+        return
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main)

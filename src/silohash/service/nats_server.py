@@ -13,11 +13,9 @@ import base64
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from silohash.base.errors import AlreadyExists, RepeatedValue, SettingNeeded, WrongKindOfFile
 from silohash.base.files import explaining_disk_errors
@@ -32,11 +30,7 @@ _SEED = re.compile("SU[A-Z2-7]{56}")
 
 @dataclass(frozen=True)
 class Subjects:
-    """Name the subjects of a federation. A subject is the address of messages on the bus.
-
-    Attributes:
-        federation: Name of the federation.
-    """
+    """Name the subjects of a federation. A subject is the address of messages on the bus."""
 
     federation: str
 
@@ -94,11 +88,7 @@ def new_key(path: Path) -> str:
 
 
 def public_key(path: Path) -> str:
-    """Return the public key that belongs to the secret key in a file.
-
-    Raises:
-        UserError: If the file is missing or does not hold a secret key, or a package is missing.
-    """
+    """Return the public key that belongs to the secret key in a file."""
     require("nkeys", "Reading a key")
     import nkeys
 
@@ -113,10 +103,7 @@ def secret_key(path: Path) -> str:
         UserError: If the file is missing or does not hold a secret key. The message does not repeat its content.
     """
     with reading(path, remedy="Make a new one with --new-key.", missing="Make it with --new-key."):
-        content = path.read_bytes()
-    text = ""
-    with suppress(UnicodeDecodeError):
-        text = content.decode("ascii").strip()
+        text = path.read_bytes().decode("ascii", "replace").strip()
     if not _SEED.fullmatch(text):
         raise WrongKindOfFile(f"{path} does not hold a secret key of this program. Make one with --new-key.")
     return text
@@ -125,10 +112,8 @@ def secret_key(path: Path) -> str:
 def server_config(config: HubConfig, *, beside: Path | None = None) -> str:
     """Return the config file of the NATS server of a federation.
 
-    Args:
-        config: The file of the hub.
-        beside: Folder of the config file. Certificates in it are written without their folder, so that the folder can be
-            moved, and the server must be started in it. None writes absolute paths.
+    Certificates ``beside`` it, in its folder, are written without the folder, so that it can be moved, and the server must
+    be started in it. None writes absolute paths.
 
     Raises:
         UserError: If the hub's file has no table ``[nats]``, or the hub has no key.
@@ -163,11 +148,7 @@ def _lines(config: HubConfig, nats: NatsSettings, hub_key: str, beside: Path | N
 def _tls(nats: NatsSettings, beside: Path | None) -> Iterator[str]:
     if nats.certificate is None:
         return
-    files: Mapping[str, Any] = {
-        "cert_file": nats.certificate,
-        "key_file": nats.certificate_key,
-        "ca_file": nats.authority,
-    }
+    files = {"cert_file": nats.certificate, "key_file": nats.certificate_key, "ca_file": nats.authority}
     yield "tls: {"
     for key, path in files.items():
         if path is not None:

@@ -29,7 +29,7 @@ from silohash.index.listing import note_indexed, read_listing
 from silohash.run.config.toml import to_toml
 from silohash.run.folder import Run
 from silohash.search.silos import POLICIES
-from silohash.service.config import BusSettings, FederationName, is_local, read_hub_config
+from silohash.service.config import BusSettings, FederationName, HubConfig, is_local, read_config
 from silohash.service.nats_server import new_key, server_config
 
 HUB, NATS = "hub", "nats"
@@ -47,7 +47,6 @@ class ServerSettings:
     Attributes:
         address: Address of the server, such as ``tls://nats.example.org:4222``. Without TLS, it is this machine.
         certificate: The server's certificate. It is required with TLS.
-        certificate_key: The private key of the certificate.
         authority: Certificates that the members trust; None for those that their operating systems trust.
     """
 
@@ -94,19 +93,10 @@ class ServerSettings:
 def write_federation(
     run: Run, folder: Path, *, silos: Sequence[str], name: str | None = None, server: ServerSettings | None = None
 ) -> list[str]:
-    """Write the files of a federation into a new folder.
+    """Write the files of a federation into a new folder, and return the names of its silos.
 
-    A silo that is indexed in the run gets its index. Other silos get the model only, and build their index with it.
-
-    Args:
-        run: The trained run.
-        folder: The new folder.
-        silos: Names of the silos; all that are indexed in the run if empty.
-        name: Name of the federation; None for the name of the folder.
-        server: The NATS server; None for one on this machine.
-
-    Returns:
-        The names of the silos.
+    A silo that is indexed in the run gets its index. Other silos get the model only, and build their index with it. By
+    default, the silos are those that are indexed, the federation has the folder's name, and the server is on this machine.
 
     Raises:
         UserError: If the folder is not empty, a name or the server is not valid, the run is not trained, or a file cannot
@@ -117,7 +107,12 @@ def write_federation(
     _ = run.model  # is trained
     check_new_folder(folder)
     federation = folder.resolve().name if name is None else name
-    _check_federation(federation)
+    try:
+        of_value(federation, FederationName)
+    except ValidationError as error:
+        raise InvalidName(
+            f'A federation cannot have the name "{federation}". Set one of at most 64 letters, digits, - and _ with --name.'
+        ) from error
     with run.writing():
         indexed = read_listing(run.index_folder) or {}
         members = list(dict.fromkeys(silos)) or [silo for silo, held in indexed.items() if held is not None]
@@ -128,15 +123,6 @@ def write_federation(
             if folder.exists():
                 folder.rmdir()
     return members
-
-
-def _check_federation(name: str) -> None:
-    try:
-        of_value(name, FederationName)
-    except ValidationError as error:
-        raise InvalidName(
-            f'A federation cannot have the name "{name}". Set one of at most 64 letters, digits, - and _ with --name.'
-        ) from error
 
 
 def _check_names(silos: Sequence[str], run: Run) -> None:
@@ -178,7 +164,7 @@ def _write_hub(run: Run, root: Path, federation: str, server: ServerSettings, ke
     file = {"federation": federation, "run": "run", "bus": _bus(folder, "hub.key", server), "silos": keys}
     nats = {"listen": server.listen, **_certificates(root / NATS, server)}
     _write_toml(folder / "hub.toml", f"The hub of the federation {federation}", file | {"nats": nats})
-    config = server_config(read_hub_config(folder / "hub.toml"), beside=folder / ".." / NATS)
+    config = server_config(read_config(folder / "hub.toml", HubConfig), beside=folder / ".." / NATS)
     write_text(root / NATS / "nats.conf", config)
 
 

@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, closing, suppress
+from contextlib import ExitStack, closing, suppress
 from logging import DEBUG, ERROR, WARNING
 from typing import TYPE_CHECKING
 
@@ -26,11 +26,10 @@ from silohash.search.requests import Request
 from silohash.search.silos import POLICIES, open_node
 from silohash.search.wire import Responder, Response, encode_refusal, respond
 from silohash.service.audit import FOLDER, AuditLog, entry_of
-from silohash.service.config import MetricsSettings, SiloConfig
-from silohash.service.event_loop import run_loop
+from silohash.service.config import SiloConfig
 from silohash.service.logs import is_logged, log_event
 from silohash.service.models import SiloModels
-from silohash.service.nats_bus import SiloLink
+from silohash.service.nats_bus import SiloLink, run_loop
 
 LOOK_SECONDS = 1.0
 """Pause between two looks whether the index of a new model is finished, or that of the old one is no longer needed."""
@@ -68,17 +67,14 @@ def open_models(config: SiloConfig) -> SiloModels:
 def run_silo(
     config: SiloConfig,
     *,
-    ready: Callable[[], None] | None = None,
+    ready: Callable[[], None] = lambda: None,
     serve_items: Server | None = None,
     read_again: Callable[[], SiloConfig] | None = None,
 ) -> None:
     """Answer the requests to a silo until the process gets SIGINT or SIGTERM. What has arrived by then is answered.
 
-    Args:
-        config: The file of the silo.
-        ready: Called when the index is open and the process begins to connect.
-        serve_items: Serves the API of `ItemsSettings.listen`; None for no API.
-        read_again: Reads the file of the silo again after SIGHUP, to find a new run; None if the signal ends the process.
+    After SIGHUP the file of the silo is read again, to find a new run. ``ready`` is called when the index is open and the
+    process begins to connect, and ``serve_items`` serves the API of `ItemsSettings.listen`.
 
     Raises:
         UserError: As `open_models` and `ModelChange`, or if the key or a certificate cannot be read.
@@ -89,7 +85,12 @@ def run_silo(
         node = models.nodes[0]
         path = config.run / FOLDER / f"{config.silo}.jsonl"
         log = kept.enter_context(closing(AuditLog(path, sync_seconds=node.policy.audit_sync_seconds)))
-        metrics = None if config.metrics is None else kept.enter_context(_metrics(config.metrics, node))
+        metrics = None
+        if config.metrics is not None:
+            require("prometheus_client", "The table [metrics]")
+            from silohash.service.metrics import serving_metrics
+
+            metrics = kept.enter_context(serving_metrics(config.metrics, silo_status(node)))
         # It outlives the event loop, where a look that is under way may still have it close the index of the old model.
         executor = kept.enter_context(ThreadPoolExecutor(1, "answer"))
         change = kept.enter_context(ModelChange(config, models, executor, serve_items))
@@ -98,30 +99,21 @@ def run_silo(
         run_loop(_serve(config, link, change, ready, read_again))
 
 
-def _metrics(settings: MetricsSettings, node: SiloNode) -> AbstractContextManager[SiloMetrics]:
-    require("prometheus_client", "The table [metrics]")
-    from silohash.service.metrics import serving_metrics
-
-    return serving_metrics(settings, silo_status(node))
-
-
 async def _serve(
     config: SiloConfig,
     link: SiloLink,
     change: ModelChange,
-    ready: Callable[[], None] | None,
+    ready: Callable[[], None],
     read_again: Callable[[], SiloConfig] | None,
 ) -> None:
     stopped, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopped.set)
     log_event("silo started", silo=config.silo, federation=config.federation)
-    if ready is not None:
-        ready()
+    ready()
     await link.start(wait_seconds=0)
     if read_again is not None:
-        read = read_again
-        loop.add_signal_handler(signal.SIGHUP, lambda: loop.create_task(change.reload(read)))
+        loop.add_signal_handler(signal.SIGHUP, lambda read: loop.create_task(change.reload(read)), read_again)
     while not stopped.is_set():
         if change.successor is not None:
             await change.look_again()
@@ -139,11 +131,8 @@ def responder(
 ) -> Responder:
     """Return the function that answers for a silo and logs what it answered.
 
-    Args:
-        node: The silo.
-        log: The silo's audit log. Nothing is released that cannot be written to it. None writes none.
-        metrics: The metrics in which answers are counted; None for none.
-        choose: Returns the node that answers a request, if the silo has one per model.
+    Nothing is released that cannot be written to the silo's audit log, if it has one. If the silo has a node per model, one
+    is chosen for each request.
     """
 
     def answer(content: bytes, most_bytes: int, arrived: float) -> bytes:

@@ -109,7 +109,9 @@ class Axis(Section):
             raise ValueError('give an axis [[axis.choice]] tables, or key = "local.bits" with values = [16, 32]')
         if not short or not isinstance(key, str):
             return value
-        return {**value, "choice": [{"name": _value_name(item), "set": {key: item}} for item in values]}
+        names = [item if isinstance(item, str) else toml_value(item) for item in values]
+        choices = [{"name": name, "set": {key: item}} for name, item in zip(names, values, strict=True)]
+        return {**value, "choice": choices}
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> Axis:
@@ -397,10 +399,6 @@ def make_study(
     except ValidationError as error:
         raise InvalidFile(f"{where}: {explain(error, value)}") from error
     return config.model_copy(update={"set": {**config.set, **dict(read_override(text) for text in overrides)}})
-
-
-def _value_name(value: object) -> str:
-    return value if isinstance(value, str) else toml_value(value)
 
 
 def _duplicate(names: Sequence[str]) -> str:

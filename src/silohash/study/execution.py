@@ -14,8 +14,7 @@ from silohash.base.files import check_own_folder, write_text
 from silohash.base.locks import LOCK, locked
 from silohash.base.visible import visible_lines
 from silohash.study.config import StudyConfig
-from silohash.study.folders import unfinished
-from silohash.study.jobs import Job, JobPool, Outcome, StudyProgress, is_over, run_jobs, single
+from silohash.study.jobs import Job, JobPool, Outcome, StudyProgress, is_over, run_jobs, single, unfinished
 from silohash.study.plan import PlannedRun, Tuned, planned_runs, search_name, selected
 from silohash.study.results import RUNS, StudyResults, collect, write_summary
 from silohash.study.tuning import Tuning
@@ -104,7 +103,7 @@ def run_study(
 
 
 def _with_tuned(config: StudyConfig, wanted: Sequence[PlannedRun], tuned: Tuned) -> list[PlannedRun]:
-    """Return the wanted runs with their tuned parameters, without those whose search found none."""
+    """Return the runs with what their searches found. A search whose trials all failed leaves its runs out."""
     ready = {run.name for run in wanted if search_name(config, run.choices) in tuned}
     return [run for run in planned_runs(config, tuned, refuse_equal=False) if run.name in ready]
 

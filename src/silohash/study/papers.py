@@ -33,12 +33,7 @@ FOLDER = "papers"
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table of a paper that can be run.
-
-    Attributes:
-        title: The paper, the number of the table and its subject.
-        differences: Why our figures cannot equal the paper's, whatever the methods do.
-    """
+    """A table of a paper that can be run, and why our figures cannot equal the paper's, whatever the methods do."""
 
     key: str
     title: str
@@ -79,12 +74,9 @@ def paper_tables(recipes: Path) -> dict[str, PaperTable]:
 
 @dataclass(frozen=True)
 class MissingRequirement:
-    """Something that a choice of a study needs and that is missing here.
+    """Something that a choice of a study needs and that is missing here, with how to get it if silohash has it.
 
-    Attributes:
-        axis: The axis of the choice; empty if the whole study needs it.
-        choice: The name of the choice; empty if the whole study needs it.
-        remedy: How to get it; empty if silohash does not have it yet.
+    The axis and the choice are empty if the whole study needs it.
     """
 
     axis: str
@@ -132,13 +124,9 @@ def without_missing(config: StudyConfig, missing: Sequence[MissingRequirement]) 
     empty = {"", *(axis.name for axis in axes if not axis.choices)}
     preventing = [requirement for requirement in missing if requirement.axis in empty]
     if preventing:
-        raise NothingUsable(_nothing_left(config.title, preventing))
+        remedies = dict.fromkeys(requirement.remedy for requirement in preventing if requirement.remedy)
+        raise NothingUsable("\n".join([f"{config.title}: {'; '.join(map(str, preventing))}.", *remedies]))
     return config.model_copy(update={"axes": tuple(axes)})
-
-
-def _nothing_left(title: str, preventing: Sequence[MissingRequirement]) -> str:
-    remedies = dict.fromkeys(requirement.remedy for requirement in preventing if requirement.remedy)
-    return "\n".join([f"{title}: {'; '.join(map(str, preventing))}.", *remedies])
 
 
 def _missing_for(axis: str, name: str, values: Mapping[str, object], config: StudyConfig) -> list[MissingRequirement]:
@@ -175,17 +163,12 @@ def write_comparison(
 ) -> list[Path]:
     """Write the published figures with ours next to them in the study's ``tables/``, and return the paths of the files."""
     fields = [name for name in published[0] if name != PUBLISHED]
-    cells = [_ours(study, line) for line in published]
+    shown = {"evaluation": field_values(study, ())["evaluation"][0], "measure": study.config.table.measure}
+    cells = [figure_cell(study, {**shown, **line}) for line in published]
     paths = [out / TABLES / f"{PUBLISHED}{suffix}" for suffix in (".md", ".csv")]
     write_text(paths[0], _markdown(table, fields, published, cells))
     write_text(paths[1], _csv(fields, published, cells))
     return paths
-
-
-def _ours(study: StudyResults, line: Mapping[str, str]) -> Cell:
-    """Return our cell for a published figure; an empty one without runs."""
-    evaluation = field_values(study, ())["evaluation"][0]
-    return figure_cell(study, {"evaluation": evaluation, "measure": study.config.table.measure, **line})
 
 
 def _markdown(

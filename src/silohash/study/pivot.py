@@ -177,13 +177,16 @@ def result_tables(study: StudyResults) -> list[ResultTable]:
     found = []
     for combined in product(*(values[name] for name in other)):
         fixed = dict(zip(other, combined, strict=True))
-        # A title ends with the measure.
-        named = [*(name for name in varied if name != "measure"), *fixed.keys() & {"measure"}]
         table = make_table(config, layout, values, partial(_figure_cell, study, fixed))
-        title = ", ".join([config.title or "Study", *(fixed[name] for name in named)])
         name = "-".join(["table", *(file_name(fixed[name]) for name in varied)])
-        found.append(replace(table, title=title, name=name))
+        found.append(replace(table, title=_title(config.title or "Study", fixed, varied), name=name))
     return [table for table in found if "measure" not in varied or table.has_figures]
+
+
+def _title(study: str, fixed: Mapping[str, str], varied: Sequence[str]) -> str:
+    """Return the title of a table, which ends with its measure."""
+    shown = [*(name for name in varied if name != "measure"), *fixed.keys() & {"measure"}]
+    return ", ".join([study, *(fixed[name] for name in shown)])
 
 
 def _figure_cell(study: StudyResults, fixed: Mapping[str, str], varying: Mapping[str, str]) -> Cell:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import accumulate, product
 from pathlib import Path
 from typing import TypeAlias
@@ -20,14 +20,15 @@ from matplotlib.ticker import NullLocator
 
 from silohash.base.files import note_written
 from silohash.base.visible import visible
+from silohash.measure.evaluation import RadiusCurve
 from silohash.report.gather import losses, radius_curves, validations
-from silohash.report.plots import TASK_WORDS, RadiusCurve
+from silohash.report.plots import TASK_WORDS
 from silohash.report.style import INK, SERIES, SOFT, drawing, legend, name_panel, save_figure, series, short
 from silohash.run.events import RoundRecord
 from silohash.run.folder import Run
 from silohash.study.config import CurveName, Over
 from silohash.study.pivot import METHOD_AXIS, Cell, field_values, figure_cell, file_name
-from silohash.study.results import RunResult, StudyResults
+from silohash.study.results import StudyResults
 
 PLOTS = "plots"
 SUFFIXES = (".svg", ".png")
@@ -67,21 +68,15 @@ CURVES: Mapping[CurveName, Curve] = {
 """Name in a study's file -> title of the panel, and one value per round."""
 
 
-def round_numbers(records: Sequence[RoundRecord]) -> list[float]:
-    """Return the number of each round, from 1."""
-    return [float(number) for number in range(1, len(records) + 1)]
-
-
-def training_seconds(records: Sequence[RoundRecord]) -> list[float]:
-    """Return the seconds of local training until the end of each round, added up over the silos."""
-    return list(accumulate(sum(silo.seconds for silo in record.silos) for record in records))
-
-
 PLACES: Mapping[Over, Curve] = {
-    "rounds": ("round", round_numbers),
-    "seconds": ("seconds of training", training_seconds),
+    "rounds": ("round", lambda records: [float(number) for number in range(1, len(records) + 1)]),
+    "seconds": (
+        "seconds of training",
+        lambda records: list(accumulate(sum(silo.seconds for silo in record.silos) for record in records)),
+    ),
 }
-"""Name in a study's file -> label of the axis, and one place per round."""
+"""Name in a study's file -> label of the axis, and one place per round: its number from 1, or the seconds of local training
+until its end, added up over the silos."""
 
 
 def draw_band(axes: Axes, places: Sequence[Sequence[float]], curves: Sequence[Sequence[float]], number: int) -> None:
@@ -214,7 +209,7 @@ class StudyPlotter:
         self.study = study
         self.config = study.config
         self.values = field_values(study, ())
-        self._radius_curves: dict[Path, tuple[RadiusCurve, ...]] = {}
+        self.radius_curves = cache(lambda folder: radius_curves(Run(folder)))
 
     @cached_property
     def numeric_axes(self) -> list[str]:
@@ -325,12 +320,6 @@ class StudyPlotter:
         evaluations, measure = fields["evaluation"].split("/"), fields["measure"]
         return any(row.measure == measure and row.evaluation in evaluations for run in runs for row in run.rows)
 
-    def _radius_curves_of(self, run: RunResult) -> tuple[RadiusCurve, ...]:
-        """Return a run's precision and recall by radius, one curve per task, which are read once."""
-        if run.folder not in self._radius_curves:
-            self._radius_curves[run.folder] = radius_curves(Run(run.folder))
-        return self._radius_curves[run.folder]
-
     @cached_property
     def _curves(self) -> list[Curve]:
         """The title and the values of each curve that is drawn over the rounds."""
@@ -368,7 +357,7 @@ class StudyPlotter:
         for axes, chosen in self._task_panels(figure, panels, "recall", "precision"):
             for number, (name, line) in enumerate(self.lines.items()):
                 runs = self.study.runs_with({**fixed, **chosen, **line})
-                curves = [c for run in runs for c in self._radius_curves_of(run) if c.task == chosen["task"]]
+                curves = [c for run in runs for c in self.radius_curves(run.folder) if c.task == chosen["task"]]
                 drawn |= {name} if draw_precision(axes, curves, number) else set()
         self._explain(figure, drawn, "Means over the seeds, per radius.")
 

@@ -86,19 +86,17 @@ def collect(config: StudyConfig, out: Path) -> StudyResults:
     for planned in planned_runs(config, tuned, refuse_equal=False):
         run = Run(out / RUNS / planned.name)
         if is_finished(run, planned) and (not config.tune or search_name(config, planned.choices) in tuned):
-            found.append(_read_run(run, planned))
+            values, queries = read_per_query(run.per_query_path)
+            found.append(
+                RunResult(
+                    choices=planned.choices, seed=planned.seed, folder=run.folder,
+                    rows=tuple(read_results(run.results_path)), per_query=values, rounds=tuple(run.rounds()),
+                    queries=queries, peak_bytes=read_peak(run.memory_path),
+                )
+            )  # fmt: skip
         else:
             missing.append(planned.name)
     return StudyResults(config, tuple(found), tuple(missing), tuned)
-
-
-def _read_run(run: Run, planned: PlannedRun) -> RunResult:
-    values, queries = read_per_query(run.per_query_path)
-    return RunResult(
-        choices=planned.choices, seed=planned.seed, folder=run.folder, rows=tuple(read_results(run.results_path)),
-        per_query=values, rounds=tuple(run.rounds()), queries=queries,
-        peak_bytes=read_peak(run.memory_path),
-    )  # fmt: skip
 
 
 def write_summary(results: StudyResults, out: Path) -> Path:

@@ -259,21 +259,16 @@ def cost_table(study: StudyResults) -> ResultTable:
     config = study.config
     rows, columns = ([name for name in fields if name not in RESULT_FIELDS] for fields in table_layout(config))
     rows += [name for name in config.axis_names if name not in (*rows, *columns)]
-    costs = known_costs(study)
+    measured = any(run.peak_bytes is not None for run in study.runs)
+    costs = [name for name in COSTS if measured or name != MEMORY]
     table = make_table(
         config, (tuple(rows), (*columns, "measure")), {**field_values(study, ()), "measure": costs},
         partial(_cost_cell, study),
     )  # fmt: skip
     return replace(
         table, title=f"{config.title or 'Study'}, costs", name="costs", ranked=False, format_value=format_cost,
-        notes=(*NOTES, MEMORY_NOTE) if MEMORY in costs else NOTES,
+        notes=(*NOTES, MEMORY_NOTE) if measured else NOTES,
     )  # fmt: skip
-
-
-def known_costs(study: StudyResults) -> list[str]:
-    """Return the names of the costs, without the memory if it was not measured in any run."""
-    measured = any(run.peak_bytes is not None for run in study.runs)
-    return [name for name in COSTS if measured or name != MEMORY]
 
 
 def format_cost(value: float) -> str:

@@ -27,8 +27,7 @@ from silohash.run.config.load import resolve
 from silohash.run.config.sections import RunConfig
 from silohash.run.folder import Run
 from silohash.study.config import Choices, Parameter, StudyConfig, Tune
-from silohash.study.folders import set_aside, unfinished
-from silohash.study.jobs import Chain, Job, Outcome
+from silohash.study.jobs import Chain, Job, Outcome, set_aside, unfinished
 from silohash.study.plan import folder_name, run_config
 from silohash.study.results import BEST
 
@@ -49,10 +48,7 @@ RANDOM_SHARE = 3
 class Search:
     """A parameter search for a combination of choices; all other axes are at their first choice.
 
-    Attributes:
-        name: The choices, as the name of its folder.
-        choices: Axis -> choice, for every axis.
-        parameters: Dotted key -> range or values, of the parameters that the choices have.
+    Its name is that of its folder, and the parameters, with their ranges or values, are those that the choices have.
     """
 
     name: str
@@ -103,9 +99,12 @@ class Tuning:
         self.config, self.tune, self.out, self.notify, self.fresh = config, tune, out, notify, fresh
         self.searches = searches(config, tune)
         optuna = _optuna()
+        from sqlalchemy.engine import URL
+
         with explaining_disk_errors(out / FOLDER):
             (out / FOLDER).mkdir(parents=True, exist_ok=True)
-        self.storage = optuna.storages.RDBStorage(_url(out / DATABASE))
+        url = URL.create("sqlite", database=str(out / DATABASE))
+        self.storage = optuna.storages.RDBStorage(url.render_as_string())
         try:
             self._check_settings()
         except UserError:
@@ -185,12 +184,15 @@ class Tuning:
                 continue
             job = self.job(search, number)
             outcome = (yield job) if unfinished([job], self.notify, fresh=self.fresh) else Outcome(job, 0, "", 0.0)
-            score = best_validation(job.folder, job.config) if outcome.code == 0 else None
+            rounds = Run(job.folder).rounds()[: job.config.federated.rounds] if outcome.code == 0 else []
+            score = max((record.validation for record in rounds if record.validation is not None), default=None)
             if score is None:
                 self._study(search).tell(number, state=_optuna().trial.TrialState.FAIL)
             else:
                 self._study(search).tell(number, score)
-                _forget_model(Run(job.folder))
+                # A trial that has its score does not need its parameters, which take most of the space of a study.
+                for folder in (Run(job.folder).checkpoint, Run(job.folder).model_folder):
+                    shutil.rmtree(folder, ignore_errors=True)
 
     def left(self, chosen: Sequence[Search]) -> list[RunConfig]:
         """Return one config per unfinished trial of the chosen searches, with the parameters still untuned."""
@@ -234,12 +236,6 @@ class Tuning:
                 )
 
 
-def _forget_model(trial: Run) -> None:
-    """Delete the parameters of a trial that has its score, which take most of the space of a study."""
-    for folder in (trial.checkpoint, trial.model_folder):
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def is_allowed(parameter: Parameter, value: object) -> bool:
     """Return whether a value is within the range or among the values of a parameter."""
     if parameter.values:
@@ -273,12 +269,6 @@ def suggest(trial: optuna.Trial, key: str, parameter: Parameter) -> Any:  # noqa
     return trial.suggest_float(key, low, high, log=parameter.log)
 
 
-def best_validation(folder: Path, config: RunConfig) -> float | None:
-    """Return the best validation score of a run's rounds; None if there is none."""
-    records = Run(folder).rounds()[: config.federated.rounds]
-    return max((record.validation for record in records if record.validation is not None), default=None)
-
-
 def _resumed(study: optuna.Study, trial: optuna.trial.FrozenTrial) -> optuna.Trial:
     """Return a trial that was started earlier, with its values."""
     # optuna 5 has no public way to continue a trial that was started by another process.
@@ -299,9 +289,3 @@ def _optuna() -> Any:  # noqa: ANN401  a module
         ) from error
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna
-
-
-def _url(path: Path) -> str:
-    from sqlalchemy.engine import URL
-
-    return URL.create("sqlite", database=str(path)).render_as_string()

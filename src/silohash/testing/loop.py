@@ -9,8 +9,7 @@ from silohash.methods.message import Message
 from silohash.models.parameters import buffers_of
 from silohash.run.events import Observer, RoundRecord
 from silohash.training.checkpoint import RunState
-from silohash.training.engines.in_process import InProcess
-from silohash.training.engines.port import SiloResult, SiloTask
+from silohash.training.engines.port import InProcess, SiloResult, SiloTask
 from silohash.training.engines.wire import decode_result, decode_task, encode_result, encode_task
 from silohash.training.prepared import Prepared
 from silohash.training.rounds import HELD_BYTES, RoundSettings, run_rounds

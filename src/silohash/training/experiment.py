@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -50,12 +48,11 @@ from silohash.run.events import JsonLines, Observer, ProgressReporter
 from silohash.run.folder import Run, archive_of
 from silohash.run.model.network_saving import save_networks
 from silohash.run.model.onnx_graph import COMPARED_ITEMS, onnx_files
-from silohash.run.model.trained import TrainedModel, deployed_weights
+from silohash.run.model.trained import TrainedModel
 from silohash.run.model.word_start import start_from_word_vectors
 from silohash.training.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
 from silohash.training.checks import needs_labels
-from silohash.training.engines.in_process import InProcess
-from silohash.training.engines.port import WAIT_FOR_ALL, Engine, Limits, SiloResult, SiloTask
+from silohash.training.engines.port import WAIT_FOR_ALL, Engine, InProcess, Limits, SiloResult, SiloTask
 from silohash.training.engines.worker_processes import WorkerProcesses
 from silohash.training.prepared import Prepared, fit_featurizers, prepare, remarks_on, training_silos
 from silohash.training.privacy.training import check_private_model
@@ -66,9 +63,6 @@ from silohash.training.updates.sealed import broadcast_of, opened_state, run_dig
 from silohash.training.worker import Worker, set_threads
 
 RECORDED_PACKAGES = ("torch", "numpy", "numba", "pillow", "safetensors", "pydantic")
-
-Deploy: TypeAlias = Callable[[RunState, Prepared, Mapping[Modality, Featurizer], Engine], TrainedModel]
-"""Returns the model that a run ends with."""
 
 
 def train(
@@ -111,7 +105,8 @@ def _train_new(resolved: ResolvedConfig, folder: Path, observers: Sequence[Obser
     remarks += [unmeasured(archive), remark_on_measures(archive, config.evaluate)]
     for remark in filter(None, remarks):
         notify(remark)
-    check_private_model(prepared.resolved, prepared.spec)
+    if config.exchange.privacy is not None:
+        check_private_model(prepared.resolved, prepared.spec)
     run = Run.create(folder, resolved, parts, environment(config), archive)
     _train(run, prepared, featurizers, observers, notify)
     return run
@@ -119,11 +114,6 @@ def _train_new(resolved: ResolvedConfig, folder: Path, observers: Sequence[Obser
 
 def resume(run: Run, *, observers: Sequence[Observer] = (), notify: Notify = lambda text: None) -> Run:
     """Continue an interrupted run, and return it. The result is identical to that of an uninterrupted run.
-
-    Args:
-        run: The run to continue.
-        observers: Receive the record of each remaining round, in addition to ``rounds.jsonl``.
-        notify: Called with a line if the towers could not be saved as ONNX files.
 
     Raises:
         UserError: If the folder does not hold a run, its checkpoint is damaged, the archive has changed, or another
@@ -149,7 +139,8 @@ def prepare_run(
     silos = training_silos(archive, parts, resolved)
     if not resolved.federated.traits.pooled:
         refuse(objections_to_silos(resolved.config.federated, len(silos)))
-    refuse(objections_to_private_silos(resolved.config, len(silos)))
+    if resolved.config.exchange.privacy is not None:
+        refuse(objections_to_private_silos(resolved.config, len(silos)))
     unfitted = unfitted_featurizers(archive, resolved)
     fitted = fit_featurizers(archive, silos, unfitted, private=resolved.config.exchange.privacy is not None)
     check_methods(archive, len(fitted), sum(len(silo.validation) for silo in silos), resolved)
@@ -293,25 +284,6 @@ def _check_scores(*, judged: bool, resolved: ResolvedConfig) -> None:
         )
 
 
-def round_settings(worker: Worker, folder: Path, limits: Limits) -> RoundSettings:
-    """Return the settings of a run's rounds."""
-    prepared, config = worker.prepared, worker.config
-    return RoundSettings(
-        rounds=config.federated.rounds,
-        silos=[name for name, _, _ in prepared.silos],
-        fraction=config.federated.fraction,
-        validate=any(validation for _, _, validation in prepared.silos),
-        validation_by=prepared.resolved.validation_by,
-        seed=config.seed,
-        remarks=prepared.resolved.remarks,
-        buffers=buffers_of(worker.model),
-        folder=folder,
-        limits=limits,
-        chain=worker.chain,
-        keep=received_updates(config, folder) if config.exchange.keep_updates else None,
-    )
-
-
 def _train(
     run: Run,
     prepared: Prepared,
@@ -319,28 +291,50 @@ def _train(
     observers: Sequence[Observer],
     notify: Notify,
 ) -> None:
+    """Train a run with the configured engine of this machine, and save its model."""
+    train = prepared.config.train
     if prepared.config.exchange.encryption:
         prepared = replace(prepared, key=SiloKey.of_run(run.folder))
-    with local_engine(run.folder / INPUTS, prepared) as (engine, worker):
-        train_model(run, worker, featurizers, engine, observers=observers, notify=notify)
+    set_threads(train)
+    worker = Worker(prepared, choose_device(train.device))
+    workers = min(train.workers, len(prepared.silos))
+    inputs = run.folder / INPUTS
+    engine: Engine = InProcess(worker) if workers == 1 else WorkerProcesses(inputs, workers, prepared.save)
+    try:
+        engine.start([name for name, _, _ in prepared.silos])
+        state = train_rounds(run, worker, featurizers, engine, observers=observers)
+        save_model(run, deploy(state, prepared, featurizers, engine), prepared, notify)
+    finally:
+        engine.stop()
 
 
-def train_model(
+def train_rounds(
     run: Run,
     worker: Worker,
     featurizers: Mapping[Modality, Featurizer],
     engine: Engine,
     *,
     observers: Sequence[Observer] = (),
-    notify: Notify = lambda text: None,
     limits: Limits = WAIT_FOR_ALL,
-    deployed: Deploy | None = None,
-) -> None:
-    """Run the remaining rounds of a run with an engine that has been started, and save the model from ``deployed``."""
+) -> RunState:
+    """Run the remaining rounds of a run with an engine that has been started, and return the state after the last."""
     prepared = worker.prepared
     resolved, config = prepared.resolved, prepared.config
     recipients = [JsonLines(run.rounds_path), *observers]
-    settings = round_settings(worker, run.folder, limits)
+    settings = RoundSettings(
+        rounds=config.federated.rounds,
+        silos=[name for name, _, _ in prepared.silos],
+        fraction=config.federated.fraction,
+        validate=any(validation for _, _, validation in prepared.silos),
+        validation_by=resolved.validation_by,
+        seed=config.seed,
+        remarks=resolved.remarks,
+        buffers=buffers_of(worker.model),
+        folder=run.folder,
+        limits=limits,
+        chain=worker.chain,
+        keep=received_updates(config, run.folder) if config.exchange.keep_updates else None,
+    )
     if getattr(featurizers.get("text"), "vectors", None) is not None and not has_checkpoint(run.checkpoint):
         start_from_word_vectors(worker.model, featurizers.get("text"))
     state = first_state(run, prepared, worker)
@@ -349,7 +343,7 @@ def train_model(
     progress = ProgressReporter(recipients)
     worker.epoch_done = progress.epoch_done
     try:
-        state = run_rounds(
+        return run_rounds(
             state, federated=resolved.federated, engine=engine, settings=settings, observers=recipients,
             progress=progress,
             save=lambda state: save_checkpoint(run.checkpoint, state, config.digest()),
@@ -357,7 +351,6 @@ def train_model(
     finally:
         for observer in recipients:
             observer.finish()
-    save_model(run, (deployed or deploy)(state, prepared, featurizers, engine), prepared, notify)
 
 
 def save_model(run: Run, trained: TrainedModel, prepared: Prepared, notify: Notify) -> None:
@@ -411,13 +404,7 @@ def deploy(
             for answer in engine.send(deploy_tasks(state, prepared, range(len(prepared.silos))))
             if isinstance(answer, SiloResult)
         }
-    return TrainedModel(
-        resolved=prepared.resolved,
-        spec=prepared.spec,
-        featurizers=featurizers,
-        weights=deployed_weights(prepared.resolved.federated, server, personal),
-        round=number,
-    )
+    return prepared.trained(featurizers, server, personal, round=number)
 
 
 def deploy_tasks(state: RunState, prepared: Prepared, silos: Iterable[int]) -> Iterator[SiloTask]:
@@ -426,21 +413,6 @@ def deploy_tasks(state: RunState, prepared: Prepared, silos: Iterable[int]) -> I
     for silo in silos:
         broadcast = broadcast_of(prepared.resolved.federated, server, silo, number + 1)
         yield SiloTask("deploy", silo, broadcast, kept.get(silo, {}))
-
-
-@contextmanager
-def local_engine(inputs: Path, prepared: Prepared) -> Iterator[tuple[Engine, Worker]]:
-    """Yield the configured engine of this machine and a worker, then stop the engine and remove its folder of inputs."""
-    train = prepared.config.train
-    set_threads(train)
-    worker = Worker(prepared, choose_device(train.device))
-    workers = min(train.workers, len(prepared.silos))
-    engine: Engine = InProcess(worker) if workers == 1 else WorkerProcesses(inputs, workers, prepared.save)
-    try:
-        engine.start([name for name, _, _ in prepared.silos])
-        yield engine, worker
-    finally:
-        engine.stop()
 
 
 def environment(config: RunConfig) -> dict[str, object]:

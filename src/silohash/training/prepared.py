@@ -40,13 +40,14 @@ from silohash.features.text import BagOfWords
 from silohash.features.vectors import pixel_statistics, vectors
 from silohash.features.word_pieces import TokenFeatures
 from silohash.measure.measurable import ignored_labels
-from silohash.methods.federated.base import FederationInfo
+from silohash.methods.federated.base import FederationInfo, ServerState
 from silohash.methods.local.base import ClosedForm, SiloData
 from silohash.methods.local.label_counts import federation_labels, label_sums
 from silohash.models.backbones import network_settings, published_weights
 from silohash.models.specs import ModelSpec, TowerKind, TowerSpec
 from silohash.run.config.load import ResolvedConfig, load_resolved
 from silohash.run.config.sections import ModelConfig, RunConfig
+from silohash.run.model.trained import TrainedModel, deployed_weights
 from silohash.training.checks import (
     SiloSizes,
     decay_of_absent_words,
@@ -245,6 +246,18 @@ class Prepared:
             names = tuple(name for name, _, _ in self.silos)
             links.append(Encryption(self.key, federated, run_digest(self.config), names))
         return Chain(tuple(links))
+
+    def trained(
+        self,
+        featurizers: Mapping[Modality, Featurizer],
+        server: ServerState,
+        personal: Mapping[str, Arrays],
+        *,
+        round: int,  # noqa: A002  the field's word
+    ) -> TrainedModel:
+        """Return the model that a run ends with, given the server's state, and the parameters of personal models."""
+        weights = deployed_weights(self.resolved.federated, server, personal)
+        return TrainedModel(self.resolved, self.spec, featurizers, weights, round)
 
     def info(self) -> FederationInfo:
         """Return what the server knows before the first round."""

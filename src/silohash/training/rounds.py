@@ -14,11 +14,10 @@ import numpy as np
 from silohash.base import seeds
 from silohash.base.errors import Diverged, TooFewSilos
 from silohash.base.types import Arrays, ValidationBy
-from silohash.methods.federated.audit import UpdateAudit, mislabeled_silos
 from silohash.methods.federated.averaging import Aggregation
 from silohash.methods.federated.base import FederatedMethod
 from silohash.methods.federated.folding import Collection, Folded, Listed
-from silohash.methods.federated.refusal import LARGEST_COUNT
+from silohash.methods.federated.screening import LARGEST_COUNT, Outliers, mislabeled_silos
 from silohash.methods.message import Message
 from silohash.methods.stored import Spool
 from silohash.run.events import Observer, ProgressReporter, RoundRecord, SiloRecord
@@ -83,15 +82,8 @@ def run_rounds(
 ) -> RunState:
     """Run the remaining rounds, and return the state after the last one.
 
-    Args:
-        state: The state to continue from.
-        federated: The federated method.
-        engine: Trains the silos. It has been started.
-        settings: The number of rounds and the participating silos.
-        observers: Receive the record of each round.
-        progress: Reports the silos that have finished within a round; by default to no one.
-        save: Called with the state after each round, after the observers, so that every saved round has been recorded.
-            An interruption loses at most one round.
+    ``save`` is called with the state after each round, after the observers, so that every saved round has been recorded. An
+    interruption loses at most one round.
 
     Raises:
         UserError: If all updates of a round were rejected, or too few silos took part.
@@ -223,11 +215,11 @@ def trained(
     if isinstance(updates, Folded) and federated.traits.weights_known == "before training":
         updates.expect(announced(attendance, tasks.to_weigh()))
     exchange = StatisticsExchange(tasks, attendance, spool, updates, settings.chain)
-    audit = UpdateAudit(federated.origin(state.server), len(silos))
+    outliers = Outliers(federated.origin(state.server), len(silos))
     results = exchange.completed(progressed(attendance.results(tasks)))
     if settings.keep is not None:
         settings.keep.begin(state.round, federated.origin(state.server), state.server.extras)
-    receipts, kept = received(results, tasks, audit, updates, settings)
+    receipts, kept = received(results, tasks, outliers, updates, settings)
     rejections = _rejections(receipts, state.round)
     server = replace(state.server, extras={**state.server.extras, **exchange.extras})
     used, remarks = settings.chain.screened(federated.origin(server), updates.updates(), rejections)
@@ -237,7 +229,7 @@ def trained(
     return Outcome(
         state=replace(state, round=state.round + 1, server=server, silos={**state.silos, **kept}),
         receipts=sorted([*receipts, *_absences(attendance)], key=lambda receipt: receipt.result.silo),
-        remarks=audit.remarks() | remarks,
+        remarks=outliers.remarks() | remarks,
         uplink_bytes=exchange.uplink_bytes + sent,
         downlink_bytes=exchange.downlink_bytes + tasks.downlink_bytes + received_bytes,
     )
@@ -258,7 +250,7 @@ def collection_of(tasks: Tasks, spool: Spool, held_bytes: int) -> Collection:
 
 
 def received(
-    results: Iterable[SiloResult], tasks: Tasks, audit: UpdateAudit, updates: Collection, settings: RoundSettings
+    results: Iterable[SiloResult], tasks: Tasks, outliers: Outliers, updates: Collection, settings: RoundSettings
 ) -> tuple[list[Receipt], dict[int, Arrays]]:
     """Inspect and collect the updates of a round as they arrive.
 
@@ -275,7 +267,7 @@ def received(
         receipts.append(_receipt(result, reason))
         if reason is None:
             kept[result.silo] = dict(result.kept)
-            audit.add(update)
+            outliers.add(update)
             if settings.keep is not None:
                 settings.keep.add(result.silo, update)
             updates.add(update)

@@ -70,13 +70,8 @@ def train_silo(
 ) -> SiloResult:
     """Train one silo for one round, and return the update for the server and the figures of the round.
 
-    Args:
-        context: The silo's model, data, state and broadcast. The model and the state are changed in place.
-        federated: The federated method.
-        config: The config of the run.
-        epoch_done: Called after each epoch with the number of finished epochs and that of all epochs of the silo's round.
-        optimizers: Optimizers to use again. By default, new ones are made.
-        gradients: Noisy gradients of random samples; by default those of batches.
+    The model and the state of the context are changed in place. After each epoch, ``epoch_done`` is called with the number
+    of finished epochs and that of all. Noisy ``gradients`` of random samples take the place of those of batches.
     """
     started = time.perf_counter()
     with seeds.torch_globally(config.seed, "training", silo=context.silo, round=context.round):

@@ -28,16 +28,7 @@ def announced(attendance: Attendance, tasks: Iterable[SiloTask]) -> Iterator[Map
 class StatisticsExchange:
     """The optional exchange of statistics: sum those of the silos, merge them, and let the silos finish their round.
 
-    Attributes:
-        tasks: The training tasks of the round.
-        attendance: Sends tasks to the silos.
-        spool: Stores what the silos keep while they wait for the merged statistics.
-        updates: The collection for the final updates.
-        chain: What happens to the statistics on their way.
-        extras: The merged statistics; empty if there was no exchange.
-        uplink_bytes: Number of bytes that the silos sent for the exchange.
-        downlink_bytes: Number of bytes that the server sent for the exchange.
-        waiting: Numbers of the silos that wait, because their statistics are not rejected.
+    The silos that wait are those whose statistics are not rejected.
     """
 
     tasks: Tasks

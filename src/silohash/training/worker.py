@@ -130,13 +130,8 @@ def validation_score(
 
     With only one modality, the task is i2i or t2t. Both values are NaN if there are no labels or no pairs to rank.
 
-    Args:
-        model: Encodes both the queries and the database.
-        database: The items that are searched.
-        queries: The items that serve as queries.
-        bits: Code length.
-        with_labels: The sides whose items are encoded with their true labels.
-        ignore: Columns of labels that do not count. Items without any other label are left out.
+    Sides in ``with_labels`` are encoded with true labels. Columns of labels in ``ignore`` do not count, and items without
+    any other label are left out.
     """
     if not len(queries) or not len(database) or queries.labels is None or database.labels is None:
         return float("nan"), float("nan")
@@ -177,13 +172,6 @@ def pair_score(
 
     The score is the mean over i2t and t2i of the expected mAP@all by pairs, which is the mean reciprocal rank if each
     picture has one text. Both values are NaN if fewer than two pictures have a text.
-
-    Args:
-        model: Encodes the items.
-        items: Items of a silo. Those without a picture or a text are left out.
-        pictures: ``(n,)`` numbers of the items' pictures. Items with the same number have the same picture.
-        bits: Code length.
-        with_labels: The sides whose items are encoded with their true labels.
     """
     rows = paired_rows(items, pictures)
     if not rows:

@@ -7,9 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from silohash.api.data import load_archive, partition
+from silohash.api.data import list_methods, load_archive, partition
 from silohash.base.errors import UnknownName, UnknownOption, WrongChoice
 from silohash.data.partitions.base import partition as partition_archive
+from silohash.methods.federated import FEDERATED_METHODS
+from silohash.methods.local import LOCAL_METHODS
 from tests.runs import write_archive
 
 
@@ -38,3 +40,13 @@ def test_a_partition_is_that_of_a_config(folder: Path) -> None:
     assert len(partition(archive, "column", silos=None, column="place")) == 3
     with pytest.raises(WrongChoice, match="gamma"):
         partition(archive, "dirichlet", gamma=1)
+
+
+def test_every_method_has_a_card() -> None:
+    local, federated = list_methods("local"), list_methods("federated")
+    assert [card.key for card in local] == LOCAL_METHODS.names()
+    assert [card.key for card in federated] == FEDERATED_METHODS.names()
+    assert list_methods() == [*local, *federated]
+    assert "dcmh" in {card.key for card in local}
+    with pytest.raises(UnknownName, match='did you mean "local"'):
+        list_methods("lokal")  # type: ignore[arg-type]

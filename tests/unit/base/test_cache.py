@@ -12,8 +12,8 @@ from silohash.base.cache import cache_folder, private_cache
 from silohash.base.files import digest_bytes
 from silohash.base.stamps import remember
 from silohash.data.pictures.checking import check_pictures
+from silohash.features.cache import NetworkVectors
 from silohash.features.image import PixelFeatures
-from silohash.features.vector_cache import NetworkVectors
 from tests.archives import drawn_pictures
 from tests.unit.data.formats.matlab_files import photographs, write_mat
 

@@ -363,8 +363,8 @@ def test_really_full_disk(tmp_path: Path) -> None:
 
 
 def test_digests_tell_contents_apart(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"x" * (files.BLOCK_BYTES + 1))
-    assert files.digest_file(tmp_path / "a") == files.digest_bytes(b"x" * (files.BLOCK_BYTES + 1))
+    (tmp_path / "a").write_bytes(b"x" * ((1 << 20) + 1))
+    assert files.digest_file(tmp_path / "a") == files.digest_bytes(b"x" * ((1 << 20) + 1))
     assert files.digest_bytes(b"") != files.digest_bytes(b"\x00")
     assert files.digest_json({"a": 1, "b": 2}) == files.digest_json({"b": 2, "a": 1})
     assert files.digest_json({"a": 1}) != files.digest_json({"a": "1"})

@@ -93,7 +93,7 @@ def test_sweep_is_a_study_over_its_keys(calls: list[dict[str, Any]], tmp_path: P
     assert config.table.columns == ("evaluation", "task")
     assert (config.seeds, config.processes) == ((0, 3), 2)
     assert config.set == {"model.hidden": 8, "federated.rounds": 2, "federated.local_epochs": 1}
-    assert (call["out"], call["smoke"], call["fresh"], call["only"]) == (tmp_path / "out", True, False, [])
+    assert (call["out"], call["smoke"], call["fresh"], [*call["only"]]) == (tmp_path / "out", True, False, [])
 
 
 @pytest.mark.whole_run

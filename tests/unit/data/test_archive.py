@@ -180,7 +180,7 @@ def test_rows_that_do_not_exist_are_named_before_rows_in_both_splits() -> None:
 def test_traits_that_an_archive_lacks_unless_they_are_given() -> None:
     toy = archive()
     assert (toy.query_in_database, toy.automatic_splits, toy.folder) == (False, False, None)
-    card = ArchiveCard("a", "b", "c", warnings=["x"], skipped=["y", "z"])
+    card = ArchiveCard("a", "b", "c", warnings=("x",), skipped=("y", "z"))
     assert card.remarks() == ["warning: x", "skipped: y", "skipped: z"]
 
 

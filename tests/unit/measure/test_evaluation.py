@@ -391,7 +391,7 @@ def test_curves_are_precision_and_recall_by_radius(shared: Run) -> None:
     assert len(curve.precision) == BITS + 1
     assert curve.recall[-1] == pytest.approx(1.0)
     assert curve.precision[-1] == pytest.approx(curve.prior, abs=0.02)
-    written = replace(curve, precision=np.array([math.nan, 1.0])).to_json()
+    written = replace(curve, precision=(math.nan, 1.0), recall=(0.5, 1.0)).to_json()
     assert written["precision"] == [None, 1.0]
 
 

@@ -274,7 +274,7 @@ def test_silos_keep_their_color_and_examples_may_name_others():
 
 def test_curve_without_any_precision_is_left_out():
     run = made_up_run("a")
-    empty = tuple(type(curve)("a", curve.task, (NAN, NAN), (0.0, 1.0)) for curve in run.radius_curves)
+    empty = tuple(type(curve)(curve.task, (NAN, NAN), (0.0, 1.0), name="a") for curve in run.radius_curves)
     page = render(made_up_report(runs=(made_up_run("a", radius_curves=empty),)))
     assert 'id="radius"' not in page
     assert 'id="training"' in page
@@ -282,7 +282,8 @@ def test_curve_without_any_precision_is_left_out():
 
 def test_long_curves_are_listed_at_evenly_spaced_radii():
     run = made_up_run("a")
-    curve = type(run.radius_curves[0])("a", "t2i", tuple(n / 64 for n in range(65)), tuple(n / 64 for n in range(65)))
+    shares = tuple(n / 64 for n in range(65))
+    curve = type(run.radius_curves[0])("t2i", shares, shares, name="a")
     page = render(made_up_report(runs=(made_up_run("a", radius_curves=(curve,)),)))
     radii = [int(n) for n in re.findall(r'<td>t2i</td><td class="n">(\d+)</td>', page)]
     assert radii == list(range(0, 65, 4))

@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from silohash.measure.evaluation import RadiusCurve
 from silohash.report import plots
 from silohash.report.plots import (
     LabelTable,
-    RadiusCurve,
     RoundCurve,
     label_cells,
     label_map_height,
@@ -25,11 +25,11 @@ from tests.reports import NAN
 ODD = 'a & b <c> "$x$" _hidden 例'
 ROUNDS = RoundCurve(ODD, (1, 2, 3), (2.0, NAN, 0.5), (NAN, 0.6, 0.5), best_round=2)
 SECOND = RoundCurve("_second", (1, 2, 3), (1.0, 1.0, 1.0))
-RADIUS = RadiusCurve(ODD, "t2i", (NAN, 0.9, 0.6, 0.2), (0.0, 0.2, 0.7, 1.0), 0.17)
+RADIUS = RadiusCurve("t2i", (NAN, 0.9, 0.6, 0.2), (0.0, 0.2, 0.7, 1.0), 0.17, name=ODD)
 PLOTS = {
     "rounds": lambda: round_curves([ROUNDS, SECOND], measure="mAP@all"),
     "one round": lambda: round_curves([RoundCurve("a", (1,), (2.0,))]),
-    "radius": lambda: precision_recall([RADIUS, RadiusCurve("_second", "i2t", (0.5, 0.2), (0.1, 1.0))]),
+    "radius": lambda: precision_recall([RADIUS, RadiusCurve("i2t", (0.5, 0.2), (0.1, 1.0), name="_second")]),
     "legend": lambda: [svg for _, svg in legend_items([ODD, "b"], {ODD, "b"})],
 }
 
@@ -135,7 +135,7 @@ def figures(monkeypatch):
 
 
 def test_the_panel_of_a_task_holds_its_curve_radii_and_level(figures):
-    precision_recall([RadiusCurve("a", "t2i", (0.9, 0.9, 0.9, NAN), (0.0, 0.1, 0.14, 0.9), 0.17)])
+    precision_recall([RadiusCurve("t2i", (0.9, 0.9, 0.9, NAN), (0.0, 0.1, 0.14, 0.9), 0.17, name="a")])
     (panel,) = figures[0].axes
     assert figures[0].get_size_inches().tolist() == [4.0, 2.7]
     assert (panel.get_xlim(), panel.get_ylim()) == ((-0.02, 1.02), (0, 1.03))
@@ -146,12 +146,14 @@ def test_the_panel_of_a_task_holds_its_curve_radii_and_level(figures):
 
 
 def test_radii_are_far_enough_apart_in_either_direction(figures):
-    precision_recall([RadiusCurve("a", "t2i", (0.9, 0.8, 0.76), (0.2, 0.2, 0.2))])
+    precision_recall([RadiusCurve("t2i", (0.9, 0.8, 0.76), (0.2, 0.2, 0.2), name="a")])
     assert [text.get_text() for text in figures[0].axes[0].texts] == ["≤ 0 bits", "2"]
 
 
 def test_several_curves_have_no_radii_and_equal_levels_one_line(figures):
-    precision_recall([RadiusCurve(name, "t2i", (0.9,), (0.1,), prior) for name, prior in (("a", 1e-7), ("b", 3e-7))])
+    precision_recall(
+        [RadiusCurve("t2i", (0.9,), (0.1,), prior, name=name) for name, prior in (("a", 1e-7), ("b", 3e-7))]
+    )
     (panel,) = figures[0].axes
     assert len(panel.lines) == 3
     assert [text.get_text() for text in panel.texts] == ["random codes"]

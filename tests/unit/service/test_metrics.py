@@ -56,8 +56,8 @@ def test_queries_are_counted_by_kind_and_outcome() -> None:
 def test_silos_are_counted_by_name_and_reason() -> None:
     metrics = Metrics()
     metrics.silo_answered("north", 0.5)
-    metrics.silo_missing("south", "late")
-    metrics.silo_missing("south", "late")
+    metrics.missing.labels("south", "late").inc()
+    metrics.missing.labels("south", "late").inc()
     found = samples(metrics)
     assert found["silohash_silo_seconds_count", ("north",)] == 1
     assert found["silohash_silo_seconds_sum", ("north",)] == 0.5
@@ -68,8 +68,8 @@ def test_requests_are_counted_by_class_of_status() -> None:
     metrics = Metrics()
     for status in (200, 204, 404, 429, 503, 0):
         metrics.request("api", status)
-    metrics.sign_in_failed("token")
-    with metrics.in_flight():
+    metrics.sign_in_failures.labels("token").inc()
+    with metrics.in_flight.track_inprogress():
         assert samples(metrics)["silohash_requests_in_flight", ()] == 1
     found = samples(metrics)
     counts = {

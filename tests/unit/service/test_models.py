@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.errors import NotSearchable
+from silohash.base.errors import UserError
 from silohash.search.hits import Query
 from silohash.search.policy import Policy
 from silohash.search.requests import CodeRequest, ItemRequest, StatusRequest
 from silohash.search.wire import encode_request, respond
-from silohash.service.models import Progress, SiloModels
+from silohash.service.models import SiloModels
 from tests.silos import made_up_codes, made_up_node
 
 WORDS = made_up_codes(20, 16, 1)
@@ -74,12 +74,10 @@ def test_both_models_share_the_limits_of_an_asker(models: SiloModels) -> None:
 
 def test_queries_with_a_model_that_is_being_built_are_told_how_far_it_is(tmp_path: Path) -> None:
     models = SiloModels(made_up_node(tmp_path, "north", WORDS, 16, model="old"))
-    models.progress = lambda: Progress(frozenset({"new"}), 1_200, 5_000)
-    with pytest.raises(NotSearchable, match=r"1,200.*5,000.*done"):
-        models.choose(query("new"))
-    models.progress = lambda: Progress(frozenset({"new"}))
-    with pytest.raises(NotSearchable):
-        models.choose(CodeRequest("1", model_digest="new"))
+    models.unready = {"new": "It is still encoding its items.", "old": "", "": ""}.__getitem__
+    for request in (query("new"), CodeRequest("1", model_digest="new")):
+        with pytest.raises(UserError, match="still encoding its items"):
+            models.choose(request)
     assert models.choose(StatusRequest()).model_digest == "old"
 
 

@@ -22,7 +22,7 @@ from silohash.base.errors import (
 from silohash.index.listing import is_indexed, read_listing
 from silohash.run.folder import Run
 from silohash.search.silos import open_node
-from silohash.service.config import read_hub_config, read_silo_config
+from silohash.service.config import HubConfig, SiloConfig, read_config
 from silohash.service.nats_server import public_key, server_config
 from silohash.service.new_federation import ServerSettings, commands, write_federation
 from tests.runs import silohash
@@ -84,11 +84,11 @@ def test_each_member_has_a_folder_with_what_it_needs(folder: Path) -> None:
 
 
 def test_the_files_fit_each_other(folder: Path) -> None:
-    hub = read_hub_config(folder / "hub" / "hub.toml")
+    hub = read_config(folder / "hub" / "hub.toml", HubConfig)
     assert (hub.federation, hub.bus.servers) == ("museums", ("nats://127.0.0.1:4222",))
     assert [*hub.silos] == ["silo-1", "silo-2", "Musée d'Orsay"]
     for silo, key in hub.silos.items():
-        config = read_silo_config(folder / silo / "silo.toml")
+        config = read_config(folder / silo / "silo.toml", SiloConfig)
         assert (config.silo, config.federation, config.run) == (silo, "museums", folder / silo / "run")
         assert config.bus.servers == hub.bus.servers
         assert public_key(config.bus.key) == key
@@ -118,9 +118,9 @@ def test_certificates_are_copied_and_can_be_moved(run: Run, tmp_path: Path, cert
     key = folder / "nats" / "server-key.pem"
     assert key.read_bytes() == (tmp_path / "key.pem").read_bytes()
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
-    hub = read_hub_config(folder / "hub" / "hub.toml")
+    hub = read_config(folder / "hub" / "hub.toml", HubConfig)
     assert f'cert_file: "{folder.resolve() / "nats" / "server.pem"}"' in server_config(hub)
-    for config in (hub, read_silo_config(folder / "silo-1" / "silo.toml")):
+    for config in (hub, read_config(folder / "silo-1" / "silo.toml", SiloConfig)):
         assert config.bus.authority is not None
         assert config.bus.authority.read_bytes() == (tmp_path / "ca.pem").read_bytes()
 

@@ -18,11 +18,12 @@ from silohash.base.errors import NotARun, NotIndexed, UserError
 from silohash.search.policy import Policy
 from silohash.search.requests import ItemRequest
 from silohash.search.wire import encode_request
+from silohash.service import nats_bus
 from silohash.service.audit import AuditLog, verify_log
 from silohash.service.config import ItemsSettings
 from silohash.service.items.change import ModelChange
-from silohash.service.items.records import Record
-from silohash.service.nats_bus import NOT_CONNECTED, NatsBus
+from silohash.service.items.scan import Record
+from silohash.service.nats_bus import NOT_CONNECTED, NatsBus, run_loop
 from silohash.service.silo import open_models, responder, run_silo
 from tests.nats import Federation, needs_nats
 from tests.runs import train, write_archive
@@ -171,3 +172,26 @@ def test_nothing_is_released_that_cannot_be_logged(tmp_path, monkeypatch):
     hits = decode_hits(responder(node, log)(encode_request(query), 1 << 20, time.monotonic()), query, "north")
     assert hits.missing_silos == {"north": "It cannot write its audit log, so it does not release anything."}
     log.close()
+
+
+async def note_loop(loops: list[asyncio.AbstractEventLoop]) -> None:
+    loops.append(asyncio.get_running_loop())
+
+
+@pytest.mark.whole_run
+@pytest.mark.parametrize("installed", [True, False])
+def test_the_loop_is_that_of_uvloop_where_it_is_installed(installed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    uvloop = pytest.importorskip("uvloop")
+    monkeypatch.setattr(nats_bus, "installed", lambda _: installed)
+    loops: list[asyncio.AbstractEventLoop] = []
+    run_loop(note_loop(loops))
+    assert isinstance(loops[0], uvloop.Loop) == installed
+    assert loops[0].is_closed()
+
+
+def test_an_error_of_the_coroutine_leaves_the_loop() -> None:
+    async def fail() -> None:
+        raise OSError("the port is taken")
+
+    with pytest.raises(OSError, match="the port is taken"):
+        run_loop(fail())

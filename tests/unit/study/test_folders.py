@@ -13,8 +13,7 @@ from silohash.base.errors import RunChanged
 from silohash.report.finish import finish_run
 from silohash.run.config.load import load_config
 from silohash.run.folder import Run
-from silohash.study.folders import difference, set_aside, state_of, unfinished
-from silohash.study.jobs import Job
+from silohash.study.jobs import Job, difference, set_aside, state_of, unfinished
 from tests.runs import tiny, train, write_archive
 
 SECTIONS: dict[str, Any] = {"federated": {"rounds": 2, "local_epochs": 1}}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from silohash.base.files import write_json
-from silohash.report.plots import RadiusCurve
+from silohash.measure.evaluation import RadiusCurve
 from silohash.report.style import INK, drawing
 from silohash.run.events import SiloRecord
 from silohash.run.folder import Run
@@ -273,8 +273,8 @@ def test_nothing_to_draw(curves):
 
 
 def test_precision_over_recall_is_a_mean_per_radius():
-    one = RadiusCurve("a", "i2t", (nan, 0.8, 0.5), (0.0, 0.2, 1.0))
-    other = RadiusCurve("a", "i2t", (1.0, 0.6, 0.5), (0.1, 0.4, 1.0))
+    one = RadiusCurve("i2t", (nan, 0.8, 0.5), (0.0, 0.2, 1.0), name="a")
+    other = RadiusCurve("i2t", (1.0, 0.6, 0.5), (0.1, 0.4, 1.0), name="a")
     axes, drawn = axes_with(lambda axes: draw_precision(axes, [one, other], 0))
     assert drawn
     (line,) = axes.lines
@@ -282,7 +282,7 @@ def test_precision_over_recall_is_a_mean_per_radius():
     assert line.get_ydata() == pytest.approx([0.7, 0.5])
 
 
-@pytest.mark.parametrize("curves", [[], [RadiusCurve("a", "i2t", (nan,), (0.0,))]])
+@pytest.mark.parametrize("curves", [[], [RadiusCurve("i2t", (nan,), (0.0,), name="a")]])
 def test_no_precision_to_draw(curves):
     axes, drawn = axes_with(lambda axes: draw_precision(axes, curves, 0))
     assert not drawn

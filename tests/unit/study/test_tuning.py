@@ -14,8 +14,7 @@ import pytest
 from silohash.base.errors import DependencyMissing, RunChanged, ValidationNeeded, WrongOverride
 from silohash.study.config import Parameter
 from silohash.study.execution import StudyProgress, run_study
-from silohash.study.folders import unfinished
-from silohash.study.jobs import Job, run_jobs
+from silohash.study.jobs import Job, run_jobs, unfinished
 from silohash.study.plan import read_best
 from silohash.study.tuning import Tuning, ends, is_at_end, searches
 from tests.studies import Pretending, pretending, quiet, study_of, tiny_study

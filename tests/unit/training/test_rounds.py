@@ -12,9 +12,8 @@ import torch
 
 from silohash.base.errors import Diverged
 from silohash.methods.federated.base import ServerState
-from silohash.methods.federated.refusal import refusal
-from silohash.training.engines.in_process import InProcess
-from silohash.training.engines.port import WAIT_FOR_ALL, SiloTask
+from silohash.methods.federated.screening import refusal
+from silohash.training.engines.port import WAIT_FOR_ALL, InProcess, SiloTask
 from silohash.training.rounds import RoundSettings, participants, round_half_up, run_rounds
 from silohash.training.worker import Worker
 from tests.runs import Records, first_state, prepared, run_loop, same_arrays

@@ -11,8 +11,7 @@ import torch
 from silohash.methods.federated.folding import Listed
 from silohash.methods.stored import Spool
 from silohash.training.engines.attendance import Attendance
-from silohash.training.engines.in_process import InProcess
-from silohash.training.engines.port import WAIT_FOR_ALL, SiloResult
+from silohash.training.engines.port import WAIT_FOR_ALL, InProcess, SiloResult
 from silohash.training.statistics_exchange import StatisticsExchange, Tasks, announced
 from silohash.training.worker import Worker
 from tests.runs import first_state, prepared, run_loop, same_arrays

@@ -76,17 +76,10 @@ def compare_checksums(folder: Path, found: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Dataset:
-    """The facts about a published data set.
+    """The facts about a published data set: what it holds, who collected and published it where, and under which license.
 
-    Attributes:
-        key: The value of ``[data] name``.
-        title: Its usual name.
-        summary: One sentence on its contents.
-        source: Who collected it, and where it was published.
-        license: As far as it is known.
-        layouts: The sets of files in which it is distributed; ``auto`` reads the first complete one.
-        published: Its published protocols.
-        default_protocol: The protocol that is used if none is named.
+    The ``key`` is the value of ``[data] name``. The ``layouts`` are the sets of files in which it is distributed; ``auto``
+    reads the first complete one. The default protocol is used if none is named.
     """
 
     key: str
@@ -217,7 +210,6 @@ class SelectedPictures:
     rows: Rows
 
     def __len__(self) -> int:
-        """Return the number of selected pictures."""
         return len(self.rows)
 
     def picture(self, row: int) -> Image.Image:

@@ -1,4 +1,4 @@
-"""FashionVC and Ssense: their cards, the layout in which SHDCH distributes both, and their protocols."""
+"""FashionVC and Ssense: their cards, and the layout in which SHDCH distributes both."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.errors import WrongShape
-from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
-from silohash.data.benchmarks.layouts import checks, reading
+from silohash.data.benchmarks.layouts import checks
 from silohash.data.benchmarks.layouts.matlab_arrays import PICTURE_OPTIONS, ArrayFiles, Named, read_pictures
 from silohash.data.benchmarks.layouts.reading import Layout, Need
+from silohash.data.benchmarks.published import RESEARCH_ONLY, published
+from silohash.data.catalogue import check_option
 from silohash.data.formats.matlab import Swap
 from silohash.data.protocols.contents import Contents
 from silohash.data.splits import rest_searched
 
 LEVELS = ("fine", "coarse", "both")
-SHDCH = "Zhan et al., Supervised Hierarchical Deep Hashing, 2020 (github.com/SDU-MIMA/SHDCH)"
 
 
 def read_shdch(
@@ -40,7 +40,7 @@ def read_shdch(
     ``items`` and ``usual_queries`` are the published numbers. The columns of the ``coarse`` classes come first in
     ``label.mat``, then those of the ``fine`` ones.
     """
-    reading.check_option("labels", labels, LEVELS)
+    check_option("labels", labels, LEVELS)
     files = ArrayFiles(
         image=Named("image.mat", ("Image",)),
         text=Named("tag.mat", ("Tag",)),
@@ -115,27 +115,14 @@ def _layout(items: int, coarse: int, fine: int, queries: int) -> Layout:
     )
 
 
-_ABOUT = (
-    "The training items are searched, so the database holds only items that were seen in training. Relevance is by the "
-    "fine labels. The paper draws the queries at random; the code that it builds on takes the first rows."
-)
-_SHDCH = {"name": "shdch", "source": SHDCH, "round_by": "queries"}
-_protocol = partial(sources.protocol, population="frequent labels", labels="last", draw="first rows", searched="train")
-# fmt: off
-_fashionvc = partial(_protocol, dataset="fashionvc", items=19_862, classes=27, least=25, query=3_000, train=16_862,
-    database=16_862, collected=20_726, about=f"{_ABOUT} 8 coarse and 27 fine labels.")
-_ssense = partial(_protocol, dataset="ssense", items=15_696, classes=28, least=70, query=2_000, train=13_696,
-    database=13_696, collected=25_947, about=f"{_ABOUT} 4 coarse and 28 fine labels.")
-# fmt: on
-
 FASHIONVC = Dataset(
     key="fashionvc",
     title="FashionVC",
     summary="Open FashionVC from files that the user provides: 19,862 products with 27 fine labels in 8 coarse ones.",
     source="Song et al., NeuroStylist, ACM Multimedia 2017, as distributed by SHDCH (github.com/SDU-MIMA/SHDCH)",
-    license=sources.RESEARCH_ONLY,
+    license=RESEARCH_ONLY,
     layouts=(_layout(19_862, 8, 27, 3_000),),
-    published=(_fashionvc(sources.FEDCAFE, round_by="not stated"), _fashionvc(_SHDCH)),
+    published=published("fashionvc"),
     default_protocol="fedcafe",
 )
 
@@ -145,18 +132,8 @@ SSENSE = Dataset(
     summary="Open Ssense from files that the user provides: 15,696 products with 28 fine labels in 4 coarse ones.",
     source="Sun et al., Supervised Hierarchical Cross-Modal Hashing, SIGIR 2019, as distributed by SHDCH "
     "(github.com/SDU-MIMA/SHDCH)",
-    license=sources.RESEARCH_ONLY,
+    license=RESEARCH_ONLY,
     layouts=(_layout(15_696, 4, 28, 2_000),),
-    published=(
-        _ssense(sources.FEDCAFE, round_by="not stated"),
-        _ssense(_SHDCH),
-        _ssense(
-            _SHDCH,
-            name="shdch-column-8",
-            classes=24,
-            about="The published code as it runs: its evaluation uses the labels from column 8 on, which is right for "
-            "FashionVC. Here the 28 fine labels begin at column 4, so four of them are lost and their queries count as 0.",
-        ),
-    ),
+    published=published("ssense"),
     default_protocol="fedcafe",
 )

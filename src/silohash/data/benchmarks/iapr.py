@@ -1,4 +1,4 @@
-"""IAPR TC-12: its card, its layouts, the reader of the collectors' release, and its protocols."""
+"""IAPR TC-12: its card, its layouts, and the reader of the collectors' release."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.errors import FilesDiffer
-from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
 from silohash.data.benchmarks.layouts import matlab_arrays, reading
 from silohash.data.benchmarks.layouts.matlab_arrays import Named
 from silohash.data.benchmarks.layouts.picture_lists import picture_list_layout
 from silohash.data.benchmarks.layouts.reading import Layout, Need
+from silohash.data.benchmarks.published import RESEARCH_ONLY, published
+from silohash.data.catalogue import check_option
 from silohash.data.protocols.contents import Contents
 
 KEY = "iapr-tc12"
@@ -31,12 +32,11 @@ def read_collectors_files(root: Path, *, concepts: int = 255, fields: str = "des
     once, which are 255 of the list's 275 in the complete collection. ``concepts = 275`` keeps every label of
     ``wlist.txt``. The actual number is noted.
     """
-    reading.check_option("concepts", concepts, CONCEPTS)
+    check_option("concepts", concepts, CONCEPTS)
     wanted = fields.split("|")
     for name in wanted:
-        reading.check_option("fields", name, FIELDS)
+        check_option("fields", name, FIELDS)
     files = _by_number([*reading.find(root, "**/images/*/*.jpg"), *reading.find(root, "**/*/images/*.jpg")])
-    reading.find_one(root, "**/*.eng", "one annotation in English per picture")
     documents = _by_number(
         [*reading.find(root, "**/annotations_complete_eng/*/*.eng"), *reading.find(root, "**/*.eng")]
     )
@@ -73,9 +73,7 @@ def _by_number(paths: list[Path]) -> dict[int, Path]:
 
 def _read_labels(root: Path, numbers: list[int], concepts: int) -> tuple[npt.NDArray[np.uint8], tuple[str, ...], int]:
     """Return the labels of the pictures, their names, and the number of segments of other pictures."""
-    words = reading.find_one(root, "**/wlist.txt", "the labels of the segments: number and word per line")
-    names = _read_label_names(words)
-    reading.find_one(root, "**/labels.txt", "picture, segment and label of each segment")
+    names = _read_label_names(reading.find_one(root, "**/wlist.txt"))
     known = np.array(sorted(names), np.int64)
     table = np.zeros((len(numbers), len(known)), np.uint8)
     row_of = {number: row for row, number in enumerate(numbers)}
@@ -145,30 +143,14 @@ LAYOUTS = (
     ),
 )
 
-_sizes = {"items": 20_000, "query": 2_000, "train": 10_000, "database": 18_000, "collected": 20_000}
-_protocol = partial(sources.protocol, dataset=KEY, classes=255, **_sizes)
-
-# fmt: off
-PROTOCOLS = (
-    _protocol(sources.FEDUCH, train=5_000,
-        about="The paper's texts are BERT vectors of width 1,024; here they are whatever the files hold."),
-    _protocol(sources.DLFFH),
-    _protocol(sources.DCMH, about="Of the collectors' 275 labels, 255 occur."),
-    _protocol(sources.UCCH, train=18_000,
-        about="The file's database part followed by its test part. The last 2,000 rows are the queries; training uses all "
-        "others without labels."),
-    _protocol(sources.TORCHCMH, numpy_seed=8),
-)
-# fmt: on
-
 IAPR_TC12 = Dataset(
     key=KEY,
     title="IAPR TC-12",
     summary="Open IAPR TC-12 from files that the user provides: 20,000 photos with descriptions and 255 labels.",
     source="Grubinger et al., The IAPR TC-12 Benchmark, 2006; Escalante et al., The Segmented and Annotated IAPR TC-12 "
     "Benchmark, CVIU 2010",
-    license=sources.RESEARCH_ONLY,
+    license=RESEARCH_ONLY,
     layouts=LAYOUTS,
-    published=PROTOCOLS,
+    published=published(KEY),
     default_protocol="dcmh",
 )

@@ -1,9 +1,8 @@
-"""NUS-WIDE: its card, its layouts, the reader of the collectors' release, and its protocols."""
+"""NUS-WIDE: its card, its layouts, and the reader of the collectors' release."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +11,13 @@ import numpy.typing as npt
 from silohash.base.errors import FilesDiffer, MissingFile
 from silohash.base.types import Rows
 from silohash.data.archive import Features, Texts
-from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
 from silohash.data.benchmarks.layouts import reading
 from silohash.data.benchmarks.layouts.matlab_arrays import DSCMR_LAYOUT, feature_layout, picture_layout
 from silohash.data.benchmarks.layouts.picture_lists import COMPANION_LISTS, LISTS, picture_list_layout
 from silohash.data.benchmarks.layouts.reading import Layout, Need
+from silohash.data.benchmarks.published import RESEARCH_ONLY, published
+from silohash.data.catalogue import check_option
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.contents import Contents
 
@@ -39,9 +39,9 @@ def read_collectors_files(
     complete collection the 21 are those with more than 5,000 pictures. They are in alphabetical order. By default,
     pictures are looked for in `PICTURE_FOLDERS`, and may be missing.
     """
-    reading.check_option("classes", classes, CLASSES)
-    reading.check_option("text", text, TEXTS)
-    listed = reading.find_one(root, "**/Imagelist.txt", "the pictures' names")
+    check_option("classes", classes, CLASSES)
+    check_option("text", text, TEXTS)
+    listed = reading.find_one(root, "**/Imagelist.txt")
     names = _read_names(listed)
     labels, label_names = _read_labels(root, classes, len(names), listed)
     column, text_notes = _read_tags(root, text, len(names), listed)
@@ -69,7 +69,7 @@ def _read_names(path: Path) -> list[str]:
 
 
 def _read_labels(root: Path, classes: int, count: int, listed: Path) -> tuple[npt.NDArray[np.uint8], tuple[str, ...]]:
-    folder = reading.find_one(root, "**/AllLabels/Labels_*.txt", "one file per concept, 0 or 1 per line").parent
+    folder = reading.find_one(root, "**/AllLabels/Labels_*.txt").parent
     files = {path.stem.removeprefix("Labels_"): path for path in reading.find(folder, "Labels_*.txt")}
     if len(files) != max(CLASSES):
         raise MissingFile(
@@ -96,7 +96,7 @@ def _check_length(path: Path, lines: int, listed: Path, count: int) -> None:
 
 
 def _read_tags(root: Path, text: str, count: int, listed: Path) -> tuple[Features | Texts, dict[str, str]]:
-    path = reading.find_one(root, "**/AllTags1k.txt", "a table of 1,000 columns of 0 and 1, one line per item")
+    path = reading.find_one(root, "**/AllTags1k.txt")
     table = reading.read_zero_one(path)
     _check_length(path, len(table), listed, count)
     if text == "tags":
@@ -163,53 +163,13 @@ LAYOUTS = (
     ),
 )
 
-# fmt: off
-_protocol = partial(sources.protocol, dataset=KEY, items=195_834, classes=21, population="labeled",
-    labels="most frequent", collected=269_648, reader={"classes": 21})
-_dcmh = partial(_protocol, query=2_100, train=10_500, database=193_734)
-_all_labels = partial(_protocol, classes=81, labels="as they are", items=None, reader={"classes": 81})
-_lists = partial(_all_labels, database=None, draw="stated", searched="neither", measure=sources.MAP_AT_5000)
-
-PROTOCOLS = (
-    _dcmh(sources.FEDCAFE,
-        about="The paper draws at random, and its code for this data set is not published; the rows are those of DCMH's "
-        "code. The centralized row of its table equals, in all six figures, a row that DLFFH measured on another split."),
-    _protocol(sources.FEDHAP, query=2_100, database=193_734,
-        about="The paper's text with its 21 classes; its table says 24 (fedhap-table-classes)."),
-    _all_labels(sources.FEDHAP, name="fedhap-table-classes", query=2_100, database=None, classes=24,
-        labels="most frequent",
-        about="The paper's table taken literally: 24 classes, here the most frequent of the 81, which only the collectors' "
-        "release holds. The table seems to swap the numbers of classes of two data sets."),
-    _protocol(sources.FEDUCH, query=2_000, database=193_834,
-        about="2,000 queries where most others use 2,100, and mAP over the first 50 items."),
-    _protocol(sources.DLFFH, query=2_000, database=193_834),
-    _dcmh(sources.DCMH,
-        about="195,834 items have at least one of the 21 labels; 5,413 of them have none of the 1,000 tags (dcmh-190421)."),
-    _dcmh(name="dcmh-190421", source="the population with a rule about tags", database=188_321, items=190_421,
-        population="tagged",
-        about="Items with at least one of the 21 labels and at least one of the 1,000 tags, so that no text is empty. "
-        "Figures are not comparable with those on 195,834 items."),
-    _lists(sources.DEEPHASH, name="deephash-21", query=2_100, train=10_500, classes=21, reader={},
-        about="Lists of files state the splits. The best epoch is chosen on the queries."),
-    _lists(sources.HASHNET, name="hashnet-81", query=5_000, train=10_000,
-        about="Lists of files state the splits, with all 81 labels."),
-    _lists(sources.CSQ, query=2_040, train=10_455, classes=21, reader={},
-        about="Its own lists, slightly shorter than the 10,500 and 2,100 items of the others."),
-    _protocol(sources.UCCH, query=2_100, train=184_477, database=184_477, items=186_577, classes=10,
-        reader={"classes": 10},
-        about="The ten most frequent labels: 186,577 items (the repository's page says 186,557). The last 2,100 rows are "
-        "the queries; training uses all others without labels."),
-    _dcmh(sources.TORCHCMH, numpy_seed=7, about=sources.SEEDED_LISTS),
-)
-# fmt: on
-
 NUS_WIDE = Dataset(
     key=KEY,
     title="NUS-WIDE",
     summary="Open NUS-WIDE from files that the user provides: 269,648 photos with tags and 10, 21 or 81 labels.",
     source="Chua et al., NUS-WIDE: A Real-World Web Image Database, CIVR 2009",
-    license=sources.RESEARCH_ONLY,
+    license=RESEARCH_ONLY,
     layouts=LAYOUTS,
-    published=PROTOCOLS,
+    published=published(KEY),
     default_protocol="dcmh",
 )

@@ -1,4 +1,4 @@
-"""Pascal Sentence: its card, its layouts, the reader of the collectors' release, and its protocol."""
+"""Pascal Sentence: its card, its layouts, and the reader of the collectors' release."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 
 from silohash.data.archive import multi_hot
-from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
 from silohash.data.benchmarks.layouts import reading
 from silohash.data.benchmarks.layouts.matlab_arrays import DSCMR_LAYOUT
 from silohash.data.benchmarks.layouts.reading import Layout, Need
+from silohash.data.benchmarks.published import RESEARCH_ONLY, published
 from silohash.data.protocols.contents import Contents
 
 KEY = "pascal-sentence"
@@ -19,8 +19,8 @@ KEY = "pascal-sentence"
 
 def read_collectors_files(root: Path, *, captions: str = "all") -> Contents:
     """Read the collectors' release: one folder per class, with a picture and five sentences per item."""
-    sentence_files = _by_class(root, "**/sentence/*/*.txt", "sentences about a picture")
-    files = _by_class(root, "**/dataset/*/*.jpg", "the pictures of a class")
+    sentence_files = _by_class(root, "**/sentence/*/*.txt")
+    files = _by_class(root, "**/dataset/*/*.jpg")
     keys = sorted({*files, *sentence_files})
     sentences = [
         [line for line in reading.read_lines(sentence_files[k]) if line] if k in sentence_files else [] for k in keys
@@ -43,12 +43,10 @@ def read_collectors_files(root: Path, *, captions: str = "all") -> Contents:
     )
 
 
-def _by_class(root: Path, pattern: str, what: str) -> dict[str, Path]:
+def _by_class(root: Path, pattern: str) -> dict[str, Path]:
     """Return ``class/stem`` -> file, of the folder nearest to the root that matches."""
-    folder = reading.find_one(root, pattern, what).parents[1]
-    return reading.first_by(
-        lambda path: f"{path.parent.name}/{path.stem}", reading.find(folder, "/".join(pattern.split("/")[-2:]))
-    )
+    files = reading.find(reading.find_one(root, pattern).parents[1], "/".join(pattern.split("/")[-2:]))
+    return reading.first_by(lambda path: f"{path.parent.name}/{path.stem}", files)
 
 
 LAYOUTS = (
@@ -62,23 +60,13 @@ LAYOUTS = (
     ),
 )
 
-# fmt: off
-PROTOCOLS = (
-    sources.protocol(sources.DSCMR, dataset=KEY, query=100, train=800, database=100, items=1_000, classes=20,
-        collected=1_000,
-        about="Of the 50 pairs per class, 40 are for training, 5 for validation and 5 for the test. The test pairs are both "
-        "queries and database, so each finds its own pair among them. The best epoch is chosen on them too. If the files "
-        "do not state splits, dscmr/drawn draws as many rows."),
-)
-# fmt: on
-
 PASCAL_SENTENCE = Dataset(
     key=KEY,
     title="Pascal Sentence",
     summary="Open Pascal Sentence from files that the user provides: 1,000 photos with five sentences each, in 20 classes.",
     source="Rashtchian et al., Collecting Image Annotations Using Amazon's Mechanical Turk, NAACL HLT 2010 workshop",
-    license=sources.RESEARCH_ONLY,
+    license=RESEARCH_ONLY,
     layouts=LAYOUTS,
-    published=PROTOCOLS,
+    published=published(KEY),
     default_protocol="default",
 )

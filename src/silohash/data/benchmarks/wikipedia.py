@@ -1,19 +1,18 @@
-"""Wikipedia: its card, its layouts, the reader of the collectors' release, and its protocols."""
+"""Wikipedia: its card, its layouts, and the reader of the collectors' release."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from silohash.data.archive import multi_hot
-from silohash.data.benchmarks import sources
 from silohash.data.benchmarks.dataset import Dataset
 from silohash.data.benchmarks.layouts import matlab_arrays, reading
 from silohash.data.benchmarks.layouts.reading import Layout, Need
+from silohash.data.benchmarks.published import RESEARCH_ONLY, published
 from silohash.data.protocols.contents import Contents
 
 KEY = "wikipedia"
@@ -28,10 +27,8 @@ def read_collectors_files(root: Path) -> Contents:
 
     The lists state the splits ``train`` and ``query``; the protocol decides which items are searched.
     """
-    what = "text, picture and category"
-    lists = [reading.find_one(root, f"**/{part}set_txt_img_cat.list", what) for part in ("train", "test")]
-    categories = reading.find_one(root, "**/categories.list", "one category per line")
-    names = [line for line in reading.read_lines(categories) if line]
+    lists = [reading.find_one(root, f"**/{part}set_txt_img_cat.list") for part in ("train", "test")]
+    names = [line for line in reading.read_lines(reading.find_one(root, "**/categories.list")) if line]
     train, test = (_read_list(path, len(names)) for path in lists)
     items = train + test
     pictures = reading.first_by(lambda path: path.stem, reading.find(root, "**/images/**/*.jpg"))
@@ -102,31 +99,13 @@ LAYOUTS = (
     ),
 )
 
-_protocol = partial(sources.protocol, dataset=KEY, classes=10, train=2_173, draw="stated", collected=2_866)
-
-# fmt: off
-PROTOCOLS = (
-    _protocol(sources.FEDUCH, query=462, database=2_173, searched="train",
-        about="2,173 and 462 of the 2,866 items: the split of DSCMR and others with a validation part of 231, without that "
-        "part. The database is the training set. Lists of 693 test items do not state which of them are the 462 "
-        "(rasiwasia uses all)."),
-    _protocol(sources.DSCMR, query=462, database=462,
-        about="The 462 test items are both queries and database, so each finds its own pair among them. The best epoch is "
-        "chosen on them too."),
-    _protocol(name="rasiwasia", source=RASIWASIA, query=693, items=2_866, database=2_173,
-        queries_of=("validation", "query"), searched="train",
-        about="The collectors' split: 2,173 training items and 693 test items, including those that others set aside for "
-        "validation. In the paper the test items are searched; here the training items are, as in hashing papers."),
-)
-# fmt: on
-
 WIKIPEDIA = Dataset(
     key=KEY,
     title="Wikipedia",
     summary="Open Wikipedia from files that the user provides: 2,866 pictures with articles in ten classes.",
     source=RASIWASIA,
-    license=sources.RESEARCH_ONLY,
+    license=RESEARCH_ONLY,
     layouts=LAYOUTS,
-    published=PROTOCOLS,
+    published=published(KEY),
     default_protocol="rasiwasia",
 )

@@ -139,10 +139,7 @@ HEAD = 16
 
 
 def copies(digests: Mapping[str, str]) -> dict[str, str]:
-    """Return the files with the same content as another one, each with the first of them in alphabetical order.
-
-    Args:
-        digests: The digest of each file; empty if it could not be read.
+    """Return the files with the digest of another one, each with the first of them in alphabetical order.
 
     Example:
         >>> copies({"b.png": "1", "a.png": "1", "c.png": "2"})

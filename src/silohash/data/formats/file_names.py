@@ -60,7 +60,7 @@ def find_names(folder: Path, names: Iterable[str]) -> dict[str, FoundName]:
 
 def _found(files: _Files, name: str) -> FoundName:
     plain = posixpath.normpath(name)
-    if not _leads_out(plain):
+    if not plain.startswith(("/", "../")) and plain != ".." and "\0" not in plain:
         if files.exist(name):
             return FoundName(plain if plain == name or files.are_one(plain, name) else name)
         equal = files.by_form.get(canonical_path(name), [])
@@ -69,10 +69,6 @@ def _found(files: _Files, name: str) -> FoundName:
         if equal:
             return FoundName(name, _suggested(equal))
     return FoundName(name, _suggested(files.near(name)))
-
-
-def _leads_out(path: str) -> bool:
-    return path.startswith(("/", "../")) or path == ".." or "\0" in path
 
 
 def _suggested(names: list[str]) -> str:

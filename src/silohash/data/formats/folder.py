@@ -26,28 +26,18 @@ import numpy.typing as npt
 from silohash.base.errors import LengthsDiffer, MissingFile, NothingUsable, OutOfRange, WrongShape
 from silohash.base.files import read_npy, read_text
 from silohash.base.names import canonical, canonical_path, one_spelling, tidy
+from silohash.base.stamps import Stamp
 from silohash.base.types import Modality, Rows
 from silohash.base.visible import visible
 from silohash.data.archive import Archive, ArchiveCard, Features, as_texts, longest_text, multi_hot
+from silohash.data.formats import doubts
 from silohash.data.formats.cells import SAVE_PICTURES
 from silohash.data.formats.columns import KNOWN, describe_slips
-from silohash.data.formats.doubts import (
-    copies,
-    describe_copies,
-    describe_equal,
-    describe_shared,
-    doubts_about_labels,
-    doubts_about_texts,
-    doubts_about_values,
-    equal_queries,
-    listed,
-    queries_in_database,
-)
 from silohash.data.formats.file_names import find_names
 from silohash.data.formats.metadata import MetadataRow, read_metadata
 from silohash.data.links import check_link
 from silohash.data.pairs import PICTURE, shares
-from silohash.data.pictures.checking import Verdict, check_pictures, describe_assumptions
+from silohash.data.pictures.checking import check_pictures, describe_assumptions
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.regions import Regions, given_regions
 from silohash.data.splits import default_splits, splits_of
@@ -87,7 +77,7 @@ class _Folder:
     files: Sequence[str]
     given: Mapping[Modality, _Given]
     has: Mapping[Modality, npt.NDArray[np.bool_]]
-    verdicts: Mapping[str, Verdict]
+    verdicts: Mapping[str, Stamp]
     hints: Mapping[str, str]
     allowed: tuple[str, ...] | None
     keep_shared_queries: bool
@@ -95,7 +85,7 @@ class _Folder:
     @cached_property
     def copies(self) -> dict[str, str]:
         """Picture files with the content of another one, each with the first of them."""
-        return copies({file: self.verdicts[file].digest for file in filter(None, self.files)})
+        return doubts.copies({file: self.verdicts[file].digest for file in filter(None, self.files)})
 
     @cached_property
     def pictures(self) -> list[str]:
@@ -213,11 +203,7 @@ def _given(path: Path, metadata: Path, files: Sequence[str], modality: Modality)
 def allowed_labels(
     folder: Path, labels: Sequence[str] | None = None, *, follow_links: bool = False
 ) -> tuple[str, ...] | None:
-    """Return the labels that rows may have: those that are given, or those of the file `LABELS`; None for any.
-
-    Raises:
-        UserError: If the file cannot be read, or is a link that leads out of the folder and must not be followed.
-    """
+    """Return the labels that rows may have: those that are given, or those of the file `LABELS`; None for any."""
     if labels is not None:
         return _in_one_spelling(labels.split("|") if isinstance(labels, str) else labels)
     path = folder / LABELS
@@ -282,13 +268,10 @@ def _problems(folder: _Folder, place: int, seen: Mapping[str, str]) -> Iterator[
 
 
 def problems_of_values(row: MetadataRow, allowed: tuple[str, ...] | None, *, needs_split: bool = True) -> Iterator[str]:
-    """Yield what is wrong with the split and the labels of a row.
+    """Yield what is wrong with the split and the labels of a row, which may be any if none are ``allowed``.
 
-    Args:
-        row: The row.
-        allowed: The labels that rows may have; None for any.
-        needs_split: Whether an empty cell in a column ``split`` is wrong, because training would not know what to do with
-            the item. Where items are only searched, such an item is one of the database.
+    With ``needs_split``, an empty cell in a column ``split`` is wrong, because training would not know what to do with the
+    item. Where items are only searched, such an item is one of the database.
     """
     split = row.values.get("split")
     if split is not None and (split or needs_split) and split.lower() not in SPLIT_OF:
@@ -328,9 +311,9 @@ def _archive(folder: _Folder, skipped: Sequence[str]) -> Archive:
     }
     warnings = (
         *_warnings(folder),
-        *describe_copies(folder.copies),
+        *doubts.describe_copies(folder.copies),
         *_repeated_pictures(folder, splits, shared),
-        *doubts_about_labels(names, (row.labels for row in folder.rows)),
+        *doubts.doubts_about_labels(names, (row.labels for row in folder.rows)),
     )
     return Archive(
         ids=np.array(folder.ids, dtype=np.str_),
@@ -377,7 +360,7 @@ def _splits(folder: _Folder) -> tuple[dict[str, Rows], Rows]:
     names = _picture_names(folder)
     if _has_splits(folder):
         splits = splits_of([SPLIT_OF[row.values.get("split", "database").lower()] for row in folder.rows])
-        shared = queries_in_database(splits, names)
+        shared = doubts.queries_in_database(splits, names)
         if not folder.keep_shared_queries:
             splits["query"] = np.setdiff1d(splits["query"], shared)
         return splits, shared
@@ -416,8 +399,8 @@ def _warnings(folder: _Folder) -> Iterator[str]:
     several = [row.number for row in folder.rows if row.includes_rows]
     if several:
         yield (
-            f"{folder.metadata}: the text of row {listed(several)} has several lines, some of which look like rows of the "
-            "table. Check its quotation marks."
+            f"{folder.metadata}: the text of row {doubts.listed(several)} has several lines, some of which look like rows "
+            "of the table. Check its quotation marks."
         )
     yield from _doubtful_values(folder)
     problem = next(_not_shown(folder), "")
@@ -427,21 +410,21 @@ def _warnings(folder: _Folder) -> Iterator[str]:
 
 def _doubtful_values(folder: _Folder) -> Iterator[str]:
     """Yield what is worth knowing about texts that stand for none, similar values, and columns of pictures."""
-    yield from doubts_about_texts({row.number: row.values.get("text", "") for row in folder.rows})
+    yield from doubts.doubts_about_texts({row.number: row.values.get("text", "") for row in folder.rows})
     for column in _further(folder.rows):
-        yield from doubts_about_values(column, [row.values.get(column, "") for row in folder.rows])
+        yield from doubts.doubts_about_values(column, [row.values.get(column, "") for row in folder.rows])
     for column in dict.fromkeys(row.embedded for row in folder.rows if row.embedded):
         yield f'The column "{column}" holds pictures themselves, which are not read. {SAVE_PICTURES}.'
 
 
 def _repeated_pictures(folder: _Folder, splits: Mapping[str, Rows], shared: Rows) -> Iterator[str]:
     """Yield what is worth knowing about queries whose pictures are in the database as well."""
-    yield from describe_shared([folder.ids[row] for row in shared.tolist()], kept=folder.keep_shared_queries)
+    yield from doubts.describe_shared([folder.ids[row] for row in shared.tolist()], kept=folder.keep_shared_queries)
     values = _image_values(folder)
     if isinstance(values, np.ndarray):
         held = {name: rows[folder.has["image"][rows]] for name, rows in splits.items()}
-        equal = np.setdiff1d(equal_queries(values, held), shared)
-        yield from describe_equal([folder.ids[row] for row in equal.tolist()])
+        equal = np.setdiff1d(doubts.equal_queries(values, held), shared)
+        yield from doubts.describe_equal([folder.ids[row] for row in equal.tolist()])
 
 
 def _absent_modalities(folder: _Folder, names: Sequence[str]) -> Iterator[str]:
@@ -465,7 +448,7 @@ def _cut_texts(folder: _Folder) -> Iterator[str]:
         cut = [row.number for row in folder.rows if len(row.values.get(column, "")) > longest]
         if cut:
             where = f'{folder.metadata}, column "{column}"'
-            yield f"{where}: only the first {longest:,} characters of row {listed(cut)} are used."
+            yield f"{where}: only the first {longest:,} characters of row {doubts.listed(cut)} are used."
 
 
 def _labels(folder: _Folder) -> tuple[npt.NDArray[np.uint8] | None, tuple[str, ...]]:

@@ -2,7 +2,8 @@
 
 scipy trusts the types, sizes and indices that a file states, and a damaged file can end the process. `check_variables` and
 `check_contents` follow the elements in the order in which scipy reads them and refuse a file that contradicts itself. They
-do not allocate more than the file holds. Numbers are skipped, except the indices of sparse matrices.
+do not allocate more than the file holds. Numbers are skipped, except the indices of sparse matrices. A file that is missing
+or damaged raises a `UserError`.
 
 A file is a header of 128 bytes and a sequence of elements. An element is a tag (type and size in bytes) with data, which is
 padded to a multiple of 8 bytes. Data of up to 4 bytes may lie within the tag. A variable is an element of the type matrix,
@@ -26,7 +27,7 @@ from typing import BinaryIO, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.errors import DamagedFile, UserError
+from silohash.base.errors import DamagedFile, MissingFile, UserError
 from silohash.base.forms import detail, reading
 from silohash.base.visible import visible
 
@@ -116,7 +117,7 @@ class _Header:
     """What precedes the content of a matrix."""
 
     kind: int
-    has_imaginary: bool
+    parts: tuple[str, ...]
     shape: tuple[int, ...]
     name: str
 
@@ -195,14 +196,14 @@ class _Walk:
         flags, _ = struct.unpack(f"{self.order}II", self.take(8))
         kind = flags & 0xFF
         if kind == OPAQUE:
-            return _Header(kind, False, (), "")
+            return _Header(kind, (), (), "")
         if kind not in CONTENTS:
             raise ValueError(f"a matrix has the unknown class {kind}")
         _, size, content = self.element({INT32: 0, UINT32: 0}, "the dimensions")
         shape = tuple(int(length) for length in self.numbers("i4", content[: size - size % 4]))
         if size % 4 or not 2 <= len(shape) <= MOST_DIMENSIONS or min(shape) < 0:
             raise ValueError(f"a matrix has the dimensions {shape}")
-        return _Header(kind, bool(flags & COMPLEX_FLAG), shape, self.text("the name"))
+        return _Header(kind, ("real", "imaginary")[: 2 if flags & COMPLEX_FLAG else 1], shape, self.text("the name"))
 
     def matrix(self) -> None:
         """Check a matrix within another one."""
@@ -223,7 +224,7 @@ class _Walk:
 
 
 def _check_numbers(walk: _Walk, header: _Header) -> None:
-    for part in ("real", "imaginary") if header.has_imaginary else ("real",):
+    for part in header.parts:
         kind, size, _ = walk.element(NUMBERS, f"the {part} part", read=False)
         width = int(NUMBERS[kind][1:])
         if size != header.count * width:
@@ -246,7 +247,7 @@ def _check_sparse(walk: _Walk, header: _Header) -> None:
     if header.count > MOST_DENSE:
         raise ValueError(f"a sparse matrix has {header.count:,} items, and at most {MOST_DENSE:,} can be used")
     stored = _check_indices(header.shape, _indices(walk, "the row indices"), _indices(walk, "the column starts"))
-    for part in ("real", "imaginary") if header.has_imaginary else ("real",):
+    for part in header.parts:
         kind, size, _ = walk.element(NUMBERS, f"the {part} part", read=False)
         # Truth values take a byte each, whatever the type.
         if size < stored * int(NUMBERS[kind][1:]) and size != stored:
@@ -315,21 +316,13 @@ CONTENTS: Mapping[int, Callable[[_Walk, _Header], None]] = {
 
 
 def check_variables(path: Path) -> None:
-    """Check the header of every variable, which is what scipy reads to list them.
-
-    Raises:
-        UserError: If the file is missing or damaged.
-    """
+    """Check the header of every variable, which is what scipy reads to list them."""
     for _ in _variables(path):
         pass
 
 
 def check_contents(path: Path, name: str | None = None) -> None:
-    """Check the whole content of a variable, or of all, before scipy reads it.
-
-    Raises:
-        UserError: If the file is missing or damaged.
-    """
+    """Check the whole content of a variable, or of all, before scipy reads it."""
     for header, walk, inflated in _variables(path):
         if name in (None, header.name):
             with _locating(path, header.name):
@@ -348,6 +341,21 @@ def _locating(path: Path, name: str) -> Iterator[None]:
     except (ValueError, zlib.error, struct.error) as error:
         where = f'variable "{visible(name)}": ' if name else ""
         raise _damaged(path, f"{where}{detail(error)}") from error
+
+
+@contextmanager
+def explaining_damage(path: Path) -> Iterator[None]:
+    """Replace the errors that scipy and h5py raise on damaged files.
+
+    Raises:
+        UserError: In place of them.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise MissingFile(f"{path} is missing. Restore the file.") from error
+    except (OSError, ValueError, TypeError, KeyError, EOFError, NotImplementedError, RuntimeError, zlib.error) as error:
+        raise _damaged(path, f"{type(error).__name__}: {error}") from error
 
 
 def _damaged(path: Path, what: str) -> UserError:

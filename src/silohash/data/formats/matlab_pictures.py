@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -19,11 +18,11 @@ from PIL import Image
 from silohash.base.cache import private_cache
 from silohash.base.errors import AmbiguousForm, UserError, WrongShape
 from silohash.base.files import digest_json, read_json, write_json
-from silohash.data.formats.matlab_sources import explaining_damage, import_h5py
+from silohash.base.stamps import Stamp
 from silohash.data.pictures.deep import ceiling, window
 
 if TYPE_CHECKING:
-    import h5py
+    from silohash.data.formats.matlab import Hdf5Array
 
 CHANNELS = 3
 PICTURE_AXES = 4
@@ -37,53 +36,9 @@ RUN_ROWS = 16
 DIGEST_VERSION = 2
 
 
-class Hdf5Array:
-    """An array in an HDF5 file, which each process opens on its first read; ``chunks`` is a stored chunk's shape."""
-
-    def __init__(self, path: Path, name: str) -> None:
-        self._path = path
-        self._name = name
-        self._opened: tuple[int, h5py.File] | None = None
-        dataset = self._dataset()
-        self.shape: tuple[int, ...] = tuple(dataset.shape)
-        self.dtype: np.dtype[Any] = dataset.dtype
-        self.chunks: tuple[int, ...] | None = dataset.chunks
-
-    def _dataset(self) -> h5py.Dataset:
-        package = import_h5py()
-        with explaining_damage(self._path):
-            # The handle of another process is unusable after a fork.
-            if self._opened is None or self._opened[0] != os.getpid():
-                self._opened = os.getpid(), package.File(self._path, "r", locking=False)
-            return self._opened[1][self._name]
-
-    def __getitem__(self, key: Any) -> np.ndarray:  # noqa: ANN401  any index
-        """Read a part, or raise a `UserError` if the file is damaged there."""
-        dataset = self._dataset()
-        with explaining_damage(self._path):
-            values: np.ndarray = dataset[key]
-            return values
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the open file, which belongs to this process."""
-        return {**self.__dict__, "_opened": None}
-
-
-@dataclass(frozen=True)
-class _StoredDigest:
-    """The form of a cached digest, with size and time of the file."""
-
-    stamp: list[int]
-    digest: str
-
-
 @dataclass(frozen=True)
 class PictureAxes:
-    """The meaning of the axes of a stored array.
-
-    ``order`` is such as ``N3HW``, where ``W`` comes before ``H`` if they are swapped; ``row`` is the axis of the items, and
-    ``pixels`` are the axes of height, width and channels.
-    """
+    """The order of a stored array's axes, such as ``N3HW``, that of the items, and those of height, width and channels."""
 
     order: str
     row: int
@@ -151,7 +106,6 @@ class MatPictures:
         """Factor to values from 0 to 255, found when values other than uint8 are first read."""
 
     def __len__(self) -> int:
-        """Return the number of pictures."""
         return int(self._stored.shape[self.axes.row])
 
     @property
@@ -235,16 +189,16 @@ class MatPictures:
         if self._path is None:
             return self._read_digest()
         stat = self._path.stat()
-        stamp = [stat.st_size, stat.st_mtime_ns]
+        stamp = (stat.st_size, stat.st_mtime_ns)
         named = [DIGEST_VERSION, str(self._path.resolve()), self._name, self.axes.order]
         kept_in = private_cache("matfiles") / f"{digest_json(named)}.json"
         with contextlib.suppress(UserError, OSError):
-            kept = read_json(kept_in, _StoredDigest)
-            if kept.stamp == stamp:
+            kept = read_json(kept_in, Stamp)
+            if kept[:2] == stamp:
                 return kept.digest
         digest = self._read_digest()
         with contextlib.suppress(UserError, OSError):
-            write_json(kept_in, {"stamp": stamp, "digest": digest}, private=True)
+            write_json(kept_in, [*stamp, digest], private=True)
         return digest
 
     def _read_digest(self) -> str:
@@ -255,10 +209,8 @@ class MatPictures:
         return hasher.hexdigest()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the blocks and the lock."""
         return {**self.__dict__, "_blocks": OrderedDict(), "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the state with a new lock."""
         self.__dict__.update(state)
         self._lock = threading.Lock()

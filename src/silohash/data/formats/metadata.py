@@ -58,12 +58,8 @@ def read_records(lines: Sequence[str], delimiter: str, is_row: Callable[[Sequenc
 
     An opening quotation mark that is never closed makes a CSV reader take the following lines for a part of one field. Such
     a mark is found in two ways: the strict rules of the format are broken further down, or a line within the field is a row
-    by itself. Its line is then reported, and the following lines are read as the rows that they are.
-
-    Args:
-        lines: The lines of the file, with their line breaks.
-        delimiter: The character between two cells.
-        is_row: Whether cells are certainly a row of the table, and not a part of a text with several lines.
+    by itself, as ``is_row`` tells of cells that cannot be a part of a text with several lines. Its line is then reported,
+    and the following lines are read as the rows that they are.
     """
     place = 0
     while place < len(lines):
@@ -120,7 +116,7 @@ class MetadataRow:
     Attributes:
         number: The line of the file at which the row begins, or its place in the table, from 1.
         values: A string for each column; empty if the row has a problem.
-        labels: The labels.
+        labels: Those of the column of labels, each once.
         problem: Why the row cannot be read, or an empty string.
         includes_rows: Whether one of the values has several lines, and one of them may be a row of the table.
         embedded: Name of a column without a meaning that holds the content of a picture file, or an empty string.

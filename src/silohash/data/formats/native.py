@@ -14,7 +14,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -126,13 +126,11 @@ def write_native(folder: Path, archive: Archive) -> None:
             "text": _write_column(new, "text", archive.text),
             "captions": _write_column(new, "captions", archive.captions),
             "preview": _write_column(new, "preview", archive.preview),
-            "label_names": None if archive.labels is None else list(archive.label_names),
+            "label_names": None if archive.labels is None else archive.label_names,
             "splits": list(archive.splits),
             "columns": [[name, column.dtype.str] for name, column in archive.columns.items()],
             "ids": archive.ids.dtype.str,
-            "card": asdict(
-                replace(archive.card, skipped=list(archive.card.skipped), warnings=list(archive.card.warnings))
-            ),
+            "card": asdict(archive.card),
             "query_in_database": archive.query_in_database,
             "automatic_splits": archive.automatic_splits,
         }
@@ -151,11 +149,8 @@ def write_native(folder: Path, archive: Archive) -> None:
 def read_native(path: Path, *, check: bool = False, follow_links: bool = False) -> Archive:
     """Open a folder that `write_native` wrote. Large arrays and pictures are mapped into memory, not read.
 
-    Args:
-        path: The folder.
-        check: Read every file and compare it with its digest. By default, a large file is read only if its size or time
-            has changed since it was last read on this machine.
-        follow_links: Whether files may be symbolic links that lead out of the folder.
+    A large file is compared with its digest only if its size or time has changed since it was last read on this machine;
+    with ``check``, every file is. With ``follow_links``, files may be symbolic links that lead out of the folder.
 
     Raises:
         UserError: If a file is missing, changed or damaged or leads out of the folder, or a newer silohash wrote the folder.
@@ -291,7 +286,7 @@ def _archive(path: Path, about: _Manifest) -> Archive:
         labels=None if names is None else read_array(path / "label.npy"),
         label_names=tuple(names or ()),
         splits={name: np.array(rows, np.int64) for name, rows in splits.items()},
-        card=replace(about.card, skipped=tuple(about.card.skipped), warnings=tuple(about.card.warnings)),
+        card=about.card,
         columns={name: np.array([line[k] for line in lines], kind) for k, (name, kind) in enumerate(about.columns)},
         has_image=has_image.copy(),
         has_text=has_text.copy(),

@@ -1,7 +1,7 @@
 """The embedded archive: characters drawn in sixteen faces of two families of fonts, with their Unicode names and kinds.
 
 An item is one character in one face. Its picture is 32 x 32 gray, black on white. Its text is the character's Unicode
-name in lower case. Its labels are the kinds of `silohash.data.glyphs.labels.KINDS`.
+name in lower case. Its labels are kinds of characters, such as "arrow" or "capital letter".
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +23,11 @@ from silohash.base.forms import reading
 from silohash.base.seeds import derive
 from silohash.base.types import Rows
 from silohash.data.archive import Archive, ArchiveCard, multi_hot
-from silohash.data.glyphs.labels import KINDS, Facts, Glyph, describe
 from silohash.data.pictures.reading import GrayPictures
 from silohash.data.splits import splits_of
 
 FILE = Path(__file__).with_name("glyphs.npz")
-DIGEST = "e11f4fb8fd99be250699319d82d8601b"
+DIGEST = "339a5175122f55ed47e25233b7b4fa1a"
 """Digest of the file."""
 
 REINSTALL = "Install silohash again."
@@ -41,6 +41,20 @@ FACES = (
 """Name of each face, in the order in which the option ``faces`` takes them."""
 
 
+class Glyph(NamedTuple):
+    """What is known of a character without a drawing of it: among others, its script or group of signs, and its kinds.
+
+    The library is one of the five that a federation of glyphs has.
+    """
+
+    character: str
+    name: str
+    block: str
+    script: str
+    library: str
+    kinds: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Drawn:
     """The drawn characters of some faces.
@@ -50,7 +64,8 @@ class Drawn:
         faces: ``(n,)`` int64, indices into `FACES`, ascending.
         places: ``(n,)`` uint16, where the picture of each is in ``pictures``.
         pictures: ``(m, 32, 32)`` uint8, all different, black on white.
-        facts: What Unicode says about each character.
+        glyphs: What is known of each character.
+        kinds: All kinds, in the order of the label columns.
         digests: Of the code points and pictures of each face.
         drawn_with: Versions of the programs that drew them, and of what affects the facts.
     """
@@ -59,7 +74,8 @@ class Drawn:
     faces: npt.NDArray[np.int64]
     places: npt.NDArray[np.uint16]
     pictures: npt.NDArray[np.uint8]
-    facts: dict[str, Facts]
+    glyphs: dict[str, Glyph]
+    kinds: list[str]
     digests: dict[str, str]
     drawn_with: dict[str, str]
 
@@ -90,7 +106,10 @@ def read_drawn(faces: int) -> Drawn:
         np.repeat(np.arange(faces), [len(of_face) for of_face in codepoints]),
         np.concatenate(places),
         np.concatenate(pictures),
-        {character: Facts(*facts) for character, *facts in (line.split("\t") for line in lines)},
+        {
+            texts[0]: Glyph._make([*texts, tuple(kinds.split("|"))])
+            for *texts, kinds in (line.split("\t") for line in lines)
+        },
         **about,
     )
 
@@ -140,7 +159,7 @@ def _check(option: str, value: object, limits: str, most: int) -> None:
 
 def _archive(drawn: Drawn, kept: npt.NDArray[np.bool_], digest: str) -> Archive:
     unique, character_of = np.unique(drawn.codepoints[kept], return_inverse=True)
-    known = [describe(character, drawn.facts[character]) for character in map(chr, unique)]
+    known = [drawn.glyphs[character] for character in map(chr, unique)]
     face_of_item = drawn.faces[kept]
     slugs = np.array([name.replace(" ", "-") for name in FACES])
     hexadecimal = np.array([f"u{codepoint:04x}-" for codepoint in unique])
@@ -152,8 +171,8 @@ def _archive(drawn: Drawn, kept: npt.NDArray[np.bool_], digest: str) -> Archive:
         ids=np.strings.add(hexadecimal[character_of], slugs[face_of_item]),
         image=GrayPictures(drawn.pictures[drawn.places[kept]], digest),
         text=_per_item("name"),
-        labels=multi_hot([glyph.kinds for glyph in known], KINDS)[character_of],
-        label_names=KINDS,
+        labels=multi_hot([glyph.kinds for glyph in known], drawn.kinds)[character_of],
+        label_names=tuple(drawn.kinds),
         splits=_splits(known, character_of),
         card=CARD,
         columns={

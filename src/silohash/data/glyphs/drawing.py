@@ -13,11 +13,7 @@ INK_PIXELS = 28
 def fit(ink: Image.Image) -> npt.NDArray[np.uint8]:
     """Crop a drawing to its ink, scale it like the archive's glyphs, and center it.
 
-    Args:
-        ink: A picture of mode ``L``, bright ink on black.
-
-    Returns:
-        ``(32, 32)`` uint8, black on white; white where there is no ink.
+    The ink of mode ``L`` is bright on black. The result is ``(32, 32)`` uint8, black on white; white without any ink.
     """
     box = ink.getbbox()
     if box is None:

@@ -1,6 +1,6 @@
 """Read a packed data set as its descriptor states.
 
-A set is a folder of tables, arrays and pictures. Its descriptor (`silohash.data.packed.sets`) names the files and says
+A set is a folder of tables, arrays and pictures. Its descriptor (in ``sets.toml``) names the files and says
 how a row of the table becomes an item. ``docs/how-to/development-data.md`` explains how each set was made.
 """
 
@@ -16,12 +16,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.errors import MissingContent, MissingFile, WrongChoice, WrongKindOfPath
+from silohash.base.errors import MissingContent, MissingFile, WrongKindOfPath
 from silohash.base.forms import of_json, reading
-from silohash.base.registry import suggestion
 from silohash.base.types import Rows
 from silohash.data.archive import Archive, ArchiveCard, Pictures, as_texts, multi_hot
-from silohash.data.catalogue import check_options
+from silohash.data.catalogue import check_option, check_options
 from silohash.data.pictures.reading import PackedPictures, PictureFiles, read_array
 from silohash.data.regions import Regions, relative_boxes
 from silohash.data.splits import default_splits, fold_splits, splits_of
@@ -112,7 +111,9 @@ class PackedSet:
             UserError: If an option is unknown or cannot have its value, or a file is missing or damaged.
         """
         check_options(f'The archive "{self.name}"', options, tuple(self.options))
-        chosen = {name: self._choice(name, options.get(name, values[0])) for name, values in self.options.items()}
+        chosen = {name: str(options.get(name, values[0])) for name, values in self.options.items()}
+        for name, value in chosen.items():
+            check_option(f"{self.name}: {name}", value, self.options[name])
         try:
             rows = self.table(self.rows) if isinstance(self.rows, str) else self.rows(self, chosen)
             return self._archive(rows, chosen).with_digest()
@@ -136,24 +137,12 @@ class PackedSet:
         return path
 
     def table(self, name: str) -> list[Row]:
-        """Read a table, ``.csv`` or ``.jsonl``, as one mapping per row.
-
-        Raises:
-            UserError: If it is missing or damaged.
-        """
+        """Read a table, ``.csv`` or ``.jsonl``, as one mapping per row."""
         path = self.file(name)
         with reading(path, remedy=RESTORE, missing=RESTORE), path.open(encoding="utf-8", newline="") as stream:
             if path.suffix == ".jsonl":
                 return [of_json(line, dict[str, Any]) for line in stream if line.strip()]
             return list(csv.DictReader(stream, strict=True))
-
-    def _choice(self, option: str, value: object) -> str:
-        known, text = self.options[option], str(value)
-        if text not in known:
-            raise WrongChoice(
-                f'{self.name}: {option} cannot be "{text}"{suggestion(text, known)}; it can be: {", ".join(known)}.'
-            )
-        return text
 
     def _archive(self, rows: list[Row], chosen: Choices) -> Archive:
         labeling = self.labelings.get(chosen.get("labels") or next(iter(self.labelings), ""))
@@ -267,13 +256,12 @@ def _strings(form: str, rows: list[Row]) -> npt.NDArray[np.str_]:
 REGION_OPTIONS = ("regions", "boxes")
 """Values of the option ``image`` that mean regions: the cells of a grid, or the boxes that people drew."""
 
-
-SHAPES, COLOURS, SCENE_SIZES, BOXES = (
-    ("square", "circle", "triangle"),
-    ("yellow", "black", "blue"),
-    (10, 20, 30),
-    (0, 1, 2),
-)
+OBJECT_KINDS: Mapping[str, tuple[Any, ...]] = {
+    "shape": ("square", "circle", "triangle"),
+    "colour": ("yellow", "black", "blue"),
+    "size": (10, 20, 30),
+    "box": (0, 1, 2),
+}
 """What an object of a drawn scene can be, and the boxes of the scene in which it can lie."""
 
 SCENE = (400, 100)
@@ -281,41 +269,26 @@ SCENE = (400, 100)
 
 
 def scene_regions(scenes: Sequence[Sequence[Mapping[str, Any]]]) -> Regions:
-    """Return the objects of drawn scenes, each as its shape, colour, size and box in the scene, one value per kind.
+    """Return the objects of drawn scenes, each as its `OBJECT_KINDS`, one value per kind, and its ``bbox``.
 
-    Args:
-        scenes: For each item, its objects with ``shape``, ``colour``, ``size``, ``box`` and ``bbox`` (x, y, width and
-            height in pixels).
+    A scene's objects are mappings. ``bbox`` is x, y, width and height in pixels.
     """
     most = max(map(len, scenes))
-    kinds: list[tuple[str, tuple[Any, ...]]] = [
-        ("shape", SHAPES),
-        ("colour", COLOURS),
-        ("size", SCENE_SIZES),
-        ("box", BOXES),
-    ]
-    features = np.zeros((len(scenes), most, sum(len(values) for _, values in kinds)), np.float32)
+    features = np.zeros((len(scenes), most, sum(map(len, OBJECT_KINDS.values()))), np.float32)
     boxes = np.zeros((len(scenes), most, 4), np.float32)
     for row, objects in enumerate(scenes):
         for place, thing in enumerate(objects):
-            features[row, place] = np.concatenate([np.equal(thing[kind], values) for kind, values in kinds])
+            of_kinds = [np.equal(thing[kind], values) for kind, values in OBJECT_KINDS.items()]
+            features[row, place] = np.concatenate(of_kinds)
             left, top, width, height = thing["bbox"]
             boxes[row, place] = left, top, left + width, top + height
     return Regions(features, relative_boxes(boxes, np.tile(np.array(SCENE), (len(scenes), 1))), np.arange(len(scenes)))
 
 
 def read_regions(file: Callable[[str], Path], option: str, pictures: Rows) -> Regions:
-    """Return the regions of the items' pictures. Those of a grid are mapped into memory.
+    """Return the regions of the items' pictures, given as rows ``(N,)`` of the files, by one of the `REGION_OPTIONS`.
 
-    A picture without boxes has its grid in place of them.
-
-    Args:
-        file: Function that returns the path of a file of the set.
-        option: One of `REGION_OPTIONS`.
-        pictures: ``(N,)``, row of each item's picture in the files.
-
-    Raises:
-        UserError: If a file is missing or damaged.
+    Those of a grid are mapped into memory. A picture without boxes has its grid in place of them.
     """
     features = read_array(file("features/regions_grid36.npy"), mapped=True)
     sizes = read_array(file("features/image_sizes.npy"))

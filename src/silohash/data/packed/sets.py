@@ -1,29 +1,18 @@
-"""Facts of the packed data sets: one descriptor per set. ``docs/how-to/development-data.md`` explains their options."""
+"""The packed data sets, which ``sets.toml`` describes, and the functions that make the rows of some of them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
 import numpy as np
 
-from silohash.data.packed.reader import FOLDS, OWN_SPLIT, Choices, Labeling, PackedSet, Row
+from silohash.base.files import read_toml
+from silohash.base.forms import of_value
+from silohash.data.packed.reader import Choices, PackedSet, Row
 from silohash.data.pictures.reading import read_array
 
-IMAGE = {"image": ("mobilenet", "jpeg")}
-TEXT = {"text": ("caption", "bow", "words", "minilm")}
-FOLD = {"fold": (OWN_SPLIT, *map(str, range(FOLDS)))}
-CAPTIONS = {"image": (*IMAGE["image"], "regions"), **TEXT, "captions": ("each", "first"), **FOLD}
-BOXES = {**CAPTIONS, "image": (*CAPTIONS["image"], "boxes")}
-DATABASE = {"database": ("all", "unseen")}
-
-NO_LICENSE = "none stated; for research only"
-SAME_CLASS = "items of the same class"
-PRODUCT_COLUMNS = {
-    name: f"{{{name}}}"
-    for name in ("master_category", "sub_category", "article_type", "gender", "base_colour", "season", "usage")
-}
-PRODUCT_LABELS = {
-    "sub_category": Labeling("{sub_category}", "items of the same sub_category"),
-    "article_type": Labeling("{article_type}", "items of the same article_type"),
-}
+REINSTALL = "Install silohash again."
 
 
 def _caption_rows(packed: PackedSet, chosen: Choices) -> list[Row]:
@@ -72,157 +61,27 @@ def _sentence_rows(packed: PackedSet, chosen: Choices) -> list[Row]:
     ]
 
 
-COCO18 = PackedSet(
-    name="coco18",
-    summary="12,000 photos with a caption and 18 labels.",
-    source="Photos and captions of Microsoft COCO (Lin et al., ECCV 2014; Chen et al., arXiv 1504.00325) as "
-    "github.com/syf0122/COMP5329_Assignment02 gives them",
-    license="annotations CC BY 4.0; photos under their Flickr licenses, for research only",
-    options={**IMAGE, **TEXT, **DATABASE},
-    rows="pairs.csv",
-    id="coco18-{source_id}",
-    caption="{caption}",
-    pictures="images-000.npz",
-    labelings={
-        "": Labeling("{labels}", "items that share a label; 62 % hold person, so report a figure without it as well")
-    },
-    label_names="classes.csv",
-)
+ROWS: Mapping[str, Callable[[PackedSet, Choices], list[Row]]] = {
+    "caption": _caption_rows,
+    "region": _region_rows,
+    "scene": _scene_rows,
+    "article": _article_rows,
+    "sentence": _sentence_rows,
+}
+FACTS = read_toml(Path(__file__).with_name("sets.toml"), remedy=REINSTALL, missing=REINSTALL)
 
-FASHION = PackedSet(
-    name="fashion",
-    summary="6,200 product pictures with titles and a hierarchy of labels.",
-    source="Fashion Product Images (Param Aggarwal, 2019) as "
-    "github.com/GaneshNeupane01/Fashion-Recommendation-System gives them",
-    license=NO_LICENSE,
-    options={**IMAGE, **TEXT, "labels": ("sub_category", "article_type", "article_type+colour"), **DATABASE},
-    rows="pairs.csv",
-    id="fashion-{source_id}",
-    protocol="{sizes}/{labels}",
-    caption="{title}",
-    pictures="images-000.npz",
-    labelings={
-        **PRODUCT_LABELS,
-        "article_type+colour": Labeling("{article_type}, {base_colour}", "items of the same article_type+colour"),
-    },
-    columns=PRODUCT_COLUMNS,
-)
 
-FASHION_CLIP99 = PackedSet(
-    name="fashion-clip99",
-    summary="99 products as deep features of both modalities.",
-    source="github.com/Mohnaufal2425/SearchEngine: products of Fashion Product Images, Marqo FashionCLIP features",
-    license=NO_LICENSE,
-    options={"labels": ("sub_category", "article_type")},
-    rows="items.csv",
-    protocol="default/{labels}",
-    caption="{title}",
-    given={"image": [("embeddings.npz", "image")], "text": [("embeddings.npz", "text")]},
-    labelings=PRODUCT_LABELS,
-    columns=PRODUCT_COLUMNS,
-)
+def _described(name: str) -> PackedSet:
+    facts = FACTS[name]
+    return of_value({"name": name, **facts, "rows": ROWS.get(facts["rows"], facts["rows"])}, PackedSet)
 
-CLOTHING10 = PackedSet(
-    name="clothing10",
-    summary="3,409 pictures of clothes in ten classes, without texts.",
-    source="github.com/alexeygrigorev/clothing-dataset-small",
-    license="CC0 1.0",
-    options=IMAGE,
-    rows="images.csv",
-    pictures="images-000.npz",
-    labelings={"": Labeling("{class}", SAME_CLASS)},
-    label_names="classes.csv",
-    split_names={"database": "train"},
-    columns={"class": "{class}"},
-)
 
-FLICKR8K_1K = PackedSet(
-    name="flickr8k-1k",
-    summary="1,000 photos with five captions each, without labels; the 300 test photos are queries.",
-    source="Hodosh, Young, Hockenmaier, Framing Image Description as a Ranking Task, JAIR 47, 2013, as "
-    "github.com/quantumnaan/sic_translator gives a part of it",
-    license="non-commercial research and education; photos belong to their Flickr authors",
-    options=CAPTIONS,
-    rows=_caption_rows,
-    id="{file}#{caption_no}",
-    protocol="{split}/{captions}-caption",
-    own_split="600-700",
-    caption="{caption}",
-    pictures="images",
-    split_names={"test": "query", "val": "database"},
-    split_key="{file}",
-    columns={"picture": "{file}"},
-    notes={"relevant": "captions of the same picture, by the column picture"},
-)
-
-COCO_MINI = PackedSet(
-    name="coco-mini",
-    summary="239 photos with five captions each; 159 have labels of 80 categories from their boxed regions.",
-    source="Photos, boxes, captions of Microsoft COCO (Lin et al., ECCV 2014; Chen et al., arXiv 1504.00325), "
-    "as github.com/Obmutescence/COCO-MINI and github.com/ruizewang/evaluate give them",
-    license="annotations CC BY 4.0; each photo under its Flickr license, many non-commercial",
-    options=BOXES,
-    rows=_region_rows,
-    id="{file}#{caption_no}",
-    protocol="{split}/{captions}-caption",
-    caption="{caption}",
-    pictures="images",
-    labelings={"": Labeling("{categories}", "items that share a label; photos without regions have none")},
-    label_names="categories.csv",
-    split_key="{file}",
-    columns={"picture": "{file}"},
-)
-
-NLVR_GRAPHS = PackedSet(
-    name="nlvr-graphs",
-    summary="989 drawn scenes with a sentence that is true or false of them.",
-    source="Suhr, Lewis, Yeh, Artzi, A Corpus of Natural Language for Visual Reasoning, ACL 2017 "
-    "(github.com/lil-lab/nlvr)",
-    license="CC BY 4.0",
-    options={"image": ("mobilenet", "png", "scene"), **TEXT, "labels": ("group", "objects", "true"), **FOLD},
-    rows=_scene_rows,
-    id="{id}",
-    protocol="{split}/{labels}",
-    caption="{sentence}",
-    pictures="images",
-    labelings={
-        "group": Labeling("{group}", "items of the same group"),
-        "objects": Labeling("{objects}", "items that share a kind of object"),
-        "true": Labeling("{group}", "items of the same group; scenes of which their sentence is false are left out"),
-    },
-    columns={"group": "{group}", "true": "{truth}"},
-)
-
-WIKI_SIFT_LDA = PackedSet(
-    name="wiki-sift-lda",
-    summary="2,866 pairs of the Wikipedia benchmark in 10 classes, as its classic features.",
-    source="Rasiwasia et al., A New Approach to Cross-Modal Multimedia Retrieval, ACM Multimedia 2010, as "
-    "github.com/BMC-SDNU/Cross-Modal-Retrieval gives it",
-    license=NO_LICENSE,
-    options={"database": ("train", "test")},
-    rows=_article_rows,
-    id="{part}-{row}",
-    given={
-        "image": [("wiki.npz", "image_train"), ("wiki.npz", "image_test")],
-        "text": [("wiki.npz", "text_train"), ("wiki.npz", "text_test")],
-    },
-    labelings={"": Labeling("{class}", SAME_CLASS)},
-    label_names="classes.csv",
-    columns={"class": "{class}"},
-    notes={"features": "128 SIFT words, 10 LDA topics"},
-)
-
-PASCAL_DEEP = PackedSet(
-    name="pascal-deep",
-    summary="100 pairs of Pascal Sentence as deep features, five per class; `texts = all` adds 800 texts alone.",
-    source="Zhen et al., Deep Supervised Cross-Modal Retrieval, CVPR 2019 (github.com/penghu-cs/DSCMR); data: "
-    "Rashtchian et al., NAACL HLT 2010 workshop",
-    license=NO_LICENSE,
-    options={"texts": ("paired", "all")},
-    rows=_sentence_rows,
-    id="pascal-{number}",
-    given={"image": [("pairs100.npz", "image")], "text": [("pairs100.npz", "text"), ("text800.npz", "text")]},
-    labelings={"": Labeling("{class}", SAME_CLASS)},
-    label_names=tuple(f"class {number}" for number in range(20)),
-    notes={"classes": "their names are not given"},
-)
+COCO18 = _described("coco18")
+FASHION = _described("fashion")
+FASHION_CLIP99 = _described("fashion-clip99")
+CLOTHING10 = _described("clothing10")
+FLICKR8K_1K = _described("flickr8k-1k")
+COCO_MINI = _described("coco-mini")
+NLVR_GRAPHS = _described("nlvr-graphs")
+WIKI_SIFT_LDA = _described("wiki-sift-lda")
+PASCAL_DEEP = _described("pascal-deep")

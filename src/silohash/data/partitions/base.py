@@ -72,8 +72,6 @@ class SiloRows:
     Attributes:
         name: The silo's name, which can be the name of a folder.
         rows: ``(n,)`` int64, sorted rows of the archive, of every split.
-        has_image: False if the silo has no pictures.
-        has_text: False if the silo has no texts.
         paired: False if the silo trains without knowing which picture and which text belong to the same item.
     """
 
@@ -101,8 +99,6 @@ class Partition:
     Attributes:
         kind: A name in `PARTITIONS`.
         params: Every setting, including defaults.
-        seed: Seed of all random choices.
-        silos: The items of each silo.
         disjoint: False if silos overlap (``nested``).
         archive: Digest of the ids of the archive that the partition was made for.
     """
@@ -139,11 +135,7 @@ class Partition:
             )
 
     def label_table(self, archive: Archive) -> npt.NDArray[np.int64]:
-        """Count items by silo and label. An item counts once for each of its labels.
-
-        Returns:
-            ``(S, C)`` int64; C is 0 if the archive has no labels.
-        """
+        """Count items by silo and label, ``(S, C)`` int64; C is 0 without labels. An item counts for each of its labels."""
         if archive.labels is None:
             return np.zeros((len(self.silos), 0), np.int64)
         return np.stack([(archive.labels[silo.rows] > 0).sum(axis=0, dtype=np.int64) for silo in self.silos])
@@ -357,12 +349,9 @@ def _without_modalities(made: Partition, archive: Archive) -> Partition:
 
 
 def silos_that_lack(settings: Settings, silos: int, seed: int) -> dict[str, Rows]:
-    """Choose the silos that each setting of `LACKING` affects, at random. No silo is affected by two of them.
+    """Return the positions of the silos that each setting of `LACKING` affects, at random and none by two of them.
 
     A share is rounded half up, to at least one silo if it is above 0.
-
-    Returns:
-        Setting -> positions of the silos.
 
     Raises:
         UserError: If a setting is not a share, or they affect more silos than there are.

@@ -27,14 +27,9 @@ def silos_of_values(
     """Return the names of the silos, and the silo of each item by its value of a column.
 
     Without ``groups``, each of the ``silos`` largest values gets a silo of its own, named after the value. The values that
-    are left go, largest first, to the silo that holds the fewest items so far. With ``groups``, every value must have a
-    place.
-
-    Args:
-        archive: The items.
-        column: Name of the column.
-        groups: Silo name -> values, or None; ``"*"`` stands for all values that no silo names.
-        silos: Number of silos, or None for one per value or group.
+    are left go, largest first, to the silo that holds the fewest items so far. With ``groups`` (silo name -> values, where
+    ``"*"`` stands for all values that no silo names), every value must have a place. Without a number of silos, there is
+    one per value or group.
 
     Raises:
         UserError: If the column does not exist, it has too few values, or a value has no place.

@@ -78,10 +78,9 @@ DISTANCES: Mapping[str, Callable[[Shares, Shares], Shares]] = {
 
 @dataclass(frozen=True, eq=False)
 class Drift:
-    """Label counts of a partition's silos and of all silos together.
+    """Label counts of a partition's S silos and of all silos together.
 
     Attributes:
-        silos: S names.
         counts: ``(S, C)`` items per silo and label.
         pool: ``(C,)`` items per label in all silos; an item in several silos counts once.
         sizes: ``(S,)`` items per silo.

@@ -114,10 +114,8 @@ class OverlappingKind:
     """A kind of partition in which an item can be in several silos.
 
     Attributes:
-        summary: One line for lists and messages.
         rows: (archive, requested number of silos or None, settings, seed) -> sorted rows of each silo, and the settings
             with what followed from the archive.
-        defaults: The settings of the kind and their defaults.
     """
 
     summary: str
@@ -130,10 +128,8 @@ class Kind:
     """A kind of partition.
 
     Attributes:
-        summary: One line for lists and messages.
         classes: (archive, requested number of silos or None, settings, seed) -> class of each item.
         shares: (items per class, number of silos, settings, generator) -> proportions of each class.
-        defaults: The settings of the kind and their defaults.
         drawn: Whether another draw can give other sizes.
     """
 
@@ -401,26 +397,19 @@ def _checked_fractions(fractions: object, silos: int | None) -> list[float]:
 
 IID = Kind("evenly and at random", one_class, even_shares)
 DIRICHLET = Kind(
-    "each label by proportions from Dirichlet(beta)",
-    primary_labels,
-    dirichlet_shares,
+    "each label by proportions from Dirichlet(beta)", primary_labels, dirichlet_shares,
     {"beta": 0.5, "primary": "uniform"},
-)
+)  # fmt: skip
 SHARDS = Kind(
     "a few labels per silo", primary_labels, shard_shares, {"classes": 3, "primary": "uniform", "leftover": "error"}
 )
 QUANTITY = Kind("unequal sizes from Dirichlet(beta)", one_class, dirichlet_shares, {"beta": 0.5})
 COLUMN = Kind(
-    "by the values of a column",
-    values_of_column,
-    matching_shares,
-    {"column": None, "groups": None, "mixed": 0.0},
+    "by the values of a column", values_of_column, matching_shares, {"column": None, "groups": None, "mixed": 0.0},
     drawn=False,
-)
+)  # fmt: skip
 PSEUDO = Kind(
-    "as dirichlet or shards, with k-means clusters in place of labels",
-    clusters,
-    pseudo_shares,
+    "as dirichlet or shards, with k-means clusters in place of labels", clusters, pseudo_shares,
     {"clusters": 10, "over": "auto", "spread": "dirichlet", "beta": 0.1, "classes": 3, "leftover": "error"},
-)
+)  # fmt: skip
 NESTED = OverlappingKind("growing subsets, each of which contains the smaller ones", nested_rows, {"fractions": None})

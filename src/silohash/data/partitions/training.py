@@ -32,11 +32,9 @@ class TrainingSilo:
 
 @dataclass(frozen=True)
 class SiloItems:
-    """The items that a silo trains on or holds back.
+    """The items that a silo trains on or holds back, by archive row, and which of them have a modality.
 
-    Attributes:
-        rows: ``(n,)`` archive rows. In an unpaired silo, a row can occur twice.
-        has: ``(n,)`` bool per modality, which items have it.
+    In an unpaired silo, a row can occur twice.
     """
 
     rows: Rows

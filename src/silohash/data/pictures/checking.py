@@ -8,74 +8,47 @@ import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
 from silohash.base.errors import UserError
 from silohash.base.files import digest_bytes, read_bytes, write_json
-from silohash.base.stamps import PICTURES, read_table, table_path
+from silohash.base.stamps import PICTURES, Stamp, read_table, table_path
 from silohash.data.links import Boundary
 from silohash.data.pictures.formats import TIFF, format_of
 from silohash.data.pictures.reading import decode
 
 DECODED_PIXELS = 64
+NO_FILE = Stamp(0, -1, "")
 MOST_NAMED = 5
 """Number of pictures that a sentence names."""
 
 
-class Verdict(NamedTuple):
-    """Outcome of checking a picture file.
-
-    Attributes:
-        digest: Digest of its content; empty if it could not be read.
-        problem: Why it cannot be used, or an empty string.
-        note: What was assumed to decode it, such as `PERCENTILES_USED`, or an empty string.
-    """
-
-    digest: str
-    problem: str
-    note: str = ""
-
-
-def check_pictures(folder: Path, names: Sequence[str], *, follow_links: bool = True) -> dict[str, Verdict]:
+def check_pictures(folder: Path, names: Sequence[str], *, follow_links: bool = True) -> dict[str, Stamp]:
     """Decode picture files in parallel, except those that were usable and have the size and time of the last check.
 
     A file that was not usable is read again, because the disk may have failed for a while, or the file may have been
-    incomplete.
-
-    Args:
-        folder: The folder that the names are relative to.
-        names: Names of files. A name that leads out of the folder gets a problem.
-        follow_links: Whether links may lead out of the folder. Otherwise such a file gets a problem.
-
-    Returns:
-        One verdict per name.
+    incomplete. A name that leads out of the folder gets a problem, and so does a link that does, unless ``follow_links``.
     """
     before = read_table(PICTURES, folder)
-    verdicts: dict[str, Verdict] = {}
-    stamps: dict[str, list[int]] = {}
     boundary = None if follow_links else Boundary(folder)
-    for name in dict.fromkeys(names):
-        problem, stamp = _stamp(folder, name, boundary)
-        if problem:
-            verdicts[name] = Verdict("", problem)
-            continue
-        stamps[name] = stamp
-        if name in before and [*before[name][:2]] == stamp and not before[name].problem:
-            verdicts[name] = Verdict(*before[name][2:])
-    fresh = [name for name in stamps if name not in verdicts]
+    found = {name: _stamp(folder, name, boundary) for name in dict.fromkeys(names)}
+    for name, stamp in found.items():
+        known = before.get(name)
+        if known is not None and known[:2] == stamp[:2] and not known.problem:
+            found[name] = known
+    fresh = [name for name, stamp in found.items() if not stamp.digest and not stamp.problem]
     if fresh:
         with warnings.catch_warnings(), ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             warnings.simplefilter("ignore")
-            verdicts.update(zip(fresh, pool.map(lambda name: _verdict(folder / name), fresh), strict=True))
+            found |= zip(fresh, pool.map(lambda name: _decoded(folder / name, found[name]), fresh), strict=True)
         with contextlib.suppress(UserError, OSError):
-            table = {name: [*stamp, *verdicts[name]] for name, stamp in stamps.items()}
+            table = {name: [*stamp] for name, stamp in found.items() if stamp[:2] != NO_FILE[:2]}
             write_json(table_path(PICTURES, folder), table, private=True)
-    return verdicts
+    return found
 
 
-def describe_assumptions(verdicts: Mapping[str, Verdict]) -> str:
+def describe_assumptions(found: Mapping[str, Stamp]) -> str:
     """Return a sentence that names the pictures of which something was assumed; empty if there are none."""
-    names = [name for name, verdict in verdicts.items() if verdict.note]
+    names = [name for name, stamp in found.items() if stamp.note]
     if not names:
         return ""
     more = f" and {len(names) - MOST_NAMED:,} more" if len(names) > MOST_NAMED else ""
@@ -83,22 +56,23 @@ def describe_assumptions(verdicts: Mapping[str, Verdict]) -> str:
     return f"{count} no value range, so percentiles set black and white: {', '.join(names[:MOST_NAMED])}{more}."
 
 
-def _stamp(folder: Path, name: str, boundary: Boundary | None) -> tuple[str, list[int]]:
-    """Return why there is no such file, or its size and time."""
+def _stamp(folder: Path, name: str, boundary: Boundary | None) -> Stamp:
+    """Return the size and time of a file, or why there is no such file."""
     if Path(name).is_absolute() or os.pardir in Path(os.path.normpath(name)).parts:
-        return f'the picture "{name}" lies outside the folder', []
+        return NO_FILE._replace(problem=f'the picture "{name}" lies outside the folder')
     try:
         stat = (folder / name).stat()
     except (OSError, ValueError):
-        return f'the picture "{name}" is missing', []
+        return NO_FILE._replace(problem=f'the picture "{name}" is missing')
     if not (folder / name).is_file():
-        return f'the picture "{name}" is not a file', []
+        return NO_FILE._replace(problem=f'the picture "{name}" is not a file')
     if boundary is not None and not boundary.contains(name):
-        return f'the picture "{name}" is a link that leads out of the folder, and follow_links is not set', []
-    return "", [stat.st_size, stat.st_mtime_ns]
+        problem = f'the picture "{name}" is a link that leads out of the folder, and follow_links is not set'
+        return NO_FILE._replace(problem=problem)
+    return Stamp(stat.st_size, stat.st_mtime_ns, "")
 
 
-def _verdict(path: Path) -> Verdict:
+def _decoded(path: Path, stamp: Stamp) -> Stamp:
     notes: list[str] = []
     try:
         content = read_bytes(path)
@@ -106,7 +80,7 @@ def _verdict(path: Path) -> Verdict:
         reduced = format_of(content) is not TIFF
         decode(content, at_least_pixels=DECODED_PIXELS if reduced else 0, notes=notes)
     except OSError as error:
-        return Verdict("", f'the picture "{path.name}" cannot be read ({error.strerror})')
+        return stamp._replace(problem=f'the picture "{path.name}" cannot be read ({error.strerror})')
     except ValueError as error:
-        return Verdict("", f'the picture "{path.name}" cannot be decoded ({error})')
-    return Verdict(digest_bytes(content), "", " ".join(notes))
+        return stamp._replace(problem=f'the picture "{path.name}" cannot be decoded ({error})')
+    return stamp._replace(digest=digest_bytes(content), note=" ".join(notes))

@@ -187,10 +187,8 @@ def open_picture(content: bytes, limit: int | None = None) -> ImageFile.ImageFil
 def adapted_pillow(limit: int | None = None) -> Iterator[None]:
     """Let Pillow open what is read here: pictures above its own limit of pixels, and more kinds of TIFF files.
 
-    Nothing of it lasts, because other code of the process may use Pillow, too.
-
-    Args:
-        limit: Largest number of pixels, above which Pillow raises an error; None for any.
+    Pillow raises an error above the ``limit`` of pixels, if there is one. Nothing of it lasts, because other code of the
+    process may use Pillow, too.
     """
     with _ADAPTING, warnings.catch_warnings():
         # What matters is raised as an error.

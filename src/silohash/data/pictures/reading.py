@@ -49,18 +49,12 @@ LOCAL_HEADER = "<26xHH"
 
 @dataclass(frozen=True)
 class GrayPictures:
-    """Gray pictures of one size, held in memory.
-
-    Attributes:
-        pixels: ``(N, height, width)`` uint8.
-        known_digest: Digest of the pixels; computed where it is empty.
-    """
+    """Gray pictures of one size, ``(N, height, width)`` uint8, held in memory; the digest is computed where it is empty."""
 
     pixels: npt.NDArray[np.uint8]
     known_digest: str = ""
 
     def __len__(self) -> int:
-        """Return the number of pictures."""
         return len(self.pixels)
 
     def picture(self, row: int) -> Image.Image:
@@ -202,12 +196,8 @@ class PackedPictures(PictureContents):
     """Pictures packed in ``images-000.npz``, ``images-001.npz``, …, each opened on first access.
 
     A file holds ``data`` (uint8, picture files end to end) and ``offsets`` (int64, one more than there are pictures).
-    Pictures are numbered through the files in the order of their names. Several threads may read at once.
-
-    Args:
-        folder: The folder of the packed files.
-        known_digest: Digest of the pictures; computed from the files where it is empty.
-        names: One name per item, by which items of the same picture are told; None if they are not known.
+    Pictures are numbered through the files in the order of their names. Several threads may read at once. The digest is
+    computed where it is not known. Items of the same picture are told by their names, if those are known.
     """
 
     def __init__(self, folder: Path, known_digest: str = "", names: Sequence[str] | None = None) -> None:
@@ -222,7 +212,6 @@ class PackedPictures(PictureContents):
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
-        """Return the number of pictures."""
         return self._starts[-1]
 
     def content(self, row: int) -> bytes:
@@ -252,13 +241,10 @@ class PackedPictures(PictureContents):
 
 
 class PictureFiles(PictureContents):
-    """Pictures in the files of one folder, decoded on access.
+    """Pictures in the files of one folder, decoded on access: one file per item; empty if the item does not have one.
 
-    Args:
-        folder: The folder that the files are relative to.
-        files: One file per item; empty if the item does not have one.
-        digests: One digest per file; computed from the files where it is None.
-        names: One name per item, by which items of the same picture are told; the files where it is None.
+    Digests are computed from the files where they are None. Items of the same picture are told by their names, which are the
+    files where they are None.
     """
 
     def __init__(
@@ -274,7 +260,6 @@ class PictureFiles(PictureContents):
         self._digests = digests
 
     def __len__(self) -> int:
-        """Return the number of items."""
         return len(self.files)
 
     def taken(self, rows: Rows) -> PictureFiles:
@@ -315,11 +300,7 @@ class PictureFiles(PictureContents):
 
 
 def read_array(path: Path, key: str = "", *, mapped: bool = False) -> np.ndarray:
-    """Read the array ``key`` of an ``.npz`` file, or read an ``.npy`` file or map it into memory.
-
-    Raises:
-        UserError: If the file is missing or damaged, or lacks the array.
-    """
+    """Read the array ``key`` of an ``.npz`` file, or read an ``.npy`` file or map it into memory."""
     if not key:
         return read_npy(path, mapped=mapped, remedy=RESTORE, missing=RESTORE)
     with reading(path, remedy=RESTORE, missing=RESTORE):
@@ -331,11 +312,7 @@ def read_array(path: Path, key: str = "", *, mapped: bool = False) -> np.ndarray
 
 
 def map_npz(path: Path, name: str) -> np.ndarray:
-    """Map an array of an ``.npz`` file into memory where it is stored uncompressed; otherwise read it.
-
-    Raises:
-        UserError: If the file is missing or damaged, or lacks the array.
-    """
+    """Map an array of an ``.npz`` file into memory where it is stored uncompressed; otherwise read it."""
     with reading(path, remedy=RESTORE, missing=RESTORE), path.open("rb") as stream:
         with zipfile.ZipFile(stream) as members:
             member = members.getinfo(f"{name}.npy")

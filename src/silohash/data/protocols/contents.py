@@ -85,7 +85,6 @@ class Population:
     Attributes:
         rows: Their rows in the files, ascending.
         labels: ``(len(rows), C)`` uint8 multi-hot, or None.
-        label_names: C names.
         text: Their texts without the tags that the protocol drops, or None.
         notes: What was left out, and what differs from the published protocol.
     """
@@ -107,23 +106,21 @@ def population_of(contents: Contents, protocol: SplitProtocol, *, scaled: bool) 
     Raises:
         UserError: If the files have fewer labels than the protocol, or lack the texts or labels that its rule needs.
     """
-    filtered = len(contents) == protocol.items
+    rule = "all" if len(contents) == protocol.items else protocol.population
     least = protocol.least
     if scaled and protocol.collected:
         least = max(1, round(least * min(1.0, len(contents) / protocol.collected)))
     kept = np.full(len(contents), fill_value=True)
     columns = np.full(len(contents.label_names), fill_value=True)
-    if protocol.population == "frequent labels" and not filtered:
+    if rule == "frequent labels":
         kept, columns = _frequent_labels(contents, protocol, least)
     labels, label_names, notes = _choose_labels(contents, protocol, columns, scaled=scaled)
     text = contents.text
-    if protocol.population in NEEDS_LABELS and not filtered:
+    if rule in NEEDS_LABELS:
         kept &= _require_labels(contents, protocol, labels).any(axis=1)
-    if protocol.population in NEEDS_TAGS and not filtered:
-        text, counts, tag_notes = _frequent_tags(
-            contents, protocol, least if protocol.population == "frequent tags" else 1
-        )
-        kept &= counts >= (least if protocol.population == "many tags" else 1)
+    if rule in NEEDS_TAGS:
+        text, counts, tag_notes = _frequent_tags(contents, protocol, least if rule == "frequent tags" else 1)
+        kept &= counts >= (least if rule == "many tags" else 1)
         notes |= tag_notes
     rows = np.flatnonzero(kept)
     return Population(

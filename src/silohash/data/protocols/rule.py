@@ -43,23 +43,15 @@ class SplitProtocol:
     """One protocol of one data set.
 
     Attributes:
-        dataset: Key of the data set.
         name: The value of ``[data] protocol``.
         source: The paper or the repository that the protocol comes from.
         about: What a reader should know about it, in one paragraph.
-        query: Number of queries.
-        train: Number of training items.
         database: Number of searched items; None if no source states it.
         items: Size of the population in complete files; None if no source states it, in which case any size passes.
         classes: Number of labels; 0 for all labels of the files.
-        population: Which items are included.
-        least: The threshold in the population's rule.
         labels: Which labels are kept if the files hold more than ``classes``.
-        draw: How the rows are chosen.
-        numpy_seed: The seed of ``draw = "numpy seed"``.
         queries_of: The stated splits that make up the queries, for ``draw = "stated"``.
         searched: What the database consists of, unless the files state it.
-        measure: The measure that the source reports.
         no_hits: How the source treats queries without a relevant item.
         database_code: What the source computes a database code from.
         round_by: How the source chooses the round or epoch that it reports.

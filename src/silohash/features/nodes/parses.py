@@ -56,10 +56,7 @@ class Parse:
         """Return the position of each word's head among the words, from 0, or `NO_HEAD`.
 
         A word that a parser divides has the first head of its tokens that is outside the word. Of a token with several
-        words, the first has the token's head, and the others depend on the first.
-
-        Args:
-            words: The words, which have the letters of the tokens.
+        words, the first has the token's head, and the others depend on the first. Words have the letters of the tokens.
         """
         word_of = self._words_of_tokens(words)
         found = [NO_HEAD] * len(words)
@@ -91,15 +88,7 @@ class Parse:
 
 @dataclass(frozen=True)
 class _Read:
-    """A parse as a file holds it.
-
-    Attributes:
-        line: Number of its line, or of the line of its first token.
-        text: The text, or None if the file does not state it.
-        tokens: The tokens.
-        heads: For each token the position of its head, from 1; 0 for a token without a head.
-        begins: Whether it begins a text that may have several sentences.
-    """
+    """A parse as a file holds it, from a line on. It may state the text, and begin one of several sentences."""
 
     line: int
     text: str | None
@@ -129,11 +118,7 @@ class Parses:
     """The parses of a file, by the letters of their texts."""
 
     def __init__(self, path: Path, rule: WordRule) -> None:
-        """Read a file.
-
-        Args:
-            path: A file of JSON lines (``.jsonl`` or ``.json``) or in the CoNLL-U format (``.conllu``).
-            rule: The rule that splits texts into words.
+        """Read a file of JSON lines (``.jsonl`` or ``.json``) or in the CoNLL-U format (``.conllu``).
 
         Raises:
             UserError: If the file is missing, has another format, or a line cannot be used.

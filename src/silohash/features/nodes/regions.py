@@ -13,7 +13,7 @@ from silohash.base.errors import ArchiveUnsuitable, OutOfRange, QueryUnsuitable
 from silohash.base.types import Arrays, Modality, Rows
 from silohash.data.archive import Column
 from silohash.data.regions import Regions
-from silohash.features.base import MOMENTS, Value, blocks, check_switches, lacking, stored_sums
+from silohash.features.base import Value, blocks, check_switches, lacking
 from silohash.features.given import GivenFeatures
 
 BLOCK_ITEMS = 512
@@ -59,24 +59,16 @@ class RegionFeatures:
         return (self.regions, self.vectors.width + BOX)
 
     def statistics(self, column: Column, rows: Rows) -> Arrays:
-        """Return sums over the regions of the rows: ``count``, ``sum`` and ``sum_squares``, each ``(D,)`` float64."""
-        totals = {name: np.zeros(self.vectors.width) for name in MOMENTS}
-        for _, block in blocks(rows, BLOCK_ITEMS):
-            held = self._held(self._column(column).of(block))
-            for name, array in self.vectors.statistics(held, np.arange(len(held))).items():
-                totals[name] += array
-        return totals
+        """Return the `MOMENTS` of the regions of the rows, each ``(D,)`` float64."""
+        regions = self._column(column)
+        return self.vectors.added(self._held(regions.of(block)) for _, block in blocks(rows, BLOCK_ITEMS))
 
     def fitted(self, summed: Arrays) -> RegionFeatures:
         """Return a featurizer with the mean and the deviation over the regions of all silos."""
         return replace(self, vectors=self.vectors.fitted(summed))
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[np.float16]:
-        """Return the standardized regions of the rows with their boxes, ``(n, R, D + 4)`` float16.
-
-        Raises:
-            UserError: If the column does not hold regions, or if they have another shape.
-        """
+        """Return the standardized regions of the rows with their boxes, ``(n, R, D + 4)`` float16."""
         regions = self._column(column)
         found = np.empty((len(rows), *self.shape), np.float16)
         for place, block in blocks(rows, BLOCK_ITEMS):
@@ -111,11 +103,7 @@ class RegionFeatures:
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> RegionFeatures:
         """Return the featurizer with a given state."""
-        width = about["width"]
-        sums = stored_sums(arrays, dict.fromkeys(MOMENTS, (width,)))
-        return cls(
-            about["regions"], GivenFeatures("image", width, sums, standardize=bool(about.get("standardize", True)))
-        )
+        return cls(about["regions"], GivenFeatures.from_state(arrays, about))
 
     def _column(self, column: Column) -> Regions:
         if not isinstance(column, Regions) or column.shape != (self.regions, self.vectors.width):

@@ -58,12 +58,8 @@ class WordSequences:
     unit: ClassVar[str] = "words"
     modality: ClassVar[Modality] = "text"
     options: ClassVar[Mapping[str, Any]] = {
-        "length": 32,
-        "vocabulary": None,
-        "min_texts": 1,
-        "vectors": None,
-        "parses": None,
-    }
+        "length": 32, "vocabulary": None, "min_texts": 1, "vectors": None, "parses": None,
+    }  # fmt: skip
 
     @classmethod
     def make(cls, kind: str, modality: Modality, column: Column, options: Mapping[str, Any]) -> WordSequences:
@@ -77,11 +73,10 @@ class WordSequences:
             raise OutOfRange(
                 f"[features] length is {options['length']!r}; it must be an integer of at least 3, in words."
             )
-        every = dict.fromkeys(("numbers", "single_letters", "common_words"), True)
+        every = dict.fromkeys(BagOfWords.switches, True)
         given = {name: options[name] for name in ("vocabulary", "min_texts")}
         bag = BagOfWords.make("count", modality, column, {**BagOfWords.options, **every, "buckets": 1 << 14, **given})
-        files = {name: _path(name, options[name]) for name in ("vectors", "parses")}
-        return cls(bag, options["length"], **files)
+        return cls(bag, options["length"], *(_path(name, options[name]) for name in ("vectors", "parses")))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -111,11 +106,7 @@ class WordSequences:
         return replace(self, bag=self.bag.fitted(summed))
 
     def transform(self, column: Column, rows: Rows) -> npt.NDArray[np.int32]:
-        """Return the numbers of the words of the rows, ``(n, length)`` int32, or ``(n, 2, length)`` with heads.
-
-        Raises:
-            UserError: If the column does not hold texts, or the file of parses cannot be read.
-        """
+        """Return the numbers of the words of the rows, ``(n, length)`` int32, or ``(n, 2, length)`` with heads."""
         texts = texts_of(column)
         found = self._padding(len(rows))
         for place, block in blocks(rows, BLOCK_ROWS):

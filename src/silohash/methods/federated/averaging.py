@@ -29,11 +29,8 @@ class WeightedMean:
 
     Floating-point arrays are averaged; integer buffers take the maximum.
 
-    Args:
-        current: Global parameters, which define shapes and dtypes.
-        totals: Total weight of each parameter, positive. Parameters that are not listed are left out.
-
     Attributes:
+        totals: Total weight of each parameter, positive. Parameters that are not listed are left out.
         values: The mean by name, complete once all updates have been added.
     """
 
@@ -67,13 +64,6 @@ def weighted_average(current: ReadArrays, updates: Sequence[Message]) -> Arrays:
     Floating-point arrays are averaged; integer buffers take the maximum. A group whose weights are all zero (no silo
     had its modality) is left out, so that the caller keeps the current values.
 
-    Args:
-        current: Global parameters, which define names, shapes and dtypes.
-        updates: Messages whose ``params`` hold a subset of those names.
-
-    Returns:
-        The averaged parameters by name.
-
     Source: McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", algorithm 1.
     """
     totals = {}
@@ -87,18 +77,16 @@ def weighted_average(current: ReadArrays, updates: Sequence[Message]) -> Arrays:
     return mean.values
 
 
+def has_weight(update: Message) -> bool:
+    """Return whether an update has a positive weight in any group."""
+    return any(weight > 0 for weight in update.weights.values())
+
+
 def capped_weights(weights: np.ndarray, cap: float) -> np.ndarray:
     """Limit every weight to ``cap`` times the sum of all weights, and return weights with the same sum.
 
     The excess is distributed over the other positive weights in proportion. If there are too few of them for that, all
-    positive weights become equal.
-
-    Args:
-        weights: ``(n,)`` float, at least 0.
-        cap: Upper limit on a silo's share of the sum, between 0 and 1.
-
-    Returns:
-        ``(n,)`` float64.
+    positive weights become equal. Weights ``(n,)`` are at least 0, and the cap is between 0 and 1.
     """
     total, there = weights.sum(), weights > 0
     if not total or cap * there.sum() <= 1.0:
@@ -140,8 +128,6 @@ class Aggregation:
     """How the server combines updates, independent of the federated method.
 
     Attributes:
-        average: Function that computes the new parameters.
-        screens: Functions applied to the updates beforehand, in order.
         protection: Function that limits the influence of single silos on what is sent beside parameters, in updates
             and in statistics.
     """
@@ -156,13 +142,7 @@ class Aggregation:
         return replace(self, protection=partial(self.protection, means=means)) if protects else self
 
     def screened(self, current: Arrays, updates: Sequence[Message], rejected: int = 0) -> Screened:
-        """Return the updates to aggregate and the remarks of all screens.
-
-        Args:
-            current: Current parameters.
-            updates: Updates that were not rejected.
-            rejected: Number of silos of the round whose updates were rejected.
-        """
+        """Return the updates to aggregate and the remarks of all screens; the arguments are those of a `Screen`."""
         kept, remarks = self.protection(updates, rejected)
         for screen in self.screens:
             kept, found = screen(current, kept, rejected)

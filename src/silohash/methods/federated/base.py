@@ -11,9 +11,7 @@ The loop (``training/rounds.py`` and ``training/silo.py``) calls the hooks in th
 
 The ninth hook, `FederatedMethod.template`, describes what silos send beside parameters and means. What other code must know
 about a method is in its ``traits`` (`silohash.methods.traits.Traits`). The few methods that change the outputs of the towers
-or train other networks have an `Adapter`.
-
-A method overrides the hooks in which it differs. It never loops over silos, epochs or batches itself.
+or train other networks have an `Adapter`. A method never loops over silos, epochs or batches itself.
 """
 
 from __future__ import annotations
@@ -54,10 +52,7 @@ class FederationInfo:
     """What the server knows before the first round.
 
     Attributes:
-        silos: Number of silos.
         classes: Number of classes; 0 without labels.
-        bits: Code length in bits.
-        total_rounds: Number of rounds.
         seed: Seed of the run, for constants that server and silos derive without data, such as the codes of classes.
         exclusive: Whether every training item of all silos has at most one label.
     """
@@ -99,14 +94,7 @@ class SiloContext:
     Attributes:
         silo: Index of the silo, from 0.
         round: Index of the round, from 0.
-        total_rounds: Number of rounds.
-        epochs: Number of local epochs.
         model: Network, trained in place.
-        local: Local method.
-        data: Training pairs of the silo.
-        state: State that the silo keeps.
-        payload: Broadcast message of this round.
-        generator: Random generator of this silo and round.
         step_norm: Function of a number of steps and the weight of a proximal term. It returns how far the run's
             optimizer moves a parameter under a constant gradient of 1, in units of the learning rate.
         auxiliary: Networks of the federated method (such as a discriminator), trained with Adam by the terms of
@@ -180,15 +168,9 @@ class SiloContext:
         return frozen_copy(self.model, kept) if kept else None
 
     def frozen_outputs(self, key: str, model: Callable[[], nn.Module], part: Part = "logit") -> dict[Modality, Tensor]:
-        """Return a frozen model's outputs for all items of the silo, computed once per round.
+        """Return a frozen model's outputs for all items of the silo, ``(n, H)`` or ``(n, K)`` per modality.
 
-        Args:
-            key: Identifies the model within the round.
-            model: Function that returns the model, called at most once. The model must not change within the round.
-            part: ``feature``, ``logit`` or ``code``.
-
-        Returns:
-            ``(n, H)`` or ``(n, K)`` per modality.
+        They are computed once per round. The key identifies the model, which must not change within the round.
         """
         if (key, part) not in self._frozen:
             self._frozen[key, part] = outputs_of(model(), self.data, part=part)
@@ -198,9 +180,13 @@ class SiloContext:
     def _frozen(self) -> dict[tuple[str, Part], dict[Modality, Tensor]]:
         return {}
 
+    def kept_tensors(self, prefix: str) -> dict[str, Tensor]:
+        """Return the kept tensors under a prefix, on the device where they are."""
+        return entries_under(f"{self.name_space}{prefix}", self.state.kept)
+
     def kept(self, prefix: str) -> Arrays:
         """Return the kept tensors under a prefix as arrays."""
-        return {n: to_array(t) for n, t in entries_under(f"{self.name_space}{prefix}", self.state.kept).items()}
+        return {name: to_array(tensor) for name, tensor in self.kept_tensors(prefix).items()}
 
     def forget(self, prefix: str) -> None:
         """Delete the kept tensors under a prefix."""
@@ -218,12 +204,10 @@ class RunFacts:
     """What a method is told about its run when it is made.
 
     Attributes:
-        local: Local method of the run.
         aggregation: How updates are averaged, possibly by a robust rule (`silohash.methods.federated.robust`).
         server_optimizer: Server-side optimizer applied to the averaged update. If None, the average is used as it is.
         optimizer: ``adam``, ``adamw`` or ``sgd``.
         learning_rate: Learning rate of the first round, which is the largest.
-        momentum: Momentum of ``sgd``.
     """
 
     local: LocalMethod | None = None
@@ -250,12 +234,7 @@ class Adapter:
     learning_rate: float | None = None
 
     def adapt_outputs(self, outputs: Outputs, extras: Mapping[str, Tensor]) -> Outputs:
-        """Return the changed outputs of the towers. A pure function, which is also used for encoding.
-
-        Args:
-            outputs: Outputs of the towers.
-            extras: Arrays received beside the parameters, as tensors on the model's device.
-        """
+        """Return the changed outputs of the towers. A pure function of them and the extras, also used for encoding."""
         return outputs
 
     def auxiliary_step(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
@@ -267,13 +246,11 @@ class FederatedMethod:
     """The nine hooks of a federated method. The defaults implement FedAvg.
 
     Attributes:
-        Params: Parameters of the method.
         presets: Parameter values by preset. Every method has ``recommended``; methods from a paper also have ``paper``,
             and ``authors_code`` if the authors' public code differs in a way that matters.
-        traits: What other code must know about the method. A constructor completes them with what depends on parameters.
+        traits: What other code must know about the method; see `chosen_traits`.
         adapter: Changes the outputs of the towers, or trains networks beside them.
         members: Methods that this one combines, by label.
-        run: What the method knows about its run.
     """
 
     Params: ClassVar[type[MethodParams]] = MethodParams
@@ -285,6 +262,11 @@ class FederatedMethod:
     def __init__(self, params: Any, run: RunFacts = RunFacts()) -> None:  # noqa: ANN401  the class's own Params
         self.params = params
         self.run = run
+        self.traits = self.chosen_traits()
+
+    def chosen_traits(self) -> Traits:
+        """Return the traits of the class, completed with those that depend on the parameters and the run."""
+        return self.traits
 
     # Hooks
 
@@ -335,22 +317,14 @@ class FederatedMethod:
         It is 1 if there are any and the parameter that the trait ``weighting`` names is ``uniform``. A method that overrides
         this states in the trait ``weights_known`` when a silo knows its weights.
         """
-        items = float(len(context.data))
-        for modality in MODALITIES:
-            if group == modality:
-                items = float(context.data.count(modality))
-        for number, count in enumerate(context.data.class_counts().tolist()):
-            if group == class_group(number):
-                items = float(count)
-        name = self.traits.weighting
+        by_class = enumerate(context.data.class_counts().tolist())
+        held: dict[str, float] = {class_group(number): count for number, count in by_class}
+        held |= {modality: context.data.count(modality) for modality in MODALITIES}
+        items, name = float(held.get(group, len(context.data))), self.traits.weighting
         return float(items > 0) if name and getattr(self.params, name) == "uniform" else items
 
     def update(self, context: SiloContext) -> Message:
-        """Silo: return the message to the server.
-
-        Its parameters share the memory of the model where possible. A method that changes the model afterwards copies
-        them first.
-        """
+        """Silo: return the message to the server. Its parameters share the model's memory; copy them to change the model."""
         # in a composition another member may decide what is shared and the weights
         lead = context.lead or self
         shared = set(lead.shared_parameters(context.model))
@@ -370,12 +344,7 @@ class FederatedMethod:
 
         The server rejects a message in which one of them is missing or has another shape or type, and a message with any
         other. A silo may leave out all names with the same beginning, such as ``text/``, if it has no items for them. By
-        default there are none.
-
-        Args:
-            server: State of the server before the round.
-            kind: ``statistics`` for what `statistics` returns, ``update`` for what `update` returns.
-            round: Index of the round, from 0.
+        default there are none. The kind is ``statistics`` or ``update``, after the hook that returns the message.
         """
         return Message(kind=kind, sender="server", round=round)
 
@@ -444,12 +413,7 @@ def entries_under(name: str, values: Mapping[str, _Value]) -> dict[str, _Value]:
 
 
 def summed_terms(weights: Mapping[str, float], parts: Mapping[str, Sequence[Tensor]]) -> Terms:
-    """Return terms that are summed over the modalities of a step, without those that have no weight or no part.
-
-    Args:
-        weights: Weight of each term.
-        parts: Scalars of each term, one per modality.
-    """
+    """Return terms, each the sum of its parts (one scalar per modality), without those that have no weight or no part."""
     used = {name: list(found) for name, found in parts.items() if found and weights[name]}
     return {name: (weights[name], torch.stack(found).sum()) for name, found in used.items()}
 

@@ -47,10 +47,7 @@ class MemoryRows:
         return kmeans(values, seeds, distance=self.distance, steps=self.steps)
 
     def free(self, values: Tensor, classes: int, *, least: int, generator: torch.Generator) -> Tensor:
-        """Return the rows of k-means from random values, ``(C, K)``.
-
-        Clusters of fewer than ``least`` values are zero rows.
-        """
+        """Return the rows of k-means from random values, ``(C, K)``; zeros for clusters of fewer than ``least`` values."""
         drawn = torch.randperm(len(values), generator=generator)[:classes]
         rows = self.clustered(values, values[drawn])
         released = cluster_sizes(values, rows, self.distance) >= least
@@ -71,10 +68,7 @@ class MemoryRows:
     def merged_freely(
         self, memories: Sequence[Tensor], masks: Sequence[Tensor], before: np.ndarray, *, align: bool
     ) -> np.ndarray:
-        """Return the common memory by k-means from rows of the silos, ``(C, K)``.
-
-        If ``align``, the rows are reordered to match the previous rows.
-        """
+        """Return the common memory by k-means from rows of the silos, ``(C, K)``, in the order of before if ``align``."""
         rows = _existing(memories, masks)
         drawn = rows[torch.linspace(0, len(rows) - 1, len(before)).long()]
         clustered = self.clustered(rows, drawn).numpy()
@@ -83,14 +77,10 @@ class MemoryRows:
     def likelihoods(
         self, common: Tensor, memories: Sequence[Tensor], masks: Sequence[Tensor], *, by_cluster: bool
     ) -> list[float]:
-        """Return the `memory_likelihood` of each memory.
+        """Return the `memory_likelihood` of each memory ``(C, K)`` with its mask of existing rows ``(C,)``.
 
-        Args:
-            common: ``(C, K)``.
-            memories: ``(C, K)`` per silo.
-            masks: ``(C,)`` bool per silo, the existing rows.
-            by_cluster: Whether rows should match the common rows of their cluster, where clusters are computed over the
-                common rows and all given rows. If not, they should match the row of their class.
+        Rows should match the common row ``(C, K)`` of their class, or if ``by_cluster`` the common rows of their cluster.
+        Clusters are then computed over the common rows and all given rows.
         """
         same: Sequence[Tensor | None] = [None] * len(memories)
         if by_cluster:
@@ -108,17 +98,14 @@ def _existing(memories: Sequence[Tensor], masks: Sequence[Tensor]) -> Tensor:
 def memory_likelihood(memory: Tensor, common: Tensor, mask: Tensor, same: Tensor | None = None) -> Tensor:
     """Return the mean negative log-likelihood that a silo's rows match exactly the common rows that they should match.
 
-    It is a mean rather than a sum, so that silos with few classes are comparable with those with many.
+    It is a mean rather than a sum, so that silos with few classes are comparable with those with many. It is a positive
+    scalar, and ln 2 if the silo has no rows.
 
     Args:
         memory: ``(C, K)`` rows of the silo.
         common: ``(C, K)`` rows of the common memory.
         mask: ``(C,)`` bool, the rows that the silo has.
-        same: ``(n, C)`` of 0 and 1, the common rows that each existing row should match. If None, that of the same
-            class.
-
-    Returns:
-        A positive scalar; ln 2 if the silo has no rows.
+        same: ``(n, C)`` of 0 and 1, the common rows that each existing row should match; by default that of its class.
 
     Source: FedCAFE, equation (9).
     """
@@ -147,10 +134,7 @@ def silo_weights(likelihoods: Sequence[float], *, sharpness: float, cap: float) 
 
 
 def self_weight(likelihood: float, *, sharpness: float, cap: float) -> float:
-    """Return the weight that a silo computes for itself, relative to that of unrelated rows.
-
-    If no cap applies, dividing these weights by their sum gives those of `silo_weights`.
-    """
+    """Return the weight that a silo gives itself; without a cap, these divided by their sum are the `silo_weights`."""
     return min(float(powers([likelihood], UNRELATED, sharpness)[0]), cap)
 
 

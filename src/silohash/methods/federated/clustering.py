@@ -14,12 +14,9 @@ Distance: TypeAlias = Literal["cosine", "euclidean"]
 
 
 def nearest(values: Tensor, centers: Tensor, distance: Distance = "cosine") -> Tensor:
-    """Return the index of the nearest centroid, ``(n,)`` int64.
+    """Return the index of the centroid ``(M, p)`` that is nearest to each value ``(n, p)``, ``(n,)`` int64.
 
-    Args:
-        values: ``(n, p)``.
-        centers: ``(M, p)``, unit rows for ``cosine``. Zero rows are never chosen.
-        distance: Distance to the centroids.
+    For ``cosine``, centroids have length 1. Zero rows are never chosen.
     """
     closeness = values @ centers.T
     if distance == "euclidean":
@@ -28,32 +25,18 @@ def nearest(values: Tensor, centers: Tensor, distance: Distance = "cosine") -> T
 
 
 def cluster_sizes(values: Tensor, centers: Tensor, distance: Distance = "cosine") -> Tensor:
-    """Return the number of values assigned to each centroid, ``(M,)`` int64.
-
-    Args:
-        values: ``(n, p)``.
-        centers: ``(M, p)``, unit rows for ``cosine``. Zero rows take no values.
-        distance: Distance to the centroids.
-    """
+    """Return the number of values ``(n, p)`` that are `nearest` to each centroid ``(M, p)``, ``(M,)`` int64."""
     if not len(values):
         return torch.zeros(len(centers), dtype=torch.long, device=centers.device)
     return nearest(values, centers, distance).bincount(minlength=len(centers))
 
 
 def kmeans(values: Tensor, seeds: Tensor, *, distance: Distance, steps: int = 10) -> Tensor:
-    """Cluster vectors, starting from given seeds.
-
-    Row ``c`` of the result develops from row ``c`` of the seeds.
-
-    Args:
-        values: ``(n, p)``. For ``cosine`` only their directions matter.
-        seeds: ``(M, p)``; a zero row takes no items and remains zero.
-        distance: ``cosine`` for spherical k-means, or ``euclidean`` for plain k-means.
-        steps: Number of Lloyd iterations.
+    """Cluster vectors ``(n, p)`` by Lloyd iterations of spherical (``cosine``) or plain k-means (``euclidean``).
 
     Returns:
-        ``(M, p)``, unit rows for ``cosine`` and means of the clusters for ``euclidean``. A cluster without items keeps
-        its seed.
+        ``(M, p)``, unit rows for ``cosine`` and means of the clusters for ``euclidean``. Row c develops from row c of the
+        seeds ``(M, p)``. A cluster without items keeps its seed, and a zero row takes no items.
     """
     cosine = distance == "cosine"
     points, centers = (F.normalize(values, dim=1), F.normalize(seeds, dim=1)) if cosine else (values, seeds)
@@ -68,16 +51,9 @@ def kmeans(values: Tensor, seeds: Tensor, *, distance: Distance, steps: int = 10
 
 
 def shared_clusters(rows: Tensor, common: Tensor, *, distance: Distance = "cosine", steps: int = 10) -> Tensor:
-    """Cluster rows together with common rows, and return which rows share a cluster with which common rows.
+    """Return which rows ``(n, p)`` share a cluster with which common rows ``(M, p)``, ``(n, M)`` of 0 and 1.
 
-    Args:
-        rows: ``(n, p)``, of one silo or of several.
-        common: ``(M, p)``, the seeds of the M clusters; zero rows belong to no cluster.
-        distance: Distance by which rows are clustered.
-        steps: Number of Lloyd iterations.
-
-    Returns:
-        ``(n, M)`` of 0 and 1.
+    All rows are clustered together, by `kmeans` from the common ones. Zero rows belong to no cluster.
     """
     centers = kmeans(torch.cat([common, rows]), common, distance=distance, steps=steps)
     own, theirs = nearest(rows, centers, distance), nearest(common, centers, distance)
@@ -85,11 +61,9 @@ def shared_clusters(rows: Tensor, common: Tensor, *, distance: Distance = "cosin
 
 
 def aligned(rows: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Reorder rows to match the previous rows, one to one, with the highest total cosine.
+    """Reorder rows ``(M, p)`` to match the previous ones, one to one, with the highest total cosine.
 
-    Args:
-        rows: ``(M, p)``.
-        before: ``(M, p)``; if all zero (before the first round), the order does not change.
+    If the previous rows are all zero (before the first round), the order does not change.
 
     Source: Hungarian assignment (Kuhn), as implemented by scipy.
     """

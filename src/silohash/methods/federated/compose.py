@@ -26,8 +26,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from itertools import chain, count, product
+from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 
 import numpy as np
 import torch
@@ -61,7 +61,6 @@ CARD = MethodCard(
     year=2026,
     link="",
     summary="Train with several federated methods at once. Terms add up; one member decides each shared part.",
-    supervised=False,
     sends=("parameters", "number of items", "what each member sends"),
     keeps=("what each member keeps",),
     differs_from_paper=(
@@ -102,7 +101,7 @@ _Value = TypeVar("_Value")
 
 
 class MemberConfig(MethodParams):
-    """One member: its name and preset, and its own parameters beside them."""
+    """A member: its name and preset, and its own parameters beside them."""
 
     model_config = ConfigDict(frozen=True, extra="allow", use_attribute_docstrings=True)
 
@@ -135,11 +134,8 @@ def label_members(methods: Iterable[MemberConfig]) -> dict[str, MemberConfig]:
     """Return the members by label: the method's name, with a number for each repetition (``moon``, ``moon-2``)."""
     members: dict[str, MemberConfig] = {}
     for method in methods:
-        label, count = method.name, 1
-        while label in members:
-            count += 1
-            label = f"{method.name}-{count}"
-        members[label] = method
+        labels = chain([method.name], (f"{method.name}-{number}" for number in count(2)))
+        members[next(label for label in labels if label not in members)] = method
     return members
 
 
@@ -242,12 +238,7 @@ def _check_agreement(values: Mapping[str, object], part: str, names: Sequence[st
 
 
 def combined_traits(members: Members, leaders: Mapping[str, str]) -> Traits:
-    """Return the traits of the composition: requirements of any member, and guarantees of all of them.
-
-    Args:
-        members: The members.
-        leaders: Label of the member that decides each part.
-    """
+    """Return the traits of the composition: requirements of any member, guarantees of all, and those of deciding members."""
     every = [method.traits for method in members.values()]
     early = all(traits.weights_known == "before training" for traits in every)
     values: dict[str, Any] = {
@@ -287,10 +278,21 @@ def sections_of(message: Message, label: str) -> Arrays:
     return prefixed({f"{section}/{label}": getattr(message, section) for section in SECTIONS})
 
 
+def seen_by(label: str, message: Message) -> Message:
+    """Return a message as a member sees it, without the other members' sections."""
+    own: dict[str, Any] = {section: entries_under(label, getattr(message, section)) for section in SECTIONS}
+    return replace(message, **own)
+
+
 def server_of(server: ServerState, label: str) -> ServerState:
     """Return the server state as a member sees it, without the other members' state."""
-    extras, private = entries_under(label, server.extras), entries_under(label, server.private)
-    return replace(server, extras=extras, private=private)
+    return ServerState(server.params, entries_under(label, server.extras), entries_under(label, server.private))
+
+
+def joined(params: Arrays, states: Mapping[str, ServerState], private: Arrays) -> ServerState:
+    """Return the server state of all members, with common parameters and further private arrays."""
+    extras, own = (prefixed({label: getattr(s, part) for label, s in states.items()}) for part in ("extras", "private"))
+    return ServerState(params, extras, {**private, **own})
 
 
 class MemberAdapters(Adapter):
@@ -327,40 +329,30 @@ class Compose(FederatedMethod):
         check_members(self.members)
         self.deciders = deciders(self.members)
         self.adding = {
-            hook: [label for label, m in self.members.items() if overrides(m, hook) and not self._leads(label, hook)]
+            hook: [n for n, method in self.members.items() if overrides(method, hook) and self.deciders.get(hook) != n]
             for hook in ("begin_round", "update")
         }
         self.traits = combined_traits(self.members, self.deciders)
         self.adapter = MemberAdapters(self.members)
 
-    def _leads(self, label: str, hook: str) -> bool:
-        """Return whether a member decides a hook."""
-        return self.deciders.get(hook) == label
+    def _decider(self, hook: str) -> FederatedMethod:
+        """Return the member that decides a hook, or else the defaults of this method, which are FedAvg."""
+        return self.members[self.deciders[hook]] if hook in self.deciders else cast(FederatedMethod, super())
 
-    def _leader(self, hook: str) -> FederatedMethod | None:
-        """Return the member that decides a hook, or None if FedAvg does."""
-        return self.members[self.deciders[hook]] if hook in self.deciders else None
-
-    def _led(self, hook: str, context: SiloContext) -> SiloContext:
-        """Return the context of the member that decides a hook."""
-        return context.member(self.deciders[hook], self)
+    def _context(self, hook: str, context: SiloContext) -> SiloContext:
+        """Return the context of the member that decides a hook, or that of the composition."""
+        return context.member(self.deciders[hook], self) if hook in self.deciders else context
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Start with the state of all members, and with the parameters of the one that decides what is shared."""
         states = {label: method.init_server(model, info) for label, method in self.members.items()}
         decider = self.deciders.get("broadcast")
-        return ServerState(
-            params=params_of(model) if decider is None else states[decider].params,
-            extras=prefixed({label: state.extras for label, state in states.items()}),
-            private=prefixed({label: state.private for label, state in states.items()}),
-        )
+        return joined(params_of(model) if decider is None else states[decider].params, states, {})
 
     def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
         """Send the extras of all members beside the parameters."""
-        sent = {
-            label: method.broadcast(server_of(server, label), silo, round=round)
-            for label, method in self.members.items()
-        }
+        members = self.members.items()
+        sent = {label: m.broadcast(server_of(server, label), silo, round=round) for label, m in members}
         label = self.deciders.get("broadcast")
         message = super().broadcast(server, silo, round=round) if label is None else sent[label]
         return replace(message, extras=prefixed({label: own.extras for label, own in sent.items()}))
@@ -370,8 +362,7 @@ class Compose(FederatedMethod):
         # the member that decides the phases also installs the parameters, which others must not overwrite
         for label in self.adding["begin_round"]:
             self.members[label].begin_round(context.member(label, self))
-        leader = self._leader("begin_round")
-        phases = leader.begin_round(self._led("begin_round", context)) if leader else super().begin_round(context)
+        phases = self._decider("begin_round").begin_round(self._context("begin_round", context))
         context.auxiliary |= prefixed({label: context.member(label, self).auxiliary for label in self.members})
         return phases
 
@@ -400,8 +391,7 @@ class Compose(FederatedMethod):
 
     def weight(self, context: SiloContext, group: str) -> float:
         """Return the weight given by the member that decides it. Called for the composition and for its members."""
-        whole, leader = context.whole or context, self._leader("weight")
-        return leader.weight(self._led("weight", whole), group) if leader else super().weight(whole, group)
+        return self._decider("weight").weight(self._context("weight", context.whole or context), group)
 
     def update(self, context: SiloContext) -> Message:
         """Send the sections of all members beside the parameters."""
@@ -410,9 +400,8 @@ class Compose(FederatedMethod):
         for label in self.adding["update"]:
             if f"made/{label}" not in added:
                 added |= sections_of(self.members[label].update(context.member(label, self)), label)
-        leader = self._leader("update")
-        update = leader.update(self._led("update", context)) if leader else super().update(context)
-        if leader:
+        update = self._decider("update").update(self._context("update", context))
+        if "update" in self.deciders:
             added |= sections_of(update, self.deciders["update"])
         extras, sums, records = (entries_under(section, added) for section in SECTIONS)
         return replace(update, extras=extras, sums=sums, records=records)
@@ -421,20 +410,11 @@ class Compose(FederatedMethod):
         """Average once, by the member that decides it, and let the other members continue with that average."""
 
         def after(label: str, method: FederatedMethod) -> ServerState:
-            """Return the server state after a member's aggregation, which does not see the sections of others."""
-            own = [
-                replace(
-                    update,
-                    extras=entries_under(label, update.extras),
-                    sums=entries_under(label, update.sums),
-                    records=entries_under(label, update.records),
-                )
-                for update in updates
-            ]
-            return method.aggregate(server_of(server, label), own)
+            """Return the server state after a member's aggregation."""
+            return method.aggregate(server_of(server, label), [seen_by(label, update) for update in updates])
 
-        decider, leader = self.deciders.get("aggregate"), self._leader("aggregate")
-        decided = after(str(decider), leader) if leader else super().aggregate(server, updates)
+        decider = self.deciders.get("aggregate")
+        decided = super().aggregate(server, updates) if decider is None else after(decider, self.members[decider])
         # the other members only add to the average, so they are given it in place of a second one
         averaged = Aggregation(average=lambda current, updates: decided.params)
         states = {
@@ -442,13 +422,9 @@ class Compose(FederatedMethod):
             for label, method in self.members.items()
         }
         private = {n: a for n, a in server.private.items() if n != "final" and n.partition("/")[0] not in self.members}
-        if decided.final and leader:
+        if decided.final and decider:
             private["final"] = np.asarray(True)
-        return ServerState(
-            params=decided.params,
-            extras=prefixed({label: state.extras for label, state in states.items()}),
-            private={**private, **prefixed({label: state.private for label, state in states.items()})},
-        )
+        return joined(decided.params, states, private)
 
     def template(self, server: ServerState, *, kind: str, round: int) -> Message:  # noqa: A002  the field's word
         """Return the sums and records of all members."""
@@ -459,8 +435,4 @@ class Compose(FederatedMethod):
 
     def personalize(self, context: SiloContext) -> None:
         """Build the model that a silo deploys, by the member that decides it."""
-        leader = self._leader("personalize")
-        if leader:
-            leader.personalize(self._led("personalize", context))
-        else:
-            super().personalize(context)
+        self._decider("personalize").personalize(self._context("personalize", context))

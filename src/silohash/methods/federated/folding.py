@@ -52,10 +52,7 @@ class Folded:
     """The sum of the updates of a round: one message with their weighted mean, and their summed weights and statistics.
 
     If the weights turn out to have another total than expected, such as when an update is rejected, the mean is scaled
-    accordingly. It then equals that of a list to rounding.
-
-    Args:
-        current: Global parameters, which define names, shapes and dtypes.
+    accordingly. It then equals that of a list to rounding. The global parameters define names, shapes and dtypes.
     """
 
     def __init__(self, current: ReadArrays) -> None:
@@ -68,21 +65,16 @@ class Folded:
         self.number = 0
 
     def expect(self, weights: Iterable[Mapping[str, float]]) -> None:
-        """Set the total weights before the first update that has a weight. Weights that no update can have are left out.
+        """Set the total weights before the first update that has a weight, from those of each silo in the same order.
 
-        Args:
-            weights: Weight of each parameter group, per silo, in the order of the updates.
+        Weights that no update can have are left out.
         """
         given: dict[str, list[float]] = {}
         for announced in weights:
             for group, weight in announced.items():
-                if not 0 <= weight <= LARGEST_WEIGHT:
-                    continue
-                given.setdefault(group, []).append(weight)
-        totals = {group: sum(weights) for group, weights in given.items()}
-        self.mean.totals = {
-            name: total if (total := totals.get(group_of(name), 0.0)) > 0 else 1.0 for name in self.mean.values
-        }
+                if 0 <= weight <= LARGEST_WEIGHT:
+                    given.setdefault(group, []).append(weight)
+        self.mean.totals = {name: sum(given.get(group_of(name), ())) or 1.0 for name in self.mean.values}
 
     def add(self, update: Message) -> None:
         """Add an update to the sums."""

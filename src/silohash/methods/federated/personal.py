@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Literal
 
 from silohash.base.types import Arrays, MethodCard, Phase
-from silohash.methods.federated.base import NO_RUN, FederatedMethod, RunFacts, SiloContext
+from silohash.methods.federated.base import FederatedMethod, SiloContext
 from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
 from silohash.methods.traits import Traits
@@ -26,7 +26,6 @@ CARD = MethodCard(
     year=2026,
     link="",
     summary="Average models, and let each silo deploy its own: with private hash layers, or as it trained it.",
-    supervised=False,
     sends=("parameters that are not private", "number of items"),
     keeps=("its model",),
     differs_from_paper=(),
@@ -50,9 +49,9 @@ class Personal(FederatedMethod):
     Params = PersonalParams
     traits = Traits(personalized=True, codes_comparable=False, adds={"update": {}})
 
-    def __init__(self, params: PersonalParams, run: RunFacts = NO_RUN) -> None:
-        super().__init__(params, run)
-        self.traits = replace(self.traits, shares="body" if params.private == "hash" else "all")
+    def chosen_traits(self) -> Traits:
+        """State which layers silos share."""
+        return replace(self.traits, shares="body" if self.params.private == "hash" else "all")
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Install the averaged parameters and the silo's private ones."""

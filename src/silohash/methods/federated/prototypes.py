@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from silohash.base.types import MODALITIES, Arrays, Modality, Outputs, PairBatch
-from silohash.methods.federated.base import ServerState, SiloContext, received_extra
+from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext, received_extra
 from silohash.methods.federated.shared_means import class_mean
 from silohash.methods.federated.statistics import (
     ClassStatistics,
@@ -48,34 +48,47 @@ class PrototypeParams(ReleaseParams):
     means, as in the public code of FedProto and PLFedCMH."""
 
 
-def with_prototypes(traits: Traits, params: PrototypeParams, *, used: bool) -> Traits:
-    """Return the traits of a method that sends `prototype_sums`. Under the weighting ``uniform``, each silo counts once.
+class PrototypeMethod(FederatedMethod):
+    """A method whose silos send class sums (`prototype_sums`), from which the server computes common prototypes.
 
-    Args:
-        traits: The other traits.
-        params: Parameters of the prototypes.
-        used: Whether silos use the prototypes of others.
+    Attributes:
+        term_weights: Parameters that weight the terms with prototypes. If all are 0, silos do not use prototypes.
     """
-    traits = with_release(traits, params, used=used)
-    if params.prototype_weighting == "examples":
-        return replace(traits, means=(PROTOTYPE_MEAN,))
-    unlimited = {
-        "prototype_weighting": 'federated.prototype_weighting = "uniform" lets a single item change a class mean by any '
-        'amount, which exchange.privacy cannot hide. Set it to "examples".'
-    }
-    means = (replace(PROTOTYPE_MEAN, most=1.0),)
-    return replace(traits, means=means, not_private={**traits.not_private, **unlimited})
+
+    term_weights: ClassVar[tuple[str, ...]] = ()
+
+    def chosen_traits(self) -> Traits:
+        """State how class sums are released, and their limits. Under the weighting ``uniform``, each silo counts once."""
+        used = any(getattr(self.params, name) > 0 for name in self.term_weights)
+        traits = with_release(self.traits, self.params, used=used)
+        if self.params.prototype_weighting == "examples":
+            return replace(traits, means=(PROTOTYPE_MEAN,))
+        unlimited = {
+            "prototype_weighting": 'federated.prototype_weighting = "uniform" lets a single item change a class mean by '
+            'any amount, which exchange.privacy cannot hide. Set it to "examples".'
+        }
+        means = (replace(PROTOTYPE_MEAN, most=1.0),)
+        return replace(traits, means=means, not_private={**traits.not_private, **unlimited})
+
+    def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
+        """Start without prototypes."""
+        extras = empty_prototypes(model, info.classes, info.bits, self.params)
+        return replace(super().init_server(model, info), extras=extras)
+
+    def update(self, context: SiloContext) -> Message:
+        """Send class sums beside the parameters."""
+        return replace(super().update(context), sums=prototype_sums(context, self.params))
+
+    def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
+        """Average the parameters, and compute the common prototypes from the class sums."""
+        return updated_prototypes(super().aggregate(server, updates), updates)
 
 
 def fused_statistics(context: SiloContext, release: ReleaseParams, like: np.ndarray) -> ClassStatistics:
     """Return the class statistics of the silo's items, each with the mean of its relaxed codes over its modalities.
 
-    The codes are those of the trained model in evaluation mode. A silo that releases no class does not compute them.
-
-    Args:
-        context: Context of a silo with labels.
-        release: Release rules.
-        like: Prototypes, which have the shape of the sums, ``(C, K)``.
+    The codes are those of the trained model in evaluation mode. A silo that releases no class does not compute them. The
+    sums have the shape of the prototypes ``like``, ``(C, K)``.
     """
     labels = context.data.labels
     assert labels is not None  # noqa: S101  checked by the caller
@@ -95,9 +108,8 @@ def relaxed_codes(context: SiloContext) -> dict[Modality, Tensor]:
 def prototype_sums(context: SiloContext, params: PrototypeParams) -> Arrays:
     """Return the silo's class sums and counts, computed by the trained model in evaluation mode.
 
-    Returns:
-        Additive statistics ``prototype_sum/NAME`` ``(C, K)`` and ``prototype_count/NAME`` ``(C,)``, where ``NAME`` is a
-        modality or ``fused``. Empty if the silo has no items or no labels.
+    They are ``prototype_sum/NAME`` ``(C, K)`` and ``prototype_count/NAME`` ``(C,)``, where ``NAME`` is a modality or
+    ``fused``. There are none if the silo has no items or no labels.
     """
     labels = context.data.labels
     if labels is None or not len(context.data):
@@ -117,7 +129,7 @@ def prototype_sums(context: SiloContext, params: PrototypeParams) -> Arrays:
     return sums
 
 
-def empty_prototypes(model: torch.nn.Module, classes: int, bits: int, params: PrototypeParams) -> Arrays:
+def empty_prototypes(model: nn.Module, classes: int, bits: int, params: PrototypeParams) -> Arrays:
     """Return the extras before the first round: prototypes of zeros, all masked out."""
     names = [FUSED] if params.fuse else [m for m in MODALITIES if hasattr(model, m)]
     extras: Arrays = {f"prototypes/{name}": np.zeros((classes, bits), np.float32) for name in names}
@@ -148,7 +160,6 @@ class PrototypeRows:
     """The items of a batch that have a modality and at least one label with a prototype.
 
     Attributes:
-        modality: The modality.
         values: ``(n, K)``, relaxed codes of the items in (-1, 1).
         labels: ``(n, C)`` multi-hot.
         prototypes: ``(C, K)``.

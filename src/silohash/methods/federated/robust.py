@@ -25,8 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from silohash.base.types import Arrays, ReadArrays
-from silohash.methods.federated.audit import has_weight
-from silohash.methods.federated.averaging import Aggregation, Average, Screened, capped_weights
+from silohash.methods.federated.averaging import Aggregation, Average, Screened, capped_weights, has_weight
 from silohash.methods.federated.shared_means import SharedMean, with_median_means
 from silohash.methods.message import Message
 from silohash.methods.stored import part_of
@@ -52,8 +51,7 @@ def trimmed_mean(current: Arrays, updates: Sequence[Message], *, share: float) -
     def mean(stacked: np.ndarray) -> np.ndarray:
         """Return the mean over the silos in the middle."""
         cut = min(int(np.ceil(share * len(stacked))), (len(stacked) - 1) // 2)
-        middle: np.ndarray = np.sort(stacked, axis=0)[cut : len(stacked) - cut].mean(axis=0)
-        return middle
+        return np.asarray(np.sort(stacked, axis=0)[cut : len(stacked) - cut].mean(axis=0))
 
     return _by_coordinate(current, updates, mean)
 
@@ -86,10 +84,7 @@ def _in_blocks(
 
 
 def delta_of(current: Arrays, update: Message) -> Vector:
-    """Return the difference between an update and the current parameters as one float64 vector.
-
-    It is zero for parameter groups in which the silo has no weight.
-    """
+    """Return an update's change as one float64 vector, zero for parameter groups in which the silo has no weight."""
     parts = [
         (update.params[name].astype(np.float64) - before).ravel() * (update.weights.get(group_of(name), 0.0) > 0)
         for name, before in sorted(current.items())
@@ -115,13 +110,7 @@ def clip_updates(current: Arrays, updates: Sequence[Message], _rejected: int = 0
 
 
 class Shortened(Mapping[str, np.ndarray]):
-    """The parameters of a shortened update, which are computed when they are used.
-
-    Args:
-        current: Current parameters.
-        params: Parameters of the update.
-        share: Share of the change that remains.
-    """
+    """The parameters of an update of which a share of the change remains. They are computed when they are used."""
 
     def __init__(self, current: Arrays, params: ReadArrays, share: float) -> None:
         self.current, self.params, self.share = current, params, share
@@ -132,8 +121,7 @@ class Shortened(Mapping[str, np.ndarray]):
         if name not in self.current or not np.issubdtype(array.dtype, np.floating):
             return array
         before = self.current[name]
-        shortened: np.ndarray = (before + self.share * (array - before)).astype(array.dtype)
-        return shortened
+        return np.asarray((before + self.share * (array - before)).astype(array.dtype))
 
     def __contains__(self, name: object) -> bool:
         """Return whether there is a parameter of that name."""
@@ -170,31 +158,22 @@ def multi_krum(current: Arrays, updates: Sequence[Message], rejected: int = 0, *
     - f lowest scores are kept. Silos without weight are not counted in n. A silo whose update was rejected is one of
     the f faulty ones of the round. With fewer than 2f + 3 silos the rule guarantees nothing: faulty silos that send the
     same update are then closer to each other than honest silos are. No update is kept in this case, so that the round
-    is skipped.
-
-    Args:
-        current: Current parameters.
-        updates: Updates that were not rejected.
-        rejected: Number of silos of the round whose updates were rejected.
-        share: Share of the silos of a round that may be faulty.
+    is skipped. The share is that of the silos of a round that may be faulty.
 
     Source: Blanchard et al., section 4 and proposition 2.
     """
     weighted = [update for update, has in zip(updates, _has_weight(updates), strict=True) if has]
     count = len(weighted)
     faulty = max(0, faulty_silos(share, count + rejected) - rejected)
-    if count < fewest_for_krum(faulty):
-        return [], {"multi_krum": f"{too_few_for_krum(count, faulty)} The round is skipped."}
+    needed = fewest_for_krum(faulty)
+    if count < needed:
+        few = f"{count} silos with items take part, but {needed} are needed to withstand {faulty} faulty."
+        return [], {"multi_krum": f"{few} The round is skipped."}
     squares = _squared_distances(current, weighted)
     scores = np.sort(squares, axis=1)[:, 1 : count - faulty - 1].sum(axis=1)
     left_out = {weighted[number].sender for number in np.argsort(scores, kind="stable")[count - faulty :]}
     remarks = dict.fromkeys(sorted(left_out), "its update is far from the others and was left out")
     return [update for update in updates if update.sender not in left_out], remarks
-
-
-def too_few_for_krum(count: int, faulty: int) -> str:
-    """Return the sentence about too few silos for multi-Krum."""
-    return f"{count} silos with items take part, but {fewest_for_krum(faulty)} are needed to withstand {faulty} faulty."
 
 
 def _has_weight(updates: Sequence[Message]) -> npt.NDArray[np.bool_]:
@@ -250,14 +229,7 @@ def _change(before: np.ndarray, update: Message, name: str, start: int) -> Vecto
 
 
 def capped_average(average: Average, cap: float, current: Arrays, updates: Sequence[Message]) -> Arrays:
-    """Average the updates after limiting every silo's weight to ``cap`` of the total weight of each parameter group.
-
-    Args:
-        average: Rule used for the average.
-        cap: Upper limit on a silo's share of the weight, between 0 and 1.
-        current: Current parameters.
-        updates: Updates with the weights assigned by the federated method.
-    """
+    """Average the updates after limiting every silo's weight to ``cap`` of the total weight of each parameter group."""
     capped = list(updates)
     for group in {group for update in updates for group in update.weights}:
         limited = capped_weights(np.asarray([update.weights.get(group, 0.0) for update in capped]), cap)
@@ -271,13 +243,9 @@ def capped_average(average: Average, cap: float, current: Arrays, updates: Seque
 def protected_means(
     messages: Sequence[Message], rejected: int, *, means: Sequence[SharedMean] = (), share: float
 ) -> Screened:
-    """Replace the means beside the parameters by their median over silos.
+    """Replace the means beside the parameters by their median over silos, of which a share may be faulty.
 
-    Args:
-        messages: Updates or statistics that were not rejected.
-        rejected: Number of silos whose messages were rejected. They are among the faulty ones.
-        means: Means that the method declares.
-        share: Share of the silos of a round that may be faulty.
+    The silos whose messages were rejected are among the faulty ones.
     """
     faulty = max(0, faulty_silos(share, len(messages) + rejected) - rejected)
     return with_median_means(messages, means, faulty)

@@ -10,7 +10,7 @@ exactly its vectors. The server should see them only as totals over the silos.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -52,28 +52,17 @@ class SecondMoments:
 
     def to_sums(self, name: str) -> Arrays:
         """Return the sums as arrays under ``NAME/``. Of the symmetric products only the upper triangle is included."""
-        upper = np.triu_indices(len(self.vector_sum))
-        return {
-            f"{name}/count": self.count,
-            f"{name}/vector_sum": self.vector_sum,
-            f"{name}/vector_products": self.vector_products[upper],
-            f"{name}/label_sum": self.label_sum,
-            f"{name}/cross_products": self.cross_products,
-        }
+        upper = self.vector_products[np.triu_indices(len(self.vector_sum))]
+        return {f"{name}/{field}": array for field, array in asdict(replace(self, vector_products=upper)).items()}
 
     @staticmethod
     def from_sums(sums: Mapping[str, np.ndarray], name: str) -> SecondMoments:
         """Return the moments whose arrays, or the totals of several silos' arrays, are under ``NAME/``."""
-        width = len(sums[f"{name}/vector_sum"])
+        given = {field.name: sums[f"{name}/{field.name}"] for field in fields(SecondMoments)}
+        width = len(given["vector_sum"])
         products = np.zeros((width, width))
-        products[np.triu_indices(width)] = sums[f"{name}/vector_products"]
-        return SecondMoments(
-            count=sums[f"{name}/count"],
-            vector_sum=sums[f"{name}/vector_sum"],
-            vector_products=products + np.triu(products, 1).T,
-            label_sum=sums[f"{name}/label_sum"],
-            cross_products=sums[f"{name}/cross_products"],
-        )
+        products[np.triu_indices(width)] = given["vector_products"]
+        return SecondMoments(**{**given, "vector_products": products + np.triu(products, 1).T})
 
     def mean(self) -> Matrix:
         """Return the mean vector, ``(D,)``; zero without items."""
@@ -94,12 +83,7 @@ class SecondMoments:
 
 
 def second_moments(vectors: np.ndarray, labels: np.ndarray) -> SecondMoments:
-    """Return the sums over a silo's items.
-
-    Args:
-        vectors: ``(n, D)`` of any float type; ``n`` may be 0.
-        labels: ``(n, C)``, 0 or 1.
-    """
+    """Return the sums over a silo's items with vectors ``(n, D)`` and multi-hot labels ``(n, C)``; n may be 0."""
     width, classes = vectors.shape[1], labels.shape[1]
     vector_sum, label_sum = np.zeros(width), np.zeros(classes)
     vector_products, cross_products = np.zeros((width, width)), np.zeros((width, classes))
@@ -110,13 +94,7 @@ def second_moments(vectors: np.ndarray, labels: np.ndarray) -> SecondMoments:
         label_sum += y.sum(0)
         vector_products += x.T @ x
         cross_products += x.T @ y
-    return SecondMoments(
-        count=np.asarray(float(len(vectors))),
-        vector_sum=vector_sum,
-        vector_products=vector_products,
-        label_sum=label_sum,
-        cross_products=cross_products,
-    )
+    return SecondMoments(np.asarray(float(len(vectors))), vector_sum, vector_products, label_sum, cross_products)
 
 
 def ridge_weights(
@@ -130,10 +108,7 @@ def ridge_weights(
     compared, which are computed from the sums alone. The smallest penalty is used whose error is at most 5 % above the
     smallest error, because classes are told apart better with less shrinkage than the squared error favors.
 
-    Args:
-        moments: Sums over all items.
-        blocks: Number of dimensions of each block, in order. By default, all dimensions are one block.
-        penalties: Penalties to choose from, greater than 0.
+    By default, all dimensions are one block.
 
     Returns:
         ``(D, C)`` float64; zero for dimensions of a block in which all vectors are equal.
@@ -167,7 +142,7 @@ def cross_validation_error(
     """Return the error of a ridge regression by generalized cross-validation, up to a constant factor.
 
     It is RSS / (n - df)^2, where RSS is the sum of squared residuals, and df = 1 + sum of values / (values + penalty) is
-    the number of effective parameters, including the mean.
+    the number of effective parameters, including the mean. It is infinite if there are no more items than these.
 
     Args:
         values: ``(D,)``, eigenvalues of the scatter, at least 0.
@@ -175,9 +150,6 @@ def cross_validation_error(
         label_squares: Sum of the squared centered labels.
         count: Number of items n.
         penalty: Ridge penalty, greater than 0.
-
-    Returns:
-        The error; infinite if there are no more items than effective parameters.
 
     Source: Golub, Heath and Wahba, equation (1.4).
     """
@@ -187,12 +159,13 @@ def cross_validation_error(
     return residual / free**2 if free > 0.0 else np.inf
 
 
-def mean_deviation(moments: SecondMoments, projection: Matrix) -> float:
+def mean_deviation(projection: Matrix, scatter: Matrix, count: float = 1.0) -> float:
     """Return the mean over columns of the standard deviation of the projected vectors.
 
     Args:
-        moments: Sums over all items.
         projection: ``(D, K)``, maps vectors to K values.
+        scatter: ``(D, D)``, scatter of the vectors, or their covariance with a count of 1.
+        count: Number of vectors.
     """
-    squares = np.einsum("dk,dk->k", projection, moments.scatter() @ projection)
-    return float(np.sqrt(np.maximum(squares, 0.0) / max(float(moments.count), 1.0)).mean())
+    squares = np.einsum("dk,dk->k", projection, scatter @ projection)
+    return float(np.sqrt(np.maximum(squares, 0.0) / max(count, 1.0)).mean())

@@ -38,7 +38,6 @@ class ServerOptimizer:
     """A server-side optimizer, applied to the averaged update of each round.
 
     Attributes:
-        optimizer: Momentum, Adam or Yogi.
         learning_rate: Server learning rate. If None, 1 for momentum, and 0.01 for Adam and Yogi.
         momentum: Decay of the running mean, in [0, 1).
         square_decay: Decay of the running mean of squares, in [0, 1).
@@ -52,21 +51,15 @@ class ServerOptimizer:
     floor: float = 1e-3
 
     def step(self, before: ServerState, after: ServerState, buffers: Set[str] = frozenset()) -> ServerState:
-        """Return the state after a server step along the averaged update. Source: algorithm 2.
+        """Return the state after a server step from the parameters before the round along the averaged update.
 
-        Args:
-            before: State before the round.
-            after: State with the averaged parameters and buffers.
-            buffers: Names of the buffers. They remain as averaged, like all integer arrays.
+        Buffers, whose names are given, remain as averaged, like all integer arrays. Source: algorithm 2.
         """
-        params: Arrays = {}
-        private = dict(after.private)
+        params, private = dict(after.params), dict(after.private)
         for name, averaged in after.params.items():
-            if name in buffers or not np.issubdtype(averaged.dtype, np.floating):
-                params[name] = averaged
-                continue
-            update = averaged - before.params[name]
-            params[name] = (before.params[name] + self._scaled(name, update, private)).astype(averaged.dtype)
+            if name not in buffers and np.issubdtype(averaged.dtype, np.floating):
+                start = before.params[name]
+                params[name] = (start + self._scaled(name, averaged - start, private)).astype(averaged.dtype)
         return replace(after, params=params, private=private)
 
     def _scaled(self, name: str, update: np.ndarray, private: Arrays) -> np.ndarray:

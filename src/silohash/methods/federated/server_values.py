@@ -44,13 +44,7 @@ def _empty_sums(federated: FederatedMethod, params: ReadArrays) -> Arrays:
 
 
 def with_solution(server: ServerState, updates: Sequence[Message], federated: FederatedMethod) -> ServerState:
-    """Return the server's state with the values that solve the local method's problem for the sums of the updates.
-
-    Args:
-        server: State after the aggregation.
-        updates: Updates that were aggregated.
-        federated: Federated method.
-    """
+    """Return the state after an aggregation with the values that solve the local method's problem for the updates' sums."""
     sums = entries_under(PREFIX, sum_statistics(updates))
     if federated.solver is None or not sums:
         return server

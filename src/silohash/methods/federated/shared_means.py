@@ -44,14 +44,11 @@ class SharedMean:
         counts: Name of the counts, which has the same ending as that of the sums, or none.
         like: Name of the server's extras that have the shape of the sums. If empty, the sums are scalars.
         by_row: Whether there is one count per row (class), or one count in all.
-        low: Lower limit of the means.
-        high: Upper limit of the means.
         unit: Whether means are at most of length 1, so that a median row is scaled to length 1.
         most: Upper limit on a silo's counts, beside its number of items; 1 if all silos count alike.
         per_group: Whether silos send it per parameter group of the update that has a weight, such as ``effective/image``,
             with that weight as the count.
         quorum: Whether 2f + 1 silos must have a row, so that it can be used under a robust rule. If not, one is enough.
-        section: Section of the message.
     """
 
     sums: str
@@ -95,12 +92,9 @@ def class_mean(sums: str, counts: str, like: str) -> SharedMean:
 
 
 def objection(message: Message, means: Sequence[SharedMean], extras: Arrays) -> str | None:
-    """Return why a message's means are impossible, or None if they are possible.
+    """Return why the means in a message of finite numbers are impossible, or None if they are possible.
 
-    Args:
-        message: Message of a silo, whose numbers are finite.
-        means: Means that the method declares.
-        extras: Extras of the server, which have the shapes of the sums.
+    The extras of the server have the shapes of the sums.
     """
     for mean in means:
         for name, count_name in mean.pairs(message).items():
@@ -198,17 +192,10 @@ def _broad(counts: npt.NDArray[np.float64], sums: np.ndarray) -> npt.NDArray[np.
 def with_median_means(
     updates: Sequence[Message], means: Sequence[SharedMean], faulty: int
 ) -> tuple[list[Message], dict[str, str]]:
-    """Replace every silo's means by their median over silos, with counts of 1.
+    """Replace every silo's means by their median over silos, with counts of 1, and add a remark if too few have a row.
 
-    The sum over silos, divided by the sum of the counts, is then the median.
-
-    Args:
-        updates: Messages without objections.
-        means: Means that the method declares.
-        faulty: Number f of silos that may be faulty.
-
-    Returns:
-        The changed messages, and a remark if no row of a mean has enough silos.
+    The sum over silos, divided by the sum of the counts, is then the median. The messages have no objections, and at most
+    ``faulty`` silos are faulty.
 
     Raises:
         UserError: If the method sends values that it does not declare, which no rule protects.
@@ -218,8 +205,11 @@ def with_median_means(
     for mean in means:
         least = 2 * faulty + 1 if mean.quorum else 1
         for pair in dict.fromkeys(pair for update in originals for pair in mean.pairs(update).items()):
-            used = _set_median(messages, originals, mean, pair, least)
-            remarks |= {} if used else _too_few(pair[0], least)
+            if not _set_median(messages, originals, mean, pair, least):
+                remarks["federated.robust"] = (
+                    f"fewer than {least} silos sent the same rows of {pair[0]}, so the server keeps what it had. "
+                    "Lower federated.robust.faulty, or let more silos release each class."
+                )
     return messages, remarks
 
 
@@ -238,28 +228,16 @@ def _set_median(
     return bool(held.any()) or not np.any(counts)
 
 
-def _too_few(name: str, least: int) -> dict[str, str]:
-    """Return the remark that no row of a mean has enough silos."""
-    return {
-        "federated.robust": f"fewer than {least} silos sent the same rows of {name}, so the server keeps what it had. "
-        "Lower federated.robust.faulty, or let more silos release each class."
-    }
-
-
 def median_mean(
     sums: Sequence[np.ndarray], counts: Sequence[np.ndarray], least: int, *, unit: bool = False
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Return the coordinate-wise median over silos of their means, and where it applies.
 
-    Args:
-        sums: One array per silo, ``(C, p)`` or any shape.
-        counts: One array per silo, ``(C,)`` or a scalar. A silo has the rows with a positive count.
-        least: Fewest silos that must have a row.
-        unit: Whether rows are scaled to length 1.
+    Each silo has sums, ``(C, p)`` or any shape, and counts, ``(C,)`` or a scalar, positive for the rows that it has.
 
     Returns:
-        The median, with zeros in rows of too few silos, and 1 or 0 per silo and row: whether the silo has the row and
-        the row has enough silos.
+        The median, with zeros in rows of fewer than ``least`` silos, and 1 or 0 per silo and row: whether the silo has the
+        row and the row has enough silos.
     """
     counted = np.stack(counts).astype(np.float64)
     held = counted > 0
@@ -280,11 +258,7 @@ def median_mean(
 
 
 def _without_undeclared(updates: Sequence[Message], means: Sequence[SharedMean], faulty: int) -> list[Message]:
-    """Return the messages without the values that the method does not declare.
-
-    Raises:
-        UserError: If more than ``faulty`` silos send such values, so that the method itself needs them.
-    """
+    """Return the messages without undeclared values, which more than ``faulty`` silos send only if the method needs them."""
     declared = [declared_values(update, means) for update in updates]
     extra = [
         name

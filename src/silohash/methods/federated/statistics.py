@@ -38,14 +38,7 @@ class ReleaseParams(MethodParams):
 
 
 def with_release(traits: Traits, params: ReleaseParams, *, used: bool = True, by_class: bool = True) -> Traits:
-    """Return the traits of a method that releases class statistics.
-
-    Args:
-        traits: The other traits.
-        params: Release rules.
-        used: Whether silos use the statistics of others.
-        by_class: Whether rows belong to classes. If not, they are free clusters.
-    """
+    """Return traits with those of a method that releases class statistics; see `Release` for ``used`` and ``by_class``."""
     exact = {
         "min_count": f"federated.min_count = {params.min_count} releases a class by its exact number of items, which "
         "exchange.privacy does not hide. Set federated.min_count = 1: the noisy count then decides."
@@ -56,12 +49,7 @@ def with_release(traits: Traits, params: ReleaseParams, *, used: bool = True, by
 
 @dataclass(frozen=True)
 class ClassStatistics:
-    """Sums and counts per class. Rows of classes that were not released are zero.
-
-    Attributes:
-        sums: ``(C, p)``.
-        counts: ``(C,)``.
-    """
+    """Sums ``(C, p)`` and counts ``(C,)`` per class. Rows of classes that were not released are zero."""
 
     sums: Tensor
     counts: Tensor
@@ -76,12 +64,7 @@ class ClassStatistics:
 
     @staticmethod
     def none(like: np.ndarray, labels: Tensor) -> ClassStatistics:
-        """Return the statistics of a silo that releases no class.
-
-        Args:
-            like: An array of the shape of the sums, ``(C, p)``.
-            labels: The silo's labels, whose type and device the statistics have.
-        """
+        """Return statistics of no class, with sums of the shape of an array ``(C, p)`` and the labels' type and device."""
         return ClassStatistics(sums=labels.new_zeros(like.shape), counts=labels.new_zeros(len(like)))
 
     def present(self) -> Tensor:
@@ -97,10 +80,8 @@ def released(labels: Tensor, release: ReleaseParams) -> Tensor:
 def class_statistics(values: Tensor, labels: Tensor, release: ReleaseParams) -> ClassStatistics:
     """Return a silo's sums and counts per class, subject to the release rules.
 
-    Args:
-        values: ``(n, p)``, one row per item, bounded by the caller (unit vectors, or relaxed codes in [-1, 1]).
-        labels: ``(n, C)`` multi-hot; an item counts toward each of its labels.
-        release: Release rules.
+    The values ``(n, p)`` are bounded by the caller (unit vectors, or relaxed codes in [-1, 1]). An item counts toward each
+    of its multi-hot labels ``(n, C)``.
     """
     own = labels.sum(1, keepdim=True)
     shares = labels * (release.max_labels / own.clamp(min=release.max_labels))
@@ -109,28 +90,15 @@ def class_statistics(values: Tensor, labels: Tensor, release: ReleaseParams) -> 
 
 
 def class_shares(labels: Tensor, mask: Tensor) -> Tensor:
-    """Normalize each item's labels within the masked classes to sum to 1.
-
-    Args:
-        labels: ``(B, C)`` multi-hot.
-        mask: ``(C,)`` bool.
-
-    Returns:
-        ``(B, C)``; a row is zero if none of its labels is in the mask.
-    """
+    """Normalize each item's multi-hot labels ``(B, C)`` within the classes of a mask ``(C,)`` to sum to 1, if it has any."""
     return F.normalize(labels * mask.to(labels.dtype), p=1.0, dim=1)
 
 
 def merged_prototypes(sums: np.ndarray, counts: np.ndarray, before: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean per class over all silos. A class that no silo released keeps its previous row.
+    """Return prototypes ``(C, p)`` float32, the mean per class over all silos, and a mask of the existing ones ``(C,)``.
 
-    Args:
-        sums: ``(C, p)``, summed over silos.
-        counts: ``(C,)``, summed over silos.
-        before: ``(C, p)``, current prototypes; a zero row means that there is none.
-
-    Returns:
-        Prototypes ``(C, p)`` float32 and a mask of the existing ones ``(C,)`` bool.
+    A class that no silo released keeps its previous row, which is zero if it has no prototype. Sums ``(C, p)`` and counts
+    ``(C,)`` are those of all silos.
     """
     held = counts > 0
     means = sums / np.maximum(counts, 1e-12)[:, None]
@@ -153,15 +121,7 @@ def add_sums(total: Arrays, sums: ReadArrays) -> None:
 
 
 def mean_over_modalities(values: Mapping[Modality, Tensor], has: Mapping[Modality, Tensor]) -> Tensor:
-    """Average each item's values over the modalities it has.
-
-    Args:
-        values: ``(n, p)`` per modality.
-        has: ``(n,)`` bool per modality.
-
-    Returns:
-        ``(n, p)``; zero for items without any modality.
-    """
+    """Average each item's values ``(n, p)`` over the modalities it has ``(n,)``; zero for items without any modality."""
     order = [modality for modality in MODALITIES if modality in values]
     held = torch.stack([has[modality] for modality in order]).to(values[order[0]].dtype).unsqueeze(2)
     stacked = torch.stack([values[modality] for modality in order])
@@ -171,12 +131,8 @@ def mean_over_modalities(values: Mapping[Modality, Tensor], has: Mapping[Modalit
 def check_revealing_sums(method: str, sent: str, *, allowed: bool, rules: Sequence[str]) -> None:
     """Check that the user allows what the sums of a method reveal, and that no rule is expected to apply to them.
 
-    Args:
-        method: Key of the method.
-        sent: What each silo sends, in words that end with "reveal".
-        allowed: Whether the user allows it.
-        rules: Keys of the config that limit or transform what silos send. With `ENCRYPTION`, the server does not see the
-            sums of single silos.
+    What each silo sends is given in words that end with "reveal". Rules are keys of the config that limit or transform it.
+    With `ENCRYPTION`, the server does not see the sums of single silos.
 
     Raises:
         UserError: If the user does not allow it, or there is a key that would not apply to the sums.

@@ -107,12 +107,9 @@ class SiloData:
 
 
 def rows_of(items: Items, columns: Sequence[str], rows: Tensor) -> Items:
-    """Return some of the items of a batch or a silo.
+    """Return some of the items of a batch or a silo, at positions ``(n,)`` int64.
 
-    Args:
-        items: The batch or silo.
-        columns: Names of its tensors with one row per item; those that are None remain so.
-        rows: ``(n,)`` int64, positions of the items.
+    The columns are its tensors with one row per item; those that are None remain so.
     """
     columns = [name for name in columns if getattr(items, name) is not None]
     return replace(items, **{name: getattr(items, name).index_select(0, rows) for name in columns})
@@ -222,14 +219,9 @@ class ClosedForm(LocalMethod):
 
     @abstractmethod
     def fit(self, model: nn.Module, data: SiloData) -> dict[str, float]:
-        """Compute the parameters from the pairs of a silo, and copy them into the model.
+        """Compute the parameters from the pairs of a silo, at least one, and copy them into the model.
 
-        Args:
-            model: Network, changed in place.
-            data: Pairs of the silo, at least one.
-
-        Returns:
-            Figures for the record of the round; ``loss`` is the objective. They may be empty.
+        The result is for the record of the round; ``loss`` is the objective. It may be empty.
         """
 
     def remarks(self, spec: ModelSpec, bits: int) -> list[str]:
@@ -257,6 +249,12 @@ def linear_spec(spec: ModelSpec) -> ModelSpec:
         for modality, tower in spec.towers.items()
     }
     return replace(spec, towers=towers)
+
+
+def labels_of(items: SiloData | PairBatch) -> Tensor:
+    """Return the labels ``(n, C)`` of items, which a method with the trait `needs_labels` always has."""
+    assert items.labels is not None  # noqa: S101  checked when the run is put together
+    return items.labels
 
 
 def signs(values: Tensor) -> Tensor:
@@ -316,15 +314,8 @@ def class_group(number: int) -> str:
 def outputs_of(model: nn.Module, data: SiloData, *, part: Part = "code", batch: int = 1024) -> dict[Modality, Tensor]:
     """Run all towers over all rows in evaluation mode.
 
-    Args:
-        model: Network.
-        data: Pairs of the silo.
-        part: ``feature``, ``logit`` or ``code``.
-        batch: Rows per forward pass.
-
-    Returns:
-        Features ``(n, H)``, or hash layer outputs or relaxed codes ``(n, K)``, per modality. Rows without the modality
-        are zero.
+    The results are features ``(n, H)``, or hash layer outputs or relaxed codes ``(n, K)``, per modality. Rows without the
+    modality are zero.
     """
     device = data.has_image.device
     rows = (torch.arange(start, min(start + batch, len(data)), device=device) for start in range(0, len(data), batch))
@@ -334,8 +325,7 @@ def outputs_of(model: nn.Module, data: SiloData, *, part: Part = "code", batch: 
 def store_all(model: nn.Module, data: SiloData, state: SiloState) -> None:
     """Store the model's relaxed codes of all items, and which items have them (``has_image``, ``has_text``).
 
-    A step can then compare its batch with all ``n`` items of the silo with only ``B`` forward passes. The codes are the
-    working tensor with the name of the modality, ``(n, K)``. Rows without the modality are zero.
+    The codes are the working tensor with the name of the modality, ``(n, K)``. Rows without the modality are zero.
     """
     outputs = outputs_of(model, data)
     state.buffers |= {str(modality): codes for modality, codes in outputs.items()}

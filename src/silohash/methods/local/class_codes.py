@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import hadamard
 
 from silohash.base import seeds
 
@@ -21,49 +22,24 @@ BLOCK = 1024
 """Number of words that are compared with the chosen ones at a time."""
 
 
-def hadamard(size: int) -> ClassCodes:
-    """Return Sylvester's Hadamard matrix, whose rows are orthogonal.
-
-    Args:
-        size: A power of two.
-
-    Returns:
-        ``(size, size)``, -1 or 1.
-
-    Example:
-        >>> hadamard(2).tolist()
-        [[1, 1], [1, -1]]
-    """
-    matrix = np.ones((1, 1), np.int8)
-    while len(matrix) < size:
-        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
-    return matrix
-
-
 @cache
 def class_codes(classes: int, bits: int, *, exclusive: bool, seed: int) -> ClassCodes:
-    """Return one code per class.
+    """Return one code per class, ``(C, K)``, -1 or 1, read-only.
 
     The codes are rows of a Hadamard matrix if the number of bits is a power of two and there are enough rows. One of its
     columns is constant. Rows with random signs are as far apart, and give every bit both values. If labels are exclusive,
     opposite rows are used too. Otherwise, the codes are chosen one after the other among random codes.
-
-    Returns:
-        ``(C, K)``, -1 or 1, read-only.
     """
-    codes = _class_codes(classes, bits, exclusive=exclusive, seed=seed)
-    codes.setflags(write=False)
-    return codes
-
-
-def _class_codes(classes: int, bits: int, *, exclusive: bool, seed: int) -> ClassCodes:
     generator = seeds.numpy_generator(seed, "class codes")
     if bits & (bits - 1) == 0 and classes <= (2 * bits if exclusive else bits):
-        shuffled = hadamard(bits)[generator.permutation(bits)][:, generator.permutation(bits)]
+        shuffled = hadamard(bits, np.int8)[generator.permutation(bits)][:, generator.permutation(bits)]
         row_signs, column_signs = generator.choice(np.asarray([-1, 1], np.int8), (2, bits))
         shuffled = shuffled * row_signs[:, None] * column_signs
-        return np.concatenate([shuffled, -shuffled])[:classes]
-    return _greedy_codes(classes, bits, exclusive=exclusive, generator=generator)
+        codes = np.concatenate([shuffled, -shuffled])[:classes]
+    else:
+        codes = _greedy_codes(classes, bits, exclusive=exclusive, generator=generator)
+    codes.setflags(write=False)
+    return codes
 
 
 def _greedy_codes(classes: int, bits: int, *, exclusive: bool, generator: np.random.Generator) -> ClassCodes:
@@ -82,15 +58,10 @@ def _greedy_codes(classes: int, bits: int, *, exclusive: bool, generator: np.ran
 
 
 def paley(size: int) -> ClassCodes:
-    """Return Paley's Hadamard matrix of the first kind, whose rows are orthogonal.
+    """Return Paley's Hadamard matrix of the first kind, whose rows are orthogonal, ``(size, size)``, -1 or 1.
 
-    It is ``I + [[0, 1], [-1, Q]]``, where ``Q[i, j]`` tells whether ``i - j`` is a square modulo ``size - 1``.
-
-    Args:
-        size: One more than a prime that leaves the remainder 3 when it is divided by 4, such as 12, 20, 24 or 48.
-
-    Returns:
-        ``(size, size)``, -1 or 1.
+    It is ``I + [[0, 1], [-1, Q]]``, where ``Q[i, j]`` tells whether ``i - j`` is a square modulo ``size - 1``. This is a
+    prime that leaves the remainder 3 when it is divided by 4, so that the size can be 12, 20, 24 or 48.
 
     Example:
         >>> paley(4).tolist()
@@ -108,17 +79,16 @@ def paley(size: int) -> ClassCodes:
 
 
 def hadamard_matrix(size: int) -> ClassCodes | None:
-    """Return a Hadamard matrix of Sylvester or Paley, or a Paley matrix that Sylvester's rule doubles.
+    """Return a Hadamard matrix of Sylvester or Paley, or a Paley matrix that Sylvester's rule doubles, ``(size, size)``.
 
-    Returns:
-        ``(size, size)``, -1 or 1, or None if neither construction has this size.
+    It is None if neither construction has this size.
     """
     if size & (size - 1) == 0:
-        return hadamard(size)
+        return np.asarray(hadamard(size, np.int8))
     core = size
     while core % 2 == 0 and not _is_paley(core):
         core //= 2
-    return np.kron(hadamard(size // core), paley(core)) if _is_paley(core) else None
+    return np.kron(hadamard(size // core, np.int8), paley(core)) if _is_paley(core) else None
 
 
 def _is_paley(size: int) -> bool:
@@ -129,15 +99,12 @@ def _is_paley(size: int) -> bool:
 
 @cache
 def hash_centers(classes: int, bits: int, *, seed: int) -> ClassCodes:
-    """Return one hash center per class.
+    """Return one hash center per class, ``(C, K)``, -1 or 1, read-only.
 
     Up to K classes have rows of a Hadamard matrix, and up to 2 K classes have its rows and their opposites. More classes
     have words with as many ones as minus ones, chosen one after the other so that any two differ in at least a given number
     of bits. This number is the largest for which there are enough words. It is also the rule for code lengths without a
     known Hadamard matrix. Beyond the number of all words, classes share centers.
-
-    Returns:
-        ``(C, K)``, -1 or 1, read-only.
 
     Source: Yuan et al., "Central Similarity Quantization for Efficient Image and Video Retrieval", CVPR 2020, generation of
         hash centers.
@@ -156,11 +123,7 @@ def hash_centers(classes: int, bits: int, *, seed: int) -> ClassCodes:
 
 @cache
 def random_code(bits: int, *, seed: int) -> ClassCodes:
-    """Return one random code, which decides the bits in which the centers of an item's labels are tied.
-
-    Returns:
-        ``(K,)``, -1 or 1, read-only.
-    """
+    """Return one random code, ``(K,)``, read-only, which decides bits in which the centers of an item's labels are tied."""
     code = seeds.numpy_generator(seed, "ties of hash centers").choice(np.asarray([-1, 1], np.int8), bits)
     code.setflags(write=False)
     return code
@@ -187,15 +150,9 @@ def _distant_words(classes: int, bits: int, generator: np.random.Generator) -> C
 
 
 def most_separated(words: ClassCodes, count: int, *, most: int) -> tuple[int, ClassCodes]:
-    """Return the largest distance at which `separated_words` finds enough words, and these words.
+    """Return the largest distance at which `separated_words` finds ``count`` to ``most`` words, and these words.
 
-    Args:
-        words: ``(n, K)`` candidates, -1 or 1.
-        count: Smallest number of words.
-        most: Largest number of words.
-
-    Returns:
-        The distance and the words. If there are fewer candidates than ``count``, these are 0 and all candidates.
+    If there are fewer candidates ``(n, K)``, these are 0 and all candidates.
     """
     largest, chosen, too_large = 0, words, words.shape[1] // 2 + 1
     while too_large - largest > 1:
@@ -209,15 +166,9 @@ def most_separated(words: ClassCodes, count: int, *, most: int) -> tuple[int, Cl
 
 
 def separated_words(words: ClassCodes, distance: int, *, most: int) -> ClassCodes:
-    """Choose words from first to last, each of which differs from all chosen ones in at least ``distance`` bits.
+    """Choose at most ``most`` words from first to last, each of which differs from all chosen ones in enough bits.
 
-    Args:
-        words: ``(n, K)`` candidates, -1 or 1.
-        distance: Smallest number of different bits, at least 1.
-        most: Number of words after which the choice ends.
-
-    Returns:
-        At most ``most`` words, in the order of the candidates.
+    The words ``(n, K)`` and the chosen ones are -1 or 1.
 
     Example:
         >>> separated_words(np.asarray([[1, 1], [1, -1], [-1, -1]], np.int8), 2, most=5).tolist()

@@ -30,14 +30,10 @@ class FederationLabels:
 
 
 def label_sums(labels: Iterable[np.ndarray]) -> Arrays:
-    """Return the sums over silos of what each counts in the labels of its training items.
+    """Return the sums over silos of what each counts in the labels ``(n, C)`` of its training items.
 
-    Args:
-        labels: ``(n, C)`` per silo, 0 or 1. At least one silo; ``n`` may be 0.
-
-    Returns:
-        ``label_counts`` ``(C,)`` int64, the number of items per label, and ``label_items`` ``(2,)`` int64, the number of
-        items and of those with several labels.
+    They are ``label_counts`` ``(C,)`` int64, the number of items per label, and ``label_items`` ``(2,)`` int64, the number
+    of items and of those with several labels. There is at least one silo; ``n`` may be 0.
     """
     silos = [values.astype(np.int64) for values in labels]
     items = [(len(values), np.count_nonzero(values.sum(1) > 1)) for values in silos]

@@ -1,16 +1,24 @@
-"""Networks that several local methods train beside the towers: a network of the labels, and layers for sparse vectors.
+"""Networks that several local methods train beside the towers: vectors of classes, a label network, and layers.
 
 They are used in training only, unless a method puts such layers into a tower.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from torch import Tensor, nn
+
+from silohash.base.types import Modality, Outputs, PairBatch
+from silohash.methods.local.base import class_group
+from silohash.models.towers import HashNet
+
+CLASS_VECTORS = "class_vectors"
+"""Name of the vectors among the extra outputs, ``(C, K)``."""
 
 NEIGHBORS = 5
 """Number of units in a neighborhood of `LocalResponse`, the unit itself included. Odd."""
@@ -59,14 +67,10 @@ class LocalResponse(nn.Module):
 
 
 class MultiScale(nn.Module):
-    """A vector beside its averages over windows of several widths, ``(B, D) -> (B, (1 + S) * D)``.
+    """A vector beside its averages over windows of several widths and strides, ``(B, D) -> (B, (1 + S) * D)``.
 
     Each average is multiplied by a learned number that starts at 1, rectified, and stretched to D values by linear
-    interpolation. It tells which group of neighboring words or labels an item has, if their order carries meaning.
-
-    Args:
-        inputs: Number D of inputs.
-        windows: Width and stride of each window. Those wider than D are left out.
+    interpolation. Windows that are wider than D are left out.
 
     Source: Li et al., "Self-Supervised Adversarial Hashing Networks for Cross-Modal Retrieval", CVPR 2018,
         the text network.
@@ -100,3 +104,26 @@ class LabelNet(nn.Module):
         """Return the features ``(B, H)``, relaxed codes ``(B, K)`` in (-1, 1) and logits of labels ``(B, C)``, float32."""
         feature = self.layers(labels)
         return feature.float(), torch.tanh(self.hash(feature)).float(), self.predictor(feature).float()
+
+
+class ClassVectorNet(HashNet):
+    """Towers with one learned vector per class, such as its proxy or the weights of its classifier.
+
+    A subclass adds the vectors after the towers. Each is the parameter of a single class (`class_group`).
+    """
+
+    classes = 0
+
+    def add_vectors(self, rows: Iterable[Tensor]) -> None:
+        """Add the initial vector ``(K,)`` of each class."""
+        for number, row in enumerate(rows):
+            self.register_parameter(class_group(number), nn.Parameter(row.clone()))
+            self.classes = number + 1
+
+    def forward(self, batch: PairBatch, modalities: Sequence[Modality] | None = None) -> Outputs:
+        """Return the outputs of the towers. For items with labels, the extra outputs contain the class vectors."""
+        outputs = super().forward(batch, modalities)
+        if batch.labels is None:
+            return outputs
+        rows: list[Tensor] = [self.get_parameter(class_group(number)) for number in range(self.classes)]
+        return replace(outputs, extra={**outputs.extra, CLASS_VECTORS: torch.stack(rows)})

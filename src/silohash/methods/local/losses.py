@@ -1,6 +1,7 @@
 """Loss terms that several local methods share, as pure functions of outputs and labels.
 
-They are written per item or per pair, and each method takes its own sums or means of them.
+They are written per item or per pair, and each method takes its own sums or means of them. Codes are the outputs ``(B, K)``
+of the network in training, others are ``(N, K)``, and labels are multi-hot ``(B, C)``.
 """
 
 from __future__ import annotations
@@ -13,20 +14,14 @@ import torch.nn.functional as F  # noqa: N812  torch's usual name
 from torch import Tensor
 
 from silohash.base.types import Modality, Outputs, PairBatch
-from silohash.methods.local.base import signs
+from silohash.methods.local.base import labels_of, signs
 
 
 def similarity(labels: Tensor, others: Tensor, *, graded: bool) -> Tensor:
-    """Return the similarity of items by their labels.
+    """Return the similarity of items by their labels ``(B, C)`` and ``(N, C)``, ``(B, N)`` in [0, 1].
 
-    Args:
-        labels: ``(B, C)`` multi-hot.
-        others: ``(N, C)`` multi-hot.
-        graded: Whether to return the cosine of the label vectors instead of 0 or 1. Items without labels are similar to
-            none.
-
-    Returns:
-        ``(B, N)`` in [0, 1].
+    It is 1 where two items share a label, or the cosine of the label vectors if ``graded``. Items without labels are similar
+    to none.
 
     Source: Jiang and Li, "Deep Cross-Modal Hashing", CVPR 2017, section 2.2 (``graded=False``).
     """
@@ -36,12 +31,7 @@ def similarity(labels: Tensor, others: Tensor, *, graded: bool) -> Tensor:
 
 
 def cosines(values: Tensor, others: Tensor) -> Tensor:
-    """Return the cosines of all rows, ``(B, N)``; 0 for rows of zeros.
-
-    Args:
-        values: ``(B, D)``.
-        others: ``(N, D)``.
-    """
+    """Return the cosines of all rows ``(B, D)`` and ``(N, D)``, ``(B, N)``; 0 for rows of zeros."""
     return F.normalize(values, dim=1) @ F.normalize(others, dim=1).T
 
 
@@ -53,16 +43,10 @@ def mean_similarity(labels: Tensor, *, graded: bool, most: int = 2048) -> Tensor
 
 
 def pair_likelihood(codes: Tensor, others: Tensor, similar: Tensor, *, scale: float = 0.5) -> Tensor:
-    """Return the negative log-likelihood of each pair's similarity, ``(B, N)``.
+    """Return the negative log-likelihood of each pair's similarity in [0, 1], ``(B, N)``.
 
-    This is ``softplus(theta) - s * theta`` with ``theta`` the inner product times ``scale``, which is stable for any theta.
-    If all outputs are zero, it is ln 2 everywhere.
-
-    Args:
-        codes: ``(B, K)`` outputs of the network in training.
-        others: ``(N, K)`` outputs of the items to compare with.
-        similar: ``(B, N)`` in [0, 1].
-        scale: Factor on the inner products.
+    This is ``softplus(theta) - s * theta`` with ``theta`` the inner product of outputs ``(B, K)`` and ``(N, K)`` times
+    ``scale``, which is stable for any theta. If all outputs are zero, it is ln 2 everywhere.
 
     Source: Jiang and Li, equation (1), first term.
     """
@@ -73,9 +57,7 @@ def pair_likelihood(codes: Tensor, others: Tensor, similar: Tensor, *, scale: fl
 def pair_weights(similar: Tensor, share: float) -> Tensor:
     """Return weights that give similar and dissimilar pairs half of the loss each, ``(B, N)``.
 
-    Args:
-        similar: ``(B, N)`` in [0, 1].
-        share: Share of similar pairs among all pairs of the silo.
+    The share is that of similar pairs among all pairs of the silo.
     """
     return similar * (0.5 / share) + (1.0 - similar) * (0.5 / (1.0 - share))
 
@@ -91,20 +73,13 @@ def quantization(codes: Tensor, targets: Tensor) -> Tensor:
 def straight_through(codes: Tensor) -> Tensor:
     """Return the signs of the codes with the gradient of the identity, ``(B, K)``.
 
-    Args:
-        codes: ``(B, K)`` outputs of the network in training.
-
     Source: Su et al., "Greedy Hash", NeurIPS 2018, the forward and the backward pass of the hash layer.
     """
     return codes + (signs(codes) - codes).detach()
 
 
 def label_error(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the squared differences between predicted and true labels, ``(B, C)``.
-
-    Args:
-        logits: ``(B, C)``, predicted labels before the sigmoid.
-        labels: ``(B, C)`` multi-hot.
+    """Return the squared differences between labels and their predictions, given as logits, ``(B, C)``.
 
     Source: Ren et al., equation (4), and Li et al., "Self-Supervised Adversarial Hashing Networks for Cross-Modal
         Retrieval", CVPR 2018, the objective, fourth term.
@@ -112,11 +87,19 @@ def label_error(logits: Tensor, labels: Tensor) -> Tensor:
     return (torch.sigmoid(logits) - labels).square()
 
 
+def target_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Return the mean cross-entropy of softmax(logits) against target distributions ``(B, C)``, a scalar.
+
+    Items without a label, whose targets are zero, are left out. It is 0 if there are no others.
+    """
+    losses = -(targets * logits.log_softmax(1)).sum(1)
+    return losses.sum() / (targets.sum(1) > 0).sum().clamp(min=1)
+
+
 def labeled_codes(outputs: Outputs, batch: PairBatch) -> tuple[dict[Modality, Tensor], dict[Modality, Tensor]]:
     """Return the codes ``(B', K)`` and labels ``(B', C)`` of the items that have a modality, for each that any item has."""
-    assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-    held = {m: batch.has(m) for m in outputs.code if batch.has(m).any()}
-    return {m: outputs.code[m][rows] for m, rows in held.items()}, {m: batch.labels[rows] for m, rows in held.items()}
+    held, labels = {m: batch.has(m) for m in outputs.code if batch.has(m).any()}, labels_of(batch)
+    return {m: outputs.code[m][rows] for m, rows in held.items()}, {m: labels[rows] for m, rows in held.items()}
 
 
 def modality_pairs(codes: Mapping[Modality, Tensor]) -> list[tuple[Modality, Modality]]:
@@ -135,12 +118,8 @@ def balance(codes: Tensor) -> Tensor:
 def pair_contrast(codes: Tensor, partners: Tensor, temperature: float) -> Tensor:
     """Return the cross-entropy of identifying each item's partner among the partners in the batch by cosine, ``(B,)``.
 
-    Labels alone make all items of a class alike, whereas a search for one item should return that item first.
-
-    Args:
-        codes: ``(B, K)`` outputs of the network in training.
-        partners: ``(B, K)`` stored outputs of the other modality for the same items.
-        temperature: Divides the cosines; positive.
+    The partners ``(B, K)`` are stored outputs of the other modality. Labels alone make all items of a class alike, whereas a
+    search for one item should return that item first.
     """
     partner = torch.arange(len(codes), device=codes.device)
     return F.cross_entropy(cosines(codes, partners) / temperature, partner, reduction="none")
@@ -151,10 +130,11 @@ def mean_where(values: Tensor, counted: Tensor | None) -> Tensor:
     return values.mean() if counted is None else (values * counted).sum() / counted.sum().clamp(min=1)
 
 
-def different_items(codes: Tensor) -> Tensor:
-    """Return which pairs of a batch consist of two items, ``(B, B)`` bool: all but the diagonal.
+def mean_of_pairs(losses: Tensor) -> Tensor:
+    """Return the mean of losses ``(B, B)`` over the pairs of two items, without those of an item with itself, a scalar."""
+    return mean_where(losses, different_items(losses))
 
-    Args:
-        codes: ``(B, K)``.
-    """
+
+def different_items(codes: Tensor) -> Tensor:
+    """Return which pairs of a batch consist of two items, ``(B, B)`` bool: all but the diagonal."""
     return ~torch.eye(len(codes), dtype=torch.bool, device=codes.device)

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from silohash.base.types import MODALITIES, Modality, Outputs, PairBatch
 from silohash.methods.local.base import SiloData, SiloState, signs
-from silohash.methods.local.losses import mean_similarity, pair_likelihood, pair_weights, similarity
 
 
 def store_batch(outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
@@ -45,14 +44,9 @@ def draw_anchors(data: SiloData, state: SiloState, most: int) -> None:
 
 
 def partner_outputs(state: SiloState, modality: Modality, rows: Tensor) -> Tensor:
-    """Return the stored outputs of the other modality, ``(B, K)``.
+    """Return the stored outputs ``(B, K)`` of the other modality than the given one for some items.
 
     Items without the other modality have those of the same modality.
-
-    Args:
-        state: Working tensors.
-        modality: The modality that is compared.
-        rows: ``(B,)`` int64, positions of the items.
     """
     other: Modality = "text" if modality == "image" else "image"
     if other not in state.buffers:
@@ -61,35 +55,3 @@ def partner_outputs(state: SiloState, modality: Modality, rows: Tensor) -> Tenso
     values = state.buffers[other][rows]
     # If all items have the other modality, `where` would only copy.
     return values if bool(has.all()) else torch.where(has.unsqueeze(1), values, state.buffers[modality][rows])
-
-
-def labels_and_share(data: SiloData, *, graded: bool) -> dict[str, Tensor]:
-    """Return the working tensors that `stored_likelihood` needs beside the stored outputs.
-
-    Returns:
-        ``labels`` ``(n, C)``, and ``share``, the share of similar pairs, a scalar.
-    """
-    assert data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-    return {"labels": data.labels, "share": mean_similarity(data.labels, graded=graded)}
-
-
-def stored_likelihood(
-    codes: Tensor, stored: Tensor, rows: Tensor, anchors: Tensor, state: SiloState, *, graded: bool, balanced: bool
-) -> Tensor:
-    """Return the `pair_likelihood` of a batch's and stored items, ``(B, N)``.
-
-    Args:
-        codes: ``(B, K)`` outputs of the network in training.
-        stored: ``(N, K)`` outputs of the stored items.
-        rows: ``(B,)`` int64, positions of the batch's items.
-        anchors: ``(N,)`` int64, positions of the stored items.
-        state: Working tensors, among them those of `labels_and_share`.
-        graded: Whether similarity is the cosine of the label vectors instead of 0 or 1 (`similarity`).
-        balanced: Whether similar and dissimilar pairs have the same total weight (`pair_weights`).
-    """
-    labels = state.buffers["labels"]
-    similar = similarity(labels[rows], labels[anchors], graded=graded)
-    likelihood = pair_likelihood(codes, stored, similar)
-    if not balanced:
-        return likelihood
-    return likelihood * pair_weights(similar, float(state.buffers["share"]))

@@ -43,18 +43,14 @@ def objections_to_privacy(
 def _of_federated(config: RunConfig, privacy: PrivacyConfig, federated: FederatedMethod) -> Iterator[Objection]:
     """Yield why what the federated method sends has no guarantee."""
     name, unit = config.federated.name, privacy.unit
-
-    def private(traits: Traits) -> bool:
-        """Return whether what a method sends has a guarantee."""
-        return unit in traits.private_units
-
-    if not private(federated.traits):
+    if unit not in federated.traits.private_units:
         others = [f'"{other}"' for other in federated.traits.private_units]
         remedy = f"Set exchange.privacy.unit = {others[0]}, or choose" if others else "Choose"
+        private = _first(FEDERATED_METHODS, lambda traits: unit in traits.private_units)
         yield (
             "federated.name",
             f'federated.name: with "{name}", {_sent(federated.traits)}, so exchange.privacy.unit = "{unit}" has no '
-            f"guarantee. {remedy} another federated method, such as {_first(FEDERATED_METHODS, private)}.",
+            f"guarantee. {remedy} another federated method, such as {private}.",
         )
     for parameter, why in federated.traits.not_private.items():
         yield f"federated.{parameter}", why

@@ -27,7 +27,6 @@ from silohash.run.config.toml import toml_value
 WIDTH = 116
 """Columns of a comment, after "# "."""
 
-
 SMALL_ARCHIVE = 2_500
 """A folder with fewer training items than this gets smaller batches and more local epochs."""
 

@@ -102,10 +102,7 @@ TABLES: Mapping[str, TableForm] = {
 def wrong_type(error: Mapping[str, Any], key: str, model: type[BaseModel]) -> str | None:
     """Return what is wrong and what to write, in place of pydantic's message; None if the error is of another kind.
 
-    Args:
-        error: An error that pydantic reports.
-        key: The dotted key of the value, as messages call it.
-        model: The model that pydantic has checked; the location of the error starts there.
+    The location of the error starts at the model that pydantic has checked.
     """
     expected = EXPECTED.get(error["type"])
     if expected is None or not key:

@@ -34,14 +34,7 @@ class ArchiveScores:
         self._networks: dict[str, MatchingNet] = {}
 
     def of_model(self, task: Task, name: str, queries: Rows, database: Rows) -> Scores:
-        """Return the scores that one model gives to queries with items.
-
-        Args:
-            task: A task across modalities.
-            name: Name of the model, "global" or that of a silo.
-            queries: ``(Q,)`` archive rows.
-            database: ``(N,)`` archive rows.
-        """
+        """Return the scores that one model, "global" or that of a silo, gives to queries with items, both archive rows."""
         by_image = query_modality(task) == "image"
         images, texts = (queries, database) if by_image else (database, queries)
         network = self._network(name)
@@ -78,7 +71,12 @@ class EnsembleScores:
 
 
 def paired_rows(items: SiloData, pictures: Rows) -> Mapping[Modality, Rows]:
-    """Return the rows of a silo's pictures, each once, and of their texts; none if fewer than two pictures have a text."""
+    """Return the rows of a silo's pictures, each once, and of their texts; none if fewer than two pictures have a text.
+
+    Args:
+        items: Those without a picture or a text are left out.
+        pictures: ``(n,)`` numbers of the items' pictures. Items with the same number have the same picture.
+    """
     texts = np.flatnonzero((items.has_image & items.has_text).cpu().numpy())
     numbers, first = np.unique(pictures[texts], return_index=True)
     return {"image": texts[first], "text": texts} if len(numbers) > 1 else {}
@@ -88,11 +86,6 @@ def match_score(model: nn.Module, items: SiloData, pictures: Rows) -> tuple[floa
     """Return the mean of R@1, R@5 and R@10 over i2t and t2i among a silo's items, and the same for random scores.
 
     It is the rSum of papers divided by 600. Both values are NaN if fewer than two pictures have a text.
-
-    Args:
-        model: Scores the items, a `MatchingNet`.
-        items: Items of a silo. Those without a picture or a text are left out.
-        pictures: ``(n,)`` numbers of the items' pictures. Items with the same number have the same picture.
     """
     assert isinstance(model, MatchingNet)  # noqa: S101  the local method scores pairs
     rows = paired_rows(items, pictures)

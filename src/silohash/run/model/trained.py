@@ -33,16 +33,13 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+    from silohash.methods.federated.base import FederatedMethod, ServerState
     from silohash.run.config.load import ResolvedConfig
     from silohash.run.config.sections import RunConfig
-
-if TYPE_CHECKING:
-    from silohash.methods.federated.base import FederatedMethod, ServerState
 
 
 FORMAT_VERSION = 1
 MODEL_RECORD = "model.json"
-
 
 GLOBAL = "global"
 """The name of the weights that all silos train together."""

@@ -61,21 +61,13 @@ def form(fields: Iterable[tuple[str, bytes]], **files: bytes) -> tuple[bytes, st
 
 
 class Connection:
-    """Calls to one server of silohash.
-
-    Attributes:
-        url: Address of the server.
-    """
+    """Calls to one server of silohash."""
 
     def __init__(self, url: str, token: str, timeout_seconds: float, *, kind: str, remedy: str) -> None:
-        """Keep the address of a server.
+        """Keep the address of a server, as `checked_address` returns it.
 
-        Args:
-            url: The address, as `checked_address` returns it.
-            token: The token that is sent; empty for none. It may end with a line break, as in a file.
-            timeout_seconds: Time limit for each call.
-            kind: What the server is, for errors.
-            remedy: Sentence of an error on what to do if the server cannot be reached.
+        The token, empty for none, may end with a line break, as in a file. Errors name the kind of the server, and end with
+        the remedy if it cannot be reached.
         """
         self.url = url
         self._headers = {"accept": "application/json"} | ({"authorization": f"Bearer {token.strip()}"} if token else {})

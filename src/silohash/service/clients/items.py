@@ -13,8 +13,7 @@ from silohash.service.clients.calls import TIMEOUT_SECONDS, Connection, checked_
 class Items:
     """Add, replace and remove items of a silo while it runs.
 
-    Attributes:
-        url: Address of the API.
+    Every call raises a `UserError` if the silo refuses it, does not have the item, or cannot be reached.
 
     Example:
         >>> items = Items("http://127.0.0.1:8766", "the token in items.token")
@@ -23,11 +22,7 @@ class Items:
     """
 
     def __init__(self, url: str, token: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
-        """Keep the address and the token of an API.
-
-        Raises:
-            UserError: If the address is not valid.
-        """
+        """Keep the address and the token of an API."""
         self.url = checked_address(url, "an items API", "http://127.0.0.1:8766")
         remedy = "Check that the silo is running."
         self._connection = Connection(self.url, token, timeout_seconds, kind="an items API", remedy=remedy)
@@ -53,9 +48,6 @@ class Items:
 
         Returns:
             ``indexed`` tells whether the item can be found. If it is False, ``problem`` has the reason.
-
-        Raises:
-            UserError: If the silo refuses the item or cannot be reached.
         """
         content = picture if isinstance(picture, bytes) or picture is None else read_file(Path(picture))
         fields = [("text", text.encode()), *(("labels", label.encode()) for label in labels)]
@@ -63,15 +55,11 @@ class Items:
         return self._connection.call("PUT", _path(id), body, content_type)
 
     def delete(self, id: str) -> None:  # noqa: A002
-        """Remove an item.
-
-        Raises:
-            UserError: If the silo does not have the item, or cannot be reached.
-        """
+        """Remove an item."""
         self._connection.call("DELETE", _path(id))
 
     def state(self, id: str) -> dict[str, Any]:  # noqa: A002
-        """Return the state of an item. Raises the same errors as `delete`."""
+        """Return the state of an item."""
         return self._connection.call("GET", _path(id))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

@@ -20,12 +20,9 @@ API = "/api/v1"
 
 
 def connect(url: str, *, token: str = "", timeout_seconds: float = TIMEOUT_SECONDS) -> Client:
-    """Connect to a search service.
+    """Connect to a search service at an address such as ``http://127.0.0.1:8765``.
 
-    Args:
-        url: Address of the service, such as ``http://127.0.0.1:8765``.
-        token: Token of an account, if the service needs one.
-        timeout_seconds: Time limit for each request.
+    The token is that of an account, if the service needs one. The time limit is that of each request.
 
     Raises:
         UserError: If the address is not valid, or no search service answers there.
@@ -38,8 +35,7 @@ def connect(url: str, *, token: str = "", timeout_seconds: float = TIMEOUT_SECON
 class Client:
     """Search the silos behind a service. Results have the same form as those of `TrainedRun.search`.
 
-    Attributes:
-        url: Address of the service.
+    Every call raises a `UserError` if the service refuses it or cannot be reached.
     """
 
     def __init__(self, url: str, *, token: str = "", timeout_seconds: float = TIMEOUT_SECONDS) -> None:
@@ -74,7 +70,7 @@ class Client:
                 ``previews``, as for `TrainedRun.search`.
 
         Raises:
-            UserError: If the service refuses the request or cannot be reached.
+            UserError: If not exactly one of text, image and vector is given.
         """
         if sum(given is not None for given in (text, image, vector)) != 1:
             raise OneInputNeeded("Search for exactly one of text, image and vector.")
@@ -87,56 +83,31 @@ class Client:
         return _hits(self._call("/search", {"text": text, **query}))
 
     def similar(self, silo: str, id: str, *, by: str | None = None, **options: Any) -> Hits:  # noqa: A002, ANN401
-        """Search all silos for the items nearest to an item.
-
-        Args:
-            silo: Name of the silo that holds the item.
-            id: Id of the item.
-            by: "image" or "text": which code of the item to search with.
-            options: As for `search`.
-
-        Raises:
-            UserError: As `search`.
-        """
+        """Search all silos for the items nearest to one, by its "image" or its "text". The options are those of `search`."""
         return _hits(self._call("/similar", {"of_silo": silo, "of_id": id, "by": by, **_query(options)}))
 
     def item(self, silo: str, id: str) -> dict[str, Any]:  # noqa: A002
-        """Return what a silo releases of one item.
-
-        Raises:
-            UserError: As `search`.
-        """
+        """Return what a silo releases of one item."""
         return self._call("/item", {"silo": silo, "id": id})
 
     def status(self) -> dict[str, Any]:
-        """Return the state of the federation: its silos, their numbers of items, and which of them answer.
-
-        Raises:
-            UserError: As `search`.
-        """
+        """Return the state of the federation: its silos, their numbers of items, and which of them answer."""
         return self._call("/status", {})
 
     def _call(self, path: str, query: Mapping[str, Any], **files: bytes) -> dict[str, Any]:
         """Return the JSON document of one call, which sends at most one file."""
-        given = {name: _written(value) for name, value in query.items() if value is not None}
+        given = {
+            name: str(value).lower() if isinstance(value, bool) else value
+            for name, value in query.items()
+            if value is not None
+        }
         address = f"{API}{path}?{urlencode(given, doseq=True)}"
-        return (
-            self._connection.call("POST", address, *form((), **files))
-            if files
-            else self._connection.call("GET", address)
-        )
+        return self._connection.call("POST" if files else "GET", address, *(form((), **files) if files else ()))
 
 
 def _query(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options under the names of the API."""
     return {"silo" if name == "silos" else name: value for name, value in options.items()}
-
-
-def _written(value: object) -> object:
-    """Return a value as it is written in an address."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return value if isinstance(value, list | tuple) else str(value)
 
 
 def _npy(vector: VectorLike) -> bytes:
@@ -157,7 +128,7 @@ def _hits(document: Mapping[str, Any]) -> Hits:
         ids=_column(found, "id"),
         distances=_column(found, "distance_bits"),
         silos=_column(found, "silo"),
-        payloads=tuple(map(_payload, found)),
+        payloads=tuple({name: hit[name] for name in ("caption", "labels", "preview") if hit[name]} for hit in found),
         found_by=tuple(map(tuple, _column(found, "found_by"))),
         left_out={place: document["ties_at_cut"] for place in places[-1:] if document["ties_at_cut"]},
         missing_silos=document["missing_silos"],
@@ -173,8 +144,3 @@ def _hits(document: Mapping[str, Any]) -> Hits:
 def _column(found: Sequence[Mapping[str, Any]], name: str) -> tuple[Any, ...]:
     """Return one value of each hit."""
     return tuple(hit[name] for hit in found)
-
-
-def _payload(hit: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the silo released of an item."""
-    return {name: hit[name] for name in ("caption", "labels", "preview") if hit[name]}

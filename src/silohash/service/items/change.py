@@ -14,10 +14,10 @@ import asyncio
 import shutil
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import ExitStack
-from logging import ERROR, WARNING
+from contextlib import ExitStack, closing
+from logging import WARNING
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +29,6 @@ from silohash.base.memory import return_unused
 from silohash.base.types import MODALITIES, Modality, Rows
 from silohash.data.archive import Archive
 from silohash.data.catalogue import open_archive
-from silohash.index.base import Keys
 from silohash.index.listing import is_indexed, note_indexed
 from silohash.index.source import SOURCE
 from silohash.index.store import Store
@@ -43,8 +42,8 @@ from silohash.service.config import SiloConfig
 from silohash.service.items.indexer import Indexer, encoder_of, open_indexer
 from silohash.service.items.keeper import Keeper, Server
 from silohash.service.items.ledger import LEDGER, Ledger
-from silohash.service.logs import log_event
-from silohash.service.models import Progress, SiloModels
+from silohash.service.logs import log_event, logged_errors
+from silohash.service.models import SiloModels
 
 SECONDS_PER_HOUR = 3600.0
 LAST_QUERY_SECONDS = 1.0
@@ -56,6 +55,8 @@ BATCH_ROWS = 256
 """Number of items of the archive that are encoded at the same time."""
 
 KEYS_AT_ONCE = 10_000
+FAILED = "the change to the new model failed"
+"""Event of an unexpected error, after which the process answers with the old model."""
 
 NAMED = 10
 """Number of items without a new code that one line of the log names. Each has a line of its own with the reason."""
@@ -74,11 +75,7 @@ class ModelChange:
     ) -> None:
         """Begin to keep the index, and to change to the new run that the config names, if it is not indexed yet.
 
-        Args:
-            config: The file of the silo.
-            models: The nodes that answer.
-            executor: Runs the answers, one at a time.
-            serve_items: Serves the API of `ItemsSettings.listen`; None for no API.
+        The executor runs the answers, one at a time. ``serve_items`` serves the API of `ItemsSettings.listen`.
 
         Raises:
             UserError: If the index cannot be opened, the API cannot be served, or the new run does not have a model.
@@ -122,15 +119,11 @@ class ModelChange:
             return
         self.keeper = self.keeper or self._keep()
         self.successor = successor
-        self._models.progress = successor.progress
+        self._models.unready = successor.unready
         self.keeper.follow(successor)
 
     def look(self) -> None:
-        """Open the new index if it is finished, and close the old one if nobody needs it.
-
-        Raises:
-            UserError: If the new index cannot be opened.
-        """
+        """Open the new index if it is finished, and close the old one if nobody needs it."""
         successor = self.successor
         if successor is None:
             return
@@ -165,31 +158,17 @@ class ModelChange:
 
     async def look_again(self) -> None:
         """Do `look` in a thread, and log the error with which it ends."""
-        await self._logged(self.look)
+        with logged_errors("the change to the new model does not go on", FAILED):
+            await asyncio.to_thread(self.look)
 
     async def reload(self, read: Callable[[], SiloConfig]) -> None:
         """Read the file of the silo again, and begin to change to the new run that it names.
 
         Other changes of the file need a restart.
         """
-
-        def begin() -> None:
-            """Use the file as it is now."""
-            self.begin(read())
+        with logged_errors("the config cannot be read again", FAILED):
+            await asyncio.to_thread(lambda: self.begin(read()))
             log_event("the config was read again", next_run=str(self._config.next_run or ""))
-
-        await self._logged(begin, "the config cannot be read again")
-
-    async def _logged(
-        self, work: Callable[[], None], refused: str = "the change to the new model does not go on"
-    ) -> None:
-        """Do some work in a thread, and log the error with which it ends, a `UserError` as the event ``refused``."""
-        try:
-            await asyncio.to_thread(work)
-        except UserError as error:
-            log_event(refused, level=WARNING, reason=str(error))
-        except Exception as error:  # the process answers with the old model
-            log_event("the change to the new model failed", level=ERROR, reason=f"{type(error).__name__}: {error}")
 
 
 def successor_of(config: SiloConfig, policy: Policy) -> Successor:
@@ -200,14 +179,8 @@ def successor_of(config: SiloConfig, policy: Policy) -> Successor:
     """
     if config.next_run is None:
         raise SettingNeeded("The file of the silo does not name a new run. Set next_run.")
-    return Successor(
-        Run.open(config.run),
-        Run.open(config.next_run),
-        config.silo,
-        folder=config.items_folder,
-        fields=policy.fields,
-        archive=config.archive,
-    )
+    runs = Run.open(config.run), Run.open(config.next_run)
+    return Successor(*runs, config.silo, folder=config.items_folder, fields=policy.fields, archive=config.archive)
 
 
 def is_replaced(run: Run, following: Run, silo: str) -> bool:
@@ -222,29 +195,14 @@ class _Note(BaseModel):
 
 
 class Successor:
-    """Build the index of a silo for the model of a new run.
-
-    Attributes:
-        old: The run whose index is searched.
-        new: The new run.
-        silo: Name of the silo.
-    """
+    """Build the index of a silo for the model of a new run."""
 
     def __init__(
         self, old: Run, new: Run, silo: str, *, folder: Path, fields: Collection[str], archive: Path | None = None
     ) -> None:
-        """Prepare to build.
+        """Prepare to build with the model of the new run.
 
-        Args:
-            old: The run whose index is searched.
-            new: The new run.
-            silo: Name of the silo.
-            folder: The items folder.
-            fields: The fields that the policy of the silo releases.
-            archive: Folder of the archive that the old index was built from; None for the one that is noted beside it.
-
-        Raises:
-            UserError: If the new run does not have a model.
+        The policy releases ``fields``. The old index was built from the archive; None for the one that is noted beside it.
         """
         self.old, self.new, self.silo = old, new, silo
         self._folder, self._fields, self._archive = folder, fields, archive
@@ -266,18 +224,15 @@ class Successor:
         """Whether the index is finished."""
         return is_indexed(self.new.index_folder, self.silo)
 
-    def progress(self) -> Progress:
-        """Return how far the index is."""
-        return Progress(self._digests, self._done, self._total)
+    def unready(self, model_digest: str) -> str:
+        """Return why a model of the new run cannot be searched with yet; empty for other models."""
+        count = f" ({self._done:,} of {self._total:,} are done)" if self._total else ""
+        return f"It is still encoding its items with the new model{count}." if model_digest in self._digests else ""
 
     def build(self, stopped: threading.Event) -> Indexer:
         """Encode the items of the old index, and return the index, which is still in the folder for unfinished ones.
 
-        Args:
-            stopped: Ends the build early when it is set.
-
-        Raises:
-            UserError: If the archive cannot be read, or the index cannot be written.
+        The build ends early when ``stopped`` is set.
         """
         place = self.new.folder / BUILDING / self.silo
         encoder = encoder_of(self.new, self.silo)
@@ -292,13 +247,9 @@ class Successor:
         return indexer
 
     def finish(self, indexer: Indexer) -> Indexer:
-        """Make the index that of the silo in the new run, and return it opened in its new place.
+        """Make the result of `build` the index of the silo in the new run, and return it opened in its new place.
 
-        Args:
-            indexer: The result of `build`, to which the items of the folder were added. It is closed.
-
-        Raises:
-            UserError: If the folder cannot be renamed.
+        The items of the folder have been added to the indexer, which is closed.
         """
         place, modalities = indexer.index, indexer.modalities
         surplus = _ids(place) - self._old_ids()
@@ -320,11 +271,7 @@ class Successor:
         return self.open()
 
     def open(self) -> Indexer:
-        """Return the finished index, opened for writing.
-
-        Raises:
-            UserError: If it cannot be opened.
-        """
+        """Return the finished index, opened for writing."""
         return open_indexer(self.new, self.silo, self._folder, self._fields)
 
     def remove_old(self) -> None:
@@ -337,8 +284,7 @@ class Successor:
         self._total = len(wanted)
         if not wanted:
             return
-        archive = self._open_archive()
-        rows = _rows_of(archive, wanted)
+        archive, rows = self._archive_rows(wanted)
         if len(rows) < len(wanted):
             log_event(
                 "items are not in the archive any more",
@@ -369,8 +315,7 @@ class Successor:
             return
         from silohash.run.model.matcher import write_nodes
 
-        archive = self._open_archive()
-        rows = _rows_of(archive, _ids(indexer.index))
+        archive, rows = self._archive_rows(_ids(indexer.index))
         for modality in indexer.modalities:
             shutil.rmtree(nodes_folder(indexer.index, modality), ignore_errors=True)  # begun before an interruption
             with Store.open(indexer.index / f"{modality}.sqlite") as store:
@@ -387,8 +332,12 @@ class Successor:
         """Return the ids of the items of the old index that do not come from the items folder."""
         return _ids(self.old.index_folder / self.silo)
 
+    def _archive_rows(self, ids: Collection[str]) -> tuple[Archive, Rows]:
+        """Return the archive that the old index was built from, and its rows with some ids."""
+        archive = self._open_archive()
+        return archive, np.array([row for row, name in enumerate(archive.ids.tolist()) if name in ids], np.int64)
+
     def _open_archive(self) -> Archive:
-        """Return the archive that the old index was built from."""
         if self._archive is not None:
             return open_archive(None, self._archive)
         note = self.old.index_folder / self.silo / NOTE
@@ -415,26 +364,16 @@ def _is_of_model(place: Path, digest: str) -> bool:
     return True
 
 
-def _rows_of(archive: Archive, ids: Collection[str]) -> Rows:
-    return np.array([row for row, name in enumerate(archive.ids.tolist()) if name in ids], np.int64)
-
-
 def _ids(folder: Path, modalities: Sequence[Modality] = MODALITIES) -> set[str]:
     """Return the ids of the items of an index that do not come from the items folder, and have one of some modalities."""
     found: set[str] = set()
     for modality in modalities:
         if (folder / f"{modality}.sqlite").exists():
             with Store.open(folder / f"{modality}.sqlite") as store:
-                keys: list[Keys] = [keys for keys, _ in store.codes()]
-                for part in _parts(np.concatenate([np.empty(0, np.int64), *keys])):
-                    found.update(store.item_ids(part))
+                keys = np.concatenate([np.empty(0, np.int64), *(keys for keys, _ in store.codes())])
+                for start in range(0, len(keys), KEYS_AT_ONCE):
+                    found.update(store.item_ids(keys[start : start + KEYS_AT_ONCE]))
     if (folder / LEDGER).exists():
-        ledger = Ledger(folder / LEDGER)
-        found -= ledger.indexed_ids()
-        ledger.close()
+        with closing(Ledger(folder / LEDGER)) as ledger:
+            found -= ledger.indexed_ids()
     return found
-
-
-def _parts(keys: Keys) -> Iterator[Keys]:
-    for start in range(0, len(keys), KEYS_AT_ONCE):
-        yield keys[start : start + KEYS_AT_ONCE]

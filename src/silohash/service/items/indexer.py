@@ -9,10 +9,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import WARNING
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -33,14 +33,16 @@ from silohash.service.items.ledger import LEDGER, Entry, Ledger
 from silohash.service.items.scan import FolderItem, Scan
 from silohash.service.logs import log_event
 
+T = TypeVar("T")
+
 BATCH_ITEMS = 64
 """Number of items that are encoded at the same time. More take more memory, and let a program that puts an item wait."""
 
 MOST_LOG_ENTRIES = 2_000
 """Number of entries of an index's log from which it is compacted, when there is nothing else to do."""
 
-Encoded: TypeAlias = "dict[Modality, tuple[Codes, list[str], list[bytes | None] | None]]"
-"""For each modality the codes of some items, their payloads, and their previews."""
+Part: TypeAlias = tuple[Codes, list[str], list[bytes | None] | None]
+"""The codes of some items, their payloads, and their previews."""
 
 
 @dataclass(frozen=True)
@@ -55,29 +57,22 @@ class Change:
     skipped: int = 0
 
     def __bool__(self) -> bool:
-        """Return whether anything has changed."""
         return bool(self.added or self.removed or self.skipped)
+
+    def __add__(self, other: Change) -> Change:
+        return Change(self.added + other.added, self.removed + other.removed, self.skipped + other.skipped)
 
 
 class Indexer:
     """Write the items of an items folder to the index of a silo. Several threads may use it, one at a time writes.
 
-    Attributes:
-        index: Folder of the index.
-        digest: Digest of the model.
-        encoder: The model.
-        ledger: What is known of the items.
+    Every method that writes raises a `UserError` if the index cannot be written.
     """
 
     def __init__(self, index: Path, silo: str, folder: Path, encoder: Encoder, fields: Collection[str]) -> None:
         """Open the index files, which are created if they do not exist.
 
-        Args:
-            index: Folder of the silo's index.
-            silo: Name of the silo.
-            folder: The items folder.
-            encoder: The model.
-            fields: The fields of an item that are stored with its codes, as far as the policy releases them.
+        The ``fields`` of an item that the policy releases are stored with its codes.
 
         Raises:
             UserError: If a file is damaged or was built with another model, or the model encodes items with their labels.
@@ -110,62 +105,40 @@ class Indexer:
     def update(
         self, scan: Scan, before: Mapping[str, str], is_current: Callable[[FolderItem], bool], stopped: threading.Event
     ) -> Change:
-        """Bring the index up to a scan of the folder.
+        """Bring the index up to a scan of the folder, and return what has changed.
 
-        Args:
-            scan: The content of the folder.
-            before: What `Ledger.stamps` returned before the scan. Items that were added since are left alone.
-            is_current: Returns whether an item is still in the folder as the scan found it.
-            stopped: Ends the update early when it is set.
-
-        Returns:
-            What has changed.
-
-        Raises:
-            UserError: If the index cannot be written.
+        What was added since `Ledger.stamps` returned ``before``, or is no longer as the scan found it, is left alone. The
+        update ends early when ``stopped`` is set.
         """
         changed = [item for name, item in scan.items.items() if before.get(name) != item.stamp]
         gone = set(before) - set(scan.items) - scan.waiting if scan.complete else set()
-        change = Change(removed=self._remove_all(sorted(gone), is_current))
-        for start in range(0, len(changed), BATCH_ITEMS):
+        change = Change()
+        for batch in _batches(sorted(gone)):
+            with self._lock:
+                absent = [name for name in batch if is_current(FolderItem(name))]
+                self.remove(absent)
+            change += Change(removed=len(absent))
+        for items in _batches(changed):
             if stopped.is_set():
                 break
             with self._lock:
-                batch = [item for item in changed[start : start + BATCH_ITEMS] if is_current(item)]
-                part = self.add(batch)
-            change = Change(change.added + part.added, change.removed + part.removed, change.skipped + part.skipped)
+                change += self.add([item for item in items if is_current(item)])
         return change
 
     def add(self, items: Sequence[FolderItem]) -> Change:
-        """Add items, in place of former ones with the same ids. Items to be deleted are removed.
+        """Add items, in place of former ones with the same ids, and return what has changed. Deleted ones are removed.
 
         An item that cannot be encoded is noted with the reason, and does not prevent the others.
-
-        Returns:
-            What has changed.
-
-        Raises:
-            UserError: If the index cannot be written.
         """
         with self._lock:
             deleted = [item for item in items if item.deleted]
-            self._hide(deleted)
-            wanted = [item for item in items if not item.deleted]
-            added = skipped = 0
-            for part in self._encodable_parts(wanted):
-                if isinstance(part, bool):
-                    skipped += part
-                else:
-                    self._write(*part)
-                    added += len(part[0])
-            return Change(added, len(deleted), skipped)
+            if deleted:
+                self._drop([item.id for item in deleted])
+                self.ledger.write(Entry(item.id, item.stamp, "removed", replaced=True) for item in deleted)
+            return Change(removed=len(deleted)) + self._add_encodable([item for item in items if not item.deleted])
 
     def add_rows(self, archive: Archive, rows: Rows, modality: Modality, fields: Collection[str]) -> None:
-        """Encode rows of an archive that have a modality, and add those that the index lacks, with some fields.
-
-        Raises:
-            UserError: If an item cannot be encoded, or the index cannot be written.
-        """
+        """Encode rows of an archive that have a modality, and add those that the index lacks, with some fields."""
         with self._lock:
             store = self._stores[modality]
             missing = rows[store.keys_of(archive.ids[rows].tolist()) < 0] if len(rows) else rows
@@ -174,12 +147,12 @@ class Indexer:
 
     def _encoded_rows(
         self, archive: Archive, rows: Rows, modality: Modality, fields: Collection[str]
-    ) -> Iterator[tuple[Codes, list[str], list[bytes | None] | None]]:
+    ) -> Iterator[Part]:
         """Yield the codes of rows. If they cannot be encoded together, each is encoded by itself or logged."""
         if not len(rows):
             return
         try:
-            yield encode_rows(self.encoder, archive, rows, modality, fields)
+            yield self._encoded(archive, rows, modality, fields)
         except UserError as error:
             if len(rows) == 1:
                 log_event("item skipped", level=WARNING, id=str(archive.ids[rows[0]]), reason=str(error))
@@ -188,11 +161,7 @@ class Indexer:
                     yield from self._encoded_rows(archive, np.array([row]), modality, fields)
 
     def remove(self, ids: Sequence[str]) -> None:
-        """Remove items from the index.
-
-        Raises:
-            UserError: If the index cannot be written.
-        """
+        """Remove items from the index."""
         with self._lock:
             self._drop(ids)
             self.ledger.forget(ids)
@@ -208,53 +177,43 @@ class Indexer:
                 with self._lock:
                     store.compact()
 
-    def _remove_all(self, ids: Sequence[str], is_current: Callable[[FolderItem], bool]) -> int:
-        """Remove items that are no longer in the folder, and return their number."""
-        removed = 0
-        for start in range(0, len(ids), BATCH_ITEMS):
-            with self._lock:
-                batch = [name for name in ids[start : start + BATCH_ITEMS] if is_current(FolderItem(name))]
-                self.remove(batch)
-                removed += len(batch)
-        return removed
-
-    def _encodable_parts(self, items: Sequence[FolderItem]) -> Iterator[tuple[Sequence[FolderItem], Encoded] | bool]:
-        """Yield items with their codes, and for each item that cannot be encoded whether that is new."""
+    def _add_encodable(self, items: Sequence[FolderItem]) -> Change:
+        """Encode and write items. If they cannot be encoded together, each is encoded by itself or skipped."""
         if not items:
-            return
+            return Change()
         try:
             encoded = self._encode(items)
         except Exception as error:  # a decoder or a model may fail in any way on a damaged file
-            if len(items) == 1:
-                yield self._skip(items[0], str(error) or type(error).__name__)
-            else:
-                for item in items:
-                    yield from self._encodable_parts([item])
-            return
-        kept, without_code = _divided(items, encoded)
-        for item in without_code:
-            yield self._skip(item, self._reason(item))
+            if len(items) > 1:
+                return sum((self._add_encodable([item]) for item in items), Change())
+            return Change(skipped=self._skip(items[0], str(error) or type(error).__name__))
+        with_code = {name for codes, _, _ in encoded.values() for name in codes.ids.tolist()}
+        skipped = sum(self._skip(item, self._reason(item)) for item in items if item.id not in with_code)
+        kept = [item for item in items if item.id in with_code]
         if kept:
-            yield kept, encoded
+            self._write(kept, encoded)
+        return Change(added=len(kept), skipped=skipped)
 
-    def _encode(self, items: Sequence[FolderItem]) -> Encoded:
+    def _encode(self, items: Sequence[FolderItem]) -> dict[Modality, Part]:
         archive = archive_of(self._folder, items)
         fields = set(self._fields)
-        encoded: Encoded = {}
+        encoded = {}
         for modality, rows in encodable_rows(archive, self.encoder.featurizers, np.arange(len(items))).items():
             if len(rows):
-                encoded[modality] = encode_rows(self.encoder, archive, rows, modality, fields)
+                encoded[modality] = self._encoded(archive, rows, modality, fields)
                 fields.discard("preview")  # a preview is stored once per item
         return encoded
 
-    def _reason(self, item: FolderItem) -> str:
-        modalities = tuple(self._stores)
-        if item.text and not item.picture and "text" in modalities:
-            return "its text does not contain a word that the model knows"
-        return cannot_encode(modalities)
+    def _encoded(self, archive: Archive, rows: Rows, modality: Modality, fields: Collection[str]) -> Part:
+        return (self.encoder.codes(archive, rows, modality), *shown_of(archive, rows, fields))
 
-    def _write(self, items: Sequence[FolderItem], encoded: Encoded) -> None:
-        entries = [self._entry(item) for item in items]
+    def _reason(self, item: FolderItem) -> str:
+        if item.text and not item.picture and "text" in self.modalities:
+            return "its text does not contain a word that the model knows"
+        return cannot_encode(self.modalities)
+
+    def _write(self, items: Sequence[FolderItem], encoded: Mapping[Modality, Part]) -> None:
+        entries = [Entry(item.id, item.stamp, "pending", replaced=self._replaces(item.id)) for item in items]
         # Pending first: if the process ends between the files, the next one indexes these items again.
         self.ledger.write(entries)
         for modality, store in self._stores.items():
@@ -264,31 +223,23 @@ class Indexer:
             if part is not None:
                 with forgetting(store, part[0].ids.tolist()):
                     store.add_codes(*part)
-        self.ledger.write(Entry(each.id, each.stamp, "indexed", replaced=each.replaced) for each in entries)
+        self.ledger.write(replace(entry, state="indexed") for entry in entries)
 
-    def _entry(self, item: FolderItem) -> Entry:
-        return Entry(item.id, item.stamp, "pending", replaced=self._replaces(item.id, self.ledger.entry(item.id)))
-
-    def _replaces(self, name: str, known: Entry | None) -> bool:
-        """Return whether an item has the id of one of the first indexing, which is still there if nothing is ``known``."""
+    def _replaces(self, name: str) -> bool:
+        """Return whether an item has the id of one of the first indexing, which is in the index if nothing else is known."""
+        known = self.ledger.entry(name)
         return bool(self.has(name)) if known is None else known.replaced
 
     def _skip(self, item: FolderItem, reason: str) -> bool:
         """Note that an item cannot be indexed, and remove its former version. Return whether this was not known before."""
-        known = self.ledger.entry(item.id)
-        entry = Entry(item.id, item.stamp, "skipped", reason, self._replaces(item.id, known))
-        if entry == known:
+        entry = Entry(item.id, item.stamp, "skipped", reason, self._replaces(item.id))
+        if entry == self.ledger.entry(item.id):
             return False
         # In this order: an item that is noted as skipped is never looked for in the index again.
         self._drop([item.id])
         self.ledger.write([entry])
         log_event("item skipped", level=WARNING, id=item.id, picture=item.picture, reason=reason)
         return True
-
-    def _hide(self, items: Sequence[FolderItem]) -> None:
-        if items:
-            self._drop([item.id for item in items])
-            self.ledger.write(Entry(item.id, item.stamp, "removed", replaced=True) for item in items)
 
     def _drop(self, ids: Sequence[str]) -> None:
         for store in self._stores.values():
@@ -305,22 +256,19 @@ def prepare_index(run: Run, silo: str) -> None:
     encoder = encoder_of(run, silo)
     missing = [modality for modality in encoder.featurizers if not (folder / f"{modality}.sqlite").exists()]
     for modality in missing:
-        path = folder / f"{modality}.sqlite"
         try:
-            Store.create(path, IndexManifest(encoder.digest, encoder.bits, modality, silo=silo)).close()
+            _created(folder, silo, modality, encoder).close()
         except UserError:
-            if not path.exists():  # otherwise another process of the silo has just created it
+            if not (
+                folder / f"{modality}.sqlite"
+            ).exists():  # otherwise another process of the silo has just created it
                 raise
     if missing:
         note_indexed(run.index_folder, silo, tuple(encoder.featurizers), run.silo_names)
 
 
 def open_indexer(run: Run, silo: str, folder: Path, fields: Collection[str]) -> Indexer:
-    """Open the index of a silo in a run for writing, with the run's model. The other arguments are those of `Indexer`.
-
-    Raises:
-        UserError: As `Indexer` and `prepare_index`.
-    """
+    """Open the index of a silo in a run for writing, with the run's model. The other arguments are those of `Indexer`."""
     return Indexer(run.index_folder / silo, silo, folder, encoder_of(run, silo), fields)
 
 
@@ -340,19 +288,6 @@ def encoder_of(run: Run, silo: str) -> Encoder:
     return run.model.encoder(run.model.shared_name())
 
 
-def encode_rows(
-    encoder: Encoder, archive: Archive, rows: Rows, modality: Modality, fields: Collection[str]
-) -> tuple[Codes, list[str], list[bytes | None] | None]:
-    """Return the codes of some rows of an archive, with what the index stores besides, see `shown_of`."""
-    return (encoder.codes(archive, rows, modality), *shown_of(archive, rows, fields))
-
-
-def _divided(items: Sequence[FolderItem], encoded: Encoded) -> tuple[list[FolderItem], list[FolderItem]]:
-    with_code = {name for codes, _, _ in encoded.values() for name in codes.ids.tolist()}
-    kept = [item for item in items if item.id in with_code]
-    return kept, [item for item in items if item.id not in with_code]
-
-
 def archive_of(folder: Path, items: Sequence[FolderItem]) -> Archive:
     """Return items of a folder as an archive, without reading their pictures."""
     names = sorted({label for item in items for label in item.labels})
@@ -370,11 +305,21 @@ def archive_of(folder: Path, items: Sequence[FolderItem]) -> Archive:
     )
 
 
+def _batches(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(values), BATCH_ITEMS):
+        yield values[start : start + BATCH_ITEMS]
+
+
+def _created(index: Path, silo: str, modality: Modality, encoder: Encoder) -> Store:
+    manifest = IndexManifest(encoder.digest, encoder.bits, modality, silo=silo)
+    return Store.create(index / f"{modality}.sqlite", manifest)
+
+
 def _opened(index: Path, silo: str, modality: Modality, encoder: Encoder) -> Store:
     """Open the index file of a modality, which is created if it does not exist."""
     path = index / f"{modality}.sqlite"
     if not path.exists():
-        return Store.create(path, IndexManifest(encoder.digest, encoder.bits, modality, silo=silo))
+        return _created(index, silo, modality, encoder)
     store = Store.open(path)
     try:
         store.manifest.check_holder(silo, modality)

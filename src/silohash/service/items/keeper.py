@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import asdict, dataclass
 from logging import ERROR, WARNING, getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
+
+from filelock import FileLock, Timeout
 
 from silohash.base.errors import InUse, MissingFile, UserError
 from silohash.base.files import explaining_disk_errors
@@ -22,14 +24,10 @@ from silohash.base.memory import return_unused
 from silohash.base.optional import require
 from silohash.base.types import Modality
 from silohash.service.items.indexer import Change, Indexer
-from silohash.service.items.ledger import Entry
-from silohash.service.items.records import PUT, Record
-from silohash.service.items.scan import FolderItem, FolderScanner
-from silohash.service.logs import log_event
+from silohash.service.items.scan import PUT, FolderItem, FolderScanner, Record
+from silohash.service.logs import log_event, logged_errors
 
 if TYPE_CHECKING:
-    from filelock import FileLock
-
     from silohash.service.items.change import Successor
 
 LOOK_MILLISECONDS = 500
@@ -57,7 +55,6 @@ NOT_MOUNTED = f"it does not have the subfolder {PUT}. If the folder is the right
 MOST_LOGGED = 20
 """Number of problems that are logged one by one at a time."""
 
-Opener: TypeAlias = Callable[[], Indexer]
 Server: TypeAlias = "Callable[[Keeper], AbstractContextManager[object]]"
 """A function that serves the items API while its context lasts."""
 
@@ -84,18 +81,13 @@ class ItemState:
 class Keeper:
     """Keep the index of a silo up to its items folder while a block runs.
 
-    Attributes:
-        folder: The items folder.
+    `put` and `delete` raise a `UserError` if an item cannot be written, or the folder is not the one of the index.
     """
 
-    def __init__(self, folder: Path, lock: Path, opener: Opener, server: Server | None = None) -> None:
-        """Prepare to keep an index.
+    def __init__(self, folder: Path, lock: Path, opener: Callable[[], Indexer], server: Server | None = None) -> None:
+        """Prepare to keep the index of an items folder, which is created if it does not exist.
 
-        Args:
-            folder: The items folder. It is created if it does not exist.
-            lock: File that the keeping process locks.
-            opener: Opens the index for writing. It is called when this process holds the lock.
-            server: Serves the API for programs while this process keeps the index; None for no API.
+        The process that holds the lock opens the index and, if there is a server, serves the API for programs.
         """
         require("watchfiles", "Watching the items folder")
         self.folder = folder
@@ -105,8 +97,6 @@ class Keeper:
         self._following: Indexer | None = None
         self._successor: Successor | None = None
         self._builder: threading.Thread | None = None
-        self._builds: Successor | None = None
-        self._starting = threading.Lock()
         self._changing = threading.RLock()
         self._updating = threading.RLock()
         self._scanning = threading.Lock()
@@ -144,33 +134,19 @@ class Keeper:
         return self._indexer is not None
 
     def put(self, record: Record, picture: bytes = b"", suffix: str = "") -> ItemState:
-        """Write an item to the folder and to the index, in place of a former one with the same id.
+        """Write an item to the folder and to the index, in place of a former one with the same id, and return its state.
 
-        Args:
-            record: The item.
-            picture: Content of its picture file; empty without a picture.
-            suffix: End of the name of the picture file.
-
-        Returns:
-            The state of the item, after it is on the disk and, unless it has a problem, can be found.
-
-        Raises:
-            UserError: If the item cannot be written, or the items folder is not the one of the index.
+        The arguments are those of `Records.write`. The item is then on the disk and, unless it has a problem, can be found.
         """
         with self._changing:
             self._check_mounted()
-            written = self._scanner.records.write(record, picture, suffix)
-            for writer in self._writers():
-                writer.add([self._scanner.of_record(written)])
+            self._write(record, picture, suffix)
         return self.state(record.id) or ItemState(record.id)
 
     def delete(self, name: str) -> bool:
         """Remove an item from the index and from the folder, and return whether it existed.
 
         The files of the user stay: an item of theirs, or of the first indexing, is hidden.
-
-        Raises:
-            UserError: If the index cannot be written, or the items folder is not the one of the index.
         """
         with self._changing:
             self._check_mounted()
@@ -184,30 +160,30 @@ class Keeper:
                 for each in self._writers():
                     each.remove([name])
             else:
-                written = records.write(Record(id=name, deleted=True))
-                for each in self._writers():
-                    each.add([self._scanner.of_record(written)])
+                self._write(Record(id=name, deleted=True))
             return True
+
+    def _write(self, record: Record, picture: bytes = b"", suffix: str = "") -> None:
+        item = self._scanner.of_record(self._scanner.records.write(record, picture, suffix))
+        for writer in self._writers():
+            writer.add([item])
 
     def state(self, name: str) -> ItemState | None:
         """Return the state of an item, or None if the silo does not have it."""
-        entry = self._writer().ledger.entry(name)
-        if entry is not None and entry.state == "removed":
+        writer = self._writer()
+        entry, modalities = writer.ledger.entry(name), writer.has(name)
+        if not modalities if entry is None else entry.state == "removed":
             return None
-        return self._state(name, entry)
+        digest = writer.digest if modalities else ""
+        return ItemState(name, bool(modalities), modalities, digest, "" if entry is None else entry.problem)
 
     def page(self, after: str = "", most: int = 100) -> list[ItemState]:
         """Return the states of at most ``most`` items of the folder with ids after ``after``, in the order of the ids."""
-        entries = self._writer().ledger.page(after, most)
-        states = [self._state(entry.id, entry) for entry in entries]
+        states = [self.state(entry.id) for entry in self._writer().ledger.page(after, most)]
         return [state for state in states if state is not None]
 
     def update(self, *, again: bool = False) -> Change:
-        """Bring the index up to the folder. Items that were skipped are tried ``again``, or else when they change.
-
-        Raises:
-            UserError: If the index cannot be written.
-        """
+        """Bring the index up to the folder. Items that were skipped are tried ``again``, or else when they change."""
         with self._updating:
             if not self._is_mounted(self._writer()):
                 return Change()
@@ -216,10 +192,11 @@ class Keeper:
             return changes[0]
 
     def follow(self, successor: Successor) -> None:
-        """Build the index of a new model if this process keeps the index, and keep it besides the present one."""
-        self._successor = successor
-        if self.keeps:
-            self._start_builder(successor)
+        """Build the index of a new model while this process keeps the index, and keep it besides the present one."""
+        if self._successor is not successor:
+            self._successor = successor
+            self._builder = threading.Thread(target=self._build, args=(successor,), name="new model", daemon=True)
+            self._builder.start()
 
     def drop_old(self) -> None:
         """Keep only the index of the new model, and remove the old one. A process that keeps no index does nothing."""
@@ -243,31 +220,20 @@ class Keeper:
         started = time.monotonic()
         change = writer.update(scan, before, self._is_current, self._stopped)
         if change:
-            seconds = round(time.monotonic() - started, 3)
-            log_event(
-                "items indexed", added=change.added, removed=change.removed, skipped=change.skipped, seconds=seconds
-            )
+            log_event("items indexed", **asdict(change), seconds=round(time.monotonic() - started, 3))
         elif not scan.unsettled:
             writer.compact()
         return change
-
-    def _start_builder(self, successor: Successor) -> None:
-        """Start to build the index of a new model, unless that has been started."""
-        with self._starting:  # `follow` may be called while another thread becomes the keeper
-            if self._builds is successor:
-                return
-            self._builds = successor
-            self._builder = threading.Thread(target=self._build, args=(successor,), name="new model", daemon=True)
-            self._builder.start()
 
     def _build(self, successor: Successor) -> None:
         """Build the index of a new model, again and again until it succeeds."""
         _lower_priority()
         while not self._stopped.is_set() and self._following is None and self._successor is successor:
             with _logged():
-                self._build_once(successor)
+                if self.keeps:
+                    self._build_once(successor)
             if self._following is None:
-                self._stopped.wait(RETRY_SECONDS)
+                self._stopped.wait(RETRY_SECONDS if self.keeps else TAKEOVER_SECONDS)
 
     def _build_once(self, successor: Successor) -> None:
         """Build the index of a new model, add the items of the folder, and put it into place."""
@@ -286,14 +252,6 @@ class Keeper:
             indexer.close()
             return_unused()  # the archive took more memory than its codes do
         self._unsettled = True  # the folder may have changed since
-
-    def _state(self, name: str, entry: Entry | None) -> ItemState | None:
-        writer = self._writer()
-        modalities = writer.has(name)
-        if entry is None and not modalities:
-            return None
-        digest = writer.digest if modalities else ""
-        return ItemState(name, bool(modalities), modalities, digest, "" if entry is None else entry.problem)
 
     def _writers(self) -> tuple[Indexer, ...]:
         """Return the indexers of all models, the present one first."""
@@ -344,8 +302,12 @@ class Keeper:
     def _begin(self) -> bool:
         """Become the process that keeps the index, if there is no other, and return whether it did."""
         with ExitStack() as opened:
-            lock = _locked(self._lock_path)
-            if lock is None:
+            self._lock_path.parent.mkdir(parents=True, exist_ok=True)
+            # filelock keeps its state per thread by default, but the lock may be released by another thread than took it.
+            lock = FileLock(self._lock_path, thread_local=False)
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
                 return False
             opened.callback(lock.release)
             self._scanner.records.remove_leftovers()
@@ -355,16 +317,13 @@ class Keeper:
                 opened.enter_context(self._server(self))
             self._kept = opened.pop_all()
         log_event("keeping the index", folder=str(self.folder))
-        if self._successor is not None:
-            self._start_builder(self._successor)
         return True
 
     def _end(self) -> None:
-        indexers = (self._indexer, self._following)
+        indexers = filter(None, (self._indexer, self._following))
         self._indexer = self._following = None
         for indexer in indexers:
-            if indexer is not None:
-                indexer.close()
+            indexer.close()
 
     def _run(self) -> None:
         _lower_priority()
@@ -407,26 +366,6 @@ def _lower_priority() -> None:
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), BACKGROUND_PRIORITY)
 
 
-def _locked(path: Path) -> FileLock | None:
-    """Return the lock of a file, which this process now holds, or None if another process holds it."""
-    from filelock import FileLock, Timeout
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # filelock keeps its state per thread by default, but the lock may be released by another thread than took it.
-    lock = FileLock(path, thread_local=False)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        return None
-    return lock
-
-
-@contextmanager
-def _logged() -> Iterator[None]:
+def _logged() -> AbstractContextManager[None]:
     """Log the error with which a block ends, so that the thread goes on."""
-    try:
-        yield
-    except UserError as error:
-        log_event("the items cannot be indexed", level=ERROR, reason=str(error))
-    except Exception as error:  # the thread must not end because of one unexpected error
-        log_event("indexing items failed", level=ERROR, reason=f"{type(error).__name__}: {error}")
+    return logged_errors("the items cannot be indexed", "indexing items failed", level=ERROR)

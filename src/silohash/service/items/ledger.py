@@ -7,18 +7,15 @@ of a process are indexed again or removed, so that index and folder agree after 
 from __future__ import annotations
 
 import json
-import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from silohash.base.sqlite_files import explaining_database_errors, transaction
+from silohash.base.sqlite_files import connect, explaining_database_errors, transaction
 
 LEDGER = "items.sqlite"
-WAIT_SECONDS = 30.0
 
 State: TypeAlias = Literal["pending", "indexed", "skipped", "removed"]
 
@@ -34,7 +31,6 @@ class Entry:
     """Describe what is known of one item.
 
     Attributes:
-        id: Id of the item.
         stamp: Stamp of the item as it was indexed, see `FolderItem`.
         state: "pending" while it is being indexed; "skipped" if it cannot be indexed; "removed" if it hides an item of the
             first indexing.
@@ -53,15 +49,11 @@ class Ledger:
     """Read and write the file. Several threads may use it."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file, which is created if it does not exist.
-
-        Raises:
-            UserError: If it is damaged or cannot be written.
-        """
+        """Open the file, which is created if it does not exist."""
         self.path = path
         self._lock = threading.Lock()
         with explaining_database_errors(path):
-            self._connection = sqlite3.connect(path, WAIT_SECONDS, isolation_level=None, check_same_thread=False)
+            self._connection = connect(path, mode="rwc")
             self._connection.execute("PRAGMA journal_mode = WAL").fetchall()
             self._connection.execute("PRAGMA synchronous = NORMAL")  # folder and index are durable, and are compared
             self._connection.execute(SCHEMA)
@@ -71,62 +63,40 @@ class Ledger:
         self._connection.close()
 
     def stamps(self, *, again: bool = False) -> dict[str, str]:
-        """Return the stamps of all items that need no further work, by id, and empty stamps of those that do.
-
-        Args:
-            again: Whether skipped items are to be tried again. Otherwise only pending items need work.
-        """
+        """Return the stamp of each item by id, which is empty if the item is pending or, with ``again``, skipped."""
         query = "SELECT id, CASE WHEN state = 'pending' OR ? AND state = 'skipped' THEN '' ELSE stamp END FROM items"
-        with self._reading() as connection:
-            return dict(connection.execute(query, [again]).fetchall())
+        return dict(self._rows(query, again))
 
     def entry(self, name: str) -> Entry | None:
         """Return what is known of an item, or None."""
-        with self._reading() as connection:
-            row = connection.execute("SELECT * FROM items WHERE id = ?", (name,)).fetchone()
-        return None if row is None else _entry(row)
+        return next(iter(self._entries("id = ?", name)), None)
 
     def page(self, after: str, most: int) -> list[Entry]:
         """Return at most ``most`` items whose ids come after a text, in the order of the ids. Removed items are left out."""
-        with self._reading() as connection:
-            query = "SELECT * FROM items WHERE id > ? AND state != 'removed' ORDER BY id LIMIT ?"
-            rows = connection.execute(query, (after, most)).fetchall()
-        return [_entry(row) for row in rows]
+        return self._entries("id > ? AND state != 'removed' ORDER BY id LIMIT ?", after, most)
 
     def counts(self) -> dict[str, int]:
         """Return the number of items in each state."""
-        with self._reading() as connection:
-            return dict(connection.execute("SELECT state, count(*) FROM items GROUP BY state").fetchall())
+        return dict(self._rows("SELECT state, count(*) FROM items GROUP BY state"))
 
     def indexed_ids(self) -> set[str]:
         """Return the ids of all items that are or may be in the index."""
-        with self._reading() as connection:
-            rows = connection.execute("SELECT id FROM items WHERE state IN ('indexed', 'pending')").fetchall()
-        return {row[0] for row in rows}
+        return {name for (name,) in self._rows("SELECT id FROM items WHERE state IN ('indexed', 'pending')")}
 
     def write(self, entries: Iterable[Entry]) -> None:
         """Write entries, in place of former ones of the same items."""
-        rows = [(each.id, each.stamp, each.state, each.problem, int(each.replaced)) for each in entries]
-        with self._writing() as connection:
-            connection.executemany("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?)", rows)
+        rows = [astuple(entry) for entry in entries]
+        with self._lock, explaining_database_errors(self.path), transaction(self._connection):
+            self._connection.executemany("INSERT OR REPLACE INTO items VALUES (?, ?, ?, ?, ?)", rows)
 
     def forget(self, ids: Sequence[str]) -> None:
         """Remove the entries of items."""
-        with self._writing() as connection:
-            connection.execute(
-                "DELETE FROM items WHERE id IN (SELECT value FROM json_each(?))", (json.dumps(list(ids)),)
-            )
+        self._rows("DELETE FROM items WHERE id IN (SELECT value FROM json_each(?))", json.dumps(list(ids)))
 
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
+    def _rows(self, query: str, *values: object) -> list[Any]:
         with self._lock, explaining_database_errors(self.path):
-            yield self._connection
+            return self._connection.execute(query, values).fetchall()
 
-    @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._reading() as connection, transaction(connection):
-            yield connection
-
-
-def _entry(row: tuple[str, str, State, str, int]) -> Entry:
-    return Entry(row[0], row[1], row[2], row[3], bool(row[4]))
+    def _entries(self, which: str, *values: object) -> list[Entry]:
+        rows = self._rows(f"SELECT * FROM items WHERE {which}", *values)  # noqa: S608  literals of this class
+        return [Entry(*(*row[:-1], bool(row[-1]))) for row in rows]

@@ -1,8 +1,12 @@
 """Read the items folder of a silo: which items it holds at the moment, and a stamp of each that changes with its content.
 
 The folder holds either a metadata file, as ``silohash index`` reads it, with one item per row; or no metadata file, in which
-case each picture file is an item whose id is its path within the folder. Items that programs put there are in a subfolder
-(see `records`) and take precedence over items with the same id.
+case each picture file is an item whose id is its path within the folder. Items that programs put there are in the subfolder
+``put`` and take precedence over items with the same id.
+
+The file of an item that a program put, a JSON document, is the last one that is written. It names the item's picture, whose
+file name contains a digest of its content. An item is therefore replaced as a whole or not at all. What has been written
+survives a power failure.
 
 A file that changed less than a second ago may still be written, so it is left for a later look.
 """
@@ -10,6 +14,7 @@ A file that changed less than a second ago may still be written, so it is left f
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -17,8 +22,18 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import NamedTuple
 
+from pydantic import BaseModel, ConfigDict
+
 from silohash.base.errors import UserError
-from silohash.base.files import digest_json, read_json
+from silohash.base.files import (
+    PART,
+    digest_bytes,
+    digest_json,
+    explaining_disk_errors,
+    read_json,
+    write_bytes,
+    write_text,
+)
 from silohash.base.sqlite_files import Signature, signature
 from silohash.data.formats.file_names import FoundName, find_names
 from silohash.data.formats.folder import (
@@ -32,7 +47,6 @@ from silohash.data.formats.folder import (
 from silohash.data.formats.metadata import FILES, MetadataRow, read_metadata
 from silohash.data.links import Boundary
 from silohash.data.pictures.formats import NAMES, SUFFIXES
-from silohash.service.items.records import PUT, Record, Records
 
 SETTLED_SECONDS = 1.0
 """Time without a change after which a file counts as complete."""
@@ -40,16 +54,127 @@ SETTLED_SECONDS = 1.0
 UNFINISHED = frozenset({".part", ".partial", ".tmp", ".crdownload"})
 """Ends of the names of files that other programs are still writing, in lowercase."""
 
+PUT = "put"
+"""Name of the subfolder of the items folder."""
+
+SHORT_DIGITS = 12
+REMEDY = "Remove it, and put the item again."
+
+_PICTURE = re.compile(rf"[0-9a-f]{{32}}-[0-9a-f]{{{SHORT_DIGITS}}}(\.\w+)?")
+"""Name of a picture file: the digest of the item's id, and the beginning of that of its content."""
+
+
+class Record(BaseModel):
+    """The content of an item's file.
+
+    Attributes:
+        picture: Name of its picture file in the same folder; empty without one.
+        deleted: Whether the item was removed. The file then hides an item of another origin with the same id.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    text: str = ""
+    labels: tuple[str, ...] = ()
+    picture: str = ""
+    deleted: bool = False
+
+
+class Records:
+    """Read and write the files of items that programs put into a silo."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / PUT
+
+    def read(self, name: str) -> Record | None:
+        """Return the record of an item, or None if there is none.
+
+        Raises:
+            UserError: If its file is damaged.
+        """
+        path = self._path(name)
+        return read_json(path, Record, remedy=REMEDY) if path.exists() else None
+
+    def write(self, record: Record, picture: bytes = b"", suffix: str = "") -> Record:
+        """Write the record of an item, and return it with the name of its picture file.
+
+        That name replaces the one in the given record. It ends with a suffix such as ``.png``.
+        """
+        path = self._path(record.id)
+        former = self._picture_of(record.id)
+        name = f"{path.stem}-{digest_bytes(picture)[:SHORT_DIGITS]}{suffix}" if picture else ""
+        # The picture comes first: whenever the process ends, the record names a picture that is there.
+        if picture:
+            write_bytes(self.folder / name, picture)
+        written = record.model_copy(update={"picture": name})
+        write_text(path, written.model_dump_json(indent=1) + "\n")
+        self._make_durable()
+        if former and former != name:
+            (self.folder / former).unlink(missing_ok=True)
+        return written
+
+    def remove(self, name: str) -> None:
+        """Remove the record of an item and its picture, if there is one."""
+        picture = self._picture_of(name)
+        self._path(name).unlink(missing_ok=True)
+        self._make_durable()
+        if picture:
+            (self.folder / picture).unlink(missing_ok=True)
+
+    def paths(self) -> Iterator[Path]:
+        """Yield the files of all records."""
+        if self.folder.is_dir():
+            yield from (path for path in sorted(self.folder.glob("*.json")) if not PART.fullmatch(path.name))
+
+    def remove_leftovers(self) -> None:
+        """Remove pictures that no record names, as after a process was killed between its two writes.
+
+        Pictures of damaged records and files that were not written here are kept.
+        """
+        if not self.folder.is_dir():
+            return
+        for path in self.folder.iterdir():
+            if _PICTURE.fullmatch(path.name) and not self._is_used(path.name):
+                path.unlink(missing_ok=True)
+
+    def _is_used(self, picture: str) -> bool:
+        """Return whether the record to which a picture belongs names it, or cannot be read."""
+        path = self.folder / f"{picture.rpartition('-')[0]}.json"
+        try:
+            return path.exists() and read_json(path, Record).picture == picture
+        except UserError:
+            return True
+
+    def _path(self, name: str) -> Path:
+        """Return the file of an item. Its name is a digest, because ids may contain any character."""
+        return self.folder / f"{digest_bytes(name.encode())}.json"
+
+    def _picture_of(self, name: str) -> str:
+        try:
+            record = self.read(name)
+        except UserError:  # the damaged file is replaced
+            return ""
+        return "" if record is None else record.picture
+
+    def _make_durable(self) -> None:
+        """Wait until the names of the files are on the disk, too."""
+        if self.folder.is_dir():
+            # A file that is on the disk can still lose its name in a power failure if its folder is not.
+            with explaining_disk_errors(self.folder):
+                handle = os.open(self.folder, os.O_RDONLY)
+                try:
+                    os.fsync(handle)
+                finally:
+                    os.close(handle)
+
 
 @dataclass(frozen=True)
 class FolderItem:
     """Describe one item of the folder.
 
     Attributes:
-        id: Id of the item.
         picture: Its picture file, relative to the folder; empty without one.
-        text: Its text.
-        labels: Its labels.
         stamp: A text that changes whenever the item does.
         put: Whether a program put it there.
         deleted: Whether it is to be removed from the index, see `Record`.
@@ -91,12 +216,19 @@ class _Rows(NamedTuple):
     allowed: tuple[str, ...] | None
 
 
+class _Found(NamedTuple):
+    """An item whose picture file was not looked at yet."""
+
+    id: str
+    picture: FoundName
+    text: str = ""
+    labels: tuple[str, ...] = ()
+
+
 class FolderScanner:
     """Read an items folder. The metadata file is read again only if it has changed.
 
     Attributes:
-        folder: The folder.
-        records: The items that programs put there.
         names: Ids of the other items, as of the last scan.
     """
 
@@ -112,10 +244,8 @@ class FolderScanner:
         scan = Scan()
         now = time.time() if now is None else now
         metadata = [self.folder / name for name in FILES if (self.folder / name).is_file()]
-        if metadata:
-            self._add_rows(scan, metadata[0], now)
-        else:
-            self._add_pictures(scan, now)
+        for found in self._found_rows(scan, metadata[0], now) if metadata else self._found_pictures(scan):
+            self._add(scan, found, now)
         self.names = frozenset(scan.items) | scan.waiting
         before, self._known = self._known, {}
         for path in self.records.paths():
@@ -128,23 +258,34 @@ class FolderScanner:
         picture = f"{PUT}/{record.picture}" if record.picture else ""
         return FolderItem(record.id, picture, record.text, record.labels, stamp, put=True, deleted=record.deleted)
 
-    def _add_rows(self, scan: Scan, metadata: Path, now: float) -> None:
-        """Add the rows of the metadata. While it or the list of labels is being written, the rows read before are used."""
-        stats = {path: path.stat() for path in (metadata, self.folder / LABELS) if path.is_file()}
-        if all(_is_settled(stat, now) for stat in stats.values()):
-            files = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()]
-            if self._rows is None or self._rows.files != files:
-                self._read_rows(scan, metadata, files)
-        else:
-            scan.unsettled, scan.complete = True, False
-        boundary = Boundary(self.folder)
-        if self._rows is not None:
-            found = find_names(self.folder, (row.values.get("file_name", "") for _, row in self._rows.rows))
-            for name, row in self._rows.rows:
-                picture = found[row.values.get("file_name", "")]
-                self._add_row(scan, name, row, picture, self._rows.allowed, boundary, now)
+    def _found_rows(self, scan: Scan, metadata: Path, now: float) -> Iterator[_Found]:
+        """Yield the rows of the metadata except queries, which are held out, as by ``silohash index``."""
+        self._read_rows(scan, metadata, now)
+        if self._rows is None:
+            return
+        boundary, allowed = Boundary(self.folder), self._rows.allowed
+        pictures = find_names(self.folder, (row.values.get("file_name", "") for _, row in self._rows.rows))
+        for name, row in self._rows.rows:
+            values, picture = row.values, pictures[row.values.get("file_name", "")]
+            if SPLIT_OF.get(values.get("split", "").lower()) == "query":
+                continue
+            problem = _problem_of_row(row, picture.name, allowed, boundary)
+            if not problem and name in scan.items:
+                problem = f'the id "{name}" occurs in an earlier row'
+            if problem:
+                scan.problems[f"row {row.number}"] = problem
+            else:
+                yield _Found(name, picture, values.get("text", ""), row.labels)
 
-    def _read_rows(self, scan: Scan, metadata: Path, files: object) -> None:
+    def _read_rows(self, scan: Scan, metadata: Path, now: float) -> None:
+        """Read the metadata if it has changed, but not while it or the list of labels is being written."""
+        stats = {path: path.stat() for path in (metadata, self.folder / LABELS) if path.is_file()}
+        if not all(_is_settled(stat, now) for stat in stats.values()):
+            scan.unsettled, scan.complete = True, False
+            return
+        files = [(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()]
+        if self._rows is not None and self._rows.files == files:
+            return
         try:
             _, rows = read_metadata(self.folder)
             allowed = allowed_labels(self.folder)
@@ -154,30 +295,7 @@ class FolderScanner:
             scan.problems[metadata.name] = str(error)
             scan.complete = False
 
-    def _add_row(
-        self,
-        scan: Scan,
-        name: str,
-        row: MetadataRow,
-        picture: FoundName,
-        allowed: tuple[str, ...] | None,
-        boundary: Boundary,
-        now: float,
-    ) -> None:
-        """Add one row of the metadata. Queries are held out, as by ``silohash index``."""
-        values, where = row.values, f"row {row.number}"
-        if SPLIT_OF.get(values.get("split", "").lower()) == "query":
-            return
-        problem = row.problem or _problem_of_picture(picture.name, boundary)
-        problem = problem or next(problems_of_values(row, allowed, needs_split=False), "")
-        if not problem and name in scan.items:
-            problem = f'the id "{name}" occurs in an earlier row'
-        if problem:
-            scan.problems[where] = problem
-            return
-        self._add(scan, name, picture, values.get("text", ""), row.labels, now)
-
-    def _add_pictures(self, scan: Scan, now: float) -> None:
+    def _found_pictures(self, scan: Scan) -> Iterator[_Found]:
         boundary = Boundary(self.folder)
 
         def unreadable(error: OSError) -> None:
@@ -189,19 +307,19 @@ class FolderScanner:
             if Path(name).suffix.lower() not in SUFFIXES:
                 scan.problems[name] = f"its name does not end like that of a {NAMES} file"
             elif boundary.contains(name):
-                self._add(scan, name, FoundName(name), "", (), now)
+                yield _Found(name, FoundName(name))
             else:
                 scan.problems[name] = "it is a link that leads out of the folder"
 
-    def _add(self, scan: Scan, name: str, found: FoundName, text: str, labels: tuple[str, ...], now: float) -> None:
+    def _add(self, scan: Scan, found: _Found, now: float) -> None:
         """Add an item, or note why it has to wait or cannot be used."""
-        picture = found.name
+        name, (picture, hint), text, labels = found
         signature: tuple[int, ...] = ()
         if picture:
             try:
                 stat = (self.folder / picture).stat()
             except (FileNotFoundError, NotADirectoryError, ValueError):
-                scan.problems[name] = f'the picture "{picture}" is missing{found.hint}'
+                scan.problems[name] = f'the picture "{picture}" is missing{hint}'
                 return
             except OSError as error:  # it may be there, so an earlier version is kept
                 scan.problems[name] = f'the picture "{picture}" cannot be read ({error.strerror})'
@@ -241,6 +359,11 @@ def _is_settled(stat: os.stat_result, now: float) -> bool:
     """Return whether a file has not changed for a second. Its change time is set by the system, also for copied files."""
     # abs: the clock may have been set back since, and a file must not wait until it has caught up.
     return abs(now - stat.st_ctime) >= SETTLED_SECONDS
+
+
+def _problem_of_row(row: MetadataRow, picture: str, allowed: tuple[str, ...] | None, boundary: Boundary) -> str:
+    values = problems_of_values(row, allowed, needs_split=False)
+    return row.problem or _problem_of_picture(picture, boundary) or next(values, "")
 
 
 def _problem_of_picture(name: str, boundary: Boundary) -> str:

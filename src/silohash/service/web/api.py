@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, File, HTTPException, Query, UploadFile
 
@@ -11,31 +11,31 @@ from silohash.base.errors import BitsDiffer, ModelsDiffer
 from silohash.data.pictures.formats import NAMES
 from silohash.search.hits import Hits
 from silohash.search.inputs import vector_in
-from silohash.service.backend import Code, FederationStatus, SearchRequest, Vector
+from silohash.search.released import Code
+from silohash.search.requests import FederationStatus, SearchRequest, Vector
 from silohash.service.web.documents import (
     ItemDocument,
-    PictureQuery,
+    Options,
+    PictureOptions,
     ResultsDocument,
     SearchDocument,
-    SimilarQuery,
+    SimilarOptions,
     StatusDocument,
-    TextQuery,
-    VectorQuery,
+    TextOptions,
+    VectorOptions,
 )
 from silohash.service.web.errors import responses
-from silohash.service.web.state import Allowed, Service, Shared, asker
-from silohash.service.web.view.form import LONGEST_NAME
+from silohash.service.web.state import Allowed, IdQuery, NameQuery, Service, Shared, asker
 
 PREFIX = "/api/v1"
-NameQuery = Annotated[str, Query(min_length=1, max_length=LONGEST_NAME)]
 
 router = APIRouter(prefix=PREFIX, dependencies=[Depends(asker)])
 
 
 @router.get("/search", summary="Search for words", responses=responses(404, 503))
-async def search_words(service: Shared, who: Allowed, query: TextQuery) -> ResultsDocument:
+async def search_words(service: Shared, who: Allowed, query: Annotated[TextOptions, Query()]) -> ResultsDocument:
     """Return the items of all silos that are nearest to some words."""
-    return await _search(service, SearchRequest.of(query.options(who.name), text=query.text), query.silo)
+    return await _search(service, who, query, text=query.text)
 
 
 @router.post("/search", summary="Search for words or a code", responses=responses(404, 503))
@@ -44,55 +44,46 @@ async def search_document(service: Shared, who: Allowed, document: SearchDocumen
     code = None if document.code is None else document.code.code()
     if code is not None:
         check_code(code, await service.recent_status())
-    return await _search(
-        service, SearchRequest.of(document.options(who.name), text=document.text, code=code), document.silo
-    )
+    return await _search(service, who, document, text=document.text, code=code)
 
 
 @router.post("/search/picture", summary="Search for a picture", responses=responses(404, 415, 503))
 async def search_picture(
     service: Shared,
     who: Allowed,
-    query: PictureQuery,
+    query: Annotated[PictureOptions, Query()],
     picture: Annotated[UploadFile, File(description=f"A {NAMES} file.")],
 ) -> ResultsDocument:
     """Return the items of all silos that are nearest to a picture. The picture is not kept."""
     value = await service.read_picture(await picture.read(), drawing=query.drawing)
-    return await _search(service, SearchRequest.of(query.options(who.name), picture=value), query.silo)
+    return await _search(service, who, query, picture=value)
 
 
 @router.post("/search/vector", summary="Search for a feature vector", responses=responses(404, 503))
 async def search_vector(
     service: Shared,
     who: Allowed,
-    query: VectorQuery,
+    query: Annotated[VectorOptions, Query()],
     vector: Annotated[UploadFile, File(description="A .npy file with numbers, computed like the features of the run.")],
 ) -> ResultsDocument:
     """Return the items of all silos that are nearest to a feature vector, for runs that were trained on given features.
 
     A vector has the shape (D,), and the regions of a picture with their boxes have the shape (R, D + 4).
     """
-    values = vector_in(await vector.read())
-    request = SearchRequest.of(query.options(who.name), vector=Vector(values=values, modality=query.of))
-    return await _search(service, request, query.silo)
+    return await _search(service, who, query, vector=Vector(values=vector_in(await vector.read()), modality=query.of))
 
 
 @router.get("/similar", summary="Search for items like an item", responses=responses(404, 503))
-async def similar(service: Shared, who: Allowed, query: SimilarQuery) -> ResultsDocument:
+async def similar(service: Shared, who: Allowed, query: Annotated[SimilarOptions, Query()]) -> ResultsDocument:
     """Return the items of all silos whose codes are nearest to the code of an item, without the item itself."""
-    hits = await service.backend.similar(query.of_silo, query.of_id, query.options(who.name), query.by)
+    hits = await service.backend.similar(query.of_silo, query.of_id, query.options(who), query.by)
     return await _results(service, hits, query.silo)
 
 
 @router.get("/item", summary="Show an item", responses=responses(404, 503))
-async def item(
-    service: Shared,
-    who: Allowed,
-    silo: NameQuery,
-    id: NameQuery,  # noqa: A002  the name in the address
-) -> ItemDocument:
+async def item(service: Shared, who: Allowed, silo: NameQuery, name: IdQuery) -> ItemDocument:
     """Return what a silo releases of one item."""
-    return ItemDocument.model_validate(await service.backend.item(silo, id, asker=who.name))
+    return ItemDocument.model_validate(await service.backend.item(silo, name, asker=who))
 
 
 @router.get("/status", summary="Show the federation", responses=responses())
@@ -116,8 +107,9 @@ def check_code(code: Code, status: FederationStatus) -> None:
         )
 
 
-async def _search(service: Service, request: SearchRequest, silos: Sequence[str] | None) -> ResultsDocument:
-    return await _results(service, await service.backend.search(request), silos)
+async def _search(service: Service, who: str, query: Options, **value: Any) -> ResultsDocument:  # noqa: ANN401  one of a search's
+    hits = await service.backend.search(SearchRequest.of(query.options(who), **value))
+    return await _results(service, hits, query.silo)
 
 
 async def _results(service: Service, hits: Hits, silos: Sequence[str] | None) -> ResultsDocument:

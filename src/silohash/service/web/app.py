@@ -12,16 +12,16 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from silohash import __version__
-from silohash.service.backend import Backend
+from silohash.service.backends import Backend
 from silohash.service.metrics import Metrics
 from silohash.service.web import api, monitor, pages
 from silohash.service.web.documents import HealthDocument, ReadyDocument
 from silohash.service.web.errors import REQUEST_ID, handle_errors, json_answer, responses, status_of
 from silohash.service.web.guard import BODY_ROOM, Guard
 from silohash.service.web.monitor import MeasuredBackend, Monitor
+from silohash.service.web.page_templates import STATIC
 from silohash.service.web.state import Access, Service, Shared, everyone
 from silohash.service.web.uploads import Limits
-from silohash.service.web.view.templates import STATIC
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 """Names of this machine for itself."""
@@ -52,14 +52,9 @@ def create_app(
     limits: Limits | None = None,
     metrics: Metrics | None = None,
 ) -> FastAPI:
-    """Return the application.
+    """Return the application over a federation.
 
-    Args:
-        backend: The federation.
-        access: Decides which requests are allowed.
-        hosts: The names under which the service may be reached; ``*`` for any.
-        limits: Limits of uploaded pictures; the defaults if None.
-        metrics: The metrics in which the application counts, if the backend counts in them too; new ones if None.
+    It answers under the names ``hosts``, where ``*`` is any. If the backend counts in metrics, they are those to give here.
     """
     metrics = metrics or Metrics()
     service = Service(MeasuredBackend(backend, metrics), access, limits or Limits(), metrics=metrics)

@@ -23,12 +23,13 @@ from fastapi import APIRouter, FastAPI, Form, HTTPException, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from silohash.service.accounts import SESSION_SECONDS, Account, Accounts, Scope
-from silohash.service.backend import Backend
+from silohash.service.backends import Backend
 from silohash.service.metrics import Metrics
 from silohash.service.web.app import LOOPBACK, create_app
+from silohash.service.web.guard import SAFE_METHODS
 from silohash.service.web.monitor import METRICS
-from silohash.service.web.state import SIGN_IN, Asker
-from silohash.service.web.view.templates import render
+from silohash.service.web.page_templates import render
+from silohash.service.web.state import SIGN_IN
 
 LOG = logging.getLogger("silohash.service.web.auth")
 
@@ -38,7 +39,6 @@ COOKIE = "silohash-session"
 SECURE_COOKIE = f"__Host-{COOKIE}"
 """With this prefix, browsers accept the cookie from an encrypted connection to this very host only."""
 
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 ADMINS_ONLY: frozenset[Scope | None] = frozenset({"metrics", "admin"})
 """Scopes of what only administrators may do when they are signed in."""
 
@@ -93,12 +93,6 @@ class RateLimit:
         return 0.0 if allowed else (1 - left) / self._per_second
 
 
-@dataclass
-class _Failures:
-    count: int
-    last: float
-
-
 class BackOff:
     """Let someone wait longer after each wrong password: 1 s after the sixth, then twice as long each time, at most 15 min.
 
@@ -109,7 +103,7 @@ class BackOff:
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Create a record without failures. The clock returns a time in seconds that never decreases."""
         self._clock = clock
-        self._failures: OrderedDict[Hashable, _Failures] = OrderedDict()
+        self._failures: OrderedDict[Hashable, tuple[int, float]] = OrderedDict()
 
     def wait_seconds(self, account: str, address: str) -> float:
         """Return for how many seconds a password of an account is not checked; 0 if it is checked now."""
@@ -119,9 +113,8 @@ class BackOff:
         """Note a wrong password."""
         now = self._clock()
         for key, _ in _keys(account, address):
-            known = self._failures.get(key)
-            count = 0 if known is None or now - known.last > FORGET_SECONDS else known.count
-            self._failures[key] = _Failures(count + 1, now)
+            count, last = self._failures.get(key, (0, now))
+            self._failures[key] = (count + 1 if now - last <= FORGET_SECONDS else 1, now)
             _forget_oldest(self._failures, key)
 
     def succeeded(self, account: str, address: str) -> None:
@@ -129,12 +122,12 @@ class BackOff:
         self._failures.pop(_keys(account, address)[0][0], None)
 
     def _wait(self, key: Hashable, free: int) -> float:
-        known = self._failures.get(key)
-        if known is None or known.count <= free:
+        count, last = self._failures.get(key, (0, 0.0))
+        if count <= free:
             return 0.0
         # Without the limit of the exponent, the power overflows after a thousand wrong passwords.
-        wait = min(LONGEST_WAIT_SECONDS, 2.0 ** min(known.count - free - 1, 60))
-        return max(0.0, known.last + wait - self._clock())
+        wait = min(LONGEST_WAIT_SECONDS, 2.0 ** min(count - free - 1, 60))
+        return max(0.0, last + wait - self._clock())
 
 
 def _keys(account: str, address: str) -> tuple[tuple[Hashable, int], ...]:
@@ -158,12 +151,10 @@ class Gate:
     """Control the access to an application.
 
     Attributes:
-        accounts: The accounts, sessions and tokens.
         secure_cookies: Whether browsers send the session's cookie over encrypted connections only. Set it to False only
             for a service without encryption whose connections nobody else can read.
         account_limit: Limit on the requests of an account. A page of results shows up to a hundred pictures.
         address_limit: Limit on the requests from an address, which several people may share.
-        back_off: The waiting times after wrong passwords.
     """
 
     accounts: Accounts
@@ -173,7 +164,7 @@ class Gate:
     back_off: BackOff = field(default_factory=BackOff)
     _checks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CHECKS_AT_ONCE), repr=False)
 
-    async def access(self, request: Request) -> Asker:
+    async def access(self, request: Request) -> str:
         """Return the sender of a request. This is the access rule of the application.
 
         Raises:
@@ -184,7 +175,7 @@ class Gate:
         credentials = request.headers.get("authorization")
         name = self._person(request).name if credentials is None else self._program(request, credentials)
         self._count(self.account_limit, name)
-        return Asker(name)
+        return name
 
     def router(self) -> APIRouter:
         """Return the routes for signing in and out."""
@@ -223,8 +214,8 @@ class Gate:
         account = self.signed_in(request)
         if account is None:
             raise _not_signed_in(request)
-        if request.method not in SAFE_METHODS and not is_same_origin(request):
-            raise HTTPException(403, "The request does not come from a page of this service.")
+        if request.method not in SAFE_METHODS:
+            _check_origin(request)
         if scope_of(request.url.path) in ADMINS_ONLY and not account.admin:
             raise HTTPException(403, "Only administrators may do this.")
         return account
@@ -244,8 +235,7 @@ class Gate:
     async def _sign_in(self, request: Request, name: Field = "", password: Field = "", next: Field = "/") -> Response:  # noqa: A002
         address = address_of(request)
         self._count(self.address_limit, address)
-        if not is_same_origin(request):
-            raise HTTPException(403, "The request does not come from a page of this service.")
+        _check_origin(request)
         name = name.strip().lower()
         if wait := self.back_off.wait_seconds(name, address):
             message = f"There were too many wrong passwords. Try again in {math.ceil(wait)} s."
@@ -272,8 +262,7 @@ class Gate:
         return answer
 
     async def _sign_out(self, request: Request) -> Response:
-        if not is_same_origin(request):
-            raise HTTPException(403, "The request does not come from a page of this service.")
+        _check_origin(request)
         answer = RedirectResponse(SIGN_IN, 303)
         self._end(request, answer)
         return answer
@@ -296,13 +285,9 @@ class Gate:
 def app_for(
     backend: Backend, gate: Gate | None, hosts: Iterable[str] = (), *, metrics: Metrics | None = None
 ) -> FastAPI:
-    """Return the application for people with an account and programs with a token or, without accounts, for this machine.
+    """Return the application for people with an account and programs with a token or, without a gate, for this machine.
 
-    Args:
-        backend: The federation.
-        gate: Controls the access; None if there are no accounts.
-        hosts: Names under which the application is reached, besides those of this machine. They need accounts.
-        metrics: As in `create_app`.
+    Further names under which it is reached, besides those of this machine, need accounts. See `create_app`.
     """
     if gate is None:
         return create_app(backend, metrics=metrics)
@@ -337,6 +322,11 @@ def is_same_origin(request: Request) -> bool:
     if origin is None:
         return site is not None
     return urlsplit(origin).netloc == request.headers.get("host")
+
+
+def _check_origin(request: Request) -> None:
+    if not is_same_origin(request):
+        raise HTTPException(403, "The request does not come from a page of this service.")
 
 
 def local_path(target: str) -> str:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
-from fastapi import Query as QueryParameter
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.config import JsonDict
 from typing_extensions import TypedDict
@@ -14,9 +13,9 @@ from silohash.base.errors import BitsDiffer
 from silohash.base.types import Modality, Target
 from silohash.index.codes import byte_count
 from silohash.search.fields import words_of
-from silohash.search.hits import Hits, described, shown_of
-from silohash.service.backend import Code, SearchOptions
-from silohash.service.web.view.form import FARTHEST_OFFSET, LONGEST_NAME, LONGEST_TEXT, MOST_BITS, MOST_SILOS
+from silohash.search.hits import Hits, SearchOptions, described, shown_of
+from silohash.search.released import Code
+from silohash.service.web.form import FARTHEST_OFFSET, LONGEST_NAME, LONGEST_TEXT, MOST_BITS, MOST_SILOS
 
 MOST_HITS = 200
 """Most hits per page of results."""
@@ -78,12 +77,6 @@ class VectorOptions(Options):
     """A search for a feature vector."""
 
     of: Modality = Field("image", description="What the vector describes: an image or a text.")
-
-
-VectorQuery = Annotated[VectorOptions, QueryParameter()]
-PictureQuery = Annotated[PictureOptions, QueryParameter()]
-TextQuery = Annotated[TextOptions, QueryParameter()]
-SimilarQuery = Annotated[SimilarOptions, QueryParameter()]
 
 
 class CodeDocument(BaseModel):
@@ -149,33 +142,25 @@ def _hit_documents(hits: Hits) -> list[HitDocument]:
         map(shown_of, hits.payloads),
         strict=True,
     )
-    return [
-        {
-            "id": name,
-            "silo": silo,
-            "distance_bits": distance_bits,
-            "score": score,
-            "rank": rank,
-            "found_by": found_by,
-            "caption": caption,
-            "labels": labels,
-            "preview": preview,
-        }
-        for name, silo, distance_bits, score, rank, found_by, (caption, labels, preview) in columns
-    ]
+    names = tuple(HitDocument.__annotations__)
+    return [cast(HitDocument, dict(zip(names, (*values, *shown), strict=True))) for *values, shown in columns]
 
 
-EXAMPLE_HIT: JsonDict = {
-    "id": "parrots-17",
-    "silo": "north",
-    "distance_bits": 9,
-    "score": None,
-    "rank": None,
-    "found_by": ["image"],
-    "caption": "two parrots on a branch",
-    "labels": ["bird"],
-    "preview": PREVIEW,
+EXAMPLE: JsonDict = {"id": "parrots-17", "silo": "north"}
+EXAMPLE_SHOWN: JsonDict = {"caption": "two parrots on a branch", "labels": ["bird"], "preview": PREVIEW}
+EXAMPLE_RESULTS: JsonDict = {
+    "order": "distance",
+    "hits": [{**EXAMPLE, "distance_bits": 9, "score": None, "rank": None, "found_by": ["image"], **EXAMPLE_SHOWN}],
+    "silos_asked": 3,
+    "silos_answered": 2,
+    "missing_silos": {"south": "It did not answer within 10 seconds."},
+    "limited_silos": {},
+    "ties_at_cut": 0,
+    "unknown_words": [],
+    "unread": None,
+    "model_digests": ["dcc6263db1af9e1c24bf2c12c595fa8e"],
 }
+EXAMPLE_ITEM: JsonDict = {**EXAMPLE, "modalities": ["image", "text"], **EXAMPLE_SHOWN}
 
 
 class UnreadDocument(BaseModel):
@@ -189,24 +174,7 @@ class UnreadDocument(BaseModel):
 class ResultsDocument(BaseModel):
     """The found items in order, and what is missing from the answer."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "order": "distance",
-                    "hits": [EXAMPLE_HIT],
-                    "silos_asked": 3,
-                    "silos_answered": 2,
-                    "missing_silos": {"south": "It did not answer within 10 seconds."},
-                    "limited_silos": {},
-                    "ties_at_cut": 0,
-                    "unknown_words": [],
-                    "unread": None,
-                    "model_digests": ["dcc6263db1af9e1c24bf2c12c595fa8e"],
-                }
-            ]
-        }
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_RESULTS]})
 
     order: str = Field(
         description='"distance", "score" if all silos scored, or "rank" if silos use different models or only some scored.'
@@ -241,21 +209,7 @@ class ResultsDocument(BaseModel):
 class ItemDocument(BaseModel):
     """What a silo releases of one item."""
 
-    model_config = ConfigDict(
-        from_attributes=True,
-        json_schema_extra={
-            "examples": [
-                {
-                    "id": "parrots-17",
-                    "silo": "north",
-                    "modalities": ["image", "text"],
-                    "caption": "two parrots on a branch",
-                    "labels": ["bird"],
-                    "preview": PREVIEW,
-                }
-            ]
-        },
-    )
+    model_config = ConfigDict(from_attributes=True, json_schema_extra={"examples": [EXAMPLE_ITEM]})
 
     id: str
     silo: str

@@ -37,30 +37,22 @@ ERRORS: Mapping[int, tuple[str, str]] = {
 ALWAYS = (400, 401, 403, 413, 422, 429)
 """Statuses that every call can have."""
 
-REQUEST_ID: Mapping[str, Any] = {
-    "x-request-id": {
-        "description": "Id of the request, which is in the logs of the hub and of the silos.",
-        "required": True,
-        "schema": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
-    }
-}
+
+def _header(name: str, description: str, **schema: object) -> Mapping[str, Any]:
+    return {name: {"description": description, "required": True, "schema": schema}}
+
+
+REQUEST_ID = _header(
+    "x-request-id",
+    "Id of the request, which is in the logs of the hub and of the silos.",
+    type="string",
+    pattern="^[0-9a-f]{16}$",
+)
 """Header of every response."""
 
 HEADERS: Mapping[int, Mapping[str, Any]] = {
-    401: {
-        "www-authenticate": {
-            "description": "How to send a token.",
-            "required": True,
-            "schema": {"type": "string", "enum": ["Bearer"]},
-        }
-    },
-    429: {
-        "retry-after": {
-            "description": "Seconds until the request is allowed.",
-            "required": True,
-            "schema": {"type": "integer", "minimum": 1},
-        }
-    },
+    401: _header("www-authenticate", "How to send a token.", type="string", enum=["Bearer"]),
+    429: _header("retry-after", "Seconds until the request is allowed.", type="integer", minimum=1),
 }
 """Further headers of some errors."""
 
@@ -72,11 +64,7 @@ SEND_JSON = "The request is not sent as JSON. Send JSON with Content-Type: appli
 
 
 def responses(*further: int) -> dict[int | str, dict[str, Any]]:
-    """Return the description of the responses of a call.
-
-    Args:
-        further: Statuses of errors that the call can have besides `ALWAYS`.
-    """
+    """Return the description of the responses of a call, which can have errors of `ALWAYS` and of further statuses."""
     described: dict[int | str, dict[str, Any]] = {200: {"headers": REQUEST_ID}}
     for status in sorted({*ALWAYS, *further}):
         described[status] = {
@@ -111,34 +99,23 @@ def handle_errors(
 ) -> None:
     """Let an application answer with sentences when a request fails.
 
-    Args:
-        app: The application.
-        status: Returns the HTTP status code of an error.
-        answer: Returns the response.
-        reasons: Sentences for the errors of the framework, by their phrases.
+    ``status`` returns the HTTP status code of an error, and ``reasons`` has sentences for the framework's phrases.
     """
 
-    async def user_error(request: Request, error: Exception) -> Response:
-        """Answer with the sentence and the key of the error."""
-        assert isinstance(error, UserError)  # noqa: S101  the handler is registered for this type
+    async def explained(request: Request, error: Exception) -> Response:
+        """Answer with the sentence of the error, or with what is wrong with the request."""
+        if isinstance(error, RequestValidationError):
+            return answer(request, 422, message_of(error, request), "")
+        if isinstance(error, HTTPException):
+            message = str(error.detail)
+            response = answer(request, error.status_code, (reasons or {}).get(message, message), "")
+            response.headers.update(error.headers or {})
+            return response
+        assert isinstance(error, UserError)  # noqa: S101  no other type is registered
         return answer(request, status(error), str(error), error.key)
 
-    async def http_error(request: Request, error: Exception) -> Response:
-        """Answer with the sentence and the headers of the error."""
-        assert isinstance(error, HTTPException)  # noqa: S101  as above
-        message = str(error.detail)
-        response = answer(request, error.status_code, (reasons or {}).get(message, message), "")
-        response.headers.update(error.headers or {})
-        return response
-
-    async def invalid(request: Request, error: Exception) -> Response:
-        """Answer with what is wrong with the request."""
-        assert isinstance(error, RequestValidationError)  # noqa: S101  as above
-        return answer(request, 422, message_of(error, request), "")
-
-    app.add_exception_handler(UserError, user_error)
-    app.add_exception_handler(HTTPException, http_error)
-    app.add_exception_handler(RequestValidationError, invalid)
+    for kind in (UserError, HTTPException, RequestValidationError):
+        app.add_exception_handler(kind, explained)
 
 
 def status_of(error: UserError) -> int:
@@ -166,7 +143,9 @@ def _sentence(fault: Mapping[str, Any], request: Request) -> str:
     if fault["loc"] == ("body",):
         return "The body is empty. Send a JSON object." if kind == "missing" else "The body is not a JSON object."
     if kind == "extra_forbidden" and place == "query":
-        return f'There is no parameter "{name}". Choose from: {", ".join(_parameters(request))}.'
+        call = request.app.openapi()["paths"][request.scope["route"].path][request.method.lower()]
+        known = [parameter["name"] for parameter in call["parameters"] if parameter["in"] == "query"]
+        return f'There is no parameter "{name}". Choose from: {", ".join(known)}.'
     if kind == "extra_forbidden":
         return f'There is no field "{name}".'
     return f"{name}: {fault['msg']}."
@@ -178,8 +157,3 @@ def _is_json(request: Request) -> bool:
     message["content-type"] = request.headers.get("content-type", "text/plain")
     kind = message.get_content_subtype()
     return message.get_content_maintype() == "application" and (kind == "json" or kind.endswith("+json"))
-
-
-def _parameters(request: Request) -> list[str]:
-    call = request.app.openapi()["paths"][request.scope["route"].path][request.method.lower()]
-    return [parameter["name"] for parameter in call["parameters"] if parameter["in"] == "query"]

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import uvicorn
 
 from silohash.run.folder import Run
 from silohash.search.wire import WireBus
-from silohash.service.adoption import AdoptingBackend
-from silohash.service.event_loop import run_loop
-from silohash.service.hub import HubBackend
+from silohash.service.accounts import Accounts
+from silohash.service.backends import AdoptingBackend, HubBackend
+from silohash.service.config import HubConfig
 from silohash.service.logs import log_event
 from silohash.service.metrics import Metrics
 from silohash.service.nats_bus import NatsBus
 from silohash.service.web.auth import Gate, app_for
 from silohash.service.web.server import Server, ignoring_signals
-
-if TYPE_CHECKING:
-    import socket
-
-    from silohash.service.accounts import Accounts
-    from silohash.service.config import HubConfig
 
 FIRST_CONNECTION_SECONDS = 2.0
 """Maximum time to wait for the bus at the start. After it, a hub without a bus reports all silos as missing."""
@@ -33,36 +27,22 @@ LAST_REQUESTS_SECONDS = 3
 """Maximum time to wait for requests in progress when the process is stopped."""
 
 
-def run_hub(
+async def serve_hub(
     config: HubConfig,
     listening: socket.socket,
     *,
     accounts: Accounts | None = None,
-    ready: Callable[[], None] | None = None,
+    ready: Callable[[], None] = lambda: None,
     read_again: Callable[[], HubConfig] | None = None,
 ) -> None:
     """Serve the API and the page until the process gets SIGINT or SIGTERM.
 
-    Args:
-        config: The file of the hub.
-        listening: The socket on which to serve.
-        accounts: The accounts; None to allow everyone on this machine.
-        ready: Called when the model is loaded and the process begins to serve.
-        read_again: Reads the file of the hub again after SIGHUP, to find a new run; None if the signal ends the process.
+    Without accounts, everyone on this machine is allowed. After SIGHUP the file of the hub is read again, to find a new
+    run. ``ready`` is called when the model is loaded and the process begins to serve.
 
     Raises:
         UserError: If the folder does not hold a trained run, or the key or a certificate cannot be read.
     """
-    run_loop(_serve(config, listening, accounts, ready, read_again))
-
-
-async def _serve(
-    config: HubConfig,
-    listening: socket.socket,
-    accounts: Accounts | None,
-    ready: Callable[[], None] | None,
-    read_again: Callable[[], HubConfig] | None,
-) -> None:
     bus = NatsBus(config.bus, config.federation)
     metrics = Metrics()
 
@@ -75,8 +55,7 @@ async def _serve(
     backend.warm_up()
     app = app_for(backend, None if accounts is None else Gate(accounts), config.hosts, metrics=metrics)
     await bus.link.start(wait_seconds=FIRST_CONNECTION_SECONDS)
-    if ready is not None:
-        ready()
+    ready()
     log_event("hub started", federation=config.federation, silos=sorted(config.silos))
     options = uvicorn.Config(
         app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=LAST_REQUESTS_SECONDS

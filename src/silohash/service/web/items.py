@@ -24,11 +24,11 @@ from silohash.base.forms import reading
 from silohash.data.pictures.formats import format_of
 from silohash.index.items import is_id
 from silohash.service.items.keeper import ItemState, Keeper
-from silohash.service.items.records import Record
-from silohash.service.listening import listening_socket
+from silohash.service.items.scan import Record
 from silohash.service.web.app import LOOPBACK
 from silohash.service.web.errors import handle_errors
 from silohash.service.web.guard import BODY_ROOM, Guard
+from silohash.service.web.server import listening_socket
 from silohash.service.web.uploads import Limits, read_picture
 
 LONGEST_ID = 1_000
@@ -132,11 +132,7 @@ def items_app(keeper: Keeper, token: str, limits: Limits | None = None) -> FastA
 
 @contextmanager
 def serving(keeper: Keeper, address: tuple[str, int], token: str) -> Iterator[None]:
-    """Serve the API of a keeper at a host and port while a block runs, in a thread, for programs that send a token.
-
-    Raises:
-        UserError: If the address cannot be used.
-    """
+    """Serve the API of a keeper at a host and port while a block runs, in a thread, for programs that send a token."""
     with listening_socket(*address, remedy="Change listen in [items].") as listening:
         options = uvicorn.Config(
             items_app(keeper, token),

@@ -18,8 +18,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from silohash.base.errors import Unavailable, UserError
 from silohash.base.types import Modality
-from silohash.search.hits import Hits, MissingKind, kind_of
-from silohash.service.backend import Backend, FederationStatus, Item, SearchOptions, SearchRequest
+from silohash.search.hits import Hits, MissingKind, SearchOptions, kind_of
+from silohash.search.released import Item
+from silohash.search.requests import FederationStatus, SearchRequest
+from silohash.service.backends import Backend
 from silohash.service.config import is_local
 from silohash.service.logs import Kind, Outcome, Record, current_record, log_event, recording
 from silohash.service.metrics import CONTENT_TYPE, Metrics
@@ -82,7 +84,7 @@ class Monitor:
             await self._app(scope, receive, send)
             return
         status, start = 0, time.perf_counter()
-        with recording() as record, self._metrics.in_flight():
+        with recording() as record, self._metrics.in_flight.track_inprogress():
 
             async def sending(message: Message) -> None:
                 """Add the id of the request to the start of the response."""
@@ -101,9 +103,9 @@ class Monitor:
     def _count(self, scope: Scope, status: int) -> None:
         self._metrics.request(area_of(scope["path"]), status)
         if scope["path"] == SIGN_IN and scope["method"] == "POST" and status in (401, 429):
-            self._metrics.sign_in_failed("password" if status == 401 else "waiting")
+            self._metrics.sign_in_failures.labels("password" if status == 401 else "waiting").inc()
         elif status == 401 and any(name == b"authorization" for name, _ in scope["headers"]):
-            self._metrics.sign_in_failed("token")
+            self._metrics.sign_in_failures.labels("token").inc()
 
 
 def area_of(path: str) -> str:
@@ -144,7 +146,7 @@ AnswerT = TypeVar("AnswerT", Hits, Item)
 
 
 class MeasuredBackend:
-    """Pass all calls on to another backend. See `silohash.service.backend.Backend`."""
+    """Pass all calls on to another backend, and count them."""
 
     def __init__(self, backend: Backend, metrics: Metrics) -> None:
         self._backend, self._metrics = backend, metrics
@@ -191,7 +193,7 @@ class MeasuredBackend:
         finally:
             self._metrics.query(kind, outcome, time.perf_counter() - start)
             for silo, reason in missing.items():
-                self._metrics.silo_missing(silo, reason)
+                self._metrics.missing.labels(silo, reason).inc()
             if (record := current_record()) is not None:
                 record.kind, record.outcome = kind, outcome
                 record.silos_answered, record.missing = answered, missing

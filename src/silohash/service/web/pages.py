@@ -1,33 +1,91 @@
-"""The pages for people: search, one item, and the federation. They work without JavaScript."""
+"""The pages for people: search, one item, and the federation. They work without JavaScript.
+
+Released pictures are sent in the sizes of the page, encoded again, so that a browser never receives a file as someone made
+it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import io
+from collections import OrderedDict
 from dataclasses import replace
-from typing import Annotated
+from pathlib import Path
+from threading import Lock
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from PIL import Image
 
-from silohash.base.errors import NotFound, UploadRefused, UserError
+from silohash.base.errors import NotFound, UnreadablePicture, UploadRefused, UserError
+from silohash.base.files import digest_json, read_bytes
 from silohash.base.types import MODALITIES, TARGETS, Modality
 from silohash.data.pictures.formats import MEDIA_TYPES
+from silohash.data.pictures.reading import decode
 from silohash.search.hits import Hits
 from silohash.search.inputs import target_named
-from silohash.service.backend import FederationStatus, Item, SearchRequest
+from silohash.search.released import Item
+from silohash.search.requests import FederationStatus, SearchRequest
+from silohash.service.web import cards
+from silohash.service.web.cards import summarized
 from silohash.service.web.errors import status_of
-from silohash.service.web.state import Allowed, Asker, Service, Shared, asker
-from silohash.service.web.view import cards, charts
-from silohash.service.web.view.cards import summarized
-from silohash.service.web.view.form import LONGEST_NAME, SearchForm
-from silohash.service.web.view.media import SIZES, Media, encoded, etag
-from silohash.service.web.view.templates import render
+from silohash.service.web.form import SearchForm
+from silohash.service.web.page_templates import render
+from silohash.service.web.state import Allowed, IdQuery, NameQuery, Service, Shared, asker
+
+SIZES = (480, 1600)
+"""Longest sides of pictures, in pixels: in a grid, and on the page of an item."""
+
+QUALITY = 85
+SMALL_PIXELS = 128
+"""Pictures with shorter sides are sent as PNG, without loss."""
+
+MOST_BYTES = 64_000_000
 
 EXPIRED = "The picture of this search is no longer kept. Choose it again."
 KEPT_PIXELS = 160
 DAY = "private, max-age=86400"
 
-NameQuery = Annotated[str, Query(min_length=1, max_length=LONGEST_NAME)]
+
+class Media:
+    """Read, scale and encode pictures, and remember the last ones."""
+
+    def __init__(self, *, most_bytes: int = MOST_BYTES) -> None:
+        """Remember at most ``most_bytes`` bytes of encoded pictures."""
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._known: OrderedDict[str, tuple[bytes, str]] = OrderedDict()
+        self._lock = Lock()
+
+    def picture(self, path: Path, pixels: int) -> tuple[bytes, str]:
+        """Return the content and the media type of a picture whose sides are at most ``pixels`` long.
+
+        Raises:
+            UserError: If the file cannot be read or decoded.
+        """
+        try:
+            state = path.stat()
+            key = digest_json([str(path), state.st_mtime_ns, state.st_size, pixels])
+            with self._lock:
+                if key in self._known:
+                    self._known.move_to_end(key)
+                    return self._known[key]
+            found = encoded(decode(read_bytes(path), at_least_pixels=pixels), pixels)
+        except (OSError, ValueError) as error:
+            raise UnreadablePicture(f"The picture cannot be read ({error}). Its silo must restore the file.") from error
+        self._remember(key, found)
+        return found
+
+    def _remember(self, key: str, found: tuple[bytes, str]) -> None:
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = found
+                self._bytes += len(found[0])
+            while self._bytes > self._most_bytes:
+                _, (content, _) = self._known.popitem(last=False)
+                self._bytes -= len(content)
+
 
 router = APIRouter(dependencies=[Depends(asker)], default_response_class=HTMLResponse, include_in_schema=False)
 media = Media()
@@ -41,11 +99,11 @@ async def search(request: Request, service: Shared, who: Allowed) -> HTMLRespons
     try:
         form = SearchForm.read(request.query_params)
         if form.asks:
-            hits = await _found(service, await service.status(), form, who.name)
+            hits = await _found(service, await service.status(), form, who)
     except UserError as error:
         message, code = str(error), status_of(error)
     status = await (service.status() if form.asks else service.recent_status())
-    return HTMLResponse(_search_page(status, form, hits, message, who), code)
+    return _search_page(status, form, hits, who, message, code)
 
 
 @router.post("/picture")
@@ -78,15 +136,10 @@ async def kept_picture(service: Shared, name: str) -> Response:
 
 @router.get("/picture")
 async def picture(
-    request: Request,
-    service: Shared,
-    who: Allowed,
-    silo: NameQuery,
-    id: NameQuery,  # noqa: A002  the name in the address
-    size: int = SIZES[0],
+    request: Request, service: Shared, who: Allowed, silo: NameQuery, name: IdQuery, size: int = SIZES[0]
 ) -> Response:
     """Return the picture of an item in one of the sizes of the page, if its silo releases the file on this machine."""
-    item = await service.backend.item(silo, id, asker=who.name)
+    item = await service.backend.item(silo, name, asker=who)
     if item.path is None:
         raise NotFound("There is no picture of this item on this machine.")
     if size not in SIZES:
@@ -99,20 +152,14 @@ async def picture(
 
 
 @router.get("/item")
-async def item(
-    request: Request,
-    service: Shared,
-    who: Allowed,
-    silo: NameQuery,
-    id: NameQuery,  # noqa: A002  the name in the address
-) -> HTMLResponse:
+async def item(request: Request, service: Shared, who: Allowed, silo: NameQuery, name: IdQuery) -> HTMLResponse:
     """Show one item, and the items most similar to it."""
-    status, found = await asyncio.gather(service.status(), service.backend.item(silo, id, asker=who.name))
+    status, found = await asyncio.gather(service.status(), service.backend.item(silo, name, asker=who))
     form = replace(SearchForm.read(request.query_params), silos=())  # the address names the silo of the item
     chosen = request.query_params.get("by") or ""
     by: Modality | None = next((modality for modality in found.modalities if modality == chosen), None)
-    hits = await service.backend.similar(silo, id, replace(form.options(status.bits), asker=who.name), by)
-    return HTMLResponse(_item_page(status, found, form, by or found.modalities[0], hits, who))
+    hits = await service.backend.similar(silo, name, replace(form.options(status.bits), asker=who), by)
+    return _item_page(status, found, form, by or found.modalities[0], hits, who)
 
 
 @router.get("/federation")
@@ -120,21 +167,19 @@ async def federation(service: Shared, who: Allowed) -> HTMLResponse:
     """Show the silos, and the record of their training."""
     status = await service.recent_status()
     known = cards.badges(silo.name for silo in status.silos)
-    page = render(
+    return _page(
         "federation.html",
-        status=status,
+        who,
+        status,
         silos=[(known[silo.name], silo, cards.item_count(silo)) for silo in status.silos],
-        items=sum(map(cards.item_count, status.silos)),
         reachable=sum(silo.reachable for silo in status.silos),
         models=len({silo.model_digest for silo in status.silos if silo.model_digest}),
-        charts=charts.charts(status.rounds, status.chosen_round),
-        uplink=charts.size_in_words(sum(record.uplink_bytes for record in status.rounds)),
-        downlink=charts.size_in_words(sum(record.downlink_bytes for record in status.rounds)),
-        size_in_words=charts.size_in_words,
+        charts=cards.charts(status.rounds, status.chosen_round),
+        uplink=cards.size_in_words(sum(record.uplink_bytes for record in status.rounds)),
+        downlink=cards.size_in_words(sum(record.downlink_bytes for record in status.rounds)),
+        size_in_words=cards.size_in_words,
         badges=known,
-        person=who.name,
     )
-    return HTMLResponse(page)
 
 
 def error_page(status: int, message: str) -> HTMLResponse:
@@ -154,12 +199,21 @@ async def _found(service: Service, status: FederationStatus, form: SearchForm, n
     return await service.backend.search(SearchRequest.of(options, picture=value))
 
 
-def _search_page(status: FederationStatus, form: SearchForm, hits: Hits | None, message: str, who: Asker) -> str:
+def _page(template: str, who: str, status: FederationStatus, code: int = 200, **values: object) -> HTMLResponse:
+    items = sum(map(cards.item_count, status.silos))
+    return HTMLResponse(render(template, person=who, status=status, items=items, **values), code)
+
+
+def _search_page(
+    status: FederationStatus, form: SearchForm, hits: Hits | None, who: str, message: str, code: int
+) -> HTMLResponse:
     asked = len(form.silos) or len(status.silos)
     known = cards.badges(silo.name for silo in status.silos)
-    return render(
+    return _page(
         "search.html",
-        status=status,
+        who,
+        status,
+        code,
         form=form,
         message=message,
         summary=None if hits is None else summarized(hits, form, asked=asked),
@@ -167,17 +221,17 @@ def _search_page(status: FederationStatus, form: SearchForm, hits: Hits | None, 
         examples=cards.example_cards(status),
         suggestions=cards.suggestions(status.silos) if "text" in status.inputs else [],
         silos=[(known[silo.name], silo) for silo in status.silos],
-        silent=cards.silent_silos(status),
+        silent=[silo for silo in status.silos if not silo.reachable],
         labels=cards.labels_of(status),
         targets=cards.TARGET_WORDS,
-        items=sum(map(cards.item_count, status.silos)),
         ways=cards.ways_to_search(status),
         media_types=MEDIA_TYPES,
-        person=who.name,
     )
 
 
-def _item_page(status: FederationStatus, found: Item, form: SearchForm, by: Modality, hits: Hits, who: Asker) -> str:
+def _item_page(
+    status: FederationStatus, found: Item, form: SearchForm, by: Modality, hits: Hits, who: str
+) -> HTMLResponse:
     known = cards.badges(silo.name for silo in status.silos)
     source, small = cards.picture_address(found, SIZES[-1])
     words = {"image": "picture", "text": "text"}
@@ -186,9 +240,10 @@ def _item_page(status: FederationStatus, found: Item, form: SearchForm, by: Moda
         """Return the address of the item's page with the items that are near one of its codes."""
         return cards.item_address(found.silo, found.id, by=side, find="" if target == "item" else target_named(target))
 
-    return render(
+    return _page(
         "item.html",
-        status=status,
+        who,
+        status,
         item=found,
         badge=known[found.silo],
         source=source,
@@ -199,5 +254,21 @@ def _item_page(status: FederationStatus, found: Item, form: SearchForm, by: Moda
         cards=cards.hit_cards(hits, status),
         summary=summarized(hits, form, asked=len(status.silos)),
         by=words[by],
-        person=who.name,
     )
+
+
+def encoded(picture: Image.Image, pixels: int) -> tuple[bytes, str]:
+    """Return a picture, scaled down to sides of at most ``pixels``, as a PNG or JPEG file with its media type."""
+    picture.thumbnail((pixels, pixels), Image.Resampling.LANCZOS)
+    picture.info.clear()  # Pillow would write the comment of a JPEG file again
+    content = io.BytesIO()
+    if max(picture.size) <= SMALL_PIXELS:
+        picture.save(content, "PNG")
+        return content.getvalue(), "image/png"
+    picture.convert("RGB").save(content, "JPEG", quality=QUALITY, optimize=True)
+    return content.getvalue(), "image/jpeg"
+
+
+def etag(content: bytes) -> str:
+    """Return a value for the header ``ETag`` of a content."""
+    return f'"{hashlib.blake2b(content, digest_size=12).hexdigest()}"'

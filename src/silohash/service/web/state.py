@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from logging import ERROR
 from typing import Annotated, TypeAlias
 
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
 from PIL import Image
 
-from silohash.service.backend import Backend, FederationStatus
+from silohash.search.requests import FederationStatus
+from silohash.service.backends import Backend
 from silohash.service.logs import log_event
 from silohash.service.metrics import Metrics
+from silohash.service.web.form import LONGEST_NAME
 from silohash.service.web.uploads import Limits, read_drawing, read_picture
 
 STATUS_SECONDS = 5.0
@@ -41,35 +43,19 @@ SIGN_IN = "/sign-in"
 """Address of the form for signing in."""
 
 
-@dataclass(frozen=True)
-class Asker:
-    """The person or program that sends a request.
-
-    Attributes:
-        name: Name for limits and logs; empty where no account is needed.
-    """
-
-    name: str = ""
+Access: TypeAlias = Callable[[Request], Awaitable[str]]
+"""A function that returns the name of the person or program that sends a request, or an empty text where no account is
+needed. It raises an `HTTPException` with the status 401, 403 or 429."""
 
 
-Access: TypeAlias = Callable[[Request], Awaitable[Asker]]
-"""A function that returns the sender of a request, or raises an `HTTPException` with the status 401, 403 or 429."""
-
-
-async def everyone(_: Request) -> Asker:
+async def everyone(_: Request) -> str:
     """Allow every request. This is meant for a service that only this machine can reach."""
-    return Asker()
+    return ""
 
 
 @dataclass(frozen=True)
 class KeptPicture:
-    """A picture that was searched for.
-
-    Attributes:
-        content: The content of the picture file.
-        drawing: Whether it is a drawing.
-        until: Time at which it is dropped, in seconds of `RecentPictures.clock`.
-    """
+    """The picture file of a search, and the time until which it is kept, in seconds of the clock of `RecentPictures`."""
 
     content: bytes
     drawing: bool
@@ -106,15 +92,7 @@ class RecentPictures:
 
 @dataclass
 class Service:
-    """The state that the routes of an application share.
-
-    Attributes:
-        backend: The federation.
-        access: Decides which requests are allowed.
-        limits: Limits of uploaded pictures.
-        recent: The pictures of recent searches.
-        metrics: What the application counts.
-    """
+    """The state that the routes of an application share."""
 
     backend: Backend
     access: Access = everyone
@@ -169,11 +147,7 @@ class Service:
         return len(status.silos)
 
     async def read_picture(self, content: bytes, *, drawing: bool) -> Image.Image:
-        """Decode a picture file for a search. A drawing is fitted to the pictures of the archive.
-
-        Raises:
-            UploadRefused: If the file is refused.
-        """
+        """Decode a picture file for a search. A drawing is fitted to the pictures of the archive."""
         if not drawing:
             return await asyncio.to_thread(read_picture, content, self.limits)
         archive = (await self.status()).archive
@@ -195,10 +169,12 @@ async def service_of(request: Request) -> Service:
 Shared = Annotated[Service, Depends(service_of)]
 
 
-async def asker(request: Request) -> Asker:
+async def asker(request: Request) -> str:
     """Return the sender of a request, according to the access rule of the application."""
     access: Access = request.app.state.service.access
     return await access(request)
 
 
-Allowed = Annotated[Asker, Depends(asker)]
+Allowed = Annotated[str, Depends(asker)]
+NameQuery = Annotated[str, Query(min_length=1, max_length=LONGEST_NAME)]
+IdQuery = Annotated[str, Query(alias="id", min_length=1, max_length=LONGEST_NAME)]

@@ -91,10 +91,7 @@ def read_picture(content: bytes, limits: Limits | None = None) -> Image.Image:
 def read_drawing(content: bytes, archive: str, limits: Limits | None = None) -> Image.Image:
     """Return a drawing in the form of the archive's pictures: dark on white, cut to its ink, centered.
 
-    Args:
-        content: The content of a picture file with a dark drawing on white or on a transparent background.
-        archive: Name of the archive. Drawings for the characters are fitted like the characters themselves.
-        limits: As in `read_picture`.
+    Its picture file is dark on white or on a transparent background. For the archive of characters, it is fitted like them.
 
     Raises:
         UploadRefused: As `read_picture`, or if nothing is drawn.
@@ -149,7 +146,7 @@ def _check_single_kind(content: bytes) -> None:
         )
     if content.startswith(b"\xff\xd8") and content.count(b"\xff\xda") > MOST_SCANS:
         raise UploadRefused(f"The JPEG file has more than {MOST_SCANS} scans. Save the picture again as PNG or JPEG.")
-    layout = _layout_of(content)
+    layout = next((read(content) for start, read in _LAYOUTS.items() if content.startswith(start)), None)
     if layout is not None and layout.frames > MOST_FRAMES:
         raise UploadRefused(
             f"The picture has {layout.frames:,} frames. Send a single frame, or at most {MOST_FRAMES:,}.", 413
@@ -166,14 +163,6 @@ class _Layout:
 
     end: int
     frames: int
-
-
-def _layout_of(content: bytes) -> _Layout | None:
-    """Return the layout of a picture file, or None if its format does not have a known end."""
-    for start, read in _LAYOUTS.items():
-        if content.startswith(start):
-            return read(content)
-    return None
 
 
 def _layout_of_png(content: bytes) -> _Layout:
@@ -228,3 +217,4 @@ _LAYOUTS: Mapping[bytes, Callable[[bytes], _Layout]] = {
     b"RIFF": _layout_of_riff,
     b"GIF8": _layout_of_gif,
 }
+"""What reads the layout of each format that has a known end, by how a file begins."""

@@ -1,4 +1,4 @@
-"""The port between the loop over rounds and the engines that carry out the tasks of silos.
+"""The port between the loop over rounds and the engines that carry out the tasks of silos, and the engine of one process.
 
 The loop speaks to every engine in six calls. It does not know where the silos are.
 """
@@ -9,7 +9,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from silohash.base.types import ReadArrays
 from silohash.methods.message import Message
@@ -140,3 +140,23 @@ class Engine:
 
     def stop(self) -> None:
         """End the run at the silos, and release what the engine holds."""
+
+
+class SiloWorker(Protocol):
+    """The interface of an object that carries out one silo task at a time."""
+
+    def do(self, task: SiloTask) -> SiloResult:
+        """Carry out a task and return its result, which is valid until the next task."""
+        ...
+
+
+class InProcess(Engine):
+    """Train one silo after another in this process. Every task is waited for."""
+
+    def __init__(self, worker: SiloWorker) -> None:
+        self.worker = worker
+
+    def send(self, tasks: Iterable[SiloTask], limits: Limits = WAIT_FOR_ALL) -> Iterator[Answer]:
+        """Carry out the tasks in order."""
+        for task in tasks:
+            yield self.worker.do(task)

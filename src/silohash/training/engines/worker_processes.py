@@ -25,11 +25,6 @@ class WorkerProcesses(Engine):
 
     Every process maps the files of the inputs, so they are in memory only once. Tasks and results are sent through
     pipes as encoded messages. Nothing is pickled, and every task is waited for.
-
-    Args:
-        folder: The folder from which the worker processes read the inputs. It exists from `start` to `stop`.
-        workers: Number of worker processes.
-        save: Writes the inputs into the folder, in the form that `silohash.training.worker` reads.
     """
 
     def __init__(self, folder: Path, workers: int, save: Callable[[Path], None]) -> None:

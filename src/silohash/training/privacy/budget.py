@@ -58,10 +58,7 @@ class Budget:
     def spent(self, before: ReadArrays, *, asked: Sequence[int], used: Sequence[int]) -> tuple[Arrays, PrivacyRecord]:
         """Return the server's private counts after a round, and the record of what all rounds so far have released.
 
-        Args:
-            before: The server's private arrays before the round.
-            asked: Numbers of the silos that were asked to train. Whether their answers arrived or not, they count.
-            used: Numbers of the silos whose updates were used.
+        Silos that were asked to train count, whether their answers arrived or not.
         """
         silos = len(self.items)
         counts = np.array(before.get(ASKED, np.zeros(silos, np.int64)))

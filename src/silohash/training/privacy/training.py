@@ -103,10 +103,7 @@ class PrivateRound:
     def protected(self, result: SiloResult, origin: ReadArrays, federated: FederatedMethod) -> SiloResult:
         """Return the result with a private update, without exact losses, and with the secret among what the silo keeps.
 
-        Args:
-            result: The result of the training. With the unit ``record``, its parameters are private already.
-            origin: The parameters that the silo received.
-            federated: The federated method.
+        With the unit ``record``, the parameters of the result are private already.
         """
         settings, update, traits = self.settings, result.update, federated.traits
         if self.by_record and update.sums:
@@ -194,7 +191,7 @@ def outputs_of_one(outputs: Outputs, place: int, step: Step) -> Outputs:
 
 
 def check_private_model(resolved: ResolvedConfig, spec: ModelSpec) -> None:
-    """Check that differential privacy, if the config asks for it, holds for the model of a run, before the run is created.
+    """Check that differential privacy, if the config asks for it, holds for the model of a run, before that is created.
 
     Raises:
         UserError: If layers are not supported, silos would send buffers such as the statistics of batch normalization, or

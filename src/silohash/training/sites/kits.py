@@ -51,13 +51,7 @@ path = "../data"          # a folder with metadata.csv, .jsonl or .parquet
 
 @dataclass(frozen=True)
 class Training:
-    """Where silos find the training server.
-
-    Attributes:
-        host: Name or address of the server, which its certificate holds.
-        port: Port of the server.
-        valid_days: Days for which the certificates are valid.
-    """
+    """Where silos find the training server."""
 
     host: str = "127.0.0.1"
     port: int = 8002

@@ -23,7 +23,8 @@ from silohash.base.types import MODALITIES, Arrays, Modality, Rows
 from silohash.data.archive import Archive
 from silohash.data.partitions.base import Partition, SiloRows
 from silohash.features.base import Featurizer, add_statistics
-from silohash.methods.federated.refusal import LARGEST_COUNT, infinite_array
+from silohash.methods.federated.base import entries_under
+from silohash.methods.federated.screening import LARGEST_COUNT, infinite_array
 from silohash.methods.local.label_counts import label_sums
 from silohash.methods.message import Message
 from silohash.run.config.exchange import objections_to_private_silos
@@ -116,7 +117,7 @@ def unusable(description: Message) -> str | None:
     for name, count in description.counts.items():
         if not 0 <= count <= LARGEST_COUNT:
             return f"its count of {name} is not between 0 and 2^53"
-    return infinite_array("", description.sums) or _miscounted(_section(dict(description.sums), "labels"), len(labels))
+    return infinite_array("", description.sums) or _miscounted(entries_under("labels", description.sums), len(labels))
 
 
 def _miscounted(found: Arrays, labels: int) -> str | None:
@@ -156,11 +157,7 @@ class Plan:
 
     @classmethod
     def merged(cls, descriptions: Sequence[Message], silos: Sequence[str]) -> Plan:
-        """Return the plan of a run.
-
-        Args:
-            descriptions: One description per silo that takes part from the beginning, in silo order.
-            silos: Names of all silos. The others join later, and have no items in the plan.
+        """Return the plan of a run. Silos that have not described their items join later, and have no items in the plan.
 
         Raises:
             UserError: If the silos describe different kinds of features, or none has items of a modality.
@@ -193,15 +190,15 @@ class Plan:
     @classmethod
     def decode(cls, message: Message) -> Plan:
         """Return the plan that `encode` turned into a message."""
-        notes, extras = message.notes, dict(message.extras)
+        notes, extras = message.notes, message.extras
         return cls(
             featurizers={
-                modality: features.restored(_section(extras, modality), json.loads(notes[f"features/{modality}"]))
+                modality: features.restored(entries_under(modality, extras), json.loads(notes[f"features/{modality}"]))
                 for modality in MODALITIES
                 if f"features/{modality}" in notes
             },
             labels=tuple(json.loads(notes["labels"])),
-            sums=_section(extras, "labels"),
+            sums=entries_under("labels", extras),
             sizes=[(str(name), int(train), int(held)) for name, train, held in json.loads(notes["sizes"])],
         )
 
@@ -252,11 +249,6 @@ def _places(labels: Sequence[str], names: Sequence[str]) -> Rows:
     return np.array([place.get(canonical(name), -1) for name in names], np.int64)
 
 
-def _section(arrays: Arrays, section: str) -> Arrays:
-    """Return the arrays whose names begin with a section, without it."""
-    return {name.removeprefix(f"{section}/"): array for name, array in arrays.items() if name.startswith(f"{section}/")}
-
-
 def _fitted(modality: Modality, descriptions: Sequence[Message]) -> Featurizer:
     """Return the featurizer of a modality, fitted on the sums of all silos that have it."""
     given = [message for message in descriptions if f"features/{modality}" in message.notes]
@@ -267,7 +259,7 @@ def _fitted(modality: Modality, descriptions: Sequence[Message]) -> Featurizer:
                 f"The {modality} features of {message.sender} ({message.notes[f'features/{modality}']}) are not of the form "
                 f"of those of {first.sender} ({about}). Give all silos data of the same kind and width."
             )
-    sums = [found for message in given if (found := _section(dict(message.sums), modality))]
+    sums = [found for message in given if (found := entries_under(modality, message.sums))]
     if not sums:
         raise ModalityNeeded(f"No silo has training items with {modality} data. Give at least one silo some.")
     return features.restored({}, json.loads(about)).fitted(add_statistics(sums))
@@ -279,7 +271,7 @@ def _label_sums(labels: Sequence[str], descriptions: Sequence[Message]) -> Array
         return {}
     counts, items = np.zeros(len(labels), np.int64), np.zeros(2, np.int64)
     for message in descriptions:
-        found = _section(dict(message.sums), "labels")
+        found = entries_under("labels", message.sums)
         if found:
             np.add.at(counts, _places(labels, json.loads(message.notes["labels"])), found["label_counts"])
             items += found["label_items"]

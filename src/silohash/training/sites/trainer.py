@@ -25,11 +25,10 @@ from silohash.features.base import Featurizer
 from silohash.features.device import choose_device
 from silohash.features.network import NETWORK_FILES
 from silohash.methods.federated.base import ServerState
-from silohash.methods.federated.refusal import infinite_array
+from silohash.methods.federated.screening import infinite_array
 from silohash.methods.message import Message
 from silohash.run.config.load import ResolvedConfig, load_resolved
 from silohash.run.folder import Run, archive_of
-from silohash.run.model.trained import TrainedModel, deployed_weights
 from silohash.training.engines.port import SiloResult, SiloTask
 from silohash.training.engines.processes import serve
 from silohash.training.engines.wire import decode_task, encode_result
@@ -187,13 +186,7 @@ def store_own_run(
     resolved, silo = prepared.resolved, model.sender
     personal = {silo: dict(model.params)} if resolved.federated.traits.personalized else {}
     server = ServerState(params={} if personal else dict(broadcast.params), extras=dict(broadcast.extras))
-    trained = TrainedModel(
-        resolved=resolved,
-        spec=prepared.spec,
-        featurizers=featurizers,
-        weights=deployed_weights(resolved.federated, server, personal),
-        round=broadcast.round - 1,
-    )
+    trained = prepared.trained(featurizers, server, personal, round=broadcast.round - 1)
     archive = archive_of(resolved.config)
     own = Partition(
         kind=SITES, params={}, seed=resolved.config.seed, silos=(SiloRows(silo, np.arange(len(archive))),),

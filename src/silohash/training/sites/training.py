@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from silohash.base.errors import TooFewSilos
@@ -20,11 +19,11 @@ from silohash.methods.message import Message
 from silohash.run.config.load import ResolvedConfig
 from silohash.run.events import Observer
 from silohash.run.folder import ENVIRONMENT, Run
-from silohash.run.model.trained import TrainedModel, deployed_weights
+from silohash.run.model.trained import TrainedModel
 from silohash.training.checkpoint import RunState, has_checkpoint, load_checkpoint
 from silohash.training.engines.attendance import Attendance
 from silohash.training.engines.port import WAIT_FOR_ALL, Engine, Limits, SiloTask
-from silohash.training.experiment import deploy_tasks, environment, train_model
+from silohash.training.experiment import deploy_tasks, environment, save_model, train_rounds
 from silohash.training.prepared import Prepared
 from silohash.training.privacy.training import check_private_model
 from silohash.training.sites.plan import PLAN, Plan, check_separable, read_message, unusable
@@ -58,15 +57,7 @@ def train_at_sites(
 ) -> Run:
     """Train a run, or continue it from its checkpoint, and return it. Its folder does not contain items or a partition.
 
-    Args:
-        resolved: The config with its methods. Silos use their own data in place of its archive.
-        folder: The folder of the run.
-        engine: Reaches the silos. It is started and stopped here.
-        silos: Names of the silos, in order. Enough of them must describe their items before the first round.
-        limits: How long to wait for silos, and how many are needed.
-        observers: Receive the record of each round.
-        notify: Called with a line if the towers could not be saved as ONNX files, and per silo that does not take part yet
-            or did not store its model.
+    Silos use their own data in place of the archive of the config. The engine is started and stopped here.
 
     Raises:
         UserError: If the config does not fit the silos or the checkpoint of the run, or too few silos answer.
@@ -86,10 +77,9 @@ def train_at_sites(
             check_private_model(resolved, prepared.spec)
             set_threads(resolved.config.train)
             worker = Worker(prepared, choose_device(resolved.config.train.device))
-            train_model(
-                run, worker, plan.featurizers, engine, observers=observers, notify=notify, limits=limits,
-                deployed=partial(deploy_at_sites, limits=limits, notify=notify),
-            )  # fmt: skip
+            state = train_rounds(run, worker, plan.featurizers, engine, observers=observers, limits=limits)
+            trained = deploy_at_sites(state, prepared, plan.featurizers, engine, limits=limits, notify=notify)
+            save_model(run, trained, prepared, notify)
         finally:
             engine.stop()
     return run
@@ -191,10 +181,4 @@ def deploy_at_sites(
         server = replace(server, params={})  # those of the beginning
     if SEALED in server.private:
         server = ServerState(params={})
-    return TrainedModel(
-        resolved=prepared.resolved,
-        spec=prepared.spec,
-        featurizers=featurizers,
-        weights=deployed_weights(federated, server, {}),
-        round=number,
-    )
+    return prepared.trained(featurizers, server, {}, round=number)

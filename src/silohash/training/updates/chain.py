@@ -20,7 +20,7 @@ from silohash.base.types import Arrays, ReadArrays
 from silohash.methods.federated.averaging import Screened
 from silohash.methods.federated.base import FederatedMethod, ServerState
 from silohash.methods.federated.folding import Collection
-from silohash.methods.federated.refusal import refusal
+from silohash.methods.federated.screening import refusal
 from silohash.methods.federated.server_values import with_solution
 from silohash.methods.federated.statistics import sum_statistics
 from silohash.methods.message import Message

@@ -19,7 +19,7 @@ Source: Cheon, Kim, Kim and Song, "Homomorphic Encryption for Arithmetic of Appr
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import pairwise
@@ -240,7 +240,8 @@ class SiloKey:
                 f"{scheme.largest:.3g} at most. Lower train.learning_rate, or remove exchange.encryption."
             )
         context = self._opened[scheme.name]
-        return packed([tenseal.ckks_vector(context, block).serialize() for block in blocks_of(values)])
+        blocks = (values[start : start + BLOCK] for start in range(0, len(values), BLOCK))
+        return packed([tenseal.ckks_vector(context, block).serialize() for block in blocks])
 
     def decrypted(self, scheme: Scheme, vector: ReadArrays, count: int) -> Values:
         """Return the values of an encrypted sum, ``(count,)``.
@@ -278,12 +279,6 @@ class SiloKey:
             raise UnusableSecret(
                 f"What was received as {label} was not sealed with the key of this silo. Give all silos the same key file."
             ) from error
-
-
-def blocks_of(values: Values) -> Iterator[Values]:
-    """Yield the values of each ciphertext."""
-    for start in range(0, len(values), BLOCK):
-        yield values[start : start + BLOCK]
 
 
 def on_grid(values: Values, bits: int | None) -> Values:

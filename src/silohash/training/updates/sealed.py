@@ -21,7 +21,7 @@ from silohash.base.errors import OtherVersion, TooFewSilos, UnusableSecret
 from silohash.base.files import digest_json
 from silohash.base.types import Arrays, ReadArrays
 from silohash.methods.federated.base import FederatedMethod, ServerState, entries_under
-from silohash.methods.federated.refusal import refusal
+from silohash.methods.federated.screening import refusal
 from silohash.methods.federated.statistics import add_sums
 from silohash.methods.message import Message
 from silohash.models.parameters import buffers_of
@@ -61,7 +61,6 @@ REFUSED = "refused"
 
 Layout: TypeAlias = list[tuple[str, tuple[int, ...], str]]
 """Name, shape and type of each array in a vector, in order."""
-
 
 WEIGHTS, VALUES = "weights", "values"
 """Prefixes of a silo's weights and of its other sums in an encrypted vector."""

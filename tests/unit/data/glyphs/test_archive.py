@@ -15,9 +15,9 @@ from PIL import features
 from silohash.base.errors import DamagedFile, MissingFile, OutOfRange
 from silohash.data.archive import Archive
 from silohash.data.glyphs.archive import FACES, FILE, glyphs, read_drawn
-from silohash.data.glyphs.labels import LIBRARIES
 from silohash.run.fingerprint import changes, read_fingerprint, write_fingerprint
 from tests.draw_glyphs import LEAST_INK, members, versions
+from tests.glyph_kinds import LIBRARIES
 
 
 @pytest.fixture(scope="module")

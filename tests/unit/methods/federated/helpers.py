@@ -11,8 +11,8 @@ import torch
 from pydantic import ValidationError
 
 from silohash.base.types import ReadArrays
-from silohash.methods.federated.audit import UpdateAudit
 from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
+from silohash.methods.federated.screening import Outliers
 from silohash.methods.local.base import MethodParams
 from silohash.methods.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.methods.message import Message
@@ -38,12 +38,12 @@ def update(sender: str, image: object, text: object = (1, 1), weight: float = 1.
     )  # fmt: skip
 
 
-def audited(current: ReadArrays, updates: Sequence[Message]) -> UpdateAudit:
-    """Return an audit to which all updates are added."""
-    audit = UpdateAudit(current, len(updates))
+def screened(current: ReadArrays, updates: Sequence[Message]) -> Outliers:
+    """Return what is found among updates that are all added."""
+    outliers = Outliers(current, len(updates))
     for each in updates:
-        audit.add(each)
-    return audit
+        outliers.add(each)
+    return outliers
 
 
 def draw(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -23,8 +23,7 @@ from silohash.methods.federated.robust import (
     robust_aggregation,
     trimmed_mean,
 )
-from silohash.training.engines.in_process import InProcess
-from silohash.training.engines.port import WAIT_FOR_ALL, Limits, SiloResult, SiloTask
+from silohash.training.engines.port import WAIT_FOR_ALL, InProcess, Limits, SiloResult, SiloTask
 from silohash.training.rounds import RoundSettings, run_rounds
 from silohash.training.worker import Worker
 from tests.runs import (
@@ -34,7 +33,7 @@ from tests.runs import (
     run_loop,
     same_arrays,
 )
-from tests.unit.methods.federated.helpers import CURRENT, audited, update
+from tests.unit.methods.federated.helpers import CURRENT, screened, update
 
 
 @pytest.mark.parametrize(
@@ -149,11 +148,11 @@ def test_silos_without_weight_are_not_neighbors() -> None:
     kept, remarks = clip_updates(CURRENT, [*empty, far, *near], factor=1.0)
     assert list(remarks) == ["far"]
     assert [message.params["image.w"][0] for message in kept[7:9]] == pytest.approx([5, 5.01])
-    assert audited(CURRENT, [*empty, far, *near]).remarks() == {
+    assert screened(CURRENT, [*empty, far, *near]).remarks() == {
         "far": "its update is 10 times as long as the median silo's"
     }
     assert clip_updates(CURRENT, empty, factor=1.0) == (empty, {})
-    assert audited(CURRENT, empty).remarks() == {}
+    assert screened(CURRENT, empty).remarks() == {}
 
 
 def test_krum_compares_silos_in_what_both_of_them_train() -> None:

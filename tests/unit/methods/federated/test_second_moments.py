@@ -78,7 +78,7 @@ def test_an_empty_silo_sends_zeros() -> None:
     assert not found.label_shares().any()
     assert not ridge_weights(found).any()
     assert not ridge_weights(found, (3, 1), penalties=[0.3]).any()
-    assert mean_deviation(found, np.ones((4, 3))) == 0.0
+    assert mean_deviation(np.ones((4, 3)), found.scatter(), float(found.count)) == 0.0
 
 
 def test_means_and_deviation_of_a_single_item() -> None:
@@ -86,7 +86,7 @@ def test_means_and_deviation_of_a_single_item() -> None:
     assert found.mean().tolist() == [1.0, 2.0]
     assert found.label_shares().tolist() == [1.0, 0.0, 1.0]
     shifted = replace(found, vector_sum=np.zeros(2))  # as if the mean were zero
-    assert mean_deviation(shifted, np.asarray([[3.0], [0.0]])) == 3.0
+    assert mean_deviation(np.asarray([[3.0], [0.0]]), shifted.scatter(), float(shifted.count)) == 3.0
 
 
 def test_centered_sums() -> None:
@@ -205,4 +205,5 @@ def test_deviation_of_projected_vectors() -> None:
     vectors, labels = items(25, 4, 2)
     projection = np.random.default_rng(1).normal(size=(4, 6))
     expected = (vectors.astype(np.float64) @ projection).std(0).mean()
-    assert mean_deviation(second_moments(vectors, labels), projection) == pytest.approx(expected, rel=1e-9)
+    scatter = second_moments(vectors, labels).scatter()
+    assert mean_deviation(projection, scatter, count=25.0) == pytest.approx(expected, rel=1e-9)

@@ -17,8 +17,7 @@ from silohash.methods.federated.robust import robust_aggregation
 from silohash.methods.federated.shared_means import SharedMean, class_mean, median_mean, objection, with_median_means
 from silohash.methods.message import Message
 from silohash.training.checkpoint import RunState
-from silohash.training.engines.in_process import InProcess
-from silohash.training.engines.port import WAIT_FOR_ALL, Limits, SiloResult, SiloTask
+from silohash.training.engines.port import WAIT_FOR_ALL, InProcess, Limits, SiloResult, SiloTask
 from silohash.training.rounds import RoundSettings, run_rounds
 from silohash.training.worker import Worker
 from tests.runs import Records, first_state, prepared, same_arrays

@@ -8,7 +8,6 @@ import pytest
 from silohash.methods.local import class_codes as module
 from silohash.methods.local.class_codes import (
     class_codes,
-    hadamard,
     hadamard_matrix,
     hash_centers,
     most_separated,
@@ -22,13 +21,6 @@ def products(codes: np.ndarray) -> np.ndarray:
     """Return the inner products of different codes."""
     found = codes.astype(int) @ codes.T.astype(int)
     return found[~np.eye(len(codes), dtype=bool)]
-
-
-@pytest.mark.parametrize("size", [1, 2, 8, 64])
-def test_hadamard_rows_are_orthogonal(size: int) -> None:
-    matrix = hadamard(size).astype(int)
-    assert matrix.shape == (size, size)
-    assert np.array_equal(matrix @ matrix.T, size * np.eye(size, dtype=int))
 
 
 @pytest.mark.parametrize("exclusive", [False, True])

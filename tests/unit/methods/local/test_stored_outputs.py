@@ -16,10 +16,8 @@ from silohash.methods.local.stored_outputs import (
     draw_anchors,
     drawn_rows,
     joint_codes,
-    labels_and_share,
     partner_outputs,
     store_batch,
-    stored_likelihood,
     stored_modalities,
 )
 from silohash.models.towers import HashNet
@@ -29,11 +27,11 @@ from tests.unit.methods.federated.helpers import draw, hot
 
 @pytest.mark.parametrize("graded", [False, True])
 def test_labels_and_the_share_of_similar_pairs(graded: bool) -> None:
-    data = silo_data(9)
-    found = labels_and_share(data, graded=graded)
-    assert set(found) == {"labels", "share"}
-    assert torch.equal(found["labels"], data.labels)
-    assert torch.equal(found["share"], mean_similarity(data.labels, graded=graded))
+    data, state = silo_data(9), SiloState()
+    DPSH(DPSHParams(similarity="graded" if graded else "any")).init_state(HashNet(model_spec(), 8), data, state)
+    assert set(state.buffers) == {"labels", "share", "image", "text", "has_image", "has_text", "anchors"}
+    assert torch.equal(state.buffers["labels"], data.labels)
+    assert torch.equal(state.buffers["share"], mean_similarity(data.labels, graded=graded))
 
 
 @pytest.mark.parametrize("graded", [False, True])
@@ -43,7 +41,8 @@ def test_the_likelihood_of_stored_pairs_equals_loops(graded: bool, balanced: boo
     rows, anchors = torch.tensor([4, 0, 7]), torch.tensor([1, 2, 7, 11])
     codes, stored = draw(3, 8), draw(4, 8, seed=1)
     state = SiloState({"labels": labels, "share": torch.tensor(share, dtype=torch.float64)})
-    found = stored_likelihood(codes, stored, rows, anchors, state, graded=graded, balanced=balanced)
+    method = DPSH(DPSHParams(similarity="graded" if graded else "any", class_balance=balanced))
+    found = method.likelihood(codes, stored, rows, anchors, state)
     assert found.shape == (3, 4)
     for i, row in enumerate(rows.tolist()):
         for j, anchor in enumerate(anchors.tolist()):

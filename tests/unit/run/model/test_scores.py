@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from silohash.features.vectors import vectors
-from silohash.methods.local.matching.vsepp import VSEParams, VSEpp
+from silohash.methods.local.matching.vsepp import VSEpp
 from silohash.models.matching_net import MatchingNet
 from silohash.run.config.load import load_resolved
 from silohash.run.folder import Run
@@ -50,7 +50,7 @@ def test_scores_are_those_of_the_model(run: Run) -> None:
 
 def test_validation_score_is_the_mean_of_six_recalls() -> None:
     torch.manual_seed(0)
-    model = VSEpp(VSEParams()).build(node_spec(), 16)
+    model = VSEpp(VSEpp.Params()).build(node_spec(), 16)
     data, pictures = node_data(12), np.arange(12) // 2 + 3
     data.has_text[5] = False
     score, chance = match_score(model, data, pictures)
@@ -73,5 +73,5 @@ def test_validation_score_is_the_mean_of_six_recalls() -> None:
 
 
 def test_a_single_picture_has_no_score() -> None:
-    model = VSEpp(VSEParams()).build(node_spec(), 16)
+    model = VSEpp(VSEpp.Params()).build(node_spec(), 16)
     assert np.isnan(match_score(model, node_data(3), np.zeros(3, np.int64))).all()

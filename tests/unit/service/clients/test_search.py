@@ -18,7 +18,7 @@ from silohash.base.errors import (
     WrongAddress,
 )
 from silohash.features.truncation import Unread
-from silohash.service.backend import SearchOptions
+from silohash.search.hits import SearchOptions
 from silohash.service.clients.search import Client, _hits
 from silohash.service.web.app import create_app
 from silohash.service.web.documents import ResultsDocument

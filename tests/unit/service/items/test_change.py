@@ -23,11 +23,12 @@ from silohash.run.config.load import load_resolved
 from silohash.run.folder import Run
 from silohash.run.model.node_files import NodeFiles, nodes_folder
 from silohash.search.policy import Policy
+from silohash.service import logs
 from silohash.service.items import change as module
 from silohash.service.items.change import BUILDING, ModelChange, Successor, successor_of
 from silohash.service.items.indexer import open_indexer
 from silohash.service.items.scan import FolderItem
-from silohash.service.models import Progress, SiloModels
+from silohash.service.models import SiloModels
 from silohash.training import experiment
 from tests.regions import matching_config, write_region_set
 from tests.served import write_pictures
@@ -43,8 +44,8 @@ class Built:
         self.finished, self.is_searched_alone, self.silo = False, alone, "north"
         self.new = SimpleNamespace(index_folder=Path("new"))
 
-    def progress(self) -> Progress:
-        return Progress(frozenset({"new"}))
+    def unready(self, model_digest: str) -> str:
+        return "It is still encoding." if model_digest == "new" else ""
 
 
 class Kept:
@@ -85,7 +86,7 @@ def begin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, built: Built) -> Call
 def test_the_new_index_is_opened_and_the_old_one_closed_later(begin: Callable[..., Any], built: Built) -> None:
     change, models, keeper, clock = begin(Path("new"))
     assert keeper.events == [built]
-    assert models.progress().digests == {"new"}
+    assert models.unready("new") == "It is still encoding."
     change.look()
     assert [node.model_digest for node in models.nodes] == ["old"]
     built.finished = True
@@ -109,7 +110,8 @@ def test_a_new_run_is_found_in_the_config(
     begin: Callable[..., Any], built: Built, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logged: list[tuple[str, dict[str, Any]]] = []
-    monkeypatch.setattr(module, "log_event", lambda event, **fields: logged.append((event, fields)))
+    for place in (module, logs):
+        monkeypatch.setattr(place, "log_event", lambda event, **fields: logged.append((event, fields)))
     change, _, kept, _ = begin(None)
     change.look()
     assert (change.keeper, change.successor, kept.events) == (None, None, [])
@@ -184,10 +186,11 @@ def contents(folder: Path, modality: str) -> dict[str, tuple[Any, ...]]:
 
 def test_all_items_of_the_archive_are_encoded_again(successor: Successor) -> None:
     before = successor.old.index_folder / successor.silo
+    assert successor.unready("new-global").endswith("with the new model.")
     indexer = successor.build(GO_ON)
     assert (successor.finished, indexer.index) == (False, successor.new.folder / BUILDING / successor.silo)
-    assert (successor.progress().done, successor.progress().total) == (23, 23)
-    assert successor.progress().digests == {"new-global"}
+    assert successor.unready("new-global").endswith("with the new model (23 of 23 are done).")
+    assert successor.unready("old") == ""
     finished = successor.finish(indexer)
     assert (successor.finished, successor.is_searched_alone) == (True, False)
     for modality in ("image", "text"):

@@ -14,7 +14,7 @@ from silohash.index.store import Store
 from silohash.run.folder import Run
 from silohash.service.items.indexer import Indexer, encoder_of, open_indexer, prepare_index
 from silohash.service.items.keeper import ItemState, Keeper
-from silohash.service.items.records import Record
+from silohash.service.items.scan import Record
 from tests.served import drawn, png
 
 LONGEST_SECONDS = 120.0

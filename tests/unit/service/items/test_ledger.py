@@ -48,7 +48,7 @@ def test_a_failed_write_changes_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeError):
         ledger.write(entries())
-    with pytest.raises(AttributeError):
+    with pytest.raises(TypeError):
         ledger.write([Entry("a", "1", "indexed"), None])  # type: ignore[list-item]
     assert ledger.stamps() == {}
     ledger.close()

@@ -10,11 +10,10 @@ from fastapi import Request
 
 from silohash.index.codes import pack
 from silohash.search.fields import hexadecimal
-from silohash.service.backend import Code
+from silohash.search.released import Code
 from silohash.service.web.documents import MOST_HITS
-from silohash.service.web.state import Asker
+from silohash.service.web.form import FARTHEST_OFFSET
 from silohash.service.web.uploads import Limits
-from silohash.service.web.view.form import FARTHEST_OFFSET
 from tests.served import MadeUpBackend, client_of, drawn, npy, png
 
 MODEL = "m" * 32
@@ -214,8 +213,8 @@ def test_the_description_has_examples_and_every_error(backend: MadeUpBackend) ->
 
 
 def test_silos_get_the_name_of_who_asks(backend: MadeUpBackend) -> None:
-    async def ann(_: Request) -> Asker:
-        return Asker("ann")
+    async def ann(_: Request) -> str:
+        return "ann"
 
     client = client_of(backend, access=ann)
     assert client.get("/api/v1/search", params={"text": "red"}).status_code == 200

@@ -8,8 +8,7 @@ from fastapi import HTTPException, Request
 from silohash.service.web import state
 from silohash.service.web.app import FOREVER
 from silohash.service.web.guard import DEFAULT_CACHE
-from silohash.service.web.state import Asker
-from silohash.service.web.view.templates import static_address
+from silohash.service.web.page_templates import static_address
 from tests.served import HangingBackend, MadeUpBackend, client_of
 
 
@@ -72,11 +71,11 @@ def test_errors_are_pages_for_people_and_documents_for_programs() -> None:
 def test_one_rule_decides_who_may_ask(path: str) -> None:
     names = []
 
-    async def only_with_key(request: Request) -> Asker:
+    async def only_with_key(request: Request) -> str:
         names.append(request.url.path)
         if request.headers.get("x-key") != "parrot":
             raise HTTPException(401, "Sign in first.", {"www-authenticate": "Bearer"})
-        return Asker("ann")
+        return "ann"
 
     client = client_of(MadeUpBackend(), access=only_with_key)
     refused = client.get(path)

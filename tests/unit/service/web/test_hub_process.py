@@ -14,8 +14,9 @@ import pytest
 
 from silohash.base.errors import NotARun
 from silohash.service.config import HubConfig
+from silohash.service.nats_bus import run_loop
 from silohash.service.web import hub_process
-from silohash.service.web.hub_process import run_hub
+from silohash.service.web.hub_process import serve_hub
 from tests.nats import Federation, needs_nats
 from tests.served import served_run
 
@@ -44,7 +45,7 @@ def answer_of(config: HubConfig, stop: signal.Signals) -> tuple[int, str]:
             os.kill(os.getpid(), stop)
 
     thread = threading.Thread(target=ask_and_stop)
-    run_hub(config, listening, ready=thread.start)
+    run_loop(serve_hub(config, listening, ready=thread.start))
     thread.join(60)
     assert not thread.is_alive()
     return seen[0]
@@ -73,4 +74,4 @@ def test_a_hub_without_a_bus_says_so(folder, tmp_path, monkeypatch):
 def test_a_folder_without_a_run_is_explained(tmp_path):
     federation = Federation(tmp_path, "north", run=tmp_path / "none")
     with socket.create_server(("127.0.0.1", 0)) as listening, pytest.raises(NotARun):
-        run_hub(federation.hub, listening)
+        run_loop(serve_hub(federation.hub, listening))

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 from silohash.base.errors import RequestRefused, UnusableSecret, UserError
 from silohash.service.clients.items import Items
 from silohash.service.items.keeper import ItemState
-from silohash.service.items.records import Record
+from silohash.service.items.scan import Record
 from silohash.service.web.items import items_app, read_token, serving
 from silohash.service.web.uploads import Limits
 from tests.ports import free_port

@@ -14,9 +14,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from silohash.base.errors import NotFound, Unavailable, UserError
-from silohash.search.hits import Reason
+from silohash.search.hits import Reason, SearchOptions
+from silohash.search.released import Code
+from silohash.search.requests import SearchRequest
 from silohash.service.accounts import Accounts
-from silohash.service.backend import Code, SearchOptions, SearchRequest
 from silohash.service.logs import Record, recording, start_logging
 from silohash.service.metrics import Metrics
 from silohash.service.web import state

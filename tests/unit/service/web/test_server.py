@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 import urllib.request
+from pathlib import Path
 
+import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from silohash.service.web.server import Server, ignoring_signals
+from silohash.base.errors import AddressUnavailable, UserError
+from silohash.service.web.server import Server, ignoring_signals, listening_socket, port_user
 
 
 def test_requests_are_answered_although_the_signal_comes_again() -> None:
@@ -49,3 +53,64 @@ def test_signals_are_ignored_while_a_process_ends() -> None:
         for number in numbers:
             os.kill(os.getpid(), number)
     assert [signal.getsignal(number) for number in numbers] == before
+
+
+def test_a_taken_port_is_named_with_its_user() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UserError) as error:
+            listening_socket("127.0.0.1", port)
+        user = rf"because .* \(process {os.getpid()}\) uses it" if sys.platform == "linux" else r"\(.*\)"
+        assert error.match(
+            rf"^Port {port} of 127\.0\.0\.1 cannot be used {user}\. Choose another with --port, or --port 0 "
+        )
+        with pytest.raises(AddressUnavailable):
+            listening_socket("127.0.0.1", port, remedy="Use the other.")
+    with listening_socket("127.0.0.1", 0) as free:
+        assert free.getsockname()[1]
+
+
+def test_an_address_of_another_machine_is_refused_with_the_reason() -> None:
+    with pytest.raises(AddressUnavailable, match=r"80.*192\.0\.2\.1"):
+        listening_socket("192.0.2.1", 80)
+
+
+def test_answers_are_not_held_back() -> None:
+    with listening_socket("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) != 0
+
+
+def made_up_proc(folder: Path) -> Path:
+    """Write the description of three processes. That with number 20 listens on port 8765 in IPv6, 7 is connected there."""
+    (folder / "net").mkdir(parents=True)
+    heading = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+    row = "   0: {address}:{port:04X} 00000000:0000 {state} 00000000:00000000 00:00000000 00000000  0   0 {inode} 1\n"
+    connected = row.format(address="0100007F", port=8765, state="01", inode=55)
+    other = row.format(address="0100007F", port=8764, state="0A", inode=56)
+    (folder / "net" / "tcp").write_text(heading + connected + other)
+    (folder / "net" / "tcp6").write_text(heading + row.format(address="0" * 32, port=8765, state="0A", inode=57))
+    for number, inode in ((7, 55), (20, 57), (100, 56)):
+        (folder / str(number) / "fd").mkdir(parents=True)
+        (folder / str(number) / "fd" / "3").symlink_to(f"socket:[{inode}]")
+        (folder / str(number) / "comm").write_text(f"server-{number}\n")
+    (folder / "3").mkdir()  # a process of another user, whose files cannot be listed
+    return folder
+
+
+def test_the_process_that_listens_is_found(tmp_path: Path) -> None:
+    proc = made_up_proc(tmp_path / "proc")
+    assert port_user(8765, proc) == "server-20 (process 20)"
+    assert port_user(8764, proc) == "server-100 (process 100)"
+    assert port_user(80, proc) is None
+
+
+def test_an_unknown_user_is_none(tmp_path: Path) -> None:
+    assert port_user(8765, tmp_path) is None
+    proc = made_up_proc(tmp_path / "proc")
+    (proc / "20" / "fd" / "3").unlink()
+    assert port_user(8765, proc) is None
+    (proc / "20" / "fd" / "3").symlink_to("socket:[57]")
+    (proc / "20" / "comm").unlink()
+    assert port_user(8765, proc) is None

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from silohash.base.errors import UserError
 from silohash.service.web import state
 from silohash.service.web.app import create_app
-from silohash.service.web.state import KEPT_SECONDS, Asker, RecentPictures, Service, asker, everyone
+from silohash.service.web.state import KEPT_SECONDS, RecentPictures, Service, asker, everyone
 from tests.served import HangingBackend, MadeUpBackend, client_of, png
 
 T = TypeVar("T")
@@ -145,10 +145,10 @@ def test_drawings_are_fitted_to_the_archive() -> None:
 def test_everyone_may_ask_unless_there_is_a_rule() -> None:
     app = client_of(MadeUpBackend()).app
     request = Request({"type": "http", "headers": [], "app": app})
-    assert asyncio.run(everyone(request)) == asyncio.run(asker(request)) == Asker("")
+    assert asyncio.run(everyone(request)) == asyncio.run(asker(request)) == ""
 
-    async def ann(request: Request) -> Asker:
-        return Asker("ann")
+    async def ann(request: Request) -> str:
+        return "ann"
 
     app.state.service = Service(MadeUpBackend(), ann)
-    assert asyncio.run(asker(request)) == Asker("ann")
+    assert asyncio.run(asker(request)) == "ann"

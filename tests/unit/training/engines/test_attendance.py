@@ -13,8 +13,7 @@ import torch
 from silohash.base.errors import TooFewSilos, UserError
 from silohash.methods.message import Message
 from silohash.training.engines.attendance import Attendance, check_quorum
-from silohash.training.engines.in_process import InProcess
-from silohash.training.engines.port import WAIT_FOR_ALL, Absence, Answer, Limits, SiloTask, TaskKind
+from silohash.training.engines.port import WAIT_FOR_ALL, Absence, Answer, InProcess, Limits, SiloTask, TaskKind
 from silohash.training.rounds import RoundSettings, run_rounds
 from silohash.training.worker import Worker
 from tests.runs import Records, first_state, prepared, run_loop, same_arrays

@@ -16,8 +16,7 @@ from silohash.run.config.load import load_resolved
 from silohash.run.folder import Run
 from silohash.training import experiment
 from silohash.training.checkpoint import load_checkpoint
-from silohash.training.engines.in_process import InProcess
-from silohash.training.engines.port import WAIT_FOR_ALL, Absence, Limits
+from silohash.training.engines.port import WAIT_FOR_ALL, Absence, InProcess, Limits
 from silohash.training.sites.training import agree, copy_run, train_at_sites
 from silohash.training.updates.encryption import KEY, SiloKey
 from tests.runs import Records, same_arrays, tiny, write_archive

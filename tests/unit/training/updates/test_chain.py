@@ -13,8 +13,7 @@ from silohash.methods.federated.averaging import Aggregation
 from silohash.methods.federated.base import FederatedMethod, RunFacts, ServerState
 from silohash.methods.federated.server_optimizers import ServerOptimizer
 from silohash.methods.message import Message
-from silohash.training.engines.in_process import InProcess
-from silohash.training.engines.port import WAIT_FOR_ALL, SiloResult, SiloTask
+from silohash.training.engines.port import WAIT_FOR_ALL, InProcess, SiloResult, SiloTask
 from silohash.training.rounds import RoundSettings, run_rounds
 from silohash.training.updates.chain import DIRECT, Chain, DamagedUpdateError, Link, Screening, next_server
 from silohash.training.updates.compression import Compression

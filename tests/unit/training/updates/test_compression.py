@@ -12,8 +12,7 @@ import torch
 from silohash.base.errors import UnsuitableMethod
 from silohash.methods.federated.base import FederatedMethod, ServerState
 from silohash.methods.message import Message
-from silohash.training.engines.in_process import InProcess
-from silohash.training.engines.port import SiloTask
+from silohash.training.engines.port import InProcess, SiloTask
 from silohash.training.rounds import RoundSettings, run_rounds
 from silohash.training.updates.chain import DIRECT, DamagedUpdateError
 from silohash.training.updates.compression import (

@@ -19,8 +19,7 @@ pytest.importorskip("tenseal")
 from silohash.methods.federated.base import FederatedMethod, ServerState
 from silohash.methods.message import Message
 from silohash.run.config.load import load_resolved
-from silohash.training.engines.in_process import InProcess
-from silohash.training.engines.port import WAIT_FOR_ALL, Absence, Limits, SiloTask
+from silohash.training.engines.port import WAIT_FOR_ALL, Absence, InProcess, Limits, SiloTask
 from silohash.training.privacy.budget import KEY
 from silohash.training.rounds import RoundSettings, run_rounds
 from silohash.training.updates.chain import DIRECT, Chain, DamagedUpdateError

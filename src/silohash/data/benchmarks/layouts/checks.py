@@ -24,7 +24,8 @@ from silohash.base.errors import (
 )
 from silohash.base.types import Rows
 from silohash.data.archive import Features
-from silohash.data.benchmarks.layouts.reading import check_option, count_notes
+from silohash.data.benchmarks.layouts.reading import count_notes
+from silohash.data.catalogue import check_option
 from silohash.data.formats.matlab import as_shape
 from silohash.data.formats.matlab_pictures import MatPictures
 

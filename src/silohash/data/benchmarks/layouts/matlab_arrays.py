@@ -21,6 +21,7 @@ from silohash.base.types import Rows
 from silohash.data.archive import Features, Pictures
 from silohash.data.benchmarks.layouts import checks, reading
 from silohash.data.benchmarks.layouts.reading import Layout, Need
+from silohash.data.catalogue import check_option
 from silohash.data.formats.matlab import Swap, Variable, open_mat
 from silohash.data.protocols.contents import Contents
 from silohash.data.splits import rest_searched
@@ -46,8 +47,25 @@ class MatFolder:
         return self.variable_in(need_file(self.root, named.file, near=near), named.variables)
 
     def variable_beside(self, path: Path, named: Named, *, other_order: str = "") -> Variable:
-        """Open a variable of a file in the same folder as another, as in `companion`."""
-        return self.variable_in(companion(path, named.file, other_order), named.variables)
+        """Open a variable of a file in the same folder as another.
+
+        ``other_order`` is the file's name in the other order of rows (plain or ``-rand``), which must not be used instead.
+
+        Raises:
+            UserError: If there is no such file. If there is one in the other order of rows, it explains the difference.
+        """
+        found = path.parent / named.file
+        if found.is_file():
+            return self.variable_in(found, named.variables)
+        if other_order and (path.parent / other_order).is_file():
+            raise OrderDiffers(
+                f"{path.name} and {other_order} have their rows in different orders: files with -rand are shuffled, those "
+                f"without are not. Add {named.file} to {path.parent}."
+            )
+        raise MissingFile(
+            f"{named.file} is missing in {path.parent}. It must come from the same folder of the same source as "
+            f"{path.name}, whose rows may be shuffled."
+        )
 
     def optional(self, named: Named, *, near: Path) -> Variable | None:
         """Open a variable, or return None if there is no such file, or if ``near`` itself lacks the variable."""
@@ -91,28 +109,6 @@ def need_file(root: Path, *names: str, near: Path | None = None) -> Path:
     if found is None:
         raise MissingFile(f"{' or '.join(names)} is missing in {root}. Add it beside the other files.")
     return found
-
-
-def companion(path: Path, name: str, other_order: str = "") -> Path:
-    """Return a file from the same folder as another.
-
-    ``other_order`` is its name in the other order of rows (plain or ``-rand``), which must not be used instead.
-
-    Raises:
-        UserError: If there is no such file. If there is one in the other order of rows, the error explains the difference.
-    """
-    found = path.parent / name
-    if found.is_file():
-        return found
-    if other_order and (path.parent / other_order).is_file():
-        raise OrderDiffers(
-            f"{path.name} and {other_order} have their rows in different orders: files with -rand are shuffled, those "
-            f"without are not. Add {name} to {path.parent}."
-        )
-    raise MissingFile(
-        f"{name} is missing in {path.parent}. It must come from the same folder of the same source as {path.name}, "
-        "whose rows may be shuffled."
-    )
 
 
 def axis_notes(variables: Mapping[str, Variable], rows: int) -> dict[str, str]:
@@ -244,7 +240,7 @@ def read_parts(files: PartFiles, root: Path, *, overlap: str = "refuse", shuffle
 
 def _choose_order(root: Path, features: Sequence[str], rand: str) -> tuple[Path, str, str]:
     """Return the file of features, and the endings of the names of files in its order of rows and in the other."""
-    reading.check_option("rand", rand, ("auto", "yes", "no"))
+    check_option("rand", rand, ("auto", "yes", "no"))
     plain = find_file(root, *(f"{stem}.mat" for stem in features)) if rand != "yes" else None
     mixed = find_file(root, *(f"{stem}{RAND}.mat" for stem in features)) if rand != "no" else None
     if plain is not None and mixed is not None:

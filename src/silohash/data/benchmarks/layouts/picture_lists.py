@@ -24,7 +24,6 @@ from silohash.data.protocols.contents import Contents
 STEMS = {"database": "database", "train": "train", "query": "test"}
 """Split -> beginning of its files' names. Items are numbered in this order of the files, each by its first occurrence."""
 
-REQUIRED = ("database", "query")
 LINE = re.compile(r"(\S.*?)((?:\s+\d+)+)\s*")
 
 
@@ -74,7 +73,7 @@ def read_companion_lists(root: Path, *, pictures: str = "", strip: str = "", cla
     """Read ``{database,train,test}_img.txt`` with ``_label_onehot.txt`` or, if that is missing, ``_label.txt``.
 
     Raises:
-        UserError: If a file is missing or damaged, or pictures and labels differ in number.
+        UserError: If pictures and labels differ in number.
     """
     paths = _present(root, "_img.txt")
     names = {split: [line for line in reading.read_lines(path) if line] for split, path in paths.items()}
@@ -97,7 +96,7 @@ def _files(root: Path, splits: Iterable[str], end: str) -> tuple[dict[str, Path]
 
 def _present(root: Path, end: str) -> dict[str, Path]:
     """Return the list of each split that is present; the database and the queries must be."""
-    missing = _files(root, REQUIRED, end)[1]
+    missing = _files(root, ("database", "query"), end)[1]
     if missing:
         raise MissingFile(f"{root} has no {' and no '.join(missing)}. Name the folder that holds the lists.")
     return {split: path for split, path in _files(root, STEMS, end)[0].items() if path.is_file()}

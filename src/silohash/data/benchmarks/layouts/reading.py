@@ -18,11 +18,11 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.errors import BadLine, MissingFile, NothingUsable, UnreadableFile, UserError, WrongChoice
-from silohash.base.registry import suggestion
+from silohash.base.errors import BadLine, MissingFile, NothingUsable, UnreadableFile, UserError
 from silohash.base.types import Rows
 from silohash.data.archive import Texts, as_texts
-from silohash.data.pictures.checking import Verdict, check_pictures, describe_assumptions
+from silohash.data.catalogue import check_option
+from silohash.data.pictures.checking import NO_FILE, check_pictures, describe_assumptions
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.contents import Contents
 
@@ -55,12 +55,8 @@ class Need:
 class Layout:
     """A set of files in which a data set is distributed.
 
-    Attributes:
-        name: The value of the option ``layout``, such as ``dcmh-mat``.
-        summary: One line: who distributes the files and what they hold.
-        needs: The files.
-        read: Called as ``read(root, **options)``.
-        options: Keyword options of the reader with their meaning.
+    The ``name`` is the value of the option ``layout``, such as ``dcmh-mat``. The summary says in one line who distributes
+    the files and what they hold. The reader is called as ``read(root, **options)``; each option has its meaning beside it.
     """
 
     name: str
@@ -78,33 +74,22 @@ class Layout:
         return [need for need in self.needs if not need.optional and not any(root.glob(need.pattern))]
 
 
-def check_option(option: str, value: object, allowed: Sequence[object]) -> None:
-    """Check that an option's value is one of the allowed ones.
-
-    Raises:
-        UserError: If it is not. The error lists the allowed values.
-    """
-    if value not in allowed:
-        names = [str(name) for name in allowed]
-        raise WrongChoice(
-            f'{option} cannot be "{value}"{suggestion(str(value), names)}; it can be: {", ".join(names)}.'
-        )
-
-
 def find(root: Path, pattern: str) -> list[Path]:
     """Return the files that match a glob, by depth and then by name, so that the order of the disk does not matter."""
     return sorted(root.glob(pattern), key=lambda path: (len(path.parts), str(path)))
 
 
-def find_one(root: Path, pattern: str, what: str) -> Path:
-    """Return the match of a glob that is nearest to the root; ``what`` says in the error what it should hold.
+def find_one(root: Path, pattern: str, what: str = "") -> Path:
+    """Return the match of a glob that is nearest to the root; ``what`` says what an optional file of a layout holds.
 
     Raises:
         UserError: If no file matches.
     """
     found = find(root, pattern)
     if not found:
-        raise MissingFile(f"{root} has no file {pattern} ({what}). Add it, or name the folder that holds it.")
+        raise MissingFile(
+            f"{root} has no file {pattern}{f' ({what})' if what else ''}. Add it, or name the folder that holds it."
+        )
     return found[0]
 
 
@@ -172,31 +157,29 @@ def read_zero_one(path: Path, *, columns: int | None = None) -> npt.NDArray[np.u
         UserError: If the file cannot be read, a value is neither 0 nor 1, the lines differ in length, or a line before
             others is empty.
     """
-    table = np.empty((0, columns or 1), np.uint8)
-    filled = empty = 0
+    # One byte per value as it is read, because the table of tags of NUS-WIDE has 270 million.
+    digits, width, empty = bytearray(), columns or 0, 0
     try:
         with path.open("rb") as stream:
-            lines = sum(1 for _ in stream)
-            stream.seek(0)
             for number, line in enumerate(stream, start=1):
                 cells = _zeros_and_ones(path, number, line)
                 if not cells:
                     empty = empty or number
                     continue
-                if not filled:
-                    table = np.empty((lines, columns or len(cells)), np.uint8)
+                width = width or len(cells)
                 if empty:
                     raise BadLine(
                         f"{path}, line {empty} is empty, so all later lines would belong to other items. {RESTORE}"
                     )
-                if len(cells) != table.shape[1]:
-                    expected = f"{len(cells):,} columns where {table.shape[1]:,} were expected"
+                if len(cells) != width:
+                    expected = f"{len(cells):,} columns where {width:,} were expected"
                     raise BadLine(f"{path}, line {number} has {expected}. {RESTORE}")
-                table[filled] = np.frombuffer(cells, np.uint8) & 1
-                filled += 1
+                digits += cells
     except OSError as error:
         raise unreadable(path, error) from error
-    return table[:filled]
+    table = np.frombuffer(digits, np.uint8).reshape(-1, width or 1)
+    table &= 1
+    return table
 
 
 def _zeros_and_ones(path: Path, number: int, line: bytes) -> bytes:
@@ -218,7 +201,7 @@ def check_picture_files(folder: Path, names: Sequence[str], remedy: str) -> tupl
     Raises:
         UserError: If there are names and none of the pictures can be used. The error ends with ``remedy``.
     """
-    verdicts = {**check_pictures(folder, list(filter(None, names))), "": Verdict("", "")}
+    verdicts = {**check_pictures(folder, list(filter(None, names))), "": NO_FILE}
     digests = [verdicts[name].digest for name in names]
     lacking = [name for name, digest in zip(names, digests, strict=True) if not digest]
     first = next((verdicts[name].problem for name in lacking if name), "")

@@ -14,6 +14,7 @@ from silohash.base.files import read_npy
 from silohash.data.archive import Features
 from silohash.data.benchmarks.layouts import reading
 from silohash.data.benchmarks.layouts.reading import Layout, Need
+from silohash.data.catalogue import check_option
 from silohash.data.protocols.contents import Contents
 
 CAPTIONS_PER_PICTURE = 5
@@ -45,7 +46,7 @@ def read_region_arrays(
     and the repeated rows must be equal. No such release includes pictures, so ``image`` is None or the regions' means. With
     ``regions = "none"``, the arrays stay on the disk for a reader of regions.
     """
-    reading.check_option("regions", regions, REGIONS)
+    check_option("regions", regions, REGIONS)
     found = _read_parts(root, parts)
     pictures = [f"{part.name}-{row}" for part in found for row in range(len(part.captions))]
     items = reading.spread_captions(pictures, [texts for part in found for texts in part.captions], captions)
@@ -66,7 +67,7 @@ def read_region_arrays(
 def _read_parts(root: Path, parts: Sequence[str]) -> list[_Part]:
     wanted = parts.split("|") if isinstance(parts, str) else list(parts)
     for name in wanted:
-        reading.check_option("parts", name, tuple(SPLITS))
+        check_option("parts", name, tuple(SPLITS))
     found = [_read_part(root, name) for name in SPLITS if name in wanted]
     shapes = {part.features.shape[1:] for part in found}
     if len(shapes) > 1:

@@ -5,14 +5,17 @@ variables that agree within pairs as much as possible, and the towers compute th
 these variables, so that their signs lose less. The remaining rounds are federated averaging. The start is the same for
 every partition of the pairs, and no silo needs to have seen many items.
 
-===========  ========================  ===================================================
-symbol       code                      meaning
-===========  ========================  ===================================================
-C            `pair_moments`            second moments of the pairs
-A_x, A_y     `canonical_maps`          maps to canonical variables, ``(D, R)``, ``(E, R)``
-R_0          `random_rotation`         first rotation, ``(R, K)``
-Q            `rotation`                further rotations, ``(K, K)``
-===========  ========================  ===================================================
+============  =====================  ==================================================================
+symbol        code                   meaning
+============  =====================  ==================================================================
+C             `pair_moments`         second moments of the pairs
+C_xx, C_yy    blocks of the scatter  covariances of images and texts, ``(D, D)`` and ``(E, E)``
+C_xy          block of the scatter   covariances of images with texts, ``(D, E)``
+U S V^T       `canonical_maps`       singular value decomposition of C_xx^(-1/2) C_xy C_yy^(-1/2)
+R_0           `random_rotation`      first rotation, ``(R, K)``
+O             ``outputs``            hash outputs, unit rows, ``(n, K)``
+Q             `rotation`             further rotations of the hash outputs, ``(K, K)``
+============  =====================  ==================================================================
 """
 
 from __future__ import annotations
@@ -25,27 +28,17 @@ import numpy as np
 from pydantic import Field
 from torch import nn
 
+from silohash.base import seeds
 from silohash.base.types import MODALITIES, Arrays, MethodCard, Modality, Phase, ReadArrays
-from silohash.methods.federated.base import (
-    NO_RUN,
-    FederatedMethod,
-    FederationInfo,
-    RunFacts,
-    ServerState,
-    SiloContext,
-    sums_alone,
+from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext, sums_alone
+from silohash.methods.federated.closed_form.fedridge import (
+    Projection,
+    check_tower,
+    inputs_of_tower,
+    takes_vectors,
+    tower_params,
 )
-from silohash.methods.federated.closed_form.canonical import (
-    canonical_maps,
-    mean_deviation_of,
-    pair_moments,
-    random_rotation,
-    rotated,
-    rotation,
-    rotation_sums,
-)
-from silohash.methods.federated.closed_form.fedridge import Projection, check_tower, takes_vectors, tower_params
-from silohash.methods.federated.second_moments import SecondMoments
+from silohash.methods.federated.second_moments import Matrix, SecondMoments, mean_deviation, second_moments
 from silohash.methods.federated.statistics import sum_statistics
 from silohash.methods.local.base import MethodParams, outputs_of
 from silohash.methods.message import Message
@@ -60,7 +53,6 @@ CARD = MethodCard(
     year=2026,
     link="",
     summary="Average models that start from canonical correlations, computed from exact sums over all silos.",
-    supervised=False,
     sends=(
         "in the first round: number of pairs, and sums and second moments of the vectors of pairs",
         "in the rounds of rotation: one matrix with a value per two bits, and number of items",
@@ -101,9 +93,9 @@ class FedCCA(FederatedMethod):
     Params = FedCCAParams
     traits = Traits(min_modalities=2, reveals="second moments, which reveal")
 
-    def __init__(self, params: FedCCAParams, run: RunFacts = NO_RUN) -> None:
-        super().__init__(params, run)
-        self.traits = replace(self.traits, reveals_allowed=params.reveal_items)
+    def chosen_traits(self) -> Traits:
+        """Let the server learn the items only if the user allows it."""
+        return replace(self.traits, reveals_allowed=self.params.reveal_items)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Store the seed of the run, and check that the towers can hold the solution.
@@ -118,12 +110,7 @@ class FedCCA(FederatedMethod):
         return replace(server, private=private)
 
     def stage(self, number: int, total: int) -> Stage:
-        """Return what a round does.
-
-        Args:
-            number: Index of the round, from 0.
-            total: Number of rounds.
-        """
+        """Return what a round does, given its index and the number of rounds."""
         if number == 0:
             return "solve"
         return "rotate" if number <= min(self.params.rotations, total - 2) else "train"
@@ -178,19 +165,16 @@ class FedCCA(FederatedMethod):
             return {}
         width = input_width(server.params, "image")
         maps = canonical_maps(
-            moments,
-            width,
-            components=most_components(server.params),
-            penalty=self.params.penalty,
+            moments, width, components=most_components(server.params), penalty=self.params.penalty,
             power=self.params.power,
-        )
+        )  # fmt: skip
         bits, seed = len(server.params["image.hash.bias"]), int(server.private["seed"])
         codes = random_rotation(maps["image"].shape[1], bits, seed)
         covariance, mean = moments.scatter() / float(moments.count), moments.mean()
         parts: Mapping[Modality, slice] = {"image": slice(0, width), "text": slice(width, None)}
         changed: Arrays = {}
         for modality, part in parts.items():
-            found = mean_deviation_of(maps[modality] @ codes, covariance[part, part])
+            found = mean_deviation(maps[modality] @ codes, covariance[part, part])
             scores = maps[modality] * (self.params.deviation / found if found > 0.0 else 0.0)
             solution = filled(server.params, modality, Projection(mean[part], scores, codes))
             changed |= tower_params(server.params, modality, solution)
@@ -215,13 +199,7 @@ def most_components(params: ReadArrays) -> int:
 
 
 def filled(params: ReadArrays, modality: Modality, solution: Projection) -> Projection:
-    """Return a solution for a tower's inputs as one in which the features of its other hidden units have no weight.
-
-    Args:
-        params: Parameters of the model.
-        modality: The tower.
-        solution: Solution for vectors ``(D,)``.
-    """
+    """Return a solution for a tower's inputs as one in which the features of its other hidden units have no weight."""
     hidden, variables = params[f"{modality}.hash.weight"].shape[1], solution.scores.shape[1]
     others = hidden - 2 * variables if takes_vectors(params, modality) else 0
     return replace(
@@ -243,13 +221,78 @@ def pair_sums(context: SiloContext) -> Arrays:
     return pair_moments(*vectors).to_sums(PAIRS)
 
 
-def inputs_of_tower(context: SiloContext, modality: Modality) -> np.ndarray:
-    """Return the vectors from which a tower's solution is computed, ``(n, D)``.
+def pair_moments(image: np.ndarray, text: np.ndarray) -> SecondMoments:
+    """Return the second moments, without labels, of the stacked vectors ``(n, D)`` and ``(n, E)`` of pairs."""
+    return second_moments(np.concatenate([image, text], axis=1), np.zeros((len(image), 0)))
 
-    They are the scaled inputs of a tower on vectors, and the features of any other tower.
+
+def inverse_root(covariance: Matrix, penalty: float) -> Matrix:
+    """Return (C + penalty * mean of the diagonal of C * I)^(-1/2), ``(D, D)``; zeros if the diagonal is zero."""
+    ridge = penalty * float(np.trace(covariance)) / max(len(covariance), 1)
+    if ridge <= 0.0:
+        return np.zeros_like(covariance)
+    values, vectors = np.linalg.eigh(covariance)
+    return np.asarray((vectors / np.sqrt(np.maximum(values, 0.0) + ridge)) @ vectors.T)
+
+
+def canonical_maps(
+    moments: SecondMoments, width: int, *, components: int, penalty: float, power: float
+) -> dict[Modality, Matrix]:
+    """Return maps of centered images and texts to canonical variables, each times a power of its correlation.
+
+    The variables of a pair agree more, the higher their correlation is. Variables whose correlation is low differ between
+    an image and its text for the most part, and are reduced. The moments are those of the stacked vectors of at least one
+    pair, first the image with its ``width``. The ridge penalty of both covariances is a multiple of their mean variance.
+
+    Returns:
+        ``(D, R)`` for images and ``(E, R)`` for texts, with at most R = ``components`` columns.
+
+    Source: Hotelling, "Relations Between Two Sets of Variates", Biometrika 1936; the power of the correlations is that of
+    Gong et al., "A Multi-View Embedding Space for Modeling Internet Images, Tags, and Their Semantics", IJCV 2014.
     """
-    if not takes_vectors(context.payload.params, modality):
-        return to_array(outputs_of(context.model, context.data, part="feature")[modality])
-    values = context.data.image if modality == "image" else context.data.text
-    assert values is not None  # noqa: S101  checked by the caller
-    return to_array(values * float(getattr(context.model, modality).scale))
+    covariance = moments.scatter() / float(moments.count)
+    image = inverse_root(covariance[:width, :width], penalty)
+    text = inverse_root(covariance[width:, width:], penalty)
+    left, correlations, right = np.linalg.svd(image @ covariance[:width, width:] @ text, full_matrices=False)
+    weights = correlations[:components] ** power
+    return {"image": image @ left[:, :components] * weights, "text": text @ right[:components].T * weights}
+
+
+def random_rotation(components: int, bits: int, seed: int) -> Matrix:
+    """Return the first rows of a random rotation, ``(components, bits)``, at most as many as there are bits."""
+    drawn = seeds.numpy_generator(seed, "rotation of canonical variables").normal(size=(bits, bits))
+    return np.asarray(np.linalg.qr(drawn)[0][:components])
+
+
+def rotation_sums(outputs: Mapping[Modality, np.ndarray]) -> Matrix:
+    """Return the sum over items and modalities of o sign(o)^T, ``(K, K)``, for hash outputs ``(n, K)`` scaled to length 1.
+
+    Rows of zeros do not count.
+    """
+    total = np.zeros((1, 1))
+    for values in outputs.values():
+        o = values.astype(np.float64)
+        o /= np.maximum(np.linalg.norm(o, axis=1, keepdims=True), np.finfo(np.float64).tiny)
+        total = total + o.T @ np.where(o >= 0, 1.0, -1.0)
+    return total
+
+
+def rotation(sums: Matrix) -> Matrix:
+    """Return the rotation Q after which the hash outputs are closest to their present signs, ``(K, K)``.
+
+    Of all rotations, it minimizes the sum of the squared distances between the rotated outputs of length 1 and the signs.
+    It follows from the `rotation_sums` of all items.
+
+    Source: Gong and Lazebnik, "Iterative Quantization: A Procrustean Approach to Learning Binary Codes", CVPR 2011.
+    """
+    left, _, right = np.linalg.svd(sums)
+    return np.asarray(left @ right)
+
+
+def rotated(params: Arrays, modality: Modality, turn: Matrix) -> Arrays:
+    """Return the parameters of a tower's hash layer after a rotation ``(K, K)`` of its outputs, in their dtypes."""
+    names = {f"{modality}.hash.weight": turn.T, f"{modality}.hash.bias": turn.T}
+    return {
+        name: np.asarray(matrix @ params[name].astype(np.float64)).astype(params[name].dtype)
+        for name, matrix in names.items()
+    }

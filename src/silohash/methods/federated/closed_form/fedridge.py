@@ -27,15 +27,7 @@ from torch import nn
 
 from silohash.base.errors import UnsuitableMethod
 from silohash.base.types import MODALITIES, Arrays, MethodCard, Modality, Phase, ReadArrays
-from silohash.methods.federated.base import (
-    NO_RUN,
-    FederatedMethod,
-    FederationInfo,
-    RunFacts,
-    ServerState,
-    SiloContext,
-    sums_alone,
-)
+from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext, sums_alone
 from silohash.methods.federated.second_moments import (
     PENALTIES,
     Matrix,
@@ -108,9 +100,9 @@ class FedRidge(FederatedMethod):
     Params = FedRidgeParams
     traits = Traits(needs_labels=True, class_codes=True, reveals="second moments, which reveal")
 
-    def __init__(self, params: FedRidgeParams, run: RunFacts = NO_RUN) -> None:
-        super().__init__(params, run)
-        self.traits = replace(self.traits, reveals_allowed=params.reveal_items)
+    def chosen_traits(self) -> Traits:
+        """Let the server learn the items only if the user allows it."""
+        return replace(self.traits, reveals_allowed=self.params.reveal_items)
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Store what the solution depends on beside the sums, and check that the towers can hold the solution.
@@ -205,13 +197,7 @@ def solution_units(classes: int, bits: int) -> int:
 
 
 def check_tower(params: ReadArrays, modality: Modality, *, needed: int, method: str = CARD.key) -> None:
-    """Check that a tower can hold the solution.
-
-    Args:
-        params: Parameters of the model.
-        modality: The tower.
-        needed: Number of hidden units that the solution takes.
-        method: Name of the federated method, for the message.
+    """Check that a tower can hold a solution that takes a number of hidden units.
 
     Raises:
         UserError: If its hash layer is missing or does not take the hidden layer alone, or if that layer is too narrow.
@@ -237,10 +223,7 @@ def takes_vectors(params: ReadArrays, modality: Modality) -> bool:
 
 
 def blocks_of(params: ReadArrays, modality: Modality, classes: int) -> tuple[int, ...]:
-    """Return the sizes of the blocks in the vectors of `vectors_of`: inputs and features, or features alone.
-
-    The number of features is 0 if the solution needs all hidden units of a tower on vectors.
-    """
+    """Return the sizes of the blocks in the vectors of `vectors_of`: inputs and features (0 or more), or features alone."""
     bits, hidden = params[f"{modality}.hash.weight"].shape
     if not takes_vectors(params, modality):
         return (hidden,)
@@ -248,13 +231,10 @@ def blocks_of(params: ReadArrays, modality: Modality, classes: int) -> tuple[int
 
 
 def vectors_of(context: SiloContext, modality: Modality) -> np.ndarray | None:
-    """Return the vectors that the regression starts from, or None if the model or the silo lacks the modality.
+    """Return the vectors that the regression starts from, ``(n, D)`` float32, or None without the modality.
 
     For a tower on vectors they are its scaled inputs, followed by the features of the hidden units that the solution does
-    not replace. For any other tower they are its features.
-
-    Returns:
-        ``(n, D)`` float32; rows without the modality are undefined.
+    not replace. For any other tower they are its features. Rows without the modality are undefined.
     """
     values = context.data.image if modality == "image" else context.data.text
     if values is None or not hasattr(context.model, modality):
@@ -264,11 +244,20 @@ def vectors_of(context: SiloContext, modality: Modality) -> np.ndarray | None:
     blocks = blocks_of(params, modality, context.data.labels.shape[1])
     if not len(context.data):
         return np.zeros((0, sum(blocks)), np.float32)
-    features = to_array(outputs_of(context.model, context.data, part="feature")[modality])
+    inputs = inputs_of_tower(context, modality)
     if not takes_vectors(params, modality):
-        return features
-    inputs = to_array(values * float(getattr(context.model, modality).scale))
+        return inputs
+    features = to_array(outputs_of(context.model, context.data, part="feature")[modality])
     return np.concatenate([inputs, features[:, features.shape[1] - blocks[1] :]], axis=1)
+
+
+def inputs_of_tower(context: SiloContext, modality: Modality) -> np.ndarray:
+    """Return the scaled inputs of a tower on vectors, or the features of any other tower, ``(n, D)``."""
+    if not takes_vectors(context.payload.params, modality):
+        return to_array(outputs_of(context.model, context.data, part="feature")[modality])
+    values = context.data.image if modality == "image" else context.data.text
+    assert values is not None  # noqa: S101  checked by the caller
+    return to_array(values * float(getattr(context.model, modality).scale))
 
 
 def label_weights(moments: SecondMoments, *, exclusive: bool) -> Matrix:
@@ -291,20 +280,16 @@ def projection(
 ) -> Projection:
     """Return the solution Z = W diag(w') P as a product of two matrices with as few columns between them as possible.
 
-    Args:
-        moments: Sums over the items of all silos, with vectors ``(D,)`` and labels ``(C,)``.
-        codes: ``(C, K)``, target codes of the classes.
-        blocks: Number of dimensions of each block of the vectors, in order.
-        exclusive: Whether every item has at most one label.
-        penalty: Ridge penalty, see `ridge_weights`; 0 to choose one of `PENALTIES`.
-        deviation: Mean standard deviation of the hash outputs. They are zero if all vectors are equal.
+    Codes ``(C, K)`` are the targets of the classes, which are ``exclusive`` if every item has at most one label. Hash
+    outputs have the given mean standard deviation, but are zero if all vectors are equal. At a penalty of 0, one of
+    `PENALTIES` is chosen.
     """
     weights = ridge_weights(moments, blocks, penalties=[penalty] if penalty else PENALTIES)
     scores = weights * label_weights(moments, exclusive=exclusive)
     targets = codes.astype(np.float64)
     if codes.shape[0] > codes.shape[1]:
         scores, targets = scores @ targets, np.eye(codes.shape[1])
-    found = mean_deviation(moments, scores @ targets)
+    found = mean_deviation(scores @ targets, moments.scatter(), float(moments.count))
     return Projection(moments.mean(), scores * (deviation / found if found > 0 else 0.0), targets)
 
 
@@ -313,15 +298,8 @@ def tower_params(params: Arrays, modality: Modality, solution: Projection) -> Ar
 
     In a tower with one hidden layer, the units 1 to R compute the scores of the inputs, the units R + 1 to 2R their
     negatives, and the hash layer subtracts the two, because relu(a) - relu(-a) = a. The other units keep their weights, and
-    the hash layer applies the solution to them. In any other tower, the hash layer is the solution.
-
-    Args:
-        params: Current parameters.
-        modality: The tower.
-        solution: The solution for the vectors of `vectors_of`.
-
-    Returns:
-        The changed parameters by name, in their dtypes.
+    the hash layer applies the solution to them. In any other tower, the hash layer is the solution. It is the one for the
+    vectors of `vectors_of`, and only changed parameters are returned, in their dtypes.
     """
     hashing, bias = f"{modality}.hash.weight", f"{modality}.hash.bias"
     if not takes_vectors(params, modality):

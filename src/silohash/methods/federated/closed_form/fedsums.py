@@ -24,10 +24,8 @@ from torch import nn
 
 from silohash.base.types import Arrays, MethodCard, Phase
 from silohash.methods.federated.base import (
-    NO_RUN,
     FederatedMethod,
     FederationInfo,
-    RunFacts,
     ServerState,
     SiloContext,
     entries_under,
@@ -48,7 +46,6 @@ CARD = MethodCard(
     year=2026,
     link="",
     summary="Solve a local method without gradient steps from the sums of all silos, as if their items were pooled.",
-    supervised=False,
     sends=(
         "number of items, and the sums over items that the local method needs, such as second moments of the vectors",
     ),
@@ -73,9 +70,9 @@ class FedSums(FederatedMethod):
     Params = FedSumsParams
     traits = Traits(closed_form="sums", shares="none", averages=False, reveals="sums that reveal")
 
-    def __init__(self, params: FedSumsParams, run: RunFacts = NO_RUN) -> None:
-        super().__init__(params, run)
-        self.traits = replace(self.traits, reveals_allowed=params.reveal_items)
+    def chosen_traits(self) -> Traits:
+        """Let the server learn the items only if the user allows it."""
+        return replace(self.traits, reveals_allowed=self.params.reveal_items)
 
     @property
     def method(self) -> FromSums:

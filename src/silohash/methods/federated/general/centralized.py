@@ -26,7 +26,6 @@ CARD = MethodCard(
     year=2026,
     link="",
     summary="Train one model on the pooled data of all silos, as a reference for federated methods.",
-    supervised=False,
     sends=("all data",),
     differs_from_paper=(),
 )

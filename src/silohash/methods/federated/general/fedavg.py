@@ -31,7 +31,6 @@ CARD = MethodCard(
     year=2017,
     link="https://arxiv.org/abs/1602.05629",
     summary="Average the silos' models, weighted by the number of training items.",
-    supervised=False,
     sends=("parameters", "number of items"),
     differs_from_paper=("Weights are kept per parameter group, for silos that lack a modality.",),
 )

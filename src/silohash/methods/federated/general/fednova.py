@@ -7,7 +7,7 @@ average of the normalized updates by the average length.
 paper        code                               meaning
 ===========  =================================  ==================================================
 a_i          ``context.step_norm``              weights of the local steps within the update
-||a_i||_1    `FedNova.update`              length of the update under a unit gradient
+||a_i||_1    `FedNova.update`                   length of the update under a unit gradient
 tau_eff      ``sums["effective/<group>"]``      effective number of steps
 mu           ``proximal_weight``                weight of the proximal term
 ===========  =================================  ==================================================
@@ -26,7 +26,7 @@ from pydantic import Field
 
 from silohash.base.errors import ConflictingOptions, OutOfRange
 from silohash.base.types import Arrays, MethodCard, Outputs, PairBatch, Terms
-from silohash.methods.federated.base import NO_RUN, FederatedMethod, RunFacts, ServerState, SiloContext
+from silohash.methods.federated.base import FederatedMethod, RunFacts, ServerState, SiloContext
 from silohash.methods.federated.general.fedprox import proximal_terms
 from silohash.methods.federated.shared_means import SharedMean
 from silohash.methods.federated.statistics import sum_statistics
@@ -43,7 +43,6 @@ CARD = MethodCard(
     year=2020,
     link="https://arxiv.org/abs/2007.07481",
     summary="Normalize each silo's update by the length of its local training before averaging.",
-    supervised=False,
     sends=("normalized updates of the parameters", "number of items", "number of local steps"),
     differs_from_paper=(
         "The length of an update is measured by running the silo's optimizer on a scalar, separately for each tower.",
@@ -71,10 +70,6 @@ class FedNovaParams(MethodParams):
 
 def step_remarks(weight: float, run: RunFacts) -> tuple[str, ...]:
     """Return a remark if the length of updates is approximated, which is the case for Adam.
-
-    Args:
-        weight: Weight of the proximal term.
-        run: The optimizer of the run.
 
     Raises:
         UserError: If the proximal term is combined with momentum, or with a step size that overshoots the global
@@ -109,10 +104,10 @@ class FedNova(FederatedMethod):
         means=(SharedMean("effective", "weight", low=0.0, per_group=True),),
     )  # fmt: skip
 
-    def __init__(self, params: FedNovaParams, run: RunFacts = NO_RUN) -> None:
-        super().__init__(params, run)
-        remarks = step_remarks(params.proximal_weight, run)
-        self.traits = replace(self.traits, proximal_weight=params.proximal_weight, remarks=remarks)
+    def chosen_traits(self) -> Traits:
+        """State the weight of the proximal term, and whether lengths are approximated."""
+        weight = self.params.proximal_weight
+        return replace(self.traits, proximal_weight=weight, remarks=step_remarks(weight, self.run))
 
     def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the proximal term."""
@@ -121,7 +116,9 @@ class FedNova(FederatedMethod):
     def update(self, context: SiloContext) -> Message:
         """Send updates divided by their lengths. Integer buffers are sent unchanged."""
         update = super().update(context)
-        steps = {group: self._steps(context, group) for group in update.weights}
+        # a group without steps of its own is trained by those of others, at most by all
+        most = max(context.steps_taken.values(), default=0)
+        steps = {group: context.steps_taken.get(group, most) for group in update.weights}
         lengths = {group: context.step_norm(count, self.params.proximal_weight) for group, count in steps.items()}
         counted = self.params.proximal_weight and self.params.effective_steps == "count"
         effective = {group: float(steps[group]) if counted else length for group, length in lengths.items()}
@@ -135,10 +132,6 @@ class FedNova(FederatedMethod):
         sums = {f"effective/{group}": np.asarray(update.weights[group] * each) for group, each in effective.items()}
         sums |= {f"weight/{group}": np.asarray(weight) for group, weight in update.weights.items()}
         return replace(update, params=deltas, sums=sums)
-
-    def _steps(self, context: SiloContext, group: str) -> int:
-        """Return the number of steps that trained a group; without steps of its own, the maximum over all."""
-        return context.steps_taken.get(group, max(context.steps_taken.values(), default=0))
 
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Subtract the mean normalized update times the effective number of steps."""

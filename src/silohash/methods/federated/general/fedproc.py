@@ -15,32 +15,15 @@ The weights of the total loss are `contrast_share`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import ClassVar, Literal
 
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
-from silohash.methods.federated.base import (
-    NO_RUN,
-    FederatedMethod,
-    FederationInfo,
-    RunFacts,
-    ServerState,
-    SiloContext,
-    summed_terms,
-)
-from silohash.methods.federated.prototypes import (
-    PrototypeParams,
-    empty_prototypes,
-    prototype_rows,
-    prototype_sums,
-    updated_prototypes,
-    with_prototypes,
-)
+from silohash.methods.federated.base import FederatedMethod, SiloContext, summed_terms
+from silohash.methods.federated.prototypes import PrototypeMethod, PrototypeParams, prototype_rows
 from silohash.methods.federated.statistics import class_shares
 from silohash.methods.message import Message
 from silohash.methods.traits import Traits
@@ -92,14 +75,10 @@ class FedProcParams(PrototypeParams):
 def contrast_share(over: float, fading: Literal["contrast", "both"]) -> float:
     """Return the weight of the contrast relative to a local loss of weight 1.
 
-    The paper weights the contrast by ``1 - alpha`` and the local loss by alpha. ``both`` divides these weights by
-    alpha. The steps of AdamW, and of Adam without weight decay, do not depend on a common factor of all losses. Those of
-    Adam with weight decay do, because the decay is added to the gradient and the factor changes their ratio. Those of
-    SGD are longer by the factor 1 / alpha. In the first round, where alpha is 0, the paper uses the local loss alone.
-
-    Args:
-        over: Completed share of training (alpha), in [0, 1).
-        fading: Losses whose weight changes.
+    The paper weights the contrast by ``1 - alpha`` and the local loss by alpha, the completed share of training (``over``,
+    in [0, 1)). ``both`` divides these weights by alpha. In the first round, where alpha is 0, it leaves the local loss
+    alone. The steps of AdamW, and of Adam without weight decay, do not depend on a common factor of all losses. Those of
+    Adam with weight decay do, because the decay is added to the gradient. Those of SGD are longer by 1 / alpha.
 
     Source: FedProc, total loss.
     """
@@ -113,13 +92,8 @@ def global_contrast(
 ) -> Tensor:
     """Return the cross-entropy of identifying an item's labels among the prototypes by cosine, ``(B,)``.
 
-    Args:
-        values: ``(B, K)``.
-        labels: ``(B, C)`` multi-hot; each row must have a class in the mask.
-        prototypes: ``(C, K)``.
-        mask: ``(C,)`` bool, the existing prototypes.
-        temperature: Divides the cosines; positive.
-        unit: Whether to normalize the values. If false, their inner products with the prototypes' directions are used.
+    The first four arguments are those of `PrototypeRows`. The temperature divides the cosines. Without ``unit``, values are
+    not normalized, so their inner products with the prototypes' directions are used.
 
     Source: FedProc, global prototypical contrastive loss.
     """
@@ -128,7 +102,7 @@ def global_contrast(
     return -(class_shares(labels, mask)[:, mask] * F.log_softmax(cosines / temperature, dim=1)).sum(1)
 
 
-class FedProc(FederatedMethod):
+class FedProc(PrototypeMethod):
     """Federated averaging with a contrast against common prototypes."""
 
     Params = FedProcParams
@@ -140,14 +114,7 @@ class FedProc(FederatedMethod):
     }  # fmt: skip
     traits = Traits(needs_labels=True, private_units=("record",), adds={"update": {}, "aggregate": {}})
 
-    def __init__(self, params: FedProcParams, run: RunFacts = NO_RUN) -> None:
-        super().__init__(params, run)
-        self.traits = with_prototypes(self.traits, params, used=params.contrast_weight > 0)
-
-    def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
-        """Start without prototypes."""
-        state = super().init_server(model, info)
-        return replace(state, extras=empty_prototypes(model, info.classes, info.bits, self.params))
+    term_weights = ("contrast_weight",)
 
     def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the contrast, summed over the step's modalities and faded out over the rounds."""
@@ -163,10 +130,5 @@ class FedProc(FederatedMethod):
         return summed_terms({"contrast": weight}, {"contrast": parts})
 
     def update(self, context: SiloContext) -> Message:
-        """Send class sums beside the parameters."""
-        sums = prototype_sums(context, self.params) if self.params.contrast_weight else {}
-        return replace(super().update(context), sums=sums)
-
-    def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
-        """Average the parameters and compute the common prototypes."""
-        return updated_prototypes(super().aggregate(server, updates), updates)
+        """Send class sums beside the parameters if the contrast uses them."""
+        return super().update(context) if self.params.contrast_weight else FederatedMethod.update(self, context)

@@ -7,34 +7,25 @@ paper        code                                        meaning
 ===========  ==========================================  ======================================
 lambda       ``prototype_weight``                        weight of the terms
 C^(j)        ``extras["prototypes/..."]``                common prototype of class j
-C_i^(j)      `silohash.methods.federated.prototypes`             a silo's mean of class j
+C_i^(j)      `silohash.methods.federated.prototypes`     a silo's mean of class j
 ===========  ==========================================  ======================================
 
-The terms is `prototype_distance`. Equation (6), divided once, is `merged_prototypes`.
+The term is `prototype_distance`. Equation (6), divided once, is `merged_prototypes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
-from silohash.methods.federated.base import NO_RUN, FederationInfo, RunFacts, ServerState, SiloContext, summed_terms
+from silohash.methods.federated.base import SiloContext, summed_terms
 from silohash.methods.federated.general.local import Local
-from silohash.methods.federated.prototypes import (
-    PrototypeParams,
-    empty_prototypes,
-    prototype_rows,
-    prototype_sums,
-    updated_prototypes,
-    with_prototypes,
-)
+from silohash.methods.federated.prototypes import PrototypeMethod, PrototypeParams, prototype_rows
 from silohash.methods.federated.statistics import class_shares
-from silohash.methods.message import Message
 
 CARD = MethodCard(
     key="fedproto",
@@ -75,18 +66,14 @@ class FedProtoParams(PrototypeParams):
 def prototype_distance(values: Tensor, labels: Tensor, prototypes: Tensor, mask: Tensor) -> Tensor:
     """Return the mean squared distance, over dimensions, to the mean prototype of the items' labels, ``(B,)``.
 
-    Args:
-        values: ``(B, K)``.
-        labels: ``(B, C)`` multi-hot; each row must have a class in the mask.
-        prototypes: ``(C, K)``.
-        mask: ``(C,)`` bool, the existing prototypes.
+    The arguments are those of `PrototypeRows`.
 
     Source: FedProto, authors' code, with the mean over an item's labels.
     """
     return (values - class_shares(labels, mask) @ prototypes).square().mean(1)
 
 
-class FedProto(Local):
+class FedProto(PrototypeMethod, Local):
     """Separate training toward common prototypes."""
 
     Params = FedProtoParams
@@ -96,15 +83,7 @@ class FedProto(Local):
         "authors_code": {"fuse": False, "prototype_weighting": "uniform", "min_count": 1, "max_labels": 1000},
     }
     traits = replace(Local.traits, needs_labels=True, trains_scores=False, closed_form="none")
-
-    def __init__(self, params: FedProtoParams, run: RunFacts = NO_RUN) -> None:
-        super().__init__(params, run)
-        self.traits = with_prototypes(self.traits, params, used=params.prototype_weight > 0)
-
-    def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
-        """Start without prototypes."""
-        state = super().init_server(model, info)
-        return replace(state, extras=empty_prototypes(model, info.classes, info.bits, self.params))
+    term_weights = ("prototype_weight",)
 
     def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the distance to the prototypes, summed over the step's modalities."""
@@ -114,11 +93,3 @@ class FedProto(Local):
             for rows in (prototype_rows(context, batch, outputs) if weight else ())
         ]
         return summed_terms({"prototype": weight}, {"prototype": parts})
-
-    def update(self, context: SiloContext) -> Message:
-        """Keep the model and send class sums."""
-        return replace(super().update(context), sums=prototype_sums(context, self.params))
-
-    def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
-        """Compute the common prototypes. Source: equation (6), divided once."""
-        return updated_prototypes(server, updates)

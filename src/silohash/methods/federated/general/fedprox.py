@@ -23,7 +23,7 @@ from pydantic import Field
 from torch import Tensor
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
-from silohash.methods.federated.base import NO_RUN, FederatedMethod, RunFacts, SiloContext
+from silohash.methods.federated.base import FederatedMethod, SiloContext
 from silohash.methods.local.base import MethodParams
 from silohash.methods.traits import Traits
 from silohash.models.towers import group_of
@@ -36,7 +36,6 @@ CARD = MethodCard(
     year=2020,
     link="https://arxiv.org/abs/1812.06127",
     summary="Add a penalty on the distance from the global model to the local loss.",
-    supervised=False,
     sends=("parameters", "number of items"),
     differs_from_paper=(
         "All silos train for the same number of epochs.",
@@ -55,10 +54,7 @@ class FedProxParams(MethodParams):
 
 
 def proximal(parameters: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
-    """Return half the squared distance between parameters and their starting values, a scalar.
-
-    Args:
-        parameters: Pairs of tensors of equal shape, the moving one and the fixed one.
+    """Return half the squared distance within pairs of a moving parameter and its fixed starting value, a scalar.
 
     Source: FedProx, equation (2).
     """
@@ -95,9 +91,9 @@ class FedProx(FederatedMethod):
     }
     traits = Traits(trains_scores=True, private_units=("silo",))
 
-    def __init__(self, params: FedProxParams, run: RunFacts = NO_RUN) -> None:
-        super().__init__(params, run)
-        self.traits = replace(self.traits, proximal_weight=params.proximal_weight)
+    def chosen_traits(self) -> Traits:
+        """State the weight of the proximal term."""
+        return replace(self.traits, proximal_weight=self.params.proximal_weight)
 
     def terms(self, context: SiloContext, batch: PairBatch, outputs: Outputs) -> Terms:
         """Return the proximal term."""

@@ -21,7 +21,6 @@ CARD = MethodCard(
     year=2026,
     link="",
     summary="Train one model per silo, from common initial parameters. Nothing is sent.",
-    supervised=False,
     keeps=("its model",),
     differs_from_paper=(),
 )

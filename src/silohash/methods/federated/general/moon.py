@@ -13,20 +13,23 @@ z_glob      ``context.global_model``          representation by the global model
 z_prev      ``context.previous_model``        representation by the silo's previous model
 ==========  ================================  ===============================================
 
-Equation (3) is `silohash.methods.federated.contrastive_losses.model_contrast`.
+Equation (3) is `model_contrast`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import ClassVar, Literal
 
+import torch
+import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
-from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Terms
-from silohash.methods.federated.base import FederatedMethod, SiloContext, entries_under, summed_terms
-from silohash.methods.federated.contrastive_losses import model_contrast
+from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
+from silohash.methods.federated.base import FederatedMethod, SiloContext, summed_terms
 from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
 from silohash.methods.traits import Traits
@@ -40,7 +43,6 @@ CARD = MethodCard(
     year=2021,
     link="https://arxiv.org/abs/2103.16257",
     summary="Pull outputs toward those of the global model and away from those of the silo's previous model.",
-    supervised=False,
     sends=("parameters", "number of items"),
     keeps=("its previous model, or several of them",),
     differs_from_paper=(
@@ -77,6 +79,18 @@ def model_slots(buffer: int) -> list[str]:
     return ["model", *(f"model-{age}" for age in range(2, buffer + 1))]
 
 
+def model_contrast(values: Tensor, positive: Tensor, negatives: Sequence[Tensor], temperature: float) -> Tensor:
+    """Return the cross-entropy of identifying the positive among the negatives by cosine, ``(B,)``.
+
+    Values are outputs ``(B, p)`` of the model in training, the positive those of the model to stay close to, and the
+    negatives those of the models to move away from. The temperature divides the cosines.
+
+    Source: MOON, equation (3).
+    """
+    logits = torch.stack([F.cosine_similarity(values, other, dim=1) for other in (positive, *negatives)], dim=1)
+    return -F.log_softmax(logits / temperature, dim=1)[:, 0]
+
+
 class MOON(FederatedMethod):
     """Federated averaging with a contrast between models."""
 
@@ -94,7 +108,9 @@ class MOON(FederatedMethod):
             return {}
         part = self.params.representation
         ahead = context.frozen_outputs("global", lambda: context.global_model, part)
-        behind = [context.frozen_outputs("previous", lambda: previous, part), *self._older(context)]
+        older = [slot for slot in model_slots(self.params.buffer)[1:] if context.kept_tensors(slot)]
+        behind = [context.frozen_outputs("previous", lambda: previous, part)]
+        behind += [context.frozen_outputs(slot, partial(self._model_in, context, slot), part) for slot in older]
         parts = []
         for modality, values in getattr(outputs, part).items():
             held = batch.rows_with(modality)
@@ -105,23 +121,13 @@ class MOON(FederatedMethod):
                 parts.append(contrast.mean())
         return summed_terms({"contrast": self.params.contrast_weight}, {"contrast": parts})
 
-    def _older(self, context: SiloContext) -> list[dict[Modality, Tensor]]:
-        """Return the outputs of the existing models before the previous one, for all items of the silo."""
-
-        def outputs_in(slot: str) -> dict[Modality, Tensor]:
-            """Return the outputs of the model in one slot."""
-            part = self.params.representation
-            return context.frozen_outputs(slot, lambda: frozen_copy(context.model, context.kept(slot)), part)
-
-        return [outputs_in(slot) for slot in model_slots(self.params.buffer)[1:] if self._kept(context, slot)]
-
-    def _kept(self, context: SiloContext, slot: str) -> dict[str, Tensor]:
-        """Return the parameters kept in a slot; empty if the silo does not have that many models yet."""
-        return entries_under(f"{context.name_space}{slot}", context.state.kept)
+    def _model_in(self, context: SiloContext, slot: str) -> nn.Module:
+        """Return a frozen copy of the model that the silo keeps in a slot."""
+        return frozen_copy(context.model, context.kept(slot))
 
     def update(self, context: SiloContext) -> Message:
         """Keep the trained model and the previous ones for the contrast of the next rounds."""
         for newer, older in reversed(list(pairwise(model_slots(self.params.buffer)))):
-            context.keep(older, self._kept(context, newer))
+            context.keep(older, context.kept_tensors(newer))
         context.keep("model", context.model.state_dict())
         return super().update(context)

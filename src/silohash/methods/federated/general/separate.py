@@ -39,7 +39,6 @@ CARD = MethodCard(
     year=2026,
     link="",
     summary="Train each silo alone with the loss of a federated method, as a federation of one silo. Nothing is sent.",
-    supervised=False,
     keeps=("its model", "what the server of the method would keep"),
     differs_from_paper=(),
 )
@@ -141,8 +140,8 @@ class Separate(FederatedMethod):
         before = ServerState(dict(alone.payload.params), dict(alone.payload.extras))
         message = self.method.update(alone)
         after = self.method.aggregate(before, [message])
-        context.keep(MODEL, {name: torch.from_numpy(np.array(array)) for name, array in after.params.items()})
-        context.keep(EXTRAS, {name: torch.from_numpy(np.array(array)) for name, array in after.extras.items()})
+        for prefix, arrays in ((MODEL, after.params), (EXTRAS, after.extras)):
+            context.keep(prefix, {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()})
         return super().update(context)
 
     def personalize(self, context: SiloContext) -> None:

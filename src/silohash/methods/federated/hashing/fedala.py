@@ -43,7 +43,6 @@ CARD = MethodCard(
     year=2023,
     link="https://arxiv.org/abs/2212.01197",
     summary="Learn in each silo how much of each weight of the global hash layer to adopt.",
-    supervised=False,
     sends=("parameters", "number of items"),
     keeps=("its model", "the mixing weights"),
     differs_from_paper=(
@@ -80,17 +79,10 @@ class FedALAParams(MethodParams):
 
 
 def updated_mix(mix: Tensor, gradient: Tensor, common: Tensor, own: Tensor, rate: float) -> Tensor:
-    """Return the mixing weights after one gradient step, clipped to [0, 1].
+    """Return the mixing weights of one parameter after one gradient step, clipped to [0, 1].
 
-    Args:
-        mix: Mixing weights W before the step, of the shape of one parameter of the model.
-        gradient: Gradient of the loss with respect to the mixed parameter, of the same shape.
-        common: Global parameter of the same shape.
-        own: The silo's own parameter of the same shape.
-        rate: Learning rate (eta).
-
-    Returns:
-        The new weights, of the same shape.
+    All tensors have the shape of the parameter: the weights W, the gradient of the loss by the mixed parameter, and the
+    global and the silo's own parameter.
 
     Source: FedALA, update of W.
     """
@@ -98,11 +90,9 @@ def updated_mix(mix: Tensor, gradient: Tensor, common: Tensor, own: Tensor, rate
 
 
 def top_layers(names: Iterable[str], layers: int) -> list[str]:
-    """Return the names of the parameters of each tower's last layers.
+    """Return the names of the parameters of each tower's last layers; of all layers if their number is 0.
 
-    Args:
-        names: Names of parameters, in the order of a tower's layers. The hash layer counts as the last.
-        layers: Number of layers per tower; 0 for all.
+    The names are in the order of a tower's layers, but the hash layer counts as the last.
     """
     ordered = sorted(layers_of(list(names)).values(), key=lambda tensors: bool(hash_layers(tensors)))
     towers: dict[str, list[list[str]]] = {}
@@ -113,13 +103,7 @@ def top_layers(names: Iterable[str], layers: int) -> list[str]:
 
 @dataclass(frozen=True)
 class MixedLayers:
-    """The layers that are mixed, by the names of their parameters.
-
-    Attributes:
-        parameters: Parameters of the model, changed in place.
-        common: Global parameters.
-        own: The silo's own parameters.
-    """
+    """The layers that are mixed: parameters of the model, changed in place, global ones, and the silo's own, by name."""
 
     parameters: Mapping[str, Tensor]
     common: Mapping[str, Tensor]
@@ -200,14 +184,9 @@ class FedALA(FederatedMethod):
                 return
 
     def _step(
-        self,
-        context: SiloContext,
-        adapted: nn.Module,
-        layers: MixedLayers,
-        rows: Tensor,
-        mix: dict[str, Tensor],
+        self, context: SiloContext, adapted: nn.Module, layers: MixedLayers, rows: Tensor, mix: dict[str, Tensor],
         losses: list[float],
-    ) -> dict[str, Tensor]:
+    ) -> dict[str, Tensor]:  # fmt: skip
         """Return the mixing weights after one batch, and append the loss to ``losses``."""
         layers.write(mix)
         batch = context.data.batch(rows)

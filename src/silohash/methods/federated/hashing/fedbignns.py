@@ -25,7 +25,7 @@ from pydantic import Field
 
 from silohash.base.errors import ValidationNeeded
 from silohash.base.types import Arrays, MethodCard, Phase, ReadArrays
-from silohash.methods.federated.base import NO_RUN, FederatedMethod, RunFacts, ServerState, SiloContext
+from silohash.methods.federated.base import FederatedMethod, ServerState, SiloContext
 from silohash.methods.federated.shared_means import SharedMean
 from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
@@ -85,11 +85,11 @@ class FedBiGNNs(FederatedMethod):
         adds={"weight": {"weighting": "examples"}, "begin_round": {"local_mix": 0.0}, "update": {}},
     )  # fmt: skip
 
-    def __init__(self, params: FedBiGNNsParams, run: RunFacts = NO_RUN) -> None:
-        super().__init__(params, run)
-        scored = params.weighting == "score"
+    def chosen_traits(self) -> Traits:
+        """State whether weights need a score, which a silo only knows after training."""
+        scored = self.params.weighting == "score"
         known: WeightsKnown = "with update" if scored else "before training"
-        self.traits = replace(self.traits, needs_scores=scored, weights_known=known)
+        return replace(self.traits, needs_scores=scored, weights_known=known)
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Install the global parameters, mixed with those of the silo's last round."""

@@ -18,8 +18,8 @@ Sim_k       `memory_likelihood`                distance of a memory from the com
 alpha_k     `silo_weights`, `self_weight`      aggregation weight, which grows with the distance
 ==========  =================================  =====================================================
 
-Equations (3) and (4) are `enhanced`, (5) and (6) are `silohash.methods.federated.contrastive_losses.cosine_gap`, (7) is
-`class_loss`, and (9) and (10) are in `silohash.methods.federated.class_memory`.
+Equations (3) and (4) are `enhanced`, (5) and (6) are `cosine_gap`, (7) is `class_loss`, and (9) and (10) are in
+`silohash.methods.federated.class_memory`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ from silohash.methods.federated.base import (
     summed_terms,
 )
 from silohash.methods.federated.class_memory import MemoryRows, common_memory, memories_of, self_weight, silo_weights
-from silohash.methods.federated.contrastive_losses import cosine_gap
 from silohash.methods.federated.shared_means import class_mean
 from silohash.methods.federated.statistics import (
     ClassStatistics,
@@ -158,14 +157,9 @@ class FedCAFEParams(ReleaseParams):
 def enhanced(logit: Tensor, class_logit: Tensor, memory: Tensor) -> Tensor:
     """Return the outputs plus their part of the memory, ``(B, K)``. With a memory of zeros these are the plain outputs.
 
-    If no entry of the memory exceeds 1 in magnitude, as in unit rows, all outputs keep their signs, because tanh does
-    not exceed its argument in magnitude. The memory then influences training but does not change codes. Rows that are
+    If no entry of the memory ``(C, K)`` exceeds 1 in magnitude, as in unit rows, all outputs keep their signs, because tanh
+    does not exceed its argument in magnitude. The memory then influences training but does not change codes. Rows that are
     means of outputs have larger entries, so they can.
-
-    Args:
-        logit: ``(B, K)``.
-        class_logit: ``(B, C)``.
-        memory: ``(C, K)``.
 
     Source: FedCAFE, equations (3) and (4).
     """
@@ -175,19 +169,21 @@ def enhanced(logit: Tensor, class_logit: Tensor, memory: Tensor) -> Tensor:
 def class_loss(
     class_logit: Tensor, labels: Tensor, *, shared: bool = True, reduction: Literal["mean", "batchmean"] = "mean"
 ) -> Tensor:
-    """Return the cross-entropy between an item's labels and its class prediction, ``(B,)``.
+    """Return the cross-entropy between an item's multi-hot labels ``(B, C)`` and its class prediction, ``(B,)``.
 
-    Args:
-        class_logit: ``(B, C)``.
-        labels: ``(B, C)`` multi-hot; a row without labels gives 0.
-        shared: Whether an item's labels are normalized to sum to 1. If false, each counts as 1.
-        reduction: ``mean`` over classes, or ``batchmean`` for their sum.
+    Labels are ``shared`` if they are normalized to sum to 1; otherwise each counts as 1. Losses are reduced to their
+    ``mean`` over classes, or their sum (``batchmean``). A row without labels gives 0.
 
     Source: FedCAFE, equation (7), in the direction of the divergence that is finite.
     """
     shares = F.normalize(labels, p=1.0, dim=1) if shared else labels
     losses = -(shares * F.log_softmax(class_logit, dim=1).clamp(min=-18.42))
     return losses.mean(1) if reduction == "mean" else losses.sum(1)
+
+
+def cosine_gap(values: Tensor, others: Tensor) -> Tensor:
+    """Return one minus the cosine between corresponding rows, ``(B,)``. Source: FedCAFE, equations (5) and (6)."""
+    return 1.0 - F.cosine_similarity(values, others, dim=1)
 
 
 class Enhancement(Adapter):
@@ -247,10 +243,9 @@ class FedCAFE(FederatedMethod):
         super().__init__(params, run)
         self.rows = MemoryRows(params.memory_rows, params.kmeans_steps)
         self.adapter: Enhancement = Enhancement(params)
-        self.traits = with_release(self._chosen_traits(), params, by_class=params.memory != "reference")
 
-    def _chosen_traits(self) -> Traits:
-        """Return the traits for the memory and the weights that the parameters choose."""
+    def chosen_traits(self) -> Traits:
+        """State what the chosen memory and weights send, and its limits."""
         traits, by_mean = self.traits, self.params.memory == "class_mean"
         # k-means needs the memory of each silo, but class means follow from sums
         if by_mean:
@@ -268,7 +263,7 @@ class FedCAFE(FederatedMethod):
             traits = replace(traits, unprotected=why)
         if self.params.weighting == "memory":
             traits = replace(traits, weights_known="after statistics" if by_mean else "with update")
-        return traits
+        return with_release(traits, self.params, by_class=self.params.memory != "reference")
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Start with a memory of zeros, which does not change outputs."""
@@ -336,13 +331,12 @@ class FedCAFE(FederatedMethod):
     def _local_memory(self, context: SiloContext) -> tuple[Tensor, Tensor]:
         """Return the silo's memory ``(C, K)`` and a mask of its existing rows ``(C,)`` bool."""
         points, labels = self._points(context)
+        if self.params.memory == "reference":
+            least, classes = self.params.min_count, labels.shape[1]
+            memory = self.rows.free(points, classes, least=least, generator=context.generator)
+            return memory, memory.abs().sum(1) > 0
         statistics = class_statistics(points, labels, self.params)
-        if self.params.memory != "reference":
-            return self.rows.clustered(points, self.rows.scaled(statistics.means())), statistics.present()
-        memory = self.rows.free(
-            points, len(statistics.counts), least=self.params.min_count, generator=context.generator
-        )
-        return memory, memory.abs().sum(1) > 0
+        return self.rows.clustered(points, self.rows.scaled(statistics.means())), statistics.present()
 
     def statistics(self, context: SiloContext) -> Arrays:
         """Return class sums and counts if the memory consists of class means only.

@@ -30,7 +30,7 @@ import torch
 from pydantic import Field
 
 from silohash.base.types import Arrays, MethodCard, Phase
-from silohash.methods.federated.base import NO_RUN, FederatedMethod, RunFacts, ServerState, SiloContext
+from silohash.methods.federated.base import FederatedMethod, ServerState, SiloContext
 from silohash.methods.federated.shared_means import SharedMean
 from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
@@ -115,9 +115,9 @@ class FedCMR(FederatedMethod):
         ),
     )  # fmt: skip
 
-    def __init__(self, params: FedCMRParams, run: RunFacts = NO_RUN) -> None:
-        super().__init__(params, run)
-        self.traits = replace(self.traits, shares=params.share)
+    def chosen_traits(self) -> Traits:
+        """State which layers silos share."""
+        return replace(self.traits, shares=self.params.share)
 
     def begin_round(self, context: SiloContext) -> Sequence[Phase]:
         """Install private and shared parameters, and return a phase before and one after the update.
@@ -168,21 +168,20 @@ class FedCMR(FederatedMethod):
         if not context.kept("end"):
             self._remember(context)
         context.keep("model", context.model.state_dict())
-        items, classes, loss, silos = self._facts(context) or (0.0, 0.0, 0.0, 0.0)
-        facts = {"items": items, "classes": classes, "items_classes": items * classes, "loss": loss, "silos": silos}
-        return {name: np.asarray(value) for name, value in facts.items()}
+        return {name: np.asarray(value) for name, value in self._facts(context).items()}
 
     def merge_statistics(self, server: ServerState, sums: Arrays) -> Arrays:
         """Return the sums over the silos."""
         return {f"all_{name}": array for name, array in sums.items()}
 
-    def _facts(self, context: SiloContext) -> tuple[float, float, float, float] | None:
-        """Return the numbers of items and classes, the loss of the update, and 1; None without a finite loss."""
+    def _facts(self, context: SiloContext) -> dict[str, float]:
+        """Return the numbers of items and classes, the loss of the update, and 1 silo; zeros without a finite loss."""
         loss = context.kept("loss")
         if not loss:
-            return None
-        classes = float((context.data.class_counts() > 0).sum())
-        return float(len(context.data)), classes, float(loss["value"]), 1.0
+            return dict.fromkeys(("items", "classes", "items_classes", "loss", "silos"), 0.0)
+        items, classes = float(len(context.data)), float((context.data.class_counts() > 0).sum())
+        facts = {"items": items, "classes": classes, "items_classes": items * classes}
+        return {**facts, "loss": float(loss["value"]), "silos": 1.0}
 
     def weight(self, context: SiloContext, group: str) -> float:
         """Return the silo's weight q, not yet normalized; 0 without the group's modality or a finite loss."""
@@ -190,17 +189,17 @@ class FedCMR(FederatedMethod):
             return 0.0
         if self.params.weighting == "uniform":
             return 1.0
-        facts = self._facts(context)
-        if facts is None:
+        own = self._facts(context)
+        if not own["silos"]:
             return 0.0
-        items, classes, loss, _ = facts
-        total = {name: float(context.payload.extras[f"all_{name}"]) for name in ("items", "classes", "loss", "silos")}
-        share = data_share(items, classes, all_items=total["items"], all_classes=total["classes"])
-        easy = loss_term(loss, total["loss"] / total["silos"])
-        if self.params.weighting == "additive":
-            return float(math.exp(share) + self.params.loss_factor * easy)
-        products = float(context.payload.extras["all_items_classes"])
-        return math.exp(min(1.0, items * classes / max(products, 1.0)) + self.params.loss_factor * easy)
+        extras = context.payload.extras.items()
+        total = {name.removeprefix("all_"): float(array) for name, array in extras if name.startswith("all_")}
+        easy = self.params.loss_factor * loss_term(own["loss"], total["loss"] / total["silos"])
+        if self.params.weighting == "softmax":
+            return math.exp(min(1.0, own["items_classes"] / max(total["items_classes"], 1.0)) + easy)
+        all_items, all_classes = total["items"], total["classes"]
+        share = data_share(own["items"], own["classes"], all_items=all_items, all_classes=all_classes)
+        return float(math.exp(share) + easy)
 
     def update(self, context: SiloContext) -> Message:
         """Send the shared layers as they were before the silo improved its own model."""

@@ -42,6 +42,7 @@ from silohash.methods.federated.base import (
     RunFacts,
     ServerState,
     SiloContext,
+    entries_under,
     received_extra,
     summed_terms,
 )
@@ -130,12 +131,8 @@ def quantization(codes: Tensor) -> Tensor:
 def signed_prototypes(sums: np.ndarray, holders: np.ndarray, before: np.ndarray) -> np.ndarray:
     """Return binary prototypes, ``(C, K)`` int8 of -1 and 1.
 
-    A class that no silo released keeps its row. A bit whose sum is exactly zero keeps its value, which is +1 at first.
-
-    Args:
-        sums: ``(C, K)``, sum of the silos' class means.
-        holders: ``(C,)``, number of silos (or items) behind each row.
-        before: ``(C, K)`` int8; a zero row means that there is no prototype yet.
+    The sums ``(C, K)`` are those of the class means of all holders ``(C,)``. A class that no silo released keeps its row
+    ``(C, K)`` from before, which is zero without a prototype. A bit whose sum is exactly zero keeps its value, at first +1.
 
     Source: FedHAP, equations (5) and (6).
     """
@@ -161,11 +158,8 @@ def hadamard_prototypes(classes: int, bits: int) -> np.ndarray:
 def printed_adversarial_loss(made: Tensor, real: Tensor) -> Tensor:
     """Return the adversarial loss as printed, a scalar: ``-(mean(1 - log D(h)) + mean(log D(h^)))``.
 
-    Both terms decrease as the discriminator classifies correctly. The first has no lower bound.
-
-    Args:
-        made: ``(n,)`` logits of the silo's codes.
-        real: ``(C,)`` logits of the prototypes.
+    Both terms decrease as the discriminator classifies correctly. The first has no lower bound. The arguments are the logits
+    of the silo's codes ``(n,)`` and of the prototypes ``(C,)``.
 
     Source: FedHAP, equation (8).
     """
@@ -195,16 +189,15 @@ class Judging(Adapter):
         """Return the discriminator's cross-entropy loss: prototypes against codes of the same classes."""
         if JUDGE not in context.auxiliary:
             return {}
-        printed = self.printed
         losses: list[Tensor] = []
         for modality, logit in outputs.logit.items():
             assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-            codes, labels = logit[batch.has(modality)].detach(), batch.labels[batch.has(modality)]
-            if printed:
-                losses += [printed_loss(context, signs(codes), labels)] if len(labels) else []
-            else:
-                losses += self._judgment(context, signs(codes), labels)
-        return {"judge": (1.0 if printed else 0.5, torch.stack(losses).mean())} if losses else {}
+            codes, labels = signs(logit[batch.has(modality)].detach()), batch.labels[batch.has(modality)]
+            if not self.printed:
+                losses += self._judgment(context, codes, labels)
+            elif len(labels):
+                losses.append(printed_loss(context, codes, labels))
+        return {"judge": (1.0 if self.printed else 0.5, torch.stack(losses).mean())} if losses else {}
 
     def _judgment(self, context: SiloContext, codes: Tensor, labels: Tensor) -> list[Tensor]:
         """Return the discriminator's loss on codes, a scalar; empty if no code has a class with a prototype."""
@@ -238,13 +231,16 @@ class FedHAP(FederatedMethod):
     def __init__(self, params: FedHAPParams, run: RunFacts = NO_RUN) -> None:
         super().__init__(params, run)
         self.adapter = Judging(params)
-        used = params.triplet_weight > 0 or params.adversarial_weight > 0
-        traits = with_release(self.traits, params, used=used)
+
+    def chosen_traits(self) -> Traits:
+        """State how class sums are released, and their limits."""
+        used = self.params.triplet_weight > 0 or self.params.adversarial_weight > 0
+        traits = with_release(self.traits, self.params, used=used)
         # under equal weights every silo that holds a class counts once, so no count above 1 is possible
-        if params.weighting == "uniform":
+        if self.params.weighting == "uniform":
             codes, judges = traits.means
             traits = replace(traits, means=(replace(codes, most=1.0), judges))
-        self.traits = traits
+        return traits
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Start with the first prototypes and an untrained discriminator."""
@@ -263,8 +259,7 @@ class FedHAP(FederatedMethod):
         if self.params.adversarial_weight and extras["mask"].any() and len(context.data):
             classes, bits = extras["prototypes"].shape
             judge = PairJudge(bits + classes, self.params.judge_width)
-            start = f"{JUDGE}/"
-            install(judge, {n.removeprefix(start): a for n, a in extras.items() if n.startswith(start)})
+            install(judge, entries_under(JUDGE, extras))
             context.auxiliary[JUDGE] = judge
         return super().begin_round(context)
 
@@ -337,12 +332,7 @@ class FedHAP(FederatedMethod):
 
 
 def sampled_classes(labels: Tensor, mask: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw one of each item's labels that has a prototype, uniformly.
-
-    Args:
-        labels: ``(B, C)`` multi-hot.
-        mask: ``(C,)`` bool, the classes with a prototype.
-        generator: Random generator, on the CPU.
+    """Draw one of each item's multi-hot labels ``(B, C)`` that the mask ``(C,)`` contains, uniformly, on the CPU.
 
     Returns:
         ``(B,)`` int64; -1 for items without such a label.

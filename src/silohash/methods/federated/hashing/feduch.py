@@ -17,7 +17,7 @@ H_k, H_G    ``tanh(outputs.logit)``                 relaxed codes by the model i
 ==========  ======================================  ======================================================
 
 The superscripts V and T stand for images and texts. Equation (3) is `FederatedMethod.aggregate`, (8) to (10) are
-`SiloContext.frozen_outputs`, (11) is `silohash.methods.federated.contrastive_losses.model_contrast`, (12) and (13) are
+`SiloContext.frozen_outputs`, (11) is `silohash.methods.federated.general.moon.model_contrast`, (12) and (13) are
 `distillation`, and (14) is `FedUCH.terms`.
 """
 
@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from silohash.base.errors import UnsuitableMethod
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, ReadArrays, Terms
 from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext
-from silohash.methods.federated.contrastive_losses import model_contrast
+from silohash.methods.federated.general.moon import model_contrast
 from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
 from silohash.methods.traits import Traits
@@ -48,7 +48,6 @@ CARD = MethodCard(
     year=2023,
     link="https://doi.org/10.1360/SSI-2022-0366",
     summary="Pull features toward the other modality of the global model, and codes toward those of the global model.",
-    supervised=False,
     sends=("parameters", "number of items"),
     keeps=("its previous model",),
     differs_from_paper=(
@@ -115,12 +114,8 @@ class FedUCHParams(MethodParams):
 def soft_divergence(codes: Tensor, teacher: Tensor, temperature: float) -> Tensor:
     """Return the mean divergence of the softmax of codes over the bits from that of the teacher's codes, a scalar.
 
-    The values of an item's bits may all shift by the same amount without an effect.
-
-    Args:
-        codes: ``(B, K)`` relaxed codes of the model in training.
-        teacher: ``(B, K)`` relaxed codes of the global model.
-        temperature: Divides the codes; positive. The divergence is multiplied by its square.
+    The values of an item's bits may all shift by the same amount without an effect. The temperature divides the codes
+    ``(B, K)``, and the divergence is multiplied by its square.
 
     Source: FedUCH, equation (13); the temperature is that of Hinton et al., "Distilling the Knowledge in a Neural Network".
     """
@@ -130,13 +125,9 @@ def soft_divergence(codes: Tensor, teacher: Tensor, temperature: float) -> Tenso
 
 
 def bit_divergence(codes: Tensor, teacher: Tensor) -> Tensor:
-    """Return the mean divergence of the bits from those of the teacher, a scalar. A bit is 1 with probability (1 + u) / 2.
+    """Return the mean divergence of the bits from those of the teacher, a scalar.
 
-    Args:
-        codes: ``(B, K)`` relaxed codes u in [-1, 1] of the model in training.
-        teacher: ``(B, K)`` relaxed codes of the global model.
-
-    Source: FedUCH, equation (13).
+    A bit is 1 with probability (1 + u) / 2, for relaxed codes u in [-1, 1], ``(B, K)``. Source: FedUCH, equation (13).
     """
     low, high = SMALLEST_PROBABILITY, 1.0 - SMALLEST_PROBABILITY
     student, wanted = ((0.5 * (1.0 + values)).clamp(low, high) for values in (codes, teacher))
@@ -158,12 +149,8 @@ def distillation(codes: Tensor, teacher: Tensor, *, kind: Divergence, temperatur
 def other_modality(frozen: Mapping[Modality, Tensor], modality: Modality, batch: PairBatch) -> Tensor:
     """Return a frozen model's outputs of the other modality for the items of a batch, ``(B, p)``.
 
-    Items without the other modality have those of their own.
-
-    Args:
-        frozen: ``(n, p)`` outputs for all items of the silo, per modality of the model.
-        modality: The modality that is contrasted.
-        batch: The batch.
+    Items without the other modality have those of their own. The model's outputs are given for all items of the silo,
+    ``(n, p)`` per modality.
     """
     own, other = frozen[modality][batch.row], OTHER[modality]
     if other not in frozen:

@@ -31,25 +31,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import Arrays, MethodCard, Outputs, PairBatch, Terms
-from silohash.methods.federated.base import (
-    NO_RUN,
-    FederatedMethod,
-    FederationInfo,
-    RunFacts,
-    ServerState,
-    SiloContext,
-    summed_terms,
-)
+from silohash.methods.federated.base import FederationInfo, ServerState, SiloContext, entries_under, summed_terms
 from silohash.methods.federated.general.fedproto import prototype_distance
-from silohash.methods.federated.prototypes import (
-    PrototypeParams,
-    PrototypeRows,
-    empty_prototypes,
-    prototype_rows,
-    prototype_sums,
-    updated_prototypes,
-    with_prototypes,
-)
+from silohash.methods.federated.prototypes import PrototypeMethod, PrototypeParams, PrototypeRows, prototype_rows
 from silohash.methods.message import Message
 from silohash.methods.traits import Traits
 from silohash.models.parameters import install, params_of
@@ -112,11 +96,7 @@ class PLFedCMHParams(PrototypeParams):
 def class_code_gap(values: Tensor, labels: Tensor, prototypes: Tensor, mask: Tensor) -> Tensor:
     """Return the mean squared difference between labels and the items' agreement with the prototypes, ``(B,)``.
 
-    Args:
-        values: ``(B, K)`` relaxed codes.
-        labels: ``(B, C)`` multi-hot.
-        prototypes: ``(C, K)``.
-        mask: ``(C,)`` bool, the existing prototypes.
+    The arguments are those of `PrototypeRows`.
     """
     agreement = values @ prototypes[mask].T / values.shape[1]
     return (agreement - labels[:, mask]).square().mean(1)
@@ -126,25 +106,14 @@ def authors_scales(bits: int, classes: int, *, batch: int, items: int) -> tuple[
     """Return the factors that convert the mean gap and the mean distance to the scale of the authors' code.
 
     That code sums, over items and classes, the squared differences between inner products and ``bits`` times the label,
-    and averages distances over items and bits. It divides both by the batch size and by the silo's number of items.
-
-    Args:
-        bits: Code length in bits.
-        classes: Number of classes with a prototype.
-        batch: Number of items in the batch.
-        items: Number of items of the silo.
+    and averages distances over items and bits. It divides both by the batch size and by the silo's number of items. Only
+    classes with a prototype count.
     """
     return bits**2 * classes / items, 1.0 / (batch * items)
 
 
 class Mixer(nn.Module):
-    """A hypernetwork that returns how the layers of all silos are mixed for one silo.
-
-    Args:
-        silos: Number of silos that can be mixed.
-        layers: Number of layers of the tower.
-        embeddings: Number of silos that it mixes for.
-    """
+    """A hypernetwork that returns how the layers of all silos are mixed for one silo; one embedding per such silo."""
 
     def __init__(self, silos: int, layers: int, *, embeddings: int) -> None:
         super().__init__()
@@ -175,7 +144,7 @@ def layers_of(names: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-class PLFedCMH(FederatedMethod):
+class PLFedCMH(PrototypeMethod):
     """A mixture of all silos' layers for each silo."""
 
     Params = PLFedCMHParams
@@ -195,22 +164,18 @@ class PLFedCMH(FederatedMethod):
         codes_comparable=False,
     )  # fmt: skip
 
-    def __init__(self, params: PLFedCMHParams, run: RunFacts = NO_RUN) -> None:
-        super().__init__(params, run)
-        used = params.class_code_weight > 0 or params.prototype_weight > 0
-        self.traits = with_prototypes(self.traits, params, used=used)
+    term_weights = ("class_code_weight", "prototype_weight")
 
     def init_server(self, model: nn.Module, info: FederationInfo) -> ServerState:
         """Start with the initial model for every silo, untrained hypernetworks, and no trained silo."""
         state = super().init_server(model, info)
         private: Arrays = {f"{BANK}/{silo}/{n}": a for silo in range(info.silos) for n, a in state.params.items()}
         for group, layers in self._groups(state.params).items():
-            for place in self._places(group, info.silos):
+            for place in dict.fromkeys(self._place(group, silo) for silo in range(info.silos)):
                 mixer = self._new_mixer(info.silos, len(layers))
                 private |= {f"{place}/{name}": array for name, array in params_of(mixer).items()}
             private[f"{TRAINED}/{group}"] = np.zeros(info.silos, np.bool_)
-        extras = empty_prototypes(model, info.classes, info.bits, self.params)
-        return replace(state, extras=extras, private=private)
+        return replace(state, private=private)
 
     def broadcast(self, server: ServerState, silo: int, *, round: int) -> Message:  # noqa: A002  the field's word
         """Send a silo its mixture."""
@@ -240,17 +205,13 @@ class PLFedCMH(FederatedMethod):
         step, items = int(batch.has(rows.modality).sum()), context.data.count(rows.modality)
         return authors_scales(rows.prototypes.shape[1], int(rows.mask.sum()), batch=step, items=items)
 
-    def update(self, context: SiloContext) -> Message:
-        """Send the model, and class sums."""
-        return replace(super().update(context), sums=prototype_sums(context, self.params))
-
     def aggregate(self, server: ServerState, updates: Sequence[Message]) -> ServerState:
         """Update the hypernetworks from the silos' updates, and store the silos' models in the bank."""
         turns = [[update] for update in updates] if self.params.sequential else [updates]
         for turn in turns:
             server = self._learnt(server, turn)
         after = replace(server, private={**server.private, **self._trained(server, updates)})
-        return updated_prototypes(super().aggregate(after, updates), updates)
+        return super().aggregate(after, updates)
 
     def _trained(self, server: ServerState, updates: Sequence[Message]) -> Arrays:
         """Return which silos have trained each tower so far, ``(silos,)`` bool each."""
@@ -314,10 +275,8 @@ class PLFedCMH(FederatedMethod):
 
     def _mixer(self, server: ServerState, group: str, silo: int) -> Mixer:
         """Return the hypernetwork that mixes one tower for a silo, with the server's parameters."""
-        start = f"{self._place(group, silo)}/"
-        params = {n.removeprefix(start): a for n, a in server.private.items() if n.startswith(start)}
         mixer = self._new_mixer(len(server.private[f"{TRAINED}/{group}"]), len(self._groups(server.params)[group]))
-        install(mixer, params)
+        install(mixer, entries_under(self._place(group, silo), server.private))
         return mixer
 
     def _new_mixer(self, silos: int, layers: int) -> Mixer:
@@ -328,14 +287,10 @@ class PLFedCMH(FederatedMethod):
         """Return the prefix under which the server keeps the hypernetwork that mixes one tower for a silo."""
         return f"{HYPER}/{group}" if self.params.hypernetworks == "shared" else f"{HYPER}/{group}/{silo}"
 
-    def _places(self, group: str, silos: int) -> list[str]:
-        """Return the prefixes of all hypernetworks of one tower."""
-        return list(dict.fromkeys(self._place(group, silo) for silo in range(silos)))
-
     def _groups(self, params: Arrays) -> dict[str, dict[str, list[str]]]:
         """Return the layers of each tower, restricted to floating-point parameters."""
-        floating = [name for name, array in params.items() if np.issubdtype(array.dtype, np.floating)]
         groups: dict[str, list[str]] = {}
-        for name in floating:
-            groups.setdefault(group_of(name), []).append(name)
+        for name, array in params.items():
+            if np.issubdtype(array.dtype, np.floating):
+                groups.setdefault(group_of(name), []).append(name)
         return {group: layers_of(names) for group, names in groups.items()}

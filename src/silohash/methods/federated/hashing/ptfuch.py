@@ -38,16 +38,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import Arrays, MethodCard, Modality, Outputs, PairBatch, Phase, Terms
-from silohash.methods.federated.base import (
-    NO_RUN,
-    FederatedMethod,
-    FederationInfo,
-    RunFacts,
-    ServerState,
-    SiloContext,
-    entries_under,
-    received_extra,
-)
+from silohash.methods.federated.base import FederatedMethod, FederationInfo, ServerState, SiloContext, received_extra
 from silohash.methods.federated.clustering import cluster_sizes, kmeans, nearest
 from silohash.methods.federated.shared_means import SharedMean
 from silohash.methods.federated.statistics import mean_over_modalities
@@ -64,7 +55,6 @@ CARD = MethodCard(
     year=2023,
     link="https://doi.org/10.1145/3581783.3613837",
     summary="Align soft assignments to the prototypes of clusters, which each silo finds with a private model.",
-    supervised=False,
     sends=("parameters", "one mean direction per cluster, and which clusters exist"),
     keeps=("a private model",),
     differs_from_paper=(
@@ -128,23 +118,12 @@ class PTFUCHParams(MethodParams):
 
 
 def directions(logit: Mapping[Modality, Tensor], has: Mapping[Modality, Tensor]) -> Tensor:
-    """Return the mean of each item's outputs over its modalities, scaled to length 1, ``(n, K)``. Other items are zero.
-
-    Args:
-        logit: ``(n, K)`` outputs of the hash layer per modality, at least one.
-        has: ``(n,)`` bool, which items have the modality.
-    """
+    """Return the mean of each item's outputs over its modalities, scaled to length 1, ``(n, K)``. Other items are zero."""
     return F.normalize(mean_over_modalities(logit, has), dim=1)
 
 
 def random_clusters(points: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Return the centroids of k-means by cosine that starts from random points, ``(count, K)`` of length 1.
-
-    Args:
-        points: ``(n, K)``, at least as many as clusters.
-        count: Number of clusters, at least 1.
-        generator: Random generator, on the CPU.
-    """
+    """Return the centroids of k-means by cosine from random points of some ``(n, K)``, ``(count, K)`` of length 1."""
     drawn = torch.randperm(len(points), generator=generator)[:count].to(points.device)
     return kmeans(points, points[drawn], distance="cosine")
 
@@ -152,12 +131,8 @@ def random_clusters(points: Tensor, count: int, generator: torch.Generator) -> T
 def cluster_loss(logit: Mapping[Modality, Tensor], has: Mapping[Modality, Tensor], centroids: Tensor) -> Tensor:
     """Return the mean cross-entropy of an item's centroid given its outputs, summed over the modalities, a scalar.
 
-    The centroid of an item is the one nearest to the mean of its outputs.
-
-    Args:
-        logit: ``(B, K)`` outputs of the hash layer per modality.
-        has: ``(B,)`` bool per modality; at least one item has it.
-        centroids: ``(M, K)`` of length 1.
+    An item's centroid, one of ``(M, K)`` of length 1, is the one nearest to the mean of its outputs ``(B, K)``. At least one
+    item has each modality.
     """
     assigned = nearest(directions(logit, has).detach(), centroids)
     losses = [F.cross_entropy((logit[m] @ centroids.T)[has[m]], assigned[has[m]]) for m in logit]
@@ -167,11 +142,8 @@ def cluster_loss(logit: Mapping[Modality, Tensor], has: Mapping[Modality, Tensor
 def relation_loss(codes: Mapping[Modality, Tensor], teacher: Mapping[Modality, Tensor]) -> Tensor:
     """Return the mean squared difference of the cosines of codes from those of the teacher's codes, a scalar.
 
-    It is summed over all ordered pairs of modalities, which are four for images and texts.
-
-    Args:
-        codes: ``(B, K)`` relaxed codes per modality. The number of items may differ between modalities.
-        teacher: ``(B, K)`` relaxed codes of the same items by the global model.
+    It is summed over all ordered pairs of modalities, which are four for images and texts. The number of items in the
+    relaxed codes ``(B, K)`` may differ between modalities.
     """
     made, wanted = ({m: F.normalize(values, dim=1) for m, values in of.items()} for of in (codes, teacher))
     return torch.stack([F.mse_loss(made[m] @ made[o].T, wanted[m] @ wanted[o].T) for m in made for o in made]).sum()
@@ -185,17 +157,11 @@ def agreement_loss(
     temperature: float,
     target_temperature: float,
 ) -> Tensor:
-    """Return the mean divergence of an item's assignments to prototypes from their common target, a scalar.
+    """Return the mean divergence of an item's assignments to prototypes ``(M, K)`` from their common target, a scalar.
 
-    An assignment is the softmax of the cosines. The target is the mean of the item's assignments over its modalities, and
-    has no gradient. The loss is the mean over the modalities of the mean over their items.
-
-    Args:
-        logit: ``(B, K)`` outputs of the hash layer per modality.
-        has: ``(B,)`` bool per modality; at least one item has it.
-        prototypes: ``(M, K)``, at least one.
-        temperature: Divides the cosines of the assignments; positive.
-        target_temperature: Divides the cosines of the assignments in the target; positive.
+    An assignment is the softmax of the cosines, divided by the temperature. The target is the mean of the item's
+    assignments over its modalities, divided by a temperature of its own, and has no gradient. The loss is the mean over
+    the modalities of the mean over their items. At least one item has each modality.
     """
     centers = F.normalize(prototypes, dim=1)
     cosines = {m: F.normalize(values, dim=1) @ centers.T for m, values in logit.items()}
@@ -207,21 +173,11 @@ def agreement_loss(
 
 
 def common_prototypes(rows: Tensor, count: int) -> Tensor:
-    """Return the centroids of all silos' prototypes, ``(count, K)`` of length 1; zero rows if there are fewer prototypes.
-
-    Args:
-        rows: ``(n, K)`` of length 1, in the order of the silos, at least one.
-        count: Number of common prototypes.
-    """
+    """Return the centroids of all silos' prototypes ``(n, K)``, ``(count, K)`` of length 1, with zero rows beyond n."""
     seeds = rows[torch.linspace(0, len(rows) - 1, min(count, len(rows))).long()]
     common = rows.new_zeros(count, rows.shape[1])
     common[: len(seeds)] = kmeans(rows, seeds, distance="cosine")
     return common
-
-
-def kept_tensors(context: SiloContext, prefix: str) -> dict[str, Tensor]:
-    """Return the tensors that a silo keeps under a prefix, on its device."""
-    return entries_under(f"{context.name_space}{prefix}", context.state.kept)
 
 
 class PTFUCH(FederatedMethod):
@@ -249,9 +205,9 @@ class PTFUCH(FederatedMethod):
         ),
     )  # fmt: skip
 
-    def __init__(self, params: PTFUCHParams, run: RunFacts = NO_RUN) -> None:
-        super().__init__(params, run)
-        self.traits = replace(self.traits, release=Release(params.min_count))
+    def chosen_traits(self) -> Traits:
+        """State from which size on clusters are released."""
+        return replace(self.traits, release=Release(self.params.min_count))
 
     @property
     def _aligns(self) -> bool:
@@ -295,7 +251,7 @@ class PTFUCH(FederatedMethod):
         if not logit or not self._aligns:
             return {}
         has = {m: batch.has(m) for m in logit}
-        own = kept_tensors(context, "prototypes")
+        own = context.kept_tensors("prototypes")
         if not own:
             return self._private_terms(context, batch, logit, has)
         return self._shared_terms(context, logit, has, own["rows"])
@@ -321,7 +277,7 @@ class PTFUCH(FederatedMethod):
 
     def _queued(self, context: SiloContext, points: Tensor) -> Tensor:
         """Add points ``(B, K)`` to those that the private model saw last, and return these, ``(n, K)``."""
-        earlier = kept_tensors(context, "queue").get("points", points[:0])
+        earlier = context.kept_tensors("queue").get("points", points[:0])
         queue = torch.cat([earlier, points])[-self.params.queue :]
         context.keep("queue", {"points": queue})
         return queue
@@ -338,14 +294,12 @@ class PTFUCH(FederatedMethod):
             "global_prototypes": (self.params.global_weight, common),
             "local_prototypes": (self.params.local_weight, own),
         }
+        temperatures = {name: getattr(self.params, name) for name in ("temperature", "target_temperature")}
         return {
-            name: (weight, agreement_loss(
-                logit, has, prototypes,
-                temperature=self.params.temperature, target_temperature=self.params.target_temperature,
-            ))
+            name: (weight, agreement_loss(logit, has, prototypes, **temperatures))
             for name, (weight, prototypes) in weighted.items()
             if weight and len(prototypes)
-        }  # fmt: skip
+        }
 
     def update(self, context: SiloContext) -> Message:
         """Send the silo's prototypes whose clusters have enough items, with the parameters."""

@@ -1,8 +1,8 @@
 """What local methods without gradient steps share: their view of a silo's pairs, and training from sums.
 
-Many of them need a silo's items only through sums over items. The sums of several silos add up to those of the pooled
-items, so a server can compute the model of the pooled items without seeing an item (`FromSums`). Each exchange consists of
-a message from the server, the sums that the silos compute with it, and the server's next step.
+The sums of several silos add up to those of the pooled items, so a server can compute the model of the pooled items without
+seeing an item (`FromSums`). Each exchange consists of a message from the server, the sums that the silos compute with it,
+and the server's next step.
 """
 
 from __future__ import annotations
@@ -63,12 +63,7 @@ class Views:
 
 
 def views_of(model: nn.Module, data: SiloData) -> Views:
-    """Return the inputs of the model's hash layers, and the labels.
-
-    Args:
-        model: A `HashNet`. Its towers must not change between two calls.
-        data: Pairs of a silo; may be empty.
-    """
+    """Return the inputs of the hash layers of a `HashNet`, and the labels, for a silo's pairs, which may be none."""
     assert isinstance(model, HashNet)  # noqa: S101  built by the method
     features = outputs_of(model, data, part="feature") if len(data) else {}
     widths = {m: model.get_parameter(f"{m}.hash.weight").shape[1] for m in model.modalities}
@@ -108,8 +103,7 @@ class Solution:
 class FromSums(ClosedForm):
     """A method that needs the items of silos only through sums.
 
-    The result depends on the totals of the sums over the silos. Up to the rounding of the totals, it is therefore the same
-    for every partition of the items.
+    Up to the rounding of the totals, the result is the same for every partition of the items.
     """
 
     def fit(self, model: nn.Module, data: SiloData) -> dict[str, float]:
@@ -127,23 +121,14 @@ class FromSums(ClosedForm):
 
     @abstractmethod
     def sums(self, views: Views, received: ReadArrays, exchange: int) -> Arrays:
-        """Return a silo's sums, with the same names and shapes for every silo.
+        """Return a silo's sums, with the same names and shapes for every silo, also for one without pairs.
 
-        Args:
-            views: The silo's pairs; may be empty.
-            received: ``Solution.sent`` of the server.
-            exchange: Number of the exchange, from 0.
+        ``received`` is what the server sent (``Solution.sent``). Exchanges are numbered from 0.
         """
 
     @abstractmethod
     def solve(self, solution: Solution, sums: ReadArrays, exchange: int) -> Solution:
-        """Return the next state of the server.
-
-        Args:
-            solution: The state before the exchange.
-            sums: Totals over the silos.
-            exchange: Number of the exchange, from 0.
-        """
+        """Return the next state of the server, given the totals of the sums over the silos."""
 
 
 def total(parts: Iterator[Arrays]) -> Arrays:
@@ -181,13 +166,8 @@ def scale_sums(block: Views) -> Arrays:
 def scales(sums: ReadArrays, *, standardize: bool) -> Arrays:
     """Return the means of the vectors, and the factors by which the centered vectors are multiplied.
 
-    Args:
-        sums: Totals of `scale_sums`.
-        standardize: Whether the factors are 1 / deviation, or 1.
-
-    Returns:
-        Per modality, ``MODALITY/mean`` and ``MODALITY/factor``, ``(D,)`` each. The factor of a dimension in which all
-        vectors are equal is 0.
+    Per modality, they are ``MODALITY/mean`` and ``MODALITY/factor``, ``(D,)`` each, from totals of `scale_sums`. Factors are
+    1, or 1 / deviation to standardize. That of a dimension in which all vectors are equal is 0.
     """
     found: Arrays = {}
     for modality in there(sums):
@@ -218,13 +198,9 @@ def there(values: Mapping[str, Any]) -> tuple[Modality, ...]:
 
 
 def hash_layer(projection: Matrix, scales: ReadArrays, modality: Modality, params: ReadArrays) -> Arrays:
-    """Return the parameters of the hash layer that applies a projection to centered and scaled vectors.
+    """Return the parameters of the hash layer that applies a projection ``(D, K)`` to centered and scaled vectors.
 
-    Args:
-        projection: ``(D, K)``.
-        scales: ``MODALITY/mean`` and ``MODALITY/factor``.
-        modality: The modality.
-        params: Current parameters, whose dtypes are kept.
+    They have the dtypes of the current ones.
     """
     weight = projection * scales[f"{modality}/factor"][:, np.newaxis]
     named = {

@@ -1,8 +1,7 @@
 """Collective matrix factorization hashing: images and texts are factorized with common latent vectors, without labels.
 
-The latent vectors of an item are the factors of both of its views. A linear projection per modality approximates them, so
-that the signs of the projection of either view are the code. All steps of the alternation have exact solutions, so the
-objective never increases.
+A linear projection per modality approximates the latent vectors of the items, so that the signs of the projection of either
+view are the code. All steps of the alternation have exact solutions, so the objective never increases.
 
 ==========  ==========================  ===================================================================
 paper       code                        meaning
@@ -18,8 +17,7 @@ gamma       ``ridge``                   weight of the squared norms of all matri
 ==========  ==========================  ===================================================================
 
 `objective` is the paper's objective, and `factors_of` and `latent_maps` are its updates. The update of V is linear in the
-vectors of an item. The whole alternation is therefore computed from the joint second moments of the vectors, and the latent
-vectors are never formed.
+vectors of an item, so the alternation needs their joint second moments only, and the latent vectors are never formed.
 """
 
 from __future__ import annotations
@@ -163,12 +161,7 @@ class Latent:
 
 
 def latent_of(problem: Problem, maps: Mapping[Group, Matrix]) -> Latent:
-    """Return the sums over the latent vectors that linear maps give.
-
-    Args:
-        problem: The problem.
-        maps: ``(K, D_g)`` per group.
-    """
+    """Return the sums over the latent vectors that linear maps ``(K, D_g)`` per group give."""
     products = {group: moments @ maps[group].T for group, moments in problem.moments.items()}
     squares = {group: maps[group] @ product for group, product in products.items()}
     cross: dict[Modality, Matrix] = {}
@@ -183,12 +176,7 @@ def latent_of(problem: Problem, maps: Mapping[Group, Matrix]) -> Latent:
 def factors_of(problem: Problem, latent: Latent, inverses: Mapping[Modality, Matrix]) -> Factors:
     """Return the bases and projections that are optimal for the latent vectors.
 
-    U = X V^T (V V^T + gamma / weight I)^-1 and P = V X^T (X X^T + gamma / mu I)^-1.
-
-    Args:
-        problem: The problem.
-        latent: Sums over the latent vectors.
-        inverses: Per modality, the inverse of X X^T + gamma / mu I, ``(D, D)``.
+    U = X V^T (V V^T + gamma / weight I)^-1 and P = V X^T (X X^T + gamma / mu I)^-1, whose inverses ``(D, D)`` are given.
     """
     bases: dict[Modality, Matrix] = {}
     for modality, weight in problem.weights.items():
@@ -243,13 +231,8 @@ def factorized(
 ) -> tuple[Mapping[Modality, Matrix], Matrix]:
     """Alternate between bases and projections on one side, and latent vectors on the other.
 
-    Args:
-        problem: The problem.
-        start: First projections, ``(K, D)`` per modality, whose sums are the first latent vectors.
-        iterations: Number of iterations, at least 1.
-
-    Returns:
-        The projections, ``(K, D)`` per modality, and the value of the objective after each iteration, ``(iterations,)``.
+    The first latent vectors are the sums of the first projections ``start``, ``(K, D)`` per modality. The results are the
+    projections and the value of the objective after each iteration, ``(iterations,)``.
     """
     share = problem.ridge / problem.projection_weight
     inverses: dict[Modality, Matrix] = {
@@ -282,10 +265,7 @@ def joint_moments(received: ReadArrays, block: Views) -> Arrays:
 def unit_variance(projection: Matrix, moments: Matrix, count: float) -> Matrix:
     """Return a projection whose values have the variance 1, ``(K, D)``. Rows without variance stay as they are.
 
-    Args:
-        projection: ``(K, D)``.
-        moments: ``(D, D)``, second moments of the centered vectors that are projected.
-        count: Number of vectors, at least 1.
+    The moments ``(D, D)`` are those of the centered vectors that are projected.
     """
     deviation = np.sqrt(np.einsum("kd,de,ke->k", projection, moments, projection, optimize=True) / count)
     return np.asarray(projection / np.where(deviation > 0, deviation, 1.0)[:, np.newaxis])

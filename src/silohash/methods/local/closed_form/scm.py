@@ -1,9 +1,8 @@
 """Semantic correlation maximization: one linear projection per modality, whose codes agree with the labels.
 
-The inner products of the codes of images and texts should approximate the similarity of their labels. All bits at once are
-the leading singular vectors of a whitened correlation matrix (``variant = "orth"``). Bits that are computed one after the
-other take into account how the signs of the earlier ones deviate from their outputs (``variant = "seq"``). Both variants
-need the items only through sums, so silos can train the model of the pooled items exactly.
+All bits at once are the leading singular vectors of a whitened correlation matrix (``variant = "orth"``). Bits that are
+computed one after the other take into account how the signs of the earlier ones deviate from their outputs (``variant =
+"seq"``). Both variants need the items only through sums, so silos can train the model of the pooled items exactly.
 
 ==========  ==========================  ====================================================================
 paper       code                        meaning
@@ -24,7 +23,7 @@ generalized eigenvalue problem of `orth` for all bits, and that of `seq` for the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -101,30 +100,12 @@ def unit_rows(labels: npt.NDArray[np.floating[Any]]) -> Matrix:
     return np.asarray(labels / np.where(length > 0, length, 1.0))
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Leading singular values and vectors of a matrix. Pairs beyond its rank are zero.
-
-    Attributes:
-        values: ``(k,)``, in descending order.
-        left: ``(D, k)``.
-        right: ``(E, k)``.
-    """
-
-    values: Matrix
-    left: Matrix
-    right: Matrix
-
-
-def leading_pairs(left: Matrix, right: Matrix, weights: Matrix, count: int) -> Pairs:
+def leading_pairs(left: Matrix, right: Matrix, weights: Matrix, count: int) -> tuple[Matrix, Matrix, Matrix]:
     """Return the leading singular values and vectors of ``left @ diag(weights) @ right.T``, without forming it.
 
-    Args:
-        left: ``(D, r)``.
-        right: ``(E, r)``. If it is the same array as ``left``, one modality takes the place of both. The product is then
-            symmetric, and its largest eigenvalues count: a negative one would give the same items opposite codes.
-        weights: ``(r,)``.
-        count: Number of pairs.
+    They are ``(k,)`` in descending order, ``(D, k)`` and ``(E, k)``, where k is ``count``. Pairs beyond the rank are zero.
+    If ``right`` is the same array as ``left``, one modality takes the place of both. The product is then symmetric, and its
+    largest eigenvalues count: a negative one would give the same items opposite codes.
     """
     left_basis, left_rest = np.linalg.qr(left)
     if right is left:
@@ -136,7 +117,7 @@ def leading_pairs(left: Matrix, right: Matrix, weights: Matrix, count: int) -> P
         second = transposed.T
     rank = min(count, int((values > RANK_TOLERANCE * values.max(initial=0.0)).sum()))
     beyond = ((0, 0), (0, count - rank))
-    return Pairs(
+    return (
         np.pad(values[:rank], beyond[1]),
         np.pad(left_basis @ first[:, :rank], beyond),
         np.pad(right_basis @ second[:, :rank], beyond),
@@ -144,12 +125,7 @@ def leading_pairs(left: Matrix, right: Matrix, weights: Matrix, count: int) -> P
 
 
 def whitening(moments: Matrix, ridge: float) -> Matrix:
-    """Return the lower Cholesky factor of the moments with a ridge, ``(D, D)``.
-
-    Args:
-        moments: ``(D, D)``, sum of the products of the vectors.
-        ridge: Multiple of the mean diagonal that is added to the diagonal.
-    """
+    """Return the lower Cholesky factor of moments ``(D, D)`` plus ``ridge`` times their mean diagonal on the diagonal."""
     added = max(ridge * float(np.diag(moments).mean()), CONSTANT_SHARE)
     return np.asarray(cholesky(moments + added * np.eye(len(moments)), lower=True))
 
@@ -160,26 +136,17 @@ def signs_of(outputs: Matrix) -> Matrix:
 
 
 def aligned(directions: Mapping[Modality, Matrix], params: ReadArrays) -> dict[Modality, Matrix]:
-    """Return the directions with the signs in which they agree with the hash layers that silos started from.
+    """Return the directions ``(D, K)`` with the signs in which they agree with the hash layers that silos started from.
 
     The sign of a bit is arbitrary, but it must be the same for both modalities, and in all silos whose projections are
-    averaged. Silos with similar directions choose the same sign, because they start from the same hash layers.
-
-    Args:
-        directions: ``(D, K)`` per modality.
-        params: Parameters that all silos start from.
+    averaged, which start from the same hash layers.
     """
     agreement = sum(np.einsum("dk,kd->k", w, params[f"{m}.hash.weight"]) for m, w in directions.items())
     return {modality: w * signs_of(np.asarray(agreement)) for modality, w in directions.items()}
 
 
 def moments(received: ReadArrays, block: Views, *, paired: bool) -> Arrays:
-    """Return the sums from which `whitened` starts.
-
-    Args:
-        received: Scales of the vectors.
-        block: Some pairs.
-        paired: Whether the products of the pairs' vectors are included.
+    """Return the sums from which `whitened` starts, with the products of the pairs' vectors if they are ``paired``.
 
     Returns:
         Per modality, ``MODALITY/count`` ``()``, ``MODALITY/moments`` ``(D, D)`` and ``MODALITY/products`` ``(D, C)``, and
@@ -210,10 +177,7 @@ def sign_products(received: ReadArrays, block: Views) -> Arrays:
 def whitened(sums: ReadArrays, ridge: float, bits: int) -> Arrays:
     """Return the whitened products from which the first bit is computed.
 
-    Args:
-        sums: Totals of `moments`. A modality without items, or whose vectors are all equal, is left out.
-        ridge: Ridge of the moments.
-        bits: Code length K.
+    A modality without items, or whose vectors are all equal, is left out.
 
     Returns:
         Per modality, ``MODALITY/whitening`` ``(D, D)``, ``MODALITY/products`` ``(D, C)``, ``MODALITY/directions``
@@ -261,9 +225,9 @@ def with_bits(private: ReadArrays, count: int) -> Arrays:
     """Return the server's arrays with the directions and singular values of further bits. There is at least one modality."""
     held = there(private)
     left, right = private[f"{held[0]}/products"], private[f"{held[-1]}/products"]
-    pairs = leading_pairs(left, right, private["weights"], count)
-    found = {**private, "values": np.append(private["values"], pairs.values)}
-    for modality, vectors in zip((held[0], held[-1]), (pairs.left, pairs.right), strict=True):
+    values, *directions = leading_pairs(left, right, private["weights"], count)
+    found = {**private, "values": np.append(private["values"], values)}
+    for modality, vectors in zip((held[0], held[-1]), directions, strict=True):
         new = solve_triangular(private[f"{modality}/whitening"], vectors, lower=True, trans="T")
         found[f"{modality}/directions"] = np.column_stack([private[f"{modality}/directions"], new])
     return found

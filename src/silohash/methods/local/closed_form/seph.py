@@ -1,8 +1,8 @@
 """Semantics-preserving hashing: codes whose neighborhoods follow those of the labels, and a kernel classifier per bit.
 
-Similarities of labels and of codes become probability distributions over pairs of items. The codes minimize the divergence
-between the two. Each bit is then predicted from the images and from the texts by a logistic regression on the similarities
-to some anchors.
+Similarities of labels and of codes become probability distributions over pairs of items, whose divergence the codes
+minimize. Each bit is then predicted from the images and from the texts by a logistic regression on the similarities to some
+anchors.
 
 ============  ==========================  ==================================================================
 paper         code                        meaning
@@ -34,7 +34,7 @@ from torch import Tensor, nn
 
 from silohash.base.errors import UnsuitableMethod
 from silohash.base.types import Arrays, MethodCard, Modality
-from silohash.methods.local.base import ClosedForm, MethodParams, SiloData, signs
+from silohash.methods.local.base import ClosedForm, MethodParams, SiloData, labels_of, signs
 from silohash.methods.traits import Traits
 from silohash.models.parameters import install
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -103,11 +103,9 @@ START = 1e-4
 
 
 def label_distribution(labels: Tensor) -> Tensor:
-    """Return the cosines of the labels of different items as a distribution over pairs, ``(n, n)``.
+    """Return the cosines of the labels ``(n, C)`` of different items as a distribution over pairs, ``(n, n)``.
 
-    Args:
-        labels: ``(n, C)`` multi-hot, of the dtype of the result. If no two items share a label, all pairs are equally
-            probable.
+    If no two items share a label, all pairs are equally probable.
     """
     unit = nn.functional.normalize(labels, dim=1)
     cosines = (unit @ unit.T).fill_diagonal_(0.0)
@@ -119,16 +117,11 @@ def label_distribution(labels: Tensor) -> Tensor:
 
 
 def code_similarities(codes: Tensor) -> list[Tensor]:
-    """Return 1 / (1 + d) of all pairs, where d is a quarter of the squared distance; 0 for an item with itself.
+    """Return 1 / (1 + d) of all pairs of codes ``(n, K)``, where d is a quarter of the squared distance; 0 on the diagonal.
 
-    Between codes of -1 and 1, d is the Hamming distance.
-
-    Args:
-        codes: ``(n, K)``.
-
-    Returns:
-        One matrix per block of `BLOCK_ROWS` items, with one row per item of the block, and one column per item of this
-        and all later blocks. Each pair of items of different blocks is therefore computed once.
+    Between codes of -1 and 1, d is the Hamming distance. There is one matrix per block of `BLOCK_ROWS` items, with one row
+    per item of the block, and one column per item of this and all later blocks, so that each pair of different blocks is
+    computed once.
     """
     quarter = codes.square().sum(1, keepdim=True) / 4.0
     one = torch.ones_like(quarter)
@@ -153,12 +146,9 @@ def quantization(codes: Tensor) -> Tensor:
 
 
 def divergence(target: Tensor, codes: Tensor, weight: float) -> float:
-    """Return the divergence of the codes' distribution from the labels', and the weighted quantization loss.
+    """Return the divergence of the codes' distribution from the labels', and the weighted mean quantization loss.
 
-    Args:
-        target: ``(n, n)``, see `label_distribution`. Pairs are computed in its dtype.
-        codes: ``(n, K)``.
-        weight: Weight of the quantization loss, of which the mean counts.
+    Pairs are computed in the dtype of the target ``(n, n)``. The codes are ``(n, K)``.
 
     Source: Lin et al., the objective.
     """
@@ -189,17 +179,9 @@ def divergence_gradient(target: Tensor, codes: Tensor, weight: float, exaggerati
 def learn_codes(target: Tensor, bits: int, *, weight: float, iterations: int) -> tuple[Tensor, float]:
     """Minimize the divergence by gradient descent with momentum and gains, as t-SNE does.
 
-    The first codes are random numbers of torch's global generator.
-
-    Args:
-        target: ``(n, n)``, see `divergence`.
-        bits: Code length K.
-        weight: Weight of the quantization loss.
-        iterations: Number of iterations.
-
-    Returns:
-        The codes ``(n, K)`` float64 with the lowest value, and that value. Codes of the first iterations, in which the
-        target is exaggerated, are not compared unless there are no others.
+    The first codes are random numbers of torch's global generator. The result is the codes ``(n, K)`` float64 with the
+    lowest value, and that value. Codes of the first iterations, in which the target is exaggerated, are not compared unless
+    there are no others.
     """
     codes = START * torch.randn(len(target), bits, dtype=torch.float64, device=target.device)
     moves, gains = torch.zeros_like(codes), torch.ones_like(codes)
@@ -226,15 +208,9 @@ def penalized_loss(logits: Tensor, targets: Tensor, penalty: Tensor) -> float:
 def fit_bits(features: Tensor, targets: Tensor, kernel: Tensor, ridge: float) -> Tensor:
     """Return the weights of one logistic regression per bit, without a bias, ``(m, K)``.
 
-    They minimize the sum of softplus(z) - t z over items, with z = phi(x)^T w, plus ridge w^T kernel w. The kernel is nearly
-    singular, and L-BFGS would need thousands of steps. It minimizes over R w instead, where R^T R is an upper bound of the
-    curvature.
-
-    Args:
-        features: ``(n, m)`` float64, similarities to the anchors.
-        targets: ``(n, K)`` float64, 0 or 1.
-        kernel: ``(m, m)`` float64, similarities of the anchors.
-        ridge: Ridge, greater than 0.
+    They minimize the sum of softplus(z) - t z over items with targets t ``(n, K)``, where z = phi(x)^T w with features phi
+    ``(n, m)``, plus ridge w^T kernel w; all float64. The kernel ``(m, m)`` is nearly singular, and L-BFGS would need
+    thousands of steps. It minimizes over R w instead, where R^T R is an upper bound of the curvature.
     """
     root = curvature_root(features, kernel, ridge)
     inputs = torch.linalg.solve_triangular(root, features, upper=True, left=False)
@@ -295,11 +271,10 @@ class SePH(ClosedForm):
     def fit(self, model: nn.Module, data: SiloData) -> dict[str, float]:
         """Learn codes of a sample of the silo's items, and predict them from each modality. The loss is the divergence."""
         assert isinstance(model, HashNet)  # noqa: S101  built by `build`
-        assert data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         rows = torch.randperm(len(data))[: self.params.sample].to(data.has_image.device)
         sample = data.take(rows)
         codes, value = learn_codes(
-            label_distribution(data.labels[rows]), model.bits, weight=self.params.quantization_weight,
+            label_distribution(labels_of(data)[rows]), model.bits, weight=self.params.quantization_weight,
             iterations=self.params.iterations,
         )  # fmt: skip
         targets = (signs(codes).cpu() + 1.0) / 2.0

@@ -1,8 +1,7 @@
 """Central similarity quantization: every bit of an item's code is classified as the bit of the hash center of its class.
 
-Hash centers are far apart, fixed before the training, and the same in all silos, which derive them from the seed of the
-run. An item is thus compared with its center alone, never with other items. An item with several labels has the majority
-of their centers as its center.
+Hash centers are far apart, fixed before the training, and the same in all silos, which derive them from the seed of the run.
+An item with several labels has the majority of their centers as its center.
 
 =========  =======================  ==================================================================
 paper      code                     meaning
@@ -31,7 +30,7 @@ from torch import Tensor, nn
 
 from silohash.base.errors import SettingNeeded
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, signs
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, labels_of, signs
 from silohash.methods.local.class_codes import hash_centers, random_code
 from silohash.methods.local.losses import mean_where
 from silohash.methods.traits import Traits
@@ -74,10 +73,7 @@ class CSQParams(MethodParams):
 def item_centers(labels: Tensor, centers: Tensor, ties: Tensor) -> Tensor:
     """Return the hash center of each item, ``(B, K)``: bit by bit the majority of the centers of its labels.
 
-    Args:
-        labels: ``(B, C)`` multi-hot.
-        centers: ``(C, K)``, -1 or 1.
-        ties: ``(K,)``, -1 or 1, the bits that decide ties. Items without labels get all of them.
+    The code ``ties`` ``(K,)`` decides ties. Items without labels get all of it.
 
     Source: Yuan et al., multi-label data.
     """
@@ -86,11 +82,7 @@ def item_centers(labels: Tensor, centers: Tensor, ties: Tensor) -> Tensor:
 
 
 def central_similarity(codes: Tensor, targets: Tensor) -> Tensor:
-    """Return the binary cross-entropy of each bit, ``(B, K)``: -ln((1 + c h) / 2), at most 100.
-
-    Args:
-        codes: ``(B, K)`` relaxed codes in [-1, 1].
-        targets: ``(B, K)``, -1 or 1.
+    """Return the binary cross-entropy of each bit of h and c', ``(B, K)``: -ln((1 + c' h) / 2), at most 100.
 
     Source: Yuan et al., the central similarity loss.
     """
@@ -99,10 +91,6 @@ def central_similarity(codes: Tensor, targets: Tensor) -> Tensor:
 
 def gaps(codes: Tensor, kind: Literal["squared", "log-cosh"]) -> Tensor:
     """Return the quantization loss of each bit, ``(B, K)``: (|h| - 1)^2 or ln cosh(|h| - 1).
-
-    Args:
-        codes: ``(B, K)`` relaxed codes in [-1, 1].
-        kind: ``squared`` or ``log-cosh``.
 
     Source: Yuan et al., authors' code, for ``squared``.
     """
@@ -144,10 +132,9 @@ class CSQ(LocalMethod):
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the central similarity and quantization terms of one network, over items with a label."""
-        assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         (modality,) = step.modalities
         present = batch.rows_with(modality)
-        codes, labels = outputs.code[modality][present], batch.labels[present]
+        codes, labels = outputs.code[modality][present], labels_of(batch)[present]
         if not len(codes):
             return {}
         labeled = labels.sum(1) > 0

@@ -1,8 +1,7 @@
 """Deep Cauchy hashing: a heavy-tailed distribution concentrates similar items within a small Hamming radius.
 
 The probability that two items are similar falls with the distance of their codes as in a Cauchy distribution. Its gradient
-is large where similar items are near the border of the ball, unlike that of a sigmoid of the inner product, which is flat
-there.
+is large where similar items are near the border of the ball, where that of a sigmoid of the inner product is flat.
 
 =========  =======================  ============================================================
 paper      code                     meaning
@@ -29,15 +28,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState
-from silohash.methods.local.losses import (
-    cosines,
-    different_items,
-    mean_similarity,
-    mean_where,
-    pair_weights,
-    similarity,
-)
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, labels_of
+from silohash.methods.local.losses import cosines, mean_of_pairs, mean_similarity, pair_weights, similarity
 from silohash.methods.traits import Traits
 
 CARD = MethodCard(
@@ -92,13 +84,10 @@ class DCHParams(MethodParams):
 
 
 def distances(codes: Tensor, others: Tensor, kind: Distance) -> Tensor:
-    """Return the distances between all rows, ``(B, N)``, which are positive.
+    """Return the distances between all rows of codes ``(B, K)`` and ``(N, K)``, ``(B, N)``, which are positive.
 
-    Args:
-        codes: ``(B, K)`` relaxed codes.
-        others: ``(N, K)`` relaxed codes.
-        kind: ``cosine`` for K / 2 (1.01 - cosine), which is about the Hamming distance, or ``euclidean`` for the squared
-            Euclidean distance + 0.001.
+    ``cosine`` is K / 2 (1.01 - cosine), which is about the Hamming distance, and ``euclidean`` is the squared Euclidean
+    distance + 0.001.
 
     Source: Cao et al., for ``cosine``, and the authors' code, for ``euclidean``.
     """
@@ -113,11 +102,6 @@ def cauchy_loss(distance: Tensor, similar: Tensor, scale: float) -> Tensor:
     It is s ln(d / gamma) + ln(1 + gamma / d), computed as ln(1 + d / gamma) for similar and ln(1 + gamma / d) for dissimilar
     pairs.
 
-    Args:
-        distance: ``(B, N)``, positive.
-        similar: ``(B, N)`` in [0, 1].
-        scale: ``gamma``, positive.
-
     Source: Cao et al., the Cauchy cross-entropy loss, without the weights.
     """
     return similar * (distance / scale).log1p() + (1.0 - similar) * (scale / distance).log1p()
@@ -125,10 +109,6 @@ def cauchy_loss(distance: Tensor, similar: Tensor, scale: float) -> Tensor:
 
 def cauchy_quantization(codes: Tensor, scale: float) -> Tensor:
     """Return ln(1 + d / gamma) with d the cosine distance in bits of each item's absolute outputs from ones, ``(B,)``.
-
-    Args:
-        codes: ``(B, K)`` relaxed codes.
-        scale: ``gamma``, positive.
 
     Source: Cao et al., the Cauchy quantization loss.
     """
@@ -140,10 +120,7 @@ def cauchy_quantization(codes: Tensor, scale: float) -> Tensor:
 def weights(similar: Tensor, share: float, kind: Weighting) -> Tensor:
     """Return the weights of pairs, ``(B, N)``: the number of all pairs over that of the pairs of the same kind.
 
-    Args:
-        similar: ``(B, N)``, 0 or 1.
-        share: Share of similar pairs among all pairs of the silo.
-        kind: ``both``, or ``similar`` to give dissimilar pairs the weight 1.
+    The share is that of similar pairs among all pairs of the silo. With ``similar``, dissimilar pairs have the weight 1.
     """
     both = 2.0 * pair_weights(similar, share)
     return both if kind == "both" else torch.where(similar > 0, both, 1.0)
@@ -170,22 +147,20 @@ class DCH(LocalMethod):
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store the share of similar pairs."""
-        assert data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-        state.buffers = {"share": mean_similarity(data.labels, graded=False)}
+        state.buffers = {"share": mean_similarity(labels_of(data), graded=False)}
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the Cauchy and quantization terms of one network. Source: the objective."""
-        assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         (modality,) = step.modalities
         present = batch.rows_with(modality)
-        codes, labels = outputs.code[modality][present], batch.labels[present]
+        codes, labels = outputs.code[modality][present], labels_of(batch)[present]
         if not len(codes):
             return {}
         params, scale = self.params, self.params.radius * codes.shape[1]
         similar = similarity(labels, labels, graded=False)
         losses = cauchy_loss(distances(codes, codes, params.distance), similar, scale)
         weighted = losses * weights(similar, float(state.buffers["share"]), params.weighting)
-        terms: Terms = {"cauchy": (1.0, mean_where(weighted, different_items(codes)))}
+        terms: Terms = {"cauchy": (1.0, mean_of_pairs(weighted))}
         if params.quantization_weight:
             squared = params.quantization == "squared"
             drift = (codes.abs() - 1.0).square() if squared else cauchy_quantization(codes, scale)

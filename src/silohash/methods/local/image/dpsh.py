@@ -1,7 +1,7 @@
 """Deep pairwise-supervised hashing: one network learns codes whose inner products follow the labels.
 
-Pairs of items that share a label should agree in most bits, other pairs should not. The outputs of a batch are compared
-with the *stored* outputs of all of the silo's items, so that a step covers ``B x N`` pairs with only ``B`` forward passes.
+The outputs of a batch are compared with the *stored* outputs of all of the silo's items, so that a step covers ``B x N``
+pairs with only ``B`` forward passes.
 
 =========  =======================  ==================================================
 paper      code                     meaning

@@ -1,7 +1,6 @@
 """Greedy hashing: a linear classifier reads the binary codes, and gradients pass through the sign unchanged.
 
-The loss is that of the codes that a search will use, not of a relaxation. The backward pass treats the sign as the identity.
-A penalty keeps the outputs near -1 and 1, so that this approximation is close.
+A penalty keeps the outputs near -1 and 1, so that treating the sign as the identity in the backward pass is close.
 
 =========  =======================  ==================================================================
 paper      code                     meaning
@@ -14,7 +13,7 @@ alpha      ``quantization_weight``  weight of the penalty
 p          3                        exponent of the penalty
 =========  =======================  ==================================================================
 
-The paper's objective is `classification_loss` + alpha * `cubic_gap`.
+The paper's objective is `target_entropy` of softmax(B W^T) + alpha * `cubic_gap`.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloState
-from silohash.methods.local.class_vectors import CLASS_VECTORS, ClassVectorNet
-from silohash.methods.local.losses import mean_where, straight_through
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloState, labels_of
+from silohash.methods.local.label_networks import CLASS_VECTORS, ClassVectorNet
+from silohash.methods.local.losses import straight_through, target_entropy
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 
@@ -67,25 +66,11 @@ class GreedyHashParams(MethodParams):
 def class_targets(labels: Tensor, kind: Literal["all", "first"]) -> Tensor:
     """Return the target distributions over classes, ``(B, C)``; zero for items without labels.
 
-    Args:
-        labels: ``(B, C)`` multi-hot.
-        kind: ``all`` labels with equal shares, or the ``first`` one.
+    They are ``all`` labels with equal shares, or the ``first`` one.
     """
     if kind == "first":
         return labels * (labels.cumsum(1) == 1)
     return labels / labels.sum(1, keepdim=True).clamp(min=1)
-
-
-def classification_loss(codes: Tensor, classifier: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean cross-entropy of softmax(B W^T) against the targets over items with a label, a scalar; 0 if none.
-
-    Args:
-        codes: ``(B, K)``, -1 or 1.
-        classifier: ``(C, K)``, weights W.
-        targets: ``(B, C)``, zero for items without labels.
-    """
-    losses = -(targets * (codes @ classifier.T).log_softmax(1)).sum(1)
-    return mean_where(losses, targets.sum(1) > 0)
 
 
 def cubic_gap(values: Tensor) -> Tensor:
@@ -118,13 +103,12 @@ class GreedyHash(LocalMethod):
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the classification and quantization terms, averaged over the modalities."""
-        assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         held = {m: batch.rows_with(m) for m in outputs.code if batch.has(m).any()}
         if not held:
             return {}
-        classifier, targets = outputs.extra[CLASS_VECTORS], class_targets(batch.labels, self.params.targets)
+        classifier, targets = outputs.extra[CLASS_VECTORS], class_targets(labels_of(batch), self.params.targets)
         losses = [
-            classification_loss(straight_through(outputs.code[m][rows]), classifier, targets[rows])
+            target_entropy(straight_through(outputs.code[m][rows]) @ classifier.T, targets[rows])
             for m, rows in held.items()
         ]
         # The codes are selected once per loss: a shared selection adds gradients in another order, which changes figures.

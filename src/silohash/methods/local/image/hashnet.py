@@ -27,15 +27,8 @@ from pydantic import Field
 from torch import nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState
-from silohash.methods.local.losses import (
-    different_items,
-    mean_similarity,
-    mean_where,
-    pair_likelihood,
-    pair_weights,
-    similarity,
-)
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, labels_of
+from silohash.methods.local.losses import mean_of_pairs, mean_similarity, pair_likelihood, pair_weights, similarity
 from silohash.methods.traits import Traits
 
 CARD = MethodCard(
@@ -97,18 +90,16 @@ class HashNetMethod(LocalMethod):
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store the share of similar pairs, and the number of finished epochs."""
-        assert data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         state.buffers = {
-            "share": mean_similarity(data.labels, graded=False),
+            "share": mean_similarity(labels_of(data), graded=False),
             "epochs": torch.tensor(state.epochs_before),
         }
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the likelihood of the pairs of one network. Source: the objective."""
-        assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         (modality,) = step.modalities
         present = batch.rows_with(modality)
-        values, labels = outputs.code[modality][present], batch.labels[present]
+        values, labels = outputs.code[modality][present], labels_of(batch)[present]
         if not len(values):
             return {}
         params, epochs = self.params, int(state.buffers["epochs"])
@@ -118,7 +109,7 @@ class HashNetMethod(LocalMethod):
         if params.class_balance:
             # The weight of the paper, all pairs over those of the same kind, is twice that of `pair_weights`.
             likelihood = likelihood * 2.0 * pair_weights(similar, float(state.buffers["share"]))
-        return {"likelihood": (1.0, mean_where(likelihood, different_items(codes)))}
+        return {"likelihood": (1.0, mean_of_pairs(likelihood))}
 
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Count the epoch."""

@@ -18,7 +18,8 @@ lambda  ``inverse_temperature``    factor in the softmax of the weights
 R       `attended_cosines`         cosines of queries and their contexts, per block
 ======  =========================  ==================================================================
 
-The dimensions are T texts, W words, I images, R regions, D numbers per word or region, and P blocks.
+The dimensions are T texts, W words, I images, R regions, D numbers per word or region, and P blocks. Masks ``(T, W)`` and
+``(I, R)`` are False for padding. Temperatures and scales are positive.
 """
 
 from __future__ import annotations
@@ -30,9 +31,6 @@ from typing import Literal, NamedTuple, TypeAlias
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
 from torch import Tensor
-
-Pooling: TypeAlias = Literal["AVG", "LSE"]
-"""How the cosines of an item's queries become a score: their mean, or a smooth maximum (log-sum-exp)."""
 
 Direction: TypeAlias = Literal["t2i", "i2t"]
 """What attends: words to regions (``t2i``), or regions to words (``i2t``)."""
@@ -75,12 +73,9 @@ class Fragments(NamedTuple):
 
 
 def fragments(values: Tensor, mask: Tensor, blocks: int = 1) -> Fragments:
-    """Return words or regions with the inner products that are computed once per item.
+    """Return words or regions ``(B, N, D)`` with the inner products that are computed once per item.
 
-    Args:
-        values: ``(B, N, D)``, words or regions. Padding may have any finite values.
-        mask: ``(B, N)`` bool, False for padding.
-        blocks: Number P of blocks of dimensions, which divides D.
+    Padding may have any finite values. The number of blocks P divides D.
     """
     values = values * mask.unsqueeze(-1)
     split = in_blocks(values, blocks).transpose(1, 2)
@@ -107,15 +102,8 @@ def attention(
 ) -> Tensor:
     """Return the weights with which queries attend to keys, ``(T, W, I, R)``. They sum to 1 over the keys.
 
-    Negative affinities are reduced. Then the affinities of each key are scaled to length 1 over the queries, and the softmax
-    is taken over the keys.
-
-    Args:
-        affinity: ``(T, W, I, R)``, zero for padding.
-        text_mask: ``(T, W)`` bool.
-        image_mask: ``(I, R)`` bool.
-        direction: Which modality attends.
-        inverse_temperature: Factor in the softmax (lambda), positive.
+    Negative affinities ``(T, W, I, R)`` are reduced. Then the affinities of each key are scaled to length 1 over the
+    queries, and the softmax is taken over the keys.
 
     Source: Lee et al., "Stacked Cross Attention for Image-Text Matching", ECCV 2018, section 3.1, with the leaky ReLU of
         the authors' code.
@@ -132,13 +120,6 @@ def attended_cosines(
     affinity: Tensor, weights: Tensor, texts: Fragments, images: Fragments, direction: Direction
 ) -> Tensor:
     """Return the cosines of all queries and their contexts, per block of dimensions.
-
-    Args:
-        affinity: ``(P, T, W, I, R)`` (`affinities`).
-        weights: ``(T, W, I, R)`` (`attention`).
-        texts: The words.
-        images: The regions.
-        direction: Which modality attends.
 
     Returns:
         ``(T, W, I, P)`` for words (``t2i``) or ``(T, I, R, P)`` for regions (``i2t``); zero for padding.
@@ -166,13 +147,8 @@ def _times(values: Tensor, factors: Tensor) -> Tensor:
 def contexts(weights: Tensor, keys: Tensor, direction: Direction) -> Tensor:
     """Return the weighted means of the keys, for models that need more of them than their cosines.
 
-    Args:
-        weights: ``(T, W, I, R)`` (`attention`).
-        keys: ``(I, R, D)`` for words that attend (``t2i``), or ``(T, W, D)`` for regions (``i2t``).
-        direction: Which modality attends.
-
-    Returns:
-        ``(T, W, I, D)`` for ``t2i``, or ``(T, I, R, D)`` for ``i2t``.
+    For words that attend (``t2i``), keys are ``(I, R, D)`` and contexts ``(T, W, I, D)``. For regions (``i2t``), they are
+    ``(T, W, D)`` and ``(T, I, R, D)``.
     """
     if direction == "t2i":
         return torch.einsum("twir,ird->twid", weights, keys)
@@ -180,11 +156,7 @@ def contexts(weights: Tensor, keys: Tensor, direction: Direction) -> Tensor:
 
 
 def context_lengths(squares: Tensor) -> Tensor:
-    """Return the lengths of contexts, given their squares, which rounding can make negative.
-
-    Returns:
-        Positive lengths of the same shape.
-    """
+    """Return the positive lengths of contexts, given their squares, which rounding can make negative."""
     return squares.clamp(min=SMALLEST_SQUARE).sqrt()
 
 
@@ -200,69 +172,5 @@ def chunked(score: Callable[[slice, slice], Tensor], texts: Fragments, images: F
 
 
 def mean_over(values: Tensor, mask: Tensor, dim: int) -> Tensor:
-    """Return the mean over the words or regions that are there.
-
-    Returns:
-        The means, of the shape of the values without this dimension.
-    """
+    """Return the mean over the words or regions that are there, without this dimension."""
     return (values * mask).sum(dim) / mask.sum(dim).clamp(min=1)
-
-
-def pooled(cosines: Tensor, mask: Tensor, dim: int, pooling: Pooling, scale: float) -> Tensor:
-    """Return the score of each text and image, given the cosines of its queries.
-
-    Args:
-        cosines: ``(T, W, I)`` or ``(T, I, R)``.
-        mask: Boolean, False for padding, with as many dimensions, which broadcasts to the cosines.
-        dim: The dimension of the queries.
-        pooling: ``AVG`` or ``LSE``.
-        scale: Factor on the cosines in ``LSE`` (lambda_2), positive.
-
-    Returns:
-        ``(T, I)``.
-
-    Source: Lee et al., section 3.1.
-    """
-    if pooling == "AVG":
-        return mean_over(cosines, mask, dim)
-    scaled = (scale * cosines).masked_fill(~mask, torch.finfo(cosines.dtype).min)
-    return scaled.logsumexp(dim) / scale
-
-
-def scan_scores(
-    images: Tensor,
-    image_mask: Tensor,
-    texts: Tensor,
-    text_mask: Tensor,
-    *,
-    direction: Direction,
-    pooling: Pooling,
-    inverse_temperature: float,
-    lse_scale: float,
-) -> Tensor:
-    """Return the scores of stacked cross attention for all images and texts, ``(I, T)``.
-
-    Args:
-        images: ``(I, R, D)``, regions.
-        image_mask: ``(I, R)`` bool, False for padding.
-        texts: ``(T, W, D)``, words.
-        text_mask: ``(T, W)`` bool, False for padding.
-        direction: Which modality attends.
-        pooling: How cosines become a score.
-        inverse_temperature: Factor in the softmax of the attention (lambda_1), positive.
-        lse_scale: Factor in the log-sum-exp (lambda_2), positive.
-
-    Source: Lee et al., section 3.1.
-    """
-    all_words, all_regions = fragments(texts, text_mask), fragments(images, image_mask)
-
-    def score(rows: slice, columns: slice) -> Tensor:
-        """Return the scores of some texts and images."""
-        words, regions = all_words.take(rows), all_regions.take(columns)
-        affinity = affinities(words, regions)
-        weights = attention(affinity[0], words.mask, regions.mask, direction, inverse_temperature)
-        cosines = attended_cosines(affinity, weights, words, regions, direction).squeeze(-1)
-        mask, dim = (words.mask.unsqueeze(2), 1) if direction == "t2i" else (regions.mask.unsqueeze(0), 2)
-        return pooled(cosines, mask, dim, pooling, lse_scale)
-
-    return chunked(score, all_words, all_regions).T

@@ -152,18 +152,13 @@ class VectorNet(MatchingNet):
 
 
 def one_node(vectors: Tensor, mask: Tensor) -> Nodes:
-    """Return items as one node each, scaled to length 1.
-
-    Args:
-        vectors: ``(B, D)``.
-        mask: ``(B, N)`` bool, which nodes the items had. An item without any has a node that is padding.
-    """
+    """Return vectors ``(B, D)`` as items of one node of length 1, which is padding where an item had no nodes ``(B, N)``."""
     there = mask.any(1, keepdim=True)
     return Nodes((F.normalize(vectors, dim=1) * there).unsqueeze(1), there)
 
 
 def by_texts(score: Callable[[Nodes], Tensor], texts: Nodes) -> Tensor:
-    """Return the scores of all images and texts, ``(I, T)``, from those of `TEXTS_AT_ONCE` texts at a time, ``(T', I)``."""
+    """Return the scores of all images and texts, ``(I, T)``, from those ``(T', I)`` of `TEXTS_AT_ONCE` texts at a time."""
     starts = range(0, len(texts), TEXTS_AT_ONCE)
     return torch.cat([score(texts.take(slice(start, start + TEXTS_AT_ONCE))) for start in starts]).T
 
@@ -171,36 +166,18 @@ def by_texts(score: Callable[[Nodes], Tensor], texts: Nodes) -> Tensor:
 def masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
     """Return the softmax over the last dimension, in which padding has the weight 0.
 
-    Args:
-        logits: ``(..., N)``.
-        mask: Boolean, which broadcasts to the logits. Where nothing is there, the weights are equal.
+    Where nothing is there, the weights are equal.
     """
     # With minus infinity, the softmax of an item without nodes would be NaN.
     return logits.masked_fill(~mask, torch.finfo(logits.dtype).min).softmax(-1)
-
-
-def pooled(values: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean of the nodes that are not padding, ``(B, d)``.
-
-    Args:
-        values: ``(B, n, d)``, zero for padding.
-        mask: ``(B, n)`` bool, which nodes are not padding.
-    """
-    return values.sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
 
 
 def max_violation(scores: Tensor, margin: float, *, hardest: bool = True, same: Tensor | None = None) -> Tensor:
     """Return the hinge loss over all pairs of a batch, summed over both directions, a scalar.
 
     ``sum_i [max_j (m + s_ij - s_ii)_+ + max_j (m + s_ji - s_ii)_+]`` with j different from i, or the sums over j instead of
-    the maxima.
-
-    Args:
-        scores: ``(B, B)``, the score of image i with text j. Image i and text i are a pair.
-        margin: ``m``, by which the pair must score better than others.
-        hardest: Whether only the wrong partner with the highest score counts.
-        same: ``(B, B)`` bool, which pairs of an image and a text are right besides the diagonal, because they have the same
-            picture. They do not count. None if there are no such pairs.
+    the maxima (``hardest=False``). ``s_ij`` is the score of image i with text j, and image i and text i are a pair. Pairs of
+    the ``same`` picture ``(B, B)`` are right too, and do not count.
 
     Source: Faghri et al., "VSE++: Improving Visual-Semantic Embeddings with Hard Negatives", BMVC 2018, equations (4) and
         (6).
@@ -221,13 +198,8 @@ def max_violation(scores: Tensor, margin: float, *, hardest: bool = True, same: 
 def distilled(scores: Tensor, images: Tensor, texts: Tensor) -> Tensor:
     """Return how far the order of the codes is from that of the scores, a scalar.
 
-    It is the cross entropy of two softmaxes over the texts of each image, and over the images of each text: of the scores,
-    and of the cosines of relaxed codes with the scale of the scores. It is smallest where both are equal.
-
-    Args:
-        scores: ``(B, B)``, the score of image i with text j, without gradient.
-        images: ``(B, K)``, outputs whose signs are the codes of the images.
-        texts: ``(B, K)``, the same of the texts.
+    It is the cross entropy of two softmaxes over the texts of each image, and over the images of each text: of the scores
+    ``(B, B)``, and of the cosines of relaxed codes ``(B, K)`` at their scale. It is smallest where both are equal.
     """
     # Scores that are all equal have no deviation to divide by.
     wanted = SHARPNESS * (scores - scores.mean()) / scores.std().clamp(min=LEAST_DEVIATION)

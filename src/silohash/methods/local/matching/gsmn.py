@@ -1,9 +1,9 @@
 """GSMN: words and regions are matched with each other, and then the neighbors of each with those of the other.
 
-A word is compared with the regions that it attends to, block by block of the dimensions, and a region with its words. Each
-node then has one cosine per block. A graph convolution adds up the cosines of its neighbors, and a small network turns the
-result into a score per node. The regions of an image form a complete graph, whose edges depend on their places. The words of
-a text form a complete graph (dense), or a graph of their grammatical relations (sparse).
+A word is compared with the regions that it attends to, block by block of the dimensions, and a region with its words. A
+graph convolution adds up the cosines of a node's neighbors, and a small network turns the result into a score per node. The
+regions of an image form a complete graph, whose edges depend on their places. The words of a text form a complete graph
+(dense), or a graph of their grammatical relations (sparse).
 
 ==============  ==========================  ==============================================================
 paper           code here                   meaning
@@ -20,7 +20,7 @@ r               ``blocks``                  number of blocks of dimensions
 ==============  ==========================  ==============================================================
 
 Equations (8) to (12) of FedBi-GNNs are `node_cosines`, (13) to (15) are `GraphMatching`. The dimensions are T texts,
-W words, I images, R regions, P blocks and K kernels.
+W words, I images, R regions, P blocks and K kernels. Masks ``(T, W)`` and ``(I, R)`` are False for padding.
 """
 
 from __future__ import annotations
@@ -103,10 +103,7 @@ class GSMNParams(MatchingParams):
 def polar(boxes: Tensor) -> tuple[Tensor, Tensor]:
     """Return the distances and angles between the centers of an image's regions, both ``(I, R, R)``.
 
-    The angles are in [-pi, pi], and 0 for equal centers.
-
-    Args:
-        boxes: ``(I, R, 4)``, left, top, right and bottom, divided by the width and height of the image.
+    The boxes ``(I, R, 4)`` are shares of the image. Angles are in [-pi, pi], and 0 for equal centers.
 
     Source: FedBi-GNNs, equation (2).
     """
@@ -118,13 +115,8 @@ def polar(boxes: Tensor) -> tuple[Tensor, Tensor]:
 def region_edges(distance: Tensor, angle: Tensor, mask: Tensor, kernels: Tensor) -> Tensor:
     """Return the weights of the edges between regions under each Gaussian kernel, ``(I, K, R, R)``.
 
-    They sum to 1 over the neighbors of a region, which include itself.
-
-    Args:
-        distance: ``(I, R, R)``.
-        angle: ``(I, R, R)`` in radians.
-        mask: ``(I, R)`` bool, False for padding.
-        kernels: ``(4, K)``, means of the distance and the angle, and their widths.
+    They sum to 1 over the neighbors of a region, which include itself. The kernels ``(4, K)`` are means of the distance and
+    the angle, and their widths.
 
     Source: Liu et al., "Graph Structured Network for Image-Text Matching", CVPR 2020, section 3.2, with weights that sum to
         1 over the neighbors.
@@ -139,13 +131,9 @@ def region_edges(distance: Tensor, angle: Tensor, mask: Tensor, kernels: Tensor)
 
 
 def word_edges(words: Tensor, mask: Tensor, inverse_temperature: float, edges: Tensor | None = None) -> Tensor:
-    """Return the weights of the edges between words, ``(T, W, W)``. They sum to 1 over the neighbors of a word.
+    """Return the weights of the edges between words ``(T, W, D)`` of length 1, ``(T, W, W)``, which sum to 1 per word.
 
-    Args:
-        words: ``(T, W, D)``, of length 1.
-        mask: ``(T, W)`` bool, False for padding.
-        inverse_temperature: Factor in the softmax (lambda), positive.
-        edges: ``(T, W, W)`` bool, which words are neighbors; None if all are.
+    All words of a text are neighbors, unless edges ``(T, W, W)`` say which.
 
     Source: FedBi-GNNs, equations (5) to (7), with weights that sum to 1.
     """
@@ -174,10 +162,7 @@ class Score(nn.Module):
 
 
 class TextStructure(nn.Module):
-    """Matching of structure in the graphs of texts.
-
-    All kernels of the published layer have the same edges, so they are one linear map.
-    """
+    """Matching of structure in the graphs of texts."""
 
     def __init__(self, blocks: int, width: int) -> None:
         super().__init__()
@@ -185,12 +170,7 @@ class TextStructure(nn.Module):
         self.score = Score(width)
 
     def forward(self, cosines: Tensor, edges: Tensor, mask: Tensor) -> Tensor:
-        """Return the mean score of each text's words, ``(T, I)``.
-
-        Args:
-            cosines: ``(T, W, I, P)``.
-            edges: ``(T, W, W)`` (`word_edges`).
-            mask: ``(T, W)`` bool.
+        """Return the mean score of each text's words, ``(T, I)``, of their cosines ``(T, W, I, P)`` and edges ``(T, W, W)``.
 
         Source: FedBi-GNNs, equations (13) and (14).
         """
@@ -212,25 +192,15 @@ class ImageStructure(nn.Module):
         self.score = Score(kernels * width)
 
     def edges(self, boxes: Tensor, mask: Tensor) -> Tensor:
-        """Return the weights of the edges between regions, ``(I, K, R, R)``.
-
-        Args:
-            boxes: ``(I, R, 4)``, divided by the size of the image.
-            mask: ``(I, R)`` bool.
-        """
+        """Return the weights of the edges between regions ``(I, R, 4)``, ``(I, K, R, R)``."""
         widths = F.softplus(torch.stack([self.near_width, self.turned_width])) + NARROWEST
         weights = region_edges(*polar(boxes), mask, torch.cat([torch.stack([self.near, self.turned]), widths]))
         return weights if self.propagation == "neighbors" else own_weights(weights)
 
     def forward(self, cosines: Tensor, edges: Tensor, mask: Tensor) -> Tensor:
-        """Return the mean score of each image's regions, ``(T, I)``.
+        """Return the mean score of each image's regions, ``(T, I)``, given their cosines ``(T, I, R, P)`` and edges.
 
         The linear map of a kernel comes first, because it makes the values fewer that travel along the edges.
-
-        Args:
-            cosines: ``(T, I, R, P)``.
-            edges: ``(I, K, R, R)`` (`edges`).
-            mask: ``(I, R)`` bool.
 
         Source: FedBi-GNNs, equations (13) and (14).
         """
@@ -257,48 +227,32 @@ def node_cosines(texts: Fragments, images: Fragments, inverse_temperature: float
 class GraphMatching(nn.Module):
     """The two levels of matching, of nodes and of structure."""
 
-    def __init__(
-        self, *, blocks: int, kernels: int, width: int, inverse_temperature: float, propagation: Propagation
-    ) -> None:
+    def __init__(self, params: GSMNParams) -> None:
         super().__init__()
-        self.blocks = blocks
-        self.inverse_temperature = inverse_temperature
-        self.propagation = propagation
-        self.words = TextStructure(blocks, kernels * width)
-        self.regions = ImageStructure(blocks, kernels, width, propagation)
+        self.params = params
+        self.words = TextStructure(params.blocks, params.kernels * params.kernel_width)
+        self.regions = ImageStructure(params.blocks, params.kernels, params.kernel_width, params.propagation)
 
-    def forward(
-        self,
-        images: Tensor,
-        image_mask: Tensor,
-        boxes: Tensor,
-        texts: Tensor,
-        text_mask: Tensor,
-        neighbors: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, images: Nodes, texts: Nodes, neighbors: Tensor | None = None) -> Tensor:
         """Return the scores of all images and texts, ``(I, T)``.
 
-        Args:
-            images: ``(I, R, D)``, regions of length 1.
-            image_mask: ``(I, R)`` bool, False for padding.
-            boxes: ``(I, R, 4)``, divided by the size of the image.
-            texts: ``(T, W, D)``, words of length 1.
-            text_mask: ``(T, W)`` bool, False for padding.
-            neighbors: ``(T, W, W)`` bool, which words are neighbors; None if all are.
+        Regions and words have length 1. Without neighbors ``(T, W, W)``, all words are.
 
         Source: FedBi-GNNs, equations (8) to (15).
         """
-        regions, words = fragments(images, image_mask, self.blocks), fragments(texts, text_mask, self.blocks)
-        near_regions = self.regions.edges(boxes, image_mask)
-        near_words = word_edges(texts, text_mask, self.inverse_temperature, neighbors)
-        if self.propagation == "self":
+        assert images.boxes is not None  # noqa: S101  a region encoder made them
+        blocks, temperature = self.params.blocks, self.params.inverse_temperature
+        regions, words = fragments(images.values, images.mask, blocks), fragments(texts.values, texts.mask, blocks)
+        near_regions = self.regions.edges(images.boxes, images.mask)
+        near_words = word_edges(texts.values, texts.mask, temperature, neighbors)
+        if self.params.propagation == "self":
             near_words = own_weights(near_words)
 
         def scores(rows: slice, columns: slice) -> Tensor:
             """Return the scores of some texts and images."""
-            of_words, of_regions = node_cosines(words.take(rows), regions.take(columns), self.inverse_temperature)
-            found: Tensor = self.words(of_words, near_words[rows], text_mask[rows])
-            found += self.regions(of_regions, near_regions[columns], image_mask[columns])
+            of_words, of_regions = node_cosines(words.take(rows), regions.take(columns), temperature)
+            found: Tensor = self.words(of_words, near_words[rows], texts.mask[rows])
+            found += self.regions(of_regions, near_regions[columns], images.mask[columns])
             return found
 
         return chunked(scores, words, regions).T
@@ -310,20 +264,12 @@ class GSMNNet(MatchingNet):
     def __init__(self, image: nn.Module, text: nn.Module, params: GSMNParams) -> None:
         super().__init__(image, text)
         self.sparse = params.graph == "sparse"
-        self.matching = GraphMatching(
-            blocks=params.blocks,
-            kernels=params.kernels,
-            width=params.kernel_width,
-            inverse_temperature=params.inverse_temperature,
-            propagation=params.propagation,
-        )
+        self.matching = GraphMatching(params)
 
     def score(self, images: Nodes, texts: Nodes) -> Tensor:
         """Return the scores of images and texts, ``(len(images), len(texts))``."""
-        assert images.boxes is not None  # noqa: S101  a region encoder made them
         edges = window_edges(texts.mask) if texts.edges is None else texts.edges
-        neighbors = edges if self.sparse else None
-        scores: Tensor = self.matching(images.values, images.mask, images.boxes, texts.values, texts.mask, neighbors)
+        scores: Tensor = self.matching(images, texts, edges if self.sparse else None)
         return scores
 
 

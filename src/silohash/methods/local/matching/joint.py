@@ -1,7 +1,7 @@
 """A joint model like MMCA: the regions of a picture and the words of a text attend to each other in one Transformer layer.
 
-SAEM's vectors of the picture and of the text give a first cosine. The regions and words of a pair then pass through a
-Transformer layer together, and the vectors of both parts give a second cosine, which is added with a weight.
+SAEM's vectors of the picture and of the text give a first cosine. After the joint layer, the vectors of both parts give a
+second one, which is added with a weight.
 
 ==========  ==========================  ==============================================================
 paper       code                        meaning
@@ -23,7 +23,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
-from silohash.methods.local.matching.base import WHOLE, Matching, by_texts, check_divisor, pooled, towers_of
+from silohash.methods.local.matching.attention import mean_over
+from silohash.methods.local.matching.base import WHOLE, Matching, by_texts, check_divisor, towers_of
 from silohash.methods.local.matching.saem import (
     Convolutions,
     RegionTransformer,
@@ -71,7 +72,7 @@ class JointRegions(RegionTransformer):
     def forward(self, regions: Tensor) -> Nodes:
         """Return the regions, with the vector of the whole ``(B, D)`` of length 1."""
         nodes: Nodes = self.encoder(regions)
-        whole = pooled(mixed(self.layer, nodes.values, nodes.mask), nodes.mask)
+        whole = mean_over(mixed(self.layer, nodes.values, nodes.mask), nodes.mask.unsqueeze(2), 1)
         return replace(nodes, extra={WHOLE: F.normalize(whole, dim=1)})
 
 
@@ -112,18 +113,13 @@ class JointNet(MatchingNet):
         projections = pairs(*(projected(self.layer, part) for part in parts))
         mask = pairs(images.mask, texts.mask)
         nodes = mixed_after_projection(self.layer, pairs(*parts), projections, mask)
-        image = pooled(nodes[:, :regions], mask[:, :regions])
+        image = mean_over(nodes[:, :regions], mask[:, :regions].unsqueeze(2), 1)
         text = self.convolutions(nodes[:, regions:], mask[:, regions:])
         return F.cosine_similarity(image, text, dim=1).view(shape)
 
 
 def pairs(images: Tensor, texts: Tensor) -> Tensor:
-    """Return what belongs to the nodes of each pair of a text and an image, ``(T * I, R + W, ...)``, regions first.
-
-    Args:
-        images: ``(I, R, ...)``.
-        texts: ``(T, W, ...)``.
-    """
+    """Return what belongs to the nodes of each pair of a text and an image, ``(T * I, R + W, ...)``, regions first."""
     shape, rest = (len(texts), len(images)), (-1,) * (images.ndim - 1)
     parts = [images.unsqueeze(0).expand(*shape, *rest), texts.unsqueeze(1).expand(*shape, *rest)]
     return torch.cat(parts, 2).flatten(0, 1)

@@ -12,7 +12,7 @@ gamma       ``attended``                  importance of cells, given the feature
 p           `PlacedRegions.places`        vector of a region's place
 ==========  ============================  ==========================================================
 
-The score is `silohash.methods.local.matching.attention.scan_scores` with mean pooling.
+The score is that of `silohash.methods.local.matching.scan.SCANNet` with mean pooling.
 """
 
 from __future__ import annotations
@@ -66,11 +66,7 @@ class PFANParams(MatchingParams):
 
 
 def covered(boxes: Tensor) -> Tensor:
-    """Return the share of each cell that a region covers, ``(..., 256)`` in [0, 1], row by row from the top.
-
-    Args:
-        boxes: ``(..., 4)``, left, top, right and bottom as shares of the picture's width and height.
-    """
+    """Return the share of each cell that a region ``(..., 4)`` covers, ``(..., 256)`` in [0, 1], row by row from the top."""
     starts = torch.arange(SIDE, device=boxes.device) / SIDE
     ends = starts + 1 / SIDE
     across, down = (
@@ -99,11 +95,7 @@ class PlacedRegions(nn.Module):
         return Nodes(F.normalize(values.float(), dim=2) * mask.unsqueeze(2), mask, boxes)
 
     def places(self, features: Tensor, boxes: Tensor) -> Tensor:
-        """Return the vectors of the regions' places, ``(B, R, width)``.
-
-        Args:
-            features: ``(B, R, D)``.
-            boxes: ``(B, R, 4)``.
+        """Return the vectors of the places of regions ``(B, R, D)`` with boxes ``(B, R, 4)``, ``(B, R, width)``.
 
         Source: Wang et al., section 3.2, with the second softmax of the authors' code.
         """

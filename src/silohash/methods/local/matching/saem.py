@@ -1,7 +1,6 @@
 """SAEM: a Transformer layer over the regions of a picture, and convolutions over the words of a text, give a vector each.
 
-The score is the cosine of the two vectors, so comparing an item with many others takes one inner product each. An angular
-loss on the wrong partners of a batch supports the hinge loss in the first epochs.
+The score is the cosine of the two vectors. An angular loss supports the hinge loss in the first epochs.
 
 ==========  ==========================  ==============================================================
 paper       code                        meaning
@@ -26,6 +25,7 @@ from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
 from silohash.methods.local.base import SiloState
+from silohash.methods.local.matching.attention import mean_over
 from silohash.methods.local.matching.base import (
     EPOCHS,
     Matching,
@@ -33,7 +33,6 @@ from silohash.methods.local.matching.base import (
     VectorNet,
     check_divisor,
     one_node,
-    pooled,
     towers_of,
 )
 from silohash.models.matching_net import MatchingNet
@@ -105,7 +104,8 @@ class RegionTransformer(nn.Module):
     def forward(self, regions: Tensor) -> Nodes:
         """Return one node per picture."""
         nodes = self.encoder(regions)
-        return one_node(pooled(mixed(self.layer, nodes.values, nodes.mask), nodes.mask), nodes.mask)
+        values = mixed(self.layer, nodes.values, nodes.mask)
+        return one_node(mean_over(values, nodes.mask.unsqueeze(2), 1), nodes.mask)
 
 
 def transformer_layer(width: int, heads: int, inner_width: int, dropout: float) -> nn.TransformerEncoderLayer:
@@ -114,12 +114,9 @@ def transformer_layer(width: int, heads: int, inner_width: int, dropout: float) 
 
 
 def mixed(layer: nn.TransformerEncoderLayer, values: Tensor, mask: Tensor) -> Tensor:
-    """Return nodes after a Transformer layer, ``(B, N, D)`` float32, zero for padding.
+    """Return nodes ``(B, N, D)`` after a Transformer layer, ``(B, N, D)`` float32, zero for padding.
 
-    Args:
-        layer: The layer.
-        values: ``(B, N, D)``.
-        mask: ``(B, N)`` bool, False for padding. The nodes of an item without any attend to its padding.
+    The nodes of an item without any attend to its padding.
     """
     there = mask | ~mask.any(1, keepdim=True)
     found: Tensor = layer(values, src_key_padding_mask=~there).float() * mask.unsqueeze(2)
@@ -127,26 +124,14 @@ def mixed(layer: nn.TransformerEncoderLayer, values: Tensor, mask: Tensor) -> Te
 
 
 def projected(layer: nn.TransformerEncoderLayer, values: Tensor) -> Tensor:
-    """Return the queries, keys and values of nodes in a Transformer layer side by side, ``(B, N, 3 D)``.
-
-    Args:
-        layer: The layer.
-        values: ``(B, N, D)``.
-    """
+    """Return the queries, keys and values of nodes ``(B, N, D)`` in a Transformer layer side by side, ``(B, N, 3 D)``."""
     return F.linear(values, layer.self_attn.in_proj_weight, layer.self_attn.in_proj_bias)
 
 
 def mixed_after_projection(
     layer: nn.TransformerEncoderLayer, values: Tensor, projections: Tensor, mask: Tensor
 ) -> Tensor:
-    """Return `mixed` for nodes whose queries, keys and values are known, ``(B, N, D)`` float32, zero for padding.
-
-    Args:
-        layer: The layer, from `transformer_layer`.
-        values: ``(B, N, D)``.
-        projections: ``(B, N, 3 D)``, from `projected`.
-        mask: ``(B, N)`` bool, False for padding. The nodes of an item without any attend to its padding.
-    """
+    """Return `mixed` for nodes whose queries, keys and values are known from `projected`."""
     attention = layer.self_attn
     there = mask | ~mask.any(1, keepdim=True)
     split = projections.view(*mask.shape, 3, attention.num_heads, -1)
@@ -161,14 +146,7 @@ def mixed_after_projection(
 
 
 class Convolutions(nn.Module):
-    """Encode a sequence as one vector, from the largest outputs of convolutions over 1, 2 and 3 neighbors.
-
-    Args:
-        width: Width of the vectors of the sequence.
-        channels: Number of channels per convolution.
-        out: Width of the result.
-        dropout: Dropout probability on the largest outputs.
-    """
+    """Encode a sequence as one vector, from the largest outputs of convolutions over 1, 2 and 3 neighbors."""
 
     def __init__(self, width: int, channels: int, out: int, dropout: float) -> None:
         super().__init__()
@@ -177,12 +155,7 @@ class Convolutions(nn.Module):
         self.project = nn.Linear(channels * len(CONVOLUTIONS), out)
 
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
-        """Return one vector per sequence, ``(B, out)`` float32.
-
-        Args:
-            vectors: ``(B, W, width)``, zero for padding.
-            mask: ``(B, W)`` bool, False for padding.
-        """
+        """Return one vector per sequence ``(B, W, width)``, which is zero for padding, ``(B, out)`` float32."""
         found = []
         for size, convolution in zip(CONVOLUTIONS, self.convolutions, strict=True):
             values = torch.relu(convolution(F.pad(vectors, (0, 0, 0, size - 1)).mT))
@@ -215,13 +188,8 @@ class WordConvolutions(nn.Module):
 def angular_loss(anchors: Tensor, partners: Tensor, angle: float) -> Tensor:
     """Return the angular loss of a batch, a scalar: the mean over the anchors of ``log(1 + sum_j exp(f_ij))``.
 
-    ``f_ij = 4 tan(a)^2 (x_i + y_i) . y_j - 2 (1 + tan(a)^2) x_i . y_i`` for the anchor x_i, its partner y_i and each wrong
-    partner y_j.
-
-    Args:
-        anchors: ``(B, D)``.
-        partners: ``(B, D)``.
-        angle: ``a``, in degrees.
+    ``f_ij = 4 tan(a)^2 (x_i + y_i) . y_j - 2 (1 + tan(a)^2) x_i . y_i`` for the anchor x_i ``(B, D)``, its partner y_i, each
+    wrong partner y_j, and the angle a in degrees.
 
     Source: Wang et al., "Deep Metric Learning with Angular Loss", ICCV 2017, equation (8).
     """

@@ -1,7 +1,6 @@
 """SCAN: words attend to regions, or regions to words, and each is compared with what it attends to.
 
-A word is compared with the mean of the regions, weighted by their similarity to it (or a region with that of the words). The
-score of a text and an image is the mean of these cosines, or a smooth maximum of them.
+The score of a text and an image is the mean of these cosines, or a smooth maximum of them.
 
 =========  ===========================  ==========================================================
 paper      code                         meaning
@@ -13,19 +12,27 @@ lambda_2   ``lse_scale``                factor of the smooth maximum
 alpha      ``margin``                   margin of the hinge loss
 =========  ===========================  ==========================================================
 
-Equations (1) to (9) are `silohash.methods.local.matching.attention.scan_scores`, and (14) is
-`silohash.methods.local.matching.base.max_violation`.
+Equations (1) to (9) are `SCANNet.score`, and (14) is `silohash.methods.local.matching.base.max_violation`.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, TypeAlias
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
-from silohash.methods.local.matching.attention import scan_scores
+from silohash.methods.local.matching.attention import (
+    Direction,
+    affinities,
+    attended_cosines,
+    attention,
+    chunked,
+    fragments,
+    mean_over,
+)
 from silohash.methods.local.matching.base import Matching, MatchingParams, towers_of
 from silohash.models.matching_net import MatchingNet
 from silohash.models.nodes import Nodes, RegionEncoder, WordEncoder
@@ -47,6 +54,9 @@ CARD = MethodCard(
     ),
 )
 
+Pooling: TypeAlias = Literal["AVG", "LSE"]
+"""How the cosines of an item's queries become a score: their mean, or a smooth maximum (log-sum-exp)."""
+
 INVERSE_TEMPERATURES = {"t2i": 9.0, "i2t": 4.0}
 LSE_SCALES = {"t2i": 6.0, "i2t": 20.0}
 """Values of the paper on COCO, by direction."""
@@ -55,9 +65,9 @@ LSE_SCALES = {"t2i": 6.0, "i2t": 20.0}
 class SCANParams(MatchingParams):
     """Parameters of SCAN."""
 
-    direction: Literal["t2i", "i2t"] = "t2i"
+    direction: Direction = "t2i"
     """`t2i`: words attend to regions. `i2t`: regions attend to words."""
-    pooling: Literal["AVG", "LSE"] = "AVG"
+    pooling: Pooling = "AVG"
     """Score of an image and a text: `AVG` (mean of the cosines) or `LSE` (smooth maximum)."""
     inverse_temperature: float | None = Field(default=None, gt=0)
     """Factor on similarities in the softmax of the attention (lambda_1 in the paper), positive. By default 9 for `t2i` and 4
@@ -71,6 +81,19 @@ class SCANParams(MatchingParams):
     }
 
 
+def pooled(cosines: Tensor, mask: Tensor, dim: int, pooling: Pooling, scale: float) -> Tensor:
+    """Return the score of each text and image, ``(T, I)``, given the cosines of its queries, ``(T, W, I)`` or ``(T, I, R)``.
+
+    The mask has as many dimensions, of which ``dim`` is that of the queries. The scale is that of ``LSE`` (lambda_2).
+
+    Source: Lee et al., section 3.1.
+    """
+    if pooling == "AVG":
+        return mean_over(cosines, mask, dim)
+    scaled = (scale * cosines).masked_fill(~mask, torch.finfo(cosines.dtype).min)
+    return scaled.logsumexp(dim) / scale
+
+
 class SCANNet(MatchingNet):
     """Scores by stacked cross attention."""
 
@@ -79,18 +102,25 @@ class SCANNet(MatchingNet):
         self.params = params
 
     def score(self, images: Nodes, texts: Nodes) -> Tensor:
-        """Return the scores of images and texts, ``(len(images), len(texts))``."""
-        given = self.params
-        return scan_scores(
-            images.values,
-            images.mask,
-            texts.values,
-            texts.mask,
-            direction=given.direction,
-            pooling=given.pooling,
-            inverse_temperature=given.inverse_temperature or INVERSE_TEMPERATURES[given.direction],
-            lse_scale=given.lse_scale or LSE_SCALES[given.direction],
-        )
+        """Return the scores of images and texts, ``(len(images), len(texts))``.
+
+        Source: Lee et al., section 3.1.
+        """
+        given, direction = self.params, self.params.direction
+        temperature = given.inverse_temperature or INVERSE_TEMPERATURES[direction]
+        scale = given.lse_scale or LSE_SCALES[direction]
+        all_words, all_regions = fragments(texts.values, texts.mask), fragments(images.values, images.mask)
+
+        def score(rows: slice, columns: slice) -> Tensor:
+            """Return the scores of some texts and images."""
+            words, regions = all_words.take(rows), all_regions.take(columns)
+            affinity = affinities(words, regions)
+            weights = attention(affinity[0], words.mask, regions.mask, direction, temperature)
+            cosines = attended_cosines(affinity, weights, words, regions, direction).squeeze(-1)
+            mask, dim = (words.mask.unsqueeze(2), 1) if direction == "t2i" else (regions.mask.unsqueeze(0), 2)
+            return pooled(cosines, mask, dim, given.pooling, scale)
+
+        return chunked(score, all_words, all_regions).T
 
 
 class SCAN(Matching):

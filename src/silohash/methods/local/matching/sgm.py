@@ -1,8 +1,7 @@
 """SGM: the objects and relations of a picture's scene graph are matched with the words and the relation of a text.
 
-The regions of a picture are the objects. A relation joins a region with one of the regions nearest to it, and its predicate
-is their relative place and size. Each word of a text is compared with the object most like it, and the text as a whole, read
-by a network of its own, with the relation most like it.
+A relation joins a region with one of the regions nearest to it, and its predicate is their relative place and size. Each
+word of a text is compared with the object most like it, and the text as a whole with the relation most like it.
 
 ==========  ==============================  ==============================================================
 paper       code                            meaning
@@ -73,10 +72,7 @@ class SGMParams(MatchingParams):
 def nearest(boxes: Tensor, mask: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the regions nearest to each region by their centers, ``(B, R, K)`` int64, and which of them are there.
 
-    Args:
-        boxes: ``(B, R, 4)``, left, top, right and bottom.
-        mask: ``(B, R)`` bool, False for padding.
-        count: Largest number K of regions. It is smaller if there are fewer others.
+    K is smaller than ``count`` if there are fewer others.
     """
     centers = (boxes[..., :2] + boxes[..., 2:]) / 2
     distances = (centers.unsqueeze(1) - centers.unsqueeze(2)).square().sum(-1)
@@ -87,14 +83,10 @@ def nearest(boxes: Tensor, mask: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def relative_places(subjects: Tensor, objects: Tensor) -> Tensor:
-    """Return the place and size of boxes relative to others, ``(..., 5)``.
+    """Return the place and size of object boxes ``(..., 4)`` relative to those of their subjects, ``(..., 5)``.
 
     The values are the steps between the centers, the logarithms of the ratios of the sides, and the share of their union
     that both boxes cover.
-
-    Args:
-        subjects: ``(..., 4)``, left, top, right and bottom.
-        objects: ``(..., 4)``, the other boxes.
     """
     subject, other = ((b[..., 2:] - b[..., :2]).clamp(min=SMALLEST) for b in (subjects, objects))
     steps = (objects[..., :2] + objects[..., 2:] - subjects[..., :2] - subjects[..., 2:]) / 2

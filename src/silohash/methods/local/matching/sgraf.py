@@ -1,7 +1,7 @@
 """SGRAF: the similarity of a word and its regions is a vector, and a graph or a filter turns these vectors into a score.
 
-Each word is compared with the regions that it attends to, and the whole text with the whole image. Each comparison gives a
-vector. SGR lets the vectors of a pair exchange values, and reads that of the whole. SAF weighs them by their importance.
+Each word is compared with the regions that it attends to, and the whole text with the whole image. SGR lets the vectors of a
+pair exchange values, and reads that of the whole. SAF weighs them by their importance.
 
 ==========  ==============================  ==============================================================
 paper       code                            meaning
@@ -27,16 +27,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
-from silohash.methods.local.matching.attention import affinities, attention, contexts, fragments
-from silohash.methods.local.matching.base import (
-    WHOLE,
-    Matching,
-    MatchingParams,
-    by_texts,
-    masked_softmax,
-    pooled,
-    towers_of,
-)
+from silohash.methods.local.matching.attention import affinities, attention, contexts, fragments, mean_over
+from silohash.methods.local.matching.base import WHOLE, Matching, MatchingParams, by_texts, masked_softmax, towers_of
 from silohash.models.matching_net import MatchingNet
 from silohash.models.nodes import Nodes, RegionEncoder, WordEncoder, xavier_linear
 from silohash.models.specs import ModelSpec
@@ -90,7 +82,7 @@ class Whole(nn.Module):
     def forward(self, inputs: Tensor) -> Nodes:
         """Return the nodes, with the vector of the whole ``(B, D)`` of length 1."""
         nodes: Nodes = self.encoder(inputs)
-        mean = pooled(nodes.values, nodes.mask).unsqueeze(1)
+        mean = mean_over(nodes.values, nodes.mask.unsqueeze(2), 1).unsqueeze(1)
         logits = self.weigh(torch.tanh(self.local(nodes.values)) * torch.tanh(self.common(mean)))
         weights = masked_softmax(logits.squeeze(2), nodes.mask)
         return replace(nodes, extra={WHOLE: F.normalize((weights.unsqueeze(2) * nodes.values).sum(1), dim=1)})
@@ -118,12 +110,7 @@ class Reasoning(nn.Module):
         )
 
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
-        """Return the vector of the whole after the last step, ``(..., S)``.
-
-        Args:
-            values: ``(..., 1 + W, S)``, the vectors of the whole and of the words.
-            mask: ``(..., 1 + W)`` bool, False for padding.
-        """
+        """Return the vector of the whole after the last step, ``(..., S)``, given all vectors ``(..., 1 + W, S)``."""
         for query, key, out in zip(self.query, self.key, self.out, strict=True):
             edges = masked_softmax(query(values) @ key(values).mT, mask.unsqueeze(-2))
             values = torch.relu(out(edges @ values))
@@ -138,12 +125,7 @@ class Filtration(nn.Module):
         self.weigh = xavier_linear(width, 1)
 
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
-        """Return the weighted sums, of length 1, ``(..., S)``.
-
-        Args:
-            values: ``(..., 1 + W, S)``.
-            mask: ``(..., 1 + W)`` bool, False for padding.
-        """
+        """Return the weighted sums of the vectors ``(..., 1 + W, S)``, of length 1, ``(..., S)``."""
         weights = F.normalize(torch.sigmoid(self.weigh(values)).squeeze(-1) * mask, p=1, dim=-1)
         return F.normalize((weights.unsqueeze(-1) * values).sum(-2), dim=-1)
 

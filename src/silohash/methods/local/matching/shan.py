@@ -1,7 +1,7 @@
 """SHAN: words and regions attend to each other, then whole items to words and regions, and then whole items are compared.
 
-Each step starts from the result of the one before. A gate mixes a word with the regions that it attends to, the mean of the
-mixed words is the context of the text, and this context attends to the regions (and the other way round).
+A gate mixes a word with the regions that it attends to, the mean of the mixed words is the context of the text, and this
+context attends to the regions (and the other way round).
 
 ==============  ==========================  ==============================================================
 paper           code                        meaning
@@ -69,12 +69,7 @@ class Gate(nn.Module):
         self.of_context = nn.Linear(width, width, bias=False)
 
     def forward(self, vectors: Tensor, found: Tensor) -> Tensor:
-        """Return the mixed vectors.
-
-        Args:
-            vectors: Vectors, which broadcast to their contexts.
-            found: ``(..., D)``, contexts.
-        """
+        """Return the mixed vectors, which broadcast to their contexts ``(..., D)``."""
         share = torch.sigmoid(self.of_vector(vectors) + self.of_context(found))
         return share * vectors + (1 - share) * found
 
@@ -88,25 +83,13 @@ class Pool(nn.Module):
         self.weigh = nn.Linear(width, 1)
 
     def forward(self, vectors: Tensor, mask: Tensor) -> Tensor:
-        """Return the means, ``(..., D)``.
-
-        Args:
-            vectors: ``(..., N, D)``.
-            mask: ``(..., N)`` bool, False for padding, which broadcasts to the vectors.
-        """
+        """Return the means of the vectors ``(..., N, D)`` that are not padding, ``(..., D)``."""
         weights = masked_softmax(self.weigh(torch.tanh(self.hidden(vectors))).squeeze(-1), mask)
         return (weights.unsqueeze(-1) * vectors).sum(-2)
 
 
 def attended(context: Tensor, vectors: Tensor, mask: Tensor, inverse_temperature: float) -> Tensor:
-    """Return the weighted mean of an item's vectors, to which a context attends, ``(T, I, D)``.
-
-    Args:
-        context: ``(T, I, D)``.
-        vectors: ``(T, 1, N, D)`` or ``(1, I, N, D)``, of length 1.
-        mask: Boolean of the shape of the vectors without D.
-        inverse_temperature: Factor in the softmax, positive.
-    """
+    """Return the weighted mean of items' vectors ``(T or 1, I or 1, N, D)``, to which a context attends, ``(T, I, D)``."""
     cosines = (vectors * F.normalize(context, dim=-1).unsqueeze(2)).sum(-1)
     return (masked_softmax(inverse_temperature * cosines, mask).unsqueeze(-1) * vectors).sum(2)
 

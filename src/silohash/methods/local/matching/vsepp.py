@@ -1,7 +1,6 @@
 """VSE++: one vector per image and one per text, trained with the hardest wrong partner of each batch.
 
-The vector of an image is the mean of its regions in the common space, and that of a text is the mean of the states of a GRU.
-The score is their cosine.
+The vector of an image is the mean of its regions, and that of a text is the mean of the states of a GRU.
 
 ==========  ==========================  =====================================================
 paper       code                        meaning
@@ -20,7 +19,8 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard
-from silohash.methods.local.matching.base import Matching, MatchingParams, VectorNet, one_node, pooled, towers_of
+from silohash.methods.local.matching.attention import mean_over
+from silohash.methods.local.matching.base import Matching, VectorNet, one_node, towers_of
 from silohash.models.matching_net import MatchingNet
 from silohash.models.nodes import Nodes, RegionEncoder, WordEncoder
 from silohash.models.specs import ModelSpec
@@ -42,10 +42,6 @@ CARD = MethodCard(
 )
 
 
-class VSEParams(MatchingParams):
-    """Parameters of VSE++."""
-
-
 class Pooled(nn.Module):
     """Encode an item as the mean of its nodes, scaled to length 1: a single node."""
 
@@ -56,14 +52,11 @@ class Pooled(nn.Module):
     def forward(self, inputs: Tensor) -> Nodes:
         """Return one node per item."""
         nodes = self.encoder(inputs)
-        return one_node(pooled(nodes.values, nodes.mask), nodes.mask)
+        return one_node(mean_over(nodes.values, nodes.mask.unsqueeze(2), 1), nodes.mask)
 
 
 class VSEpp(Matching):
     """One vector per item, compared by the cosine."""
-
-    Params = VSEParams
-    params: VSEParams
 
     def network(self, spec: ModelSpec) -> MatchingNet:
         """Build the encoders."""

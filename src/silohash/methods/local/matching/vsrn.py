@@ -1,7 +1,7 @@
 """VSRN: regions reason on each other, and a recurrent network reads them into one vector, which also generates a caption.
 
-Residual graph convolutions relate the regions of a picture. A GRU reads them in turn, and its last state is the vector of
-the picture, which is compared with that of a text. A second GRU learns to generate the text from the vector of its picture.
+Residual graph convolutions relate the regions of a picture, and a GRU reads them in turn. A second GRU learns to generate
+the text from the vector of its picture.
 
 ==========  ==========================  ==============================================================
 paper       code                        meaning
@@ -66,11 +66,7 @@ class Relation(nn.Module):
         self.factor = nn.Parameter(torch.zeros(width))
 
     def forward(self, values: Tensor, mask: Tensor) -> Tensor:
-        """Return the regions after the convolution, ``(B, R, D)``, zero for padding.
-
-        Args:
-            values: ``(B, R, D)``.
-            mask: ``(B, R)`` bool.
+        """Return the regions ``(B, R, D)`` after the convolution, zero for padding.
 
         Source: Li et al., equations (2) and (3).
         """
@@ -82,12 +78,9 @@ class Relation(nn.Module):
 
 
 def last_states(gru: nn.GRU, values: Tensor, mask: Tensor) -> Tensor:
-    """Return the state of a GRU after the last vector of each item, ``(B, hidden)``.
+    """Return the state of a GRU after the last vector of each item ``(B, N, D)``, ``(B, hidden)``.
 
-    Args:
-        gru: One layer in one direction.
-        values: ``(B, N, D)``. Padding follows the vectors of an item.
-        mask: ``(B, N)`` bool, False for padding. An item without vectors is read as one.
+    Padding follows the vectors of an item. An item without vectors is read as one.
     """
     # pack_padded_sequence refuses lengths of 0, and lengths that are not on the CPU.
     lengths = mask.sum(1).clamp(min=1).cpu()
@@ -140,22 +133,15 @@ class Captions(nn.Module):
         self.out = nn.Linear(width, words)
 
     def forward(self, pictures: Tensor, numbers: Tensor) -> Tensor:
-        """Return the mean negative log-likelihood of the words of each text, ``(B,)``, given those before.
-
-        Args:
-            pictures: ``(B, D)``.
-            numbers: ``(B, W)`` int64, words of the texts; padding is negative.
-        """
+        """Return the mean negative log-likelihood of each text's words, ``(B,)``, given its picture and the words before."""
         states, _ = self.gru(self.words(numbers[:, :-1].clamp(min=0)), pictures.unsqueeze(0).contiguous())
         return caption_loss(self.out(states).float(), numbers[:, 1:])
 
 
 def caption_loss(logits: Tensor, numbers: Tensor) -> Tensor:
-    """Return the mean negative log-likelihood of the words of each text, ``(B,)``; 0 for a text without words.
+    """Return the mean negative log-likelihood of each text's words, ``(B,)``; 0 for a text without words.
 
-    Args:
-        logits: ``(B, W, V)``.
-        numbers: ``(B, W)`` int64; padding is negative and does not count.
+    Padding is negative in the numbers of words ``(B, W)``.
 
     Source: Li et al., equation (9), as a mean over words.
     """

@@ -1,10 +1,9 @@
 """Hash centers and average precision: codes are close to the fixed code of their class, and rank the items of a batch well.
 
-Every class has a fixed target code (a hash center), which all silos derive from the seed of the run. The class term
-classifies codes by their inner products with the class codes. The precision term is 1 minus the average precision of the
-rankings within a batch. It is computed from a histogram of distances, so that items at the same distance share their ranks,
-as in the evaluation. The pair term distinguishes an item from others of its class by the code of its other modality. It
-trains all bits, or bits of its own.
+Every class has a fixed target code (a hash center), which all silos derive from the seed of the run. The precision term is 1
+minus the average precision of the rankings within a batch, from a histogram of distances, so that items at the same distance
+share their ranks as in the evaluation. The pair term distinguishes an item from others of its class by the code of its other
+modality.
 
 =======  ======================  =================================================================
 symbol   code                    meaning
@@ -41,7 +40,7 @@ from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairB
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState
 from silohash.methods.local.class_codes import class_codes
 from silohash.methods.local.label_counts import FederationLabels
-from silohash.methods.local.losses import labeled_codes, similarity
+from silohash.methods.local.losses import labeled_codes, similarity, target_entropy
 from silohash.methods.traits import Traits
 from silohash.models.towers import Adapted, HashNet
 
@@ -113,27 +112,17 @@ def label_weights(federation: FederationLabels) -> Tensor:
 
 
 def class_targets(labels: Tensor, weights: Tensor) -> Tensor:
-    """Return the target distributions over classes, ``(B, C)``; zero for items without labels.
-
-    Args:
-        labels: ``(B, C)`` multi-hot.
-        weights: ``(C,)``, positive.
-    """
+    """Return the target distributions t over classes, ``(B, C)``, given the weights w; zero for items without labels."""
     weighted = labels * weights
     return weighted / weighted.sum(1, keepdim=True).clamp(min=1e-12)
 
 
 def logit_shift(counts: Tensor, items: int, federation: FederationLabels) -> Tensor:
-    """Return the shift of a silo's logits, ``(C,)``.
+    """Return the shift of the logits of a silo with these numbers of items per label ``(C,)`` and of all items, ``(C,)``.
 
-    If labels are exclusive, it is 0.7 log(pi_silo + 0.02 pi + 1e-4). If items may have several labels, it is
-    0.5 log((pi_silo + 0.05 pi) / (1.05 pi)), which is 0 for labels whose share is that of the federation, and for labels
-    that no item has.
-
-    Args:
-        counts: ``(C,)``, number of the silo's items per label.
-        items: Number of the silo's items; may be 0.
-        federation: Counts over all silos.
+    If labels are exclusive, it is 0.7 log(pi_silo + 0.02 pi + 1e-4). If items may have several labels, it is 0.5
+    log((pi_silo + 0.05 pi) / (1.05 pi)), which is 0 for labels whose share is that of the federation, and for labels that no
+    item has.
 
     Source: Menon et al., the logit-adjusted loss, with the shares of the silo instead of those of the training set.
     """
@@ -145,22 +134,13 @@ def logit_shift(counts: Tensor, items: int, federation: FederationLabels) -> Ten
 
 
 def class_loss(codes: Tensor, targets: Tensor, centers: Tensor, shift: Tensor, scale: float) -> Tensor:
-    """Return the mean cross-entropy of softmax(scale / K h P^T + s) against the targets, over items with a label.
+    """Return the mean cross-entropy of softmax(scale / K h P^T + s) against the targets t, over items with a label.
 
     It is 0 if no item has a label.
 
-    Args:
-        codes: ``(B, K)`` relaxed codes h.
-        targets: ``(B, C)``, zero for items without labels.
-        centers: ``(C, K)``, class codes P.
-        shift: ``(C,)``, s.
-        scale: Logit of a class for an item that has exactly its code.
-
     Source: Yuan et al. compare codes with class codes bit by bit; here the classes compete in a softmax.
     """
-    logits = (scale / codes.shape[1]) * (codes @ centers.T) + shift
-    losses = -(targets * logits.log_softmax(1)).sum(1)
-    return losses.sum() / (targets.sum(1) > 0).sum().clamp(min=1)
+    return target_entropy((scale / codes.shape[1]) * (codes @ centers.T) + shift, targets)
 
 
 def similarities(codes: Tensor, others: Tensor) -> Tensor:
@@ -169,13 +149,9 @@ def similarities(codes: Tensor, others: Tensor) -> Tensor:
 
 
 def bin_shares(similarity: Tensor, bins: int = BINS) -> Tensor:
-    """Return the soft assignment of distances to bins, ``(B, bins, N)``: max(0, 1 - |D - c_b| (bins - 1)).
+    """Return the soft assignment of distances to at least 2 bins, ``(B, bins, N)``: max(0, 1 - |D - c_b| (bins - 1)).
 
     Each distance D = (1 - G) / 2 is divided between the two bins whose centers c_b are nearest. Its shares add up to 1.
-
-    Args:
-        similarity: ``(B, N)``, G in [-1, 1].
-        bins: Number of bins, at least 2.
 
     Source: He et al., the soft histogram.
     """
@@ -185,16 +161,12 @@ def bin_shares(similarity: Tensor, bins: int = BINS) -> Tensor:
 
 
 def average_precision(shares: Tensor, relevant: Tensor) -> Tensor:
-    """Return the mean tie-aware AP over the rankings that have a relevant item, a scalar; 1 if none has.
+    """Return the mean tie-aware AP over the rankings that have a relevant item ``(B, N)``, a scalar; 1 if none has.
 
-    AP = sum_b r_b (R_b - r_b / 2 + 1/2) / (N_b - n_b / 2 + 1/2) / R, where N_b and R_b are cumulative and R is the number
-    of relevant items. With the items of a bin in random order, a relevant item of the bin has the expected rank
-    N_b - n_b / 2 + 1/2, and R_b - r_b / 2 + 1/2 relevant items are expected up to this rank. If each bin holds at most one
-    item, this is the ordinary AP.
-
-    Args:
-        shares: ``(B, bins, N)`` from `bin_shares`; zero for items that a ranking leaves out.
-        relevant: ``(B, N)``, 0 or 1.
+    AP = sum_b r_b (R_b - r_b / 2 + 1/2) / (N_b - n_b / 2 + 1/2) / R, where N_b and R_b are cumulative and R is the number of
+    relevant items. With the items of a bin in random order, a relevant item of the bin has the expected rank N_b - n_b / 2 +
+    1/2, and R_b - r_b / 2 + 1/2 relevant items are expected up to this rank. If each bin holds at most one item, this is the
+    ordinary AP. The shares ``(B, bins, N)`` are zero for items that a ranking leaves out.
 
     Source: He et al., the tie-aware AP, with the ratio of the two expectations in place of the expected ratio.
     """
@@ -208,12 +180,7 @@ def average_precision(shares: Tensor, relevant: Tensor) -> Tensor:
 
 
 def pair_loss(codes: Tensor, partners: Tensor, temperature: float) -> Tensor:
-    """Return the cross-entropy of identifying each item's partner in the batch by cosine, the mean of both directions.
-
-    Args:
-        codes: ``(B, K)`` relaxed codes of one modality.
-        partners: ``(B, K)`` relaxed codes of the other modality of the same items.
-        temperature: Divides the cosines; positive.
+    """Return the cross-entropy of identifying each item's partner by cosine ``(B, B)``, the mean of both directions.
 
     Source: van den Oord et al., "Representation Learning with Contrastive Predictive Coding", 2018.
     """
@@ -312,9 +279,7 @@ def mean_over(codes: Mapping[Modality, Tensor], measure: Callable[[Tensor], Tens
 def batch_precision(codes: Mapping[Modality, Tensor], labels: Mapping[Modality, Tensor]) -> Tensor:
     """Return the mean AP of the rankings within a batch, a scalar. Items are relevant if they share a label.
 
-    Args:
-        codes: ``(B, K)`` relaxed codes per modality; the two modalities may have different items.
-        labels: ``(B, C)`` multi-hot labels of the same items.
+    The two modalities may have different items.
     """
     if len(codes) == 1:
         ((modality, only),) = codes.items()

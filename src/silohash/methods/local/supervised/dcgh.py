@@ -1,8 +1,7 @@
 """DCGH: DSPH with pairs that share labels, and items that lie evenly between the proxies of their classes.
 
-Proxies gather the items of a class, but do not say how close items with some common labels should be. DCGH adds that the
-cosine of two codes should be at least that of their label vectors. Both losses together can pull an item toward one of its
-classes, so that a third one keeps its distances from the proxies of its classes equal.
+The cosine of two codes should be at least that of their label vectors, and the distances of an item from the proxies of its
+classes should be equal.
 
 =========  ==========================  ==================================================================
 paper      code                        meaning
@@ -74,12 +73,7 @@ class DCGHParams(DSPHParams):
 
 
 def related_pairs(alike: Tensor, labels: Tensor, others: Tensor) -> Tensor:
-    """Return the mean of max(0, L - cosine) over pairs of items with a common label, a scalar.
-
-    Args:
-        alike: ``(B, N)``, cosines of codes.
-        labels: ``(B, C)`` multi-hot, of the rows.
-        others: ``(N, C)`` multi-hot, of the columns.
+    """Return the mean of max(0, L - cosine) over pairs of items with a common label, of cosines ``(B, N)``, a scalar.
 
     Source: Chen et al., the pair loss of similar items.
     """
@@ -92,10 +86,6 @@ def proxy_variance(alike: Tensor, labels: Tensor) -> Tensor:
 
     The variance of items with one label is 0. Items without labels are left out.
 
-    Args:
-        alike: ``(B, C)``, cosines g of codes and proxies.
-        labels: ``(B, C)`` multi-hot.
-
     Source: Chen et al., the variance constraint.
     """
     count = labels.sum(1, keepdim=True).clamp(min=1)
@@ -106,10 +96,6 @@ def proxy_variance(alike: Tensor, labels: Tensor) -> Tensor:
 
 def padded_variance(alike: Tensor, labels: Tensor) -> Tensor:
     """Return the mean over items of the variance over all classes of 1 - g, or of 0 for classes that an item does not have.
-
-    Args:
-        alike: ``(B, C)``, cosines g of codes and proxies.
-        labels: ``(B, C)`` multi-hot.
 
     Source: the authors' code, which takes the unbiased variance.
     """

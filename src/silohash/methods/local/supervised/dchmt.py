@@ -1,8 +1,7 @@
 """DCHMT: each bit is a choice between two units, so that training needs no sign.
 
-A softmax over the two units of a bit gives the probabilities of its two values. The codes of two items are compared by the
-Euclidean distance of these probabilities: items that share a label should be at distance 0, and others at a distance of at
-least c.
+A softmax over the two units of a bit gives the probabilities of its two values. Items that share a label should have the
+same probabilities, and others a Euclidean distance of at least c.
 
 =========  ==========================  ==================================================================
 paper      code                        meaning
@@ -17,14 +16,15 @@ vartheta   ``threshold``               c squared, divided by the largest possibl
 alpha      ``quantization_weight``     weight of the quantization loss
 =========  ==========================  ==================================================================
 
-The similarity loss is `pulls` + `pushes` for each pair of modalities, and the quantization loss is `indecision`. The arg max
-of a bit's units is the sign of the relaxed code, so encoding needs no other rule.
+The similarity loss is `pulls` + `pushes` of d^2 and s ``(B, N)`` for each pair of modalities, and the quantization loss is
+`indecision`. The arg max of a bit's units is the sign of the relaxed code, so encoding needs no other rule.
 """
 
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F  # noqa: N812  torch's usual name
@@ -32,7 +32,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloState
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloState, labels_of
 from silohash.methods.local.losses import modality_pairs, similarity
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
@@ -101,13 +101,9 @@ class ChoiceLayer(nn.Module):
 
 
 def squared_distances(codes: Tensor, others: Tensor) -> Tensor:
-    """Return the squared distances of the probabilities of all units, ``(B, N)``, from 0 to 2K.
+    """Return the squared distances d^2 of the probabilities of all units, ``(B, N)``, from 0 to 2K, of codes ``(B, K)``.
 
     The probabilities of a bit are (1 + t) / 2 and (1 - t) / 2, so that a bit contributes (t_i - t_j)^2 / 2.
-
-    Args:
-        codes: ``(B, K)`` relaxed codes t in (-1, 1).
-        others: ``(N, K)`` relaxed codes.
     """
     squares = codes.square().sum(1, keepdim=True) + others.square().sum(1)
     return (0.5 * squares - codes @ others.T).clamp(min=0)
@@ -116,22 +112,13 @@ def squared_distances(codes: Tensor, others: Tensor) -> Tensor:
 def pulls(squared: Tensor, similar: Tensor) -> Tensor:
     """Return the loss of each pair as far as it is similar, ``(B, N)``: s d^2.
 
-    Args:
-        squared: ``(B, N)``, squared distances d^2.
-        similar: ``(B, N)``, s in [0, 1].
-
     Source: Tu et al., the similarity loss, first term.
     """
     return similar * squared
 
 
 def pushes(squared: Tensor, similar: Tensor, largest: float) -> Tensor:
-    """Return the loss of each pair as far as it is dissimilar, ``(B, N)``: (1 - s) max(0, c - d)^2.
-
-    Args:
-        squared: ``(B, N)``, squared distances d^2.
-        similar: ``(B, N)``, s in [0, 1].
-        largest: ``C``, the distance from which on dissimilar items are left alone.
+    """Return the loss of each pair as far as it is dissimilar, ``(B, N)``: (1 - s) max(0, c - d)^2 with c the largest d.
 
     Source: Tu et al., the similarity loss, second term.
     """
@@ -141,13 +128,7 @@ def pushes(squared: Tensor, similar: Tensor, largest: float) -> Tensor:
 
 
 def balanced_mean(pulled: Tensor, pushed: Tensor, similar: Tensor) -> Tensor:
-    """Return the mean over the pairs, with half of the weight for similar and half for dissimilar pairs, a scalar.
-
-    Args:
-        pulled: ``(B, N)``, from `pulls`.
-        pushed: ``(B, N)``, from `pushes`.
-        similar: ``(B, N)``, s in [0, 1].
-    """
+    """Return the mean of `pulls` and `pushes`, with half of the weight for similar pairs and half for others, a scalar."""
     near, far = similar.sum().clamp(min=1), (1.0 - similar).sum().clamp(min=1)
     return 0.5 * (pulled.sum() / near + pushed.sum() / far)
 
@@ -160,6 +141,9 @@ def indecision(codes: Tensor) -> Tensor:
     return 1.0 - codes.square().mean()
 
 
+PAPER: Mapping[str, Any] = {"similarity": "any", "class_balance": False, "rectified": True, "per_bit": False}
+
+
 class DCHMT(LocalMethod):
     """Hashing as a choice, for one or two modalities."""
 
@@ -167,14 +151,8 @@ class DCHMT(LocalMethod):
     params: DCHMTParams
     presets: ClassVar = {
         "recommended": {},
-        "paper": {"similarity": "any", "threshold": 0.75, "class_balance": False, "rectified": True, "per_bit": False},
-        "authors_code": {
-            "similarity": "any",
-            "threshold": 0.5,
-            "class_balance": False,
-            "rectified": True,
-            "per_bit": False,
-        },
+        "paper": {**PAPER, "threshold": 0.75},
+        "authors_code": {**PAPER, "threshold": 0.5},
     }
     traits = Traits(needs_labels=True)
 
@@ -201,12 +179,11 @@ class DCHMT(LocalMethod):
 
     def _pair(self, outputs: Outputs, batch: PairBatch, one: Modality, other: Modality) -> Tensor:
         """Return the mean loss of the pairs of an item's modality and another's."""
-        assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-        rows, columns = batch.has(one), batch.has(other)
+        rows, columns, labels = batch.has(one), batch.has(other), labels_of(batch)
         # Each pair has a selection of its own: a shared one would add gradients in another order and change figures.
         codes, others = outputs.code[one][rows], outputs.code[other][columns]
         graded = self.params.similarity == "graded"
-        similar = similarity(batch.labels[rows], batch.labels[columns], graded=graded)
+        similar = similarity(labels[rows], labels[columns], graded=graded)
         largest = 1.0 if self.params.per_bit else 2.0 * codes.shape[1]
         squared = squared_distances(codes, others) * (largest / (2.0 * codes.shape[1]))
         pulled, pushed = pulls(squared, similar), pushes(squared, similar, math.sqrt(largest * self.params.threshold))

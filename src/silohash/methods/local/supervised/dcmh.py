@@ -1,8 +1,7 @@
 """Deep cross-modal hashing: two networks learn codes whose inner products follow the labels.
 
-Pairs of items that share a label should agree in most bits, other pairs should not. Each network is compared with the
-*stored* outputs of the other modality for all of the silo's items, so that a step covers ``B x N`` pairs with only
-``B`` forward passes.
+Each network is compared with the *stored* outputs of the other modality for all of the silo's items, so that a step covers
+``B x N`` pairs with only ``B`` forward passes.
 
 =========  =======================  ==================================================
 paper      code                     meaning
@@ -31,16 +30,17 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, store_all
-from silohash.methods.local.losses import balance, pair_contrast, quantization
-from silohash.methods.local.stored_outputs import (
-    draw_anchors,
-    joint_codes,
-    labels_and_share,
-    partner_outputs,
-    store_batch,
-    stored_likelihood,
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, labels_of, store_all
+from silohash.methods.local.losses import (
+    balance,
+    mean_similarity,
+    pair_contrast,
+    pair_likelihood,
+    pair_weights,
+    quantization,
+    similarity,
 )
+from silohash.methods.local.stored_outputs import draw_anchors, joint_codes, partner_outputs, store_batch
 from silohash.methods.traits import EpochRules, Traits
 
 CARD = MethodCard(
@@ -110,10 +110,7 @@ class DCMHParams(StoredPairsParams):
 class StoredPairs(LocalMethod):
     """A base of methods that compare a batch with the stored outputs of other items by shared labels.
 
-    A subclass calls `likelihood` in `terms`.
-
-    Attributes:
-        remedy: What the user can do if the codes collapse, as a sentence.
+    A subclass calls `likelihood` in `terms`, and states in `remedy` what the user can do if the codes collapse.
     """
 
     params: StoredPairsParams
@@ -121,15 +118,30 @@ class StoredPairs(LocalMethod):
     remedy: ClassVar[str] = ""
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Store the outputs of all items, the labels, and the share of similar pairs."""
-        state.buffers = labels_and_share(data, graded=self.params.similarity == "graded")
+        """Store the labels, the share of similar pairs, and the outputs of all items."""
+        labels = labels_of(data)
+        share = mean_similarity(labels, graded=self.graded)
+        state.buffers = {"labels": labels, "share": share, **self.label_outputs(model, labels)}
         store_all(model, data, state)
         self.end_epoch(model, data, state)
 
+    def label_outputs(self, model: nn.Module, labels: Tensor) -> dict[str, Tensor]:
+        """Return what a network of the labels gives for all items, to be stored as well, by name; by default nothing."""
+        return {}
+
+    @property
+    def graded(self) -> bool:
+        """Whether similarity is the cosine of the label vectors instead of 0 or 1 (`similarity`)."""
+        return self.params.similarity == "graded"
+
     def likelihood(self, codes: Tensor, stored: Tensor, rows: Tensor, anchors: Tensor, state: SiloState) -> Tensor:
-        """Return `stored_likelihood` with the similarity and balance of the parameters, ``(B, N)``."""
-        graded, balanced = self.params.similarity == "graded", self.params.class_balance
-        return stored_likelihood(codes, stored, rows, anchors, state, graded=graded, balanced=balanced)
+        """Return the `pair_likelihood` of a batch's rows and the anchors, ``(B, N)``, weighted if classes are balanced."""
+        labels = state.buffers["labels"]
+        similar = similarity(labels[rows], labels[anchors], graded=self.graded)
+        likelihood = pair_likelihood(codes, stored, similar)
+        if not self.params.class_balance:
+            return likelihood
+        return likelihood * pair_weights(similar, float(state.buffers["share"]))
 
     def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
         """Store the outputs of the batch."""

@@ -1,12 +1,9 @@
 """Deep label feature fusion hashing: codes are computed from the features of an item and from a network over its labels.
 
-Each modality has a feature network and a label network. Their outputs are concatenated, and a hash branch and a label branch
-follow. The objective is that of DCMH plus the squared error of the label branch.
-
-In the paper, queries and database items are hashed with their true labels, from which the relevance of the results is
-computed too (``oracle-labels``). By default the labels are predicted instead (``label-free``), by an auxiliary head on the
-features before the fusion. In training, the label network then receives the predictions for a random part of the items, so
-that it learns to use them.
+Each modality has a feature network and a label network, whose outputs a hash branch and a label branch share. In the paper,
+queries and database items are hashed with their true labels (``oracle-labels``), from which the relevance of the results is
+computed too. By default an auxiliary head predicts the labels from the features instead (``label-free``), and the label
+network receives the predictions for a random part of the training items.
 
 ============  =================================  ==========================================================
 paper         code                               meaning
@@ -41,7 +38,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Side, Step, Terms
-from silohash.methods.local.base import SiloState
+from silohash.methods.local.base import SiloState, labels_of
 from silohash.methods.local.losses import label_error
 from silohash.methods.local.supervised.dcmh import DCMH, DCMHParams
 from silohash.models.specs import ModelSpec
@@ -176,13 +173,9 @@ class FusionNet(HashNet):
     def label_input(self, tower: Tower, feature: Tensor, labels: Tensor | None) -> Tensor:
         """Return the input of a tower's label network, ``(B, C)``.
 
-        With ``oracle-labels`` it is the true labels. Otherwise it is the predicted labels, except for two kinds of items
-        that have labels: in training a random part of them, and in encoding with ``db-labels`` the items of the database.
-
-        Args:
-            tower: The tower.
-            feature: ``(B, H)``, from which labels are predicted. In training, the label network sends it no gradient.
-            labels: ``(B, C)`` multi-hot, or None.
+        With ``oracle-labels`` it is the true labels. Otherwise it is the labels predicted from the feature ``(B, H)``, which
+        the label network sends no gradient, except for two kinds of items with labels: in training a random part of them,
+        and in encoding with ``db-labels`` the items of the database.
         """
         if self.params.labels == "oracle-labels":
             assert labels is not None  # noqa: S101  the training has labels, and encoders pass them (`label_sides`)
@@ -235,10 +228,9 @@ class DLFFH(DCMH):
         terms = super().terms(step, outputs, batch, state)
         if not terms:
             return {}
-        assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         (modality,) = step.modalities
-        rows = batch.has(modality) & batch.labels.any(1)
-        labels = batch.labels[rows]
+        rows = batch.has(modality) & labels_of(batch).any(1)
+        labels = labels_of(batch)[rows]
         logits = {name: outputs.extra.get(f"{modality}/{name}") for name in (LABELS, AUXILIARY)}
         branch, auxiliary = logits[LABELS], logits[AUXILIARY]
         if branch is not None:

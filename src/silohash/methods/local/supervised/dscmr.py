@@ -1,9 +1,7 @@
 """Deep supervised cross-modal retrieval: images and texts share their last layers, which a linear classifier supervises.
 
-The towers end in the same linear layer, so both modalities are represented in one space, and a linear layer predicts the
-labels of an item from either representation. Inner products of the representations follow the labels, and the two
-representations of an item should be equal. The representations are real numbers. Their deviations from the mean of the
-modality have the signs of the code.
+Inner products of the representations follow the labels, and the two representations of an item should be equal. They are
+real numbers, whose deviations from the mean of the modality have the signs of the code.
 
 =========  =========================  ==================================================================
 paper      code                       meaning
@@ -14,7 +12,7 @@ y          ``batch.labels``           labels, ``(B, C)``
 Gamma      ``scale * cosines``        half the cosines
 S          `similarity`               1 where two items share a label
 J1         `distance` to the labels   classification
-J2         `cosine_likelihood`        similarity within each modality and between the two
+J2         `pair_likelihood`          similarity within each modality and between the two
 J3         `distance` of u and v      equal representations of an item
 alpha      ``similarity_weight``      weight of J2
 beta       ``pair_weight``            weight of J3
@@ -30,7 +28,6 @@ from dataclasses import replace
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F  # noqa: N812  torch's usual name
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -40,11 +37,12 @@ from silohash.methods.local.base import (
     MethodParams,
     SiloData,
     SiloState,
+    labels_of,
     outputs_of,
     shared_width,
     unadapted,
 )
-from silohash.methods.local.losses import modality_pairs, similarity
+from silohash.methods.local.losses import modality_pairs, pair_likelihood, similarity
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
 from silohash.models.towers import HashNet
@@ -100,36 +98,16 @@ class DSCMRParams(MethodParams):
 
 
 def distance(values: Tensor, others: Tensor) -> Tensor:
-    """Return the mean Euclidean distance of rows, a scalar; 0 without rows.
-
-    Args:
-        values: ``(B, D)``.
-        others: ``(B, D)``.
+    """Return the mean Euclidean distance of the rows ``(B, D)``, a scalar; 0 without rows.
 
     Source: Zhen et al., authors' code, J1 and J3. The paper prints a norm of the whole matrix.
     """
     return ((values - others).square().sum(1) + SMALLEST).sqrt().sum() / max(len(values), 1)
 
 
-def cosines(values: Tensor, others: Tensor) -> Tensor:
-    """Return the cosines of all pairs of rows, ``(B, N)``. Rows of zeros have the cosine 0 with all others."""
-    first, second = (rows * (rows.square().sum(1, keepdim=True) + SMALLEST).rsqrt() for rows in (values, others))
-    return first @ second.T
-
-
-def cosine_likelihood(values: Tensor, others: Tensor, similar: Tensor, scale: float) -> Tensor:
-    """Return the negative log-likelihood of each pair's similarity, ``(B, N)``: softplus(theta) - s theta.
-
-    Args:
-        values: ``(B, K)``.
-        others: ``(N, K)``.
-        similar: ``(B, N)``, 0 or 1.
-        scale: Factor on the cosine in theta.
-
-    Source: Zhen et al., authors' code, J2, with ``scale=0.5``.
-    """
-    theta = scale * cosines(values, others)
-    return F.softplus(theta) - similar * theta
+def unit_rows(values: Tensor) -> Tensor:
+    """Return the rows ``(B, K)`` scaled to length 1. Rows of zeros remain."""
+    return values * (values.square().sum(1, keepdim=True) + SMALLEST).rsqrt()
 
 
 class CommonNet(HashNet):
@@ -192,16 +170,16 @@ class DSCMR(LocalMethod):
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the classification, likelihood and pair terms, J1 to J3."""
-        assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
+        labels = labels_of(batch)
         held = {m: batch.has(m) for m in outputs.logit if bool(batch.has(m).any())}
         if not held:
             return {}
         terms: Terms = {
             "class": (
                 1.0,
-                torch.stack([_class_term(outputs, batch.labels, m, rows) for m, rows in held.items()]).sum(),
+                torch.stack([_class_term(outputs, labels, m, rows) for m, rows in held.items()]).sum(),
             ),
-            "likelihood": (self.params.similarity_weight, self._likelihood(outputs, batch.labels, held)),
+            "likelihood": (self.params.similarity_weight, self._likelihood(outputs, labels, held)),
         }
         both = batch.has_image & batch.has_text
         if len(held) > 1 and bool(both.any()):
@@ -215,9 +193,11 @@ class DSCMR(LocalMethod):
         if self.params.centered:
             values = {m: common - common.mean(0) for m, common in values.items()}
         found = []
-        for first, second in modality_pairs(held):
-            similar = similarity(labels[held[first]], labels[held[second]], graded=False)
-            found.append(cosine_likelihood(values[first], values[second], similar, self.params.scale).mean())
+        for one, other in modality_pairs(held):
+            similar = similarity(labels[held[one]], labels[held[other]], graded=False)
+            # Each pair scales its own rows: shared ones would add gradients in another order and change figures.
+            first, second = unit_rows(values[one]), unit_rows(values[other])
+            found.append(pair_likelihood(first, second, similar, scale=self.params.scale).mean())
         return torch.stack(found).sum()
 
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:

@@ -1,8 +1,7 @@
 """DSPH: the code of an item should point to the learned proxies of its classes, and away from those of other classes.
 
-An item is compared with C proxies instead of with all other items, and the two modalities are compared with the same proxies
-instead of with each other. Proxies alone do not tell apart items with several labels that have none in common, so these are
-pushed apart in pairs.
+The two modalities are compared with the same C proxies instead of with each other. Proxies alone do not tell apart items
+with several labels that have none in common, so these are pushed apart in pairs.
 
 =========  ==========================  ==================================================================
 paper      code                        meaning
@@ -14,8 +13,8 @@ zeta       ``margin``                  cosine from which on a code is pushed awa
 alpha      ``pair_weight``             weight of the pairs without a common label
 =========  ==========================  ==================================================================
 
-The proxy loss is `attraction` + `repulsion`, for each modality. The pair loss is `unrelated_pairs`, for each pair of
-modalities.
+The proxy loss is `attraction` + `repulsion` of g and labels ``(B, C)``, for each modality. The pair loss is
+`unrelated_pairs` of the cosines of codes ``(B, N)``, for each pair of modalities.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloState
-from silohash.methods.local.class_vectors import CLASS_VECTORS, ClassVectorNet
+from silohash.methods.local.label_networks import CLASS_VECTORS, ClassVectorNet
 from silohash.methods.local.losses import cosines, labeled_codes, mean_where, modality_pairs
 from silohash.methods.traits import Traits
 from silohash.models.specs import ModelSpec
@@ -72,10 +71,6 @@ class DSPHParams(MethodParams):
 def attraction(alike: Tensor, labels: Tensor) -> Tensor:
     """Return the mean of 1 - g over the items and their own classes, a scalar.
 
-    Args:
-        alike: ``(B, C)``, cosines g of codes and proxies.
-        labels: ``(B, C)`` multi-hot.
-
     Source: Huo et al., the first part of the proxy loss.
     """
     return mean_where(1.0 - alike, labels)
@@ -84,11 +79,6 @@ def attraction(alike: Tensor, labels: Tensor) -> Tensor:
 def repulsion(alike: Tensor, labels: Tensor, margin: float) -> Tensor:
     """Return the mean of max(0, g - zeta) over the items and the classes that they do not have, a scalar.
 
-    Args:
-        alike: ``(B, C)``, cosines g of codes and proxies.
-        labels: ``(B, C)`` multi-hot.
-        margin: ``zeta``.
-
     Source: Huo et al., the second part of the proxy loss.
     """
     return mean_where(F.relu(alike - margin), 1.0 - labels)
@@ -96,12 +86,6 @@ def repulsion(alike: Tensor, labels: Tensor, margin: float) -> Tensor:
 
 def unrelated_pairs(alike: Tensor, labels: Tensor, others: Tensor, margin: float) -> Tensor:
     """Return the mean of max(0, cosine - zeta) over pairs of items with several labels but none in common, a scalar.
-
-    Args:
-        alike: ``(B, N)``, cosines of codes.
-        labels: ``(B, C)`` multi-hot, of the rows.
-        others: ``(N, C)`` multi-hot, of the columns.
-        margin: ``zeta``.
 
     Source: Huo et al., the pair loss.
     """
@@ -113,13 +97,8 @@ def unrelated_pairs(alike: Tensor, labels: Tensor, others: Tensor, margin: float
 def code_distance(codes: int, bits: int) -> int:
     """Return the largest even Hamming distance that a linear code with enough codewords can have by Griesmer's bound.
 
-    A linear code with 2^k codewords of K bits and the smallest distance d needs ``sum_{i<k} ceil(d / 2^i) <= K``. Its
-    codewords can be as many classes. The bound is not always reached, but it is with the lengths and numbers of classes
-    that the literature uses. It would be wrong by 1 for some odd distances, so only even ones are considered.
-
-    Args:
-        codes: Number of codewords, at least 1. It is rounded up to a power of two, at least 2.
-        bits: Code length K.
+    A linear code with 2^k codewords of K bits and the smallest distance d needs ``sum_{i<k} ceil(d / 2^i) <= K``. The number
+    of codewords is rounded up to such a power, at least 2. The bound would be wrong by 1 for some odd distances.
 
     Source: Griesmer, "A Bound for Error-Correcting Codes", IBM Journal of Research and Development, 1960.
 
@@ -186,26 +165,14 @@ class DSPH(LocalMethod):
         return separation_margin(*proxies.shape) if self.params.margin is None else self.params.margin
 
     def proxy_terms(self, alike: Mapping[Modality, Tensor], labels: Mapping[Modality, Tensor], margin: float) -> Terms:
-        """Return the terms on codes and proxies, summed over the modalities.
-
-        Args:
-            alike: ``(B, C)``, cosines of codes and proxies, per modality.
-            labels: ``(B, C)`` multi-hot, per modality.
-            margin: ``zeta``.
-        """
+        """Return the terms on the cosines of codes and proxies, ``(B, C)`` per modality, summed over the modalities."""
         return {
             "attraction": (1.0, torch.stack([attraction(alike[m], labels[m]) for m in alike]).sum()),
             "repulsion": (1.0, torch.stack([repulsion(alike[m], labels[m], margin) for m in alike]).sum()),
         }
 
     def pair_terms(self, codes: Mapping[Modality, Tensor], labels: Mapping[Modality, Tensor], margin: float) -> Terms:
-        """Return the terms on pairs of codes, summed over the pairs of modalities.
-
-        Args:
-            codes: ``(B, K)`` relaxed codes per modality.
-            labels: ``(B, C)`` multi-hot, per modality.
-            margin: ``zeta``.
-        """
+        """Return the terms on pairs of codes, ``(B, K)`` per modality, summed over the pairs of modalities."""
         if not self.params.pair_weight:
             return {}
         pairs = [

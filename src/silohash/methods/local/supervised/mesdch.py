@@ -1,8 +1,7 @@
 """Multi-scale deep cross-modal hashing with a label network: cosines of codes follow the cosines of labels.
 
-A network of the labels, the image network and the text network learn codes together. Each is compared with its own stored
-codes of all items, the image and the text network also with those of the label network, and the label network with those of
-both. The loss of a pair is large where similarity by labels and similarity by codes differ by a large factor.
+A network of the labels, the image network and the text network learn codes together, each compared with the stored codes of
+all items. The loss of a pair is large where similarity by labels and similarity by codes differ by a large factor.
 
 =========  ===================================================  ====================================================
 symbol     code                                                 meaning
@@ -33,6 +32,7 @@ from silohash.methods.local.base import (
     MethodParams,
     SiloData,
     SiloState,
+    labels_of,
     store_all,
     tower_steps,
     unadapted,
@@ -107,14 +107,7 @@ class MESDCHParams(MethodParams):
 def divergence(codes: Tensor, others: Tensor, similar: Tensor, *, offset: float, slope: float) -> Tensor:
     """Return the loss of each pair, ``(B, N)``: (s - r) ln((e + s) / (e + r)) - slope * s * min(0, cosine).
 
-    Codes of length 0 have the cosine 0.
-
-    Args:
-        codes: ``(B, K)`` relaxed codes of the network that is trained.
-        others: ``(N, K)`` stored codes.
-        similar: ``(B, N)`` in [0, 1], s.
-        offset: ``e``, positive.
-        slope: Slope at negative cosines.
+    Stored codes are ``(N, K)``. Codes of length 0 have the cosine 0.
 
     Source: the authors' code, with the slope as an addition.
     """
@@ -181,11 +174,10 @@ class MESDCH(LocalMethod):
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store the codes of all networks for all items, and the labels."""
-        assert data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
-        net = unadapted(model)
+        net, labels = unadapted(model), labels_of(data)
         assert isinstance(net, MESDCHNet)  # noqa: S101  built above
         with torch.no_grad():
-            state.buffers = {"known": data.labels, LABELS: net.label_codes(data.labels)}
+            state.buffers = {"known": labels, LABELS: net.label_codes(labels)}
         store_all(model, data, state)
         self.end_epoch(model, data, state)
 

@@ -1,9 +1,8 @@
 """MITH: a code from the vector of a whole item and from its tokens, such as patches or words.
 
 Each bit stands for a concept. The global branch computes a code from the vector of an item, and is trained to agree between
-the modalities. The token branch distributes the tokens over the concepts, lets the concepts exchange information, and turns
-each of them into the number of its bit; it is trained within each modality. The branches teach each other, and the code is
-the sign of their sum. An item without tokens has a single token, which is its vector.
+the modalities. The token branch distributes the tokens over the concepts, and is trained within each modality. The code is
+the sign of the sum of both branches. An item without tokens has a single token, which is its vector.
 
 =========  ==============================  ==================================================================
 paper      code                            meaning
@@ -137,13 +136,9 @@ def positions(count: int, width: int) -> Tensor:
 def assignment(scores: Tensor, present: Tensor, most: int) -> Tensor:
     """Return the share of each token in each concept, ``(B, T, K)``. The shares of a concept add up to 1, or to 0.
 
-    A token belongs to its highest concepts, as far as their scores are positive. The shares of the tokens of a concept are a
-    softmax over their scores.
-
-    Args:
-        scores: ``(B, T, K)`` in (-1, 1), how much each token resembles each concept.
-        present: ``(B, T)`` bool, which tokens exist. Others are padding.
-        most: Number of concepts that a token belongs to at most. Equal scores can add further ones.
+    A token belongs to at most ``most`` concepts, those with its highest positive scores ``(B, T, K)``; equal scores can add
+    further ones. The shares of the tokens of a concept are a softmax over their scores. Tokens that are not present ``(B,
+    T)`` are padding.
     """
     lowest = torch.topk(scores, min(most, scores.shape[2]), dim=2).values[:, :, -1:]
     chosen = (scores > 0) & (scores >= lowest) & present.unsqueeze(2)
@@ -224,10 +219,8 @@ class ConceptNet(HashNet):
     """Towers with a global branch, which they share, and a token branch each.
 
     The shared layers are ``shared.residual`` and ``shared.hash``. A tower has the transformer ``concepts``, the hash layer
-    ``hash`` of its token branch, and ``projection``, which only the training uses.
-
-    ``Outputs.feature`` is the input of both hash layers: the vector of the global branch followed by all concepts,
-    ``(B, (1 + K) H)``. ``Outputs.code`` is the mean of the two branches' codes.
+    ``hash`` of its token branch, and ``projection``, which only the training uses. ``Outputs.feature`` is the input of both
+    hash layers: the vector of the global branch followed by all concepts, ``(B, (1 + K) H)``.
 
     Raises:
         UserError: If the feature layers of the towers have different widths.
@@ -257,11 +250,7 @@ class ConceptNet(HashNet):
     def gathered(self, tokens: Tensor, present: Tensor) -> Tensor:
         """Return the tokens of each concept, averaged by their shares, ``(B, K, H)``; zeros for concepts without tokens.
 
-        The shared layers score each token like the vector of an item. They learn from whole items only.
-
-        Args:
-            tokens: ``(B, T, H)``.
-            present: ``(B, T)`` bool.
+        The shared layers score each token ``(B, T, H)`` like the vector of an item. They learn from whole items only.
         """
         with torch.no_grad():
             scores = torch.tanh(self.shared["hash"](self.shared["residual"](tokens)).float())
@@ -294,10 +283,8 @@ class ConceptNet(HashNet):
 def item_and_tokens(tower: Tower, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the vectors of whole items ``(B, H)``, of their tokens ``(B, T, H)``, and which tokens exist, ``(B, T)`` bool.
 
-    Args:
-        tower: The tower. Its backbone maps each vector to H dimensions.
-        values: ``(B, 1 + T, D)``, the vector of each item followed by those of its tokens, with zeros for padding. Inputs of
-            any other form are items without tokens, whose single token is their feature.
+    The inputs ``(B, 1 + T, D)`` are the vector of each item followed by those of its tokens, with zeros for padding. Inputs
+    of any other form are items without tokens, whose single token is their feature.
     """
     feature = tower.features(values)
     if feature.ndim == 2:
@@ -306,12 +293,7 @@ def item_and_tokens(tower: Tower, values: Tensor) -> tuple[Tensor, Tensor, Tenso
 
 
 def alignment(values: Tensor, others: Tensor, temperature: float) -> Tensor:
-    """Return the mean cross-entropy of identifying the partner of each row, in both directions, a scalar.
-
-    Args:
-        values: ``(..., N, H)``. Row i is the partner of row i of the others.
-        others: ``(..., N, H)``.
-        temperature: Divides the cosines; positive.
+    """Return the mean cross-entropy of identifying the partner of each row ``(..., N, H)``, in both directions, a scalar.
 
     Source: van den Oord, Li and Vinyals, "Representation Learning with Contrastive Predictive Coding", 2018.
     """
@@ -323,10 +305,7 @@ def alignment(values: Tensor, others: Tensor, temperature: float) -> Tensor:
 def target_codes(codes: Mapping[Modality, Tensor], held: Mapping[Modality, Tensor], share: float) -> Tensor:
     """Return the signs of the sum of an item's codes over modalities and branches, ``(B, K)``.
 
-    Args:
-        codes: ``(B, 2K)`` codes of both branches side by side, per modality.
-        held: ``(B,)`` bool, which items have the modality.
-        share: Share of the global branch, from 0 to 1.
+    The codes ``(B, 2K)`` are those of both branches side by side. Items count in the modalities that they hold ``(B,)``.
     """
     sums = torch.stack([values * held[modality].unsqueeze(1) for modality, values in codes.items()]).sum(0)
     whole, part = sums.chunk(2, dim=1)
@@ -336,20 +315,13 @@ def target_codes(codes: Mapping[Modality, Tensor], held: Mapping[Modality, Tenso
 def distillation(student: Tensor, teacher: Tensor, share: float) -> Tensor:
     """Return the squared distances of two codes, ``(B, K)``, of which the teacher receives only a share of the gradient.
 
-    Args:
-        student: ``(B, K)``.
-        teacher: ``(B, K)``.
-        share: Factor on the gradient of the teacher. It also adds this share of the distances.
+    The share of the distances is added as well.
     """
     return (student - teacher.detach()).square() + share * (student.detach() - teacher).square()
 
 
 class BranchCodes(nn.Module):
-    """A model whose codes are those of both branches side by side, ``(B, 2K)``.
-
-    Args:
-        model: A `ConceptNet`, or one whose outputs a federated method adapts.
-    """
+    """A `ConceptNet`, or one that a federated method adapts, whose codes are those of both branches side by side."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -440,20 +412,15 @@ class MITH(StoredPairs):
         both = batch.has_image & batch.has_text
         if len(outputs.code) < 2 or not self.params.contrast_weight or not bool(both.any()):
             return {}
-        image, text = MODALITIES
-        weights = {
-            VECTOR: self.params.contrast_weight,
-            CONCEPTS: self.params.contrast_weight * self.params.concept_share,
-        }
-        found = {
-            name: alignment(
-                outputs.extra[f"{image}/{name}"][both], outputs.extra[f"{text}/{name}"][both], self.params.temperature
-            )
-            for name in weights
-        }
-        return {
-            "contrast": (weights[VECTOR], found[VECTOR]), "concept_contrast": (weights[CONCEPTS], found[CONCEPTS])
-        }  # fmt: skip
+        terms: Terms = {}
+        weight = self.params.contrast_weight
+        for term, name, share in (
+            ("contrast", VECTOR, 1.0),
+            ("concept_contrast", CONCEPTS, self.params.concept_share),
+        ):
+            image, text = (outputs.extra[f"{m}/{name}"][both] for m in MODALITIES)
+            terms[term] = (weight * share, alignment(image, text, self.params.temperature))
+        return terms
 
     def _distillation(self, outputs: Outputs, held: Mapping[Modality, Tensor]) -> Terms:
         """Return the mean distance between the codes of the two branches, summed over the modalities."""

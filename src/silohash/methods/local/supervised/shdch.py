@@ -1,8 +1,8 @@
 """Supervised hierarchical deep hashing: codes agree with the binary code of their class on each of two levels of labels.
 
-Every class has a binary code. An item's code should have inner product K with the codes of its classes and 0 with all
-others, and the code of a fine class should agree with that of its coarse class. The class codes are found bit by bit
-(discrete cyclic coordinate descent). This needs only sums over items, so the server updates them for all silos together.
+An item's code should have inner product K with the codes of its classes and 0 with all others, and the code of a fine class
+should agree with that of its coarse class. The class codes are found bit by bit (discrete cyclic coordinate descent) from
+sums over items, so the server updates them for all silos together.
 
 =========  ======================================  ================================================================
 paper      code                                    meaning
@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,16 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import Arrays, MethodCard, Outputs, PairBatch, ReadArrays, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, outputs_of, store_all, unadapted
+from silohash.methods.local.base import (
+    LocalMethod,
+    MethodParams,
+    SiloData,
+    SiloState,
+    labels_of,
+    outputs_of,
+    store_all,
+    unadapted,
+)
 from silohash.methods.local.class_codes import class_codes
 from silohash.methods.local.losses import quantization
 from silohash.methods.local.stored_outputs import joint_codes, store_batch
@@ -144,16 +153,9 @@ def hierarchy_of(sums: ReadArrays) -> Values:
 def objective(
     codes: Sequence[tuple[Values, Values, Values]], coarse: Codes, fine: Codes, hierarchy: Values, weights: Weights
 ) -> float:
-    """Return the terms of the objective that contain class codes.
+    """Return the terms of the objective that contain class codes, given the arrays per modality that `level_sums` takes.
 
     sum_Z alpha ||K L1 - Z Y1||^2 + beta ||K L2 - Z Y2||^2, plus eta ||K S12 - Y1^T Y2||^2.
-
-    Args:
-        codes: Per modality, relaxed codes Z ``(n, K)``, coarse labels ``(n, C1)`` and fine labels ``(n, C2)``.
-        coarse: ``(C1, K)``, Y1 transposed.
-        fine: ``(C2, K)``, Y2 transposed.
-        hierarchy: ``(C1, C2)``, S12.
-        weights: Weights of the terms.
 
     Source: Zhan et al., the overall objective without the quantization term.
     """
@@ -166,16 +168,10 @@ def objective(
 
 
 def updated_codes(coarse: Codes, fine: Codes, sums: ReadArrays, weights: Weights, sweeps: int) -> tuple[Codes, Codes]:
-    """Return the codes of both levels after discrete cyclic coordinate descent.
+    """Return the codes of both levels after discrete cyclic coordinate descent on the totals of `level_sums`.
 
-    A sweep updates each bit of the coarse codes and then of the fine codes. `objective` never increases.
-
-    Args:
-        coarse: ``(C1, K)``, Y1 transposed.
-        fine: ``(C2, K)``, Y2 transposed.
-        sums: Totals of `level_sums`.
-        weights: Weights of the terms.
-        sweeps: Number of sweeps.
+    A sweep updates each bit of the coarse codes ``(C1, K)`` and then of the fine codes ``(C2, K)``. `objective` never
+    increases.
     """
     hierarchy, gram = hierarchy_of(sums), sums["gram"]
     for _ in range(sweeps):
@@ -187,18 +183,11 @@ def updated_codes(coarse: Codes, fine: Codes, sums: ReadArrays, weights: Weights
 def _swept(
     codes: Codes, others: Codes, weight: float, sums: tuple[Values, Values], agreement: float, related: Values
 ) -> Codes:
-    """Return the codes of one level after an update of each bit, given those of the other level.
+    """Return the codes ``(C, K)`` of one level after an update of each bit, given those of the other level ``(C', K)``.
 
     Bit k of all classes becomes sign(K (w P_k + eta R O_k) - w Y' (Z^T Z)_k - eta Y' (O^T O)_k), where Y' and the products
-    leave out bit k. A bit keeps its value where the argument is 0.
-
-    Args:
-        codes: ``(C, K)``, Y transposed.
-        others: ``(C', K)``, O, the codes of the other level.
-        weight: ``w``, the weight of the level.
-        sums: P ``(C, K)``, the sums of relaxed codes per class, and Z^T Z ``(K, K)``.
-        agreement: ``eta``, the weight of the agreement with the other level.
-        related: ``(C, C')``, R, 1 where classes of the two levels belong together.
+    leave out bit k, O are the other codes, w is the weight of the level, P ``(C, K)`` and Z^T Z ``(K, K)`` are the sums, eta
+    is the agreement, and R ``(C, C')`` tells which classes are related. A bit keeps its value where the argument is 0.
 
     Source: Zhan et al., the updates of Y1 and Y2.
     """
@@ -213,14 +202,9 @@ def _swept(
 
 
 def class_residual(codes: Tensor, labels: Tensor, classes: Tensor) -> Tensor:
-    """Return the squared distances of inner products with class codes from their targets, ``(B, C)``.
+    """Return the squared distances of inner products with class codes ``(C, K)`` from their targets, ``(B, C)``.
 
     The inner products are divided by K. The target is 1 for the item's own classes, and 0 for all others.
-
-    Args:
-        codes: ``(B, K)`` relaxed codes.
-        labels: ``(B, C)`` multi-hot.
-        classes: ``(C, K)`` class codes.
 
     Source: Zhan et al., the terms of the overall objective per level, divided by K^2.
     """
@@ -248,6 +232,9 @@ def class_codes_of(model: nn.Module) -> tuple[Tensor, Tensor]:
     return net.get_buffer(COARSE).float(), net.get_buffer(FINE).float()
 
 
+PAPER: Mapping[str, Any] = {"quantization_weight": 10.0, "hierarchy_weight": 100.0, "normalization": "paper"}
+
+
 class SHDCH(LocalMethod):
     """Supervised hierarchical deep hashing, for one or two modalities and levels of labels."""
 
@@ -255,11 +242,9 @@ class SHDCH(LocalMethod):
     params: SHDCHParams
     presets: ClassVar = {
         "recommended": {},
-        "paper": {"quantization_weight": 10.0, "hierarchy_weight": 100.0, "normalization": "paper"},
-        "authors_code": {
-            "quantization_weight": 10.0, "hierarchy_weight": 100.0, "normalization": "paper", "sweeps": 1,
-        },
-    }  # fmt: skip
+        "paper": PAPER,
+        "authors_code": {**PAPER, "sweeps": 1},
+    }
     traits = Traits(needs_labels=True)
     by_tower = True
 
@@ -273,7 +258,6 @@ class SHDCH(LocalMethod):
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Store both networks' outputs of all items, the labels of both levels and the class codes."""
-        assert data.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         coarse, fine = class_codes_of(model)
         state.buffers = {COARSE: coarse, FINE: fine, "coarse_labels": _coarse_labels(data, len(coarse))}
         store_all(model, data, state)
@@ -281,24 +265,24 @@ class SHDCH(LocalMethod):
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the terms of both levels and the quantization term of one network."""
-        assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
         (modality,) = step.modalities
         held = batch.rows_with(modality)
-        codes, rows, labels = outputs.code[modality][held], batch.row[held], batch.labels[held]
+        codes, rows, labels = outputs.code[modality][held], batch.row[held], labels_of(batch)[held]
         if not len(rows):
             return {}
         drift = quantization(codes, state.buffers["code"][rows])
         labeled = (labels > 0).any(1)
         coarse, classes = state.buffers["coarse_labels"][rows][labeled], state.buffers[COARSE]
-        residuals = {"fine": class_residual(codes[labeled], labels[labeled], state.buffers[FINE])}
+        residuals = {
+            "fine": (self.params.fine_weight, class_residual(codes[labeled], labels[labeled], state.buffers[FINE]))
+        }
         if len(classes):
-            residuals["coarse"] = class_residual(codes[labeled], coarse, classes)
-        weights = {"fine": self.params.fine_weight, "coarse": self.params.coarse_weight}
+            residuals["coarse"] = (self.params.coarse_weight, class_residual(codes[labeled], coarse, classes))
         if self.params.normalization == "mean":
-            terms = {name: (weights[name], _mean(values.sum(1))) for name, values in residuals.items()}
+            terms = {name: (weight, _mean(values.sum(1))) for name, (weight, values) in residuals.items()}
             return {**terms, "quantization": (self.params.quantization_weight, drift.mean())}
         pairs, bits = len(state.buffers["code"]) * len(rows), codes.shape[1]
-        terms = {name: (weights[name], bits**2 * values.sum() / pairs) for name, values in residuals.items()}
+        terms = {name: (weight, bits**2 * values.sum() / pairs) for name, (weight, values) in residuals.items()}
         return {**terms, "quantization": (self.params.quantization_weight, drift.sum() / pairs)}
 
     def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
@@ -322,10 +306,7 @@ class SHDCH(LocalMethod):
         """Return `level_sums` over the silo's labeled items."""
         classes = [len(codes) for codes in class_codes_of(model)]
         labels = torch.zeros(len(data), classes[1]) if data.labels is None else data.labels
-        fine, coarse = (
-            to_array(labels).astype(np.float64),
-            to_array(_coarse_labels(data, classes[0])).astype(np.float64),
-        )
+        fine, coarse = (to_array(of).astype(np.float64) for of in (labels, _coarse_labels(data, classes[0])))
         labeled = fine.any(axis=1)
         codes = []
         for modality, values in outputs_of(model, data).items():

@@ -1,8 +1,8 @@
 """Self-supervised adversarial hashing: a network of the labels teaches the image and the text network.
 
-The label network maps the labels of an item to a feature and a code that follow the similarity of labels. The image and
-the text network learn features and codes that are similar to those of the label network for items that share labels. Two
-discriminators tell features of labels from features of images or texts, and the two networks learn to deceive them.
+The image and the text network learn features and codes that are similar to those of the label network for items that share
+labels. Two discriminators tell features of labels from features of images or texts, and the two networks learn to deceive
+them.
 
 ==============  ==================================================  ====================================================
 paper           code                                                meaning
@@ -36,12 +36,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, SiloData, SiloState, store_all, tower_steps, unadapted
+from silohash.methods.local.base import SiloData, SiloState, tower_steps, unadapted
 from silohash.methods.local.label_networks import LabelNet, LocalResponse, MultiScale
 from silohash.methods.local.losses import label_error, pair_likelihood, pair_weights, quantization, similarity
-from silohash.methods.local.stored_outputs import draw_anchors, joint_codes, labels_and_share, store_batch
-from silohash.methods.local.supervised.dcmh import StoredPairsParams
-from silohash.methods.traits import Traits
+from silohash.methods.local.stored_outputs import joint_codes, store_batch
+from silohash.methods.local.supervised.dcmh import StoredPairs, StoredPairsParams
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import HashNet
 
@@ -121,12 +120,7 @@ class SSAHParams(StoredPairsParams):
 
 
 def judge_loss(of_labels: Tensor, of_others: Tensor, kind: Literal["squared", "cross_entropy"]) -> Tensor:
-    """Return the loss of a discriminator per pair of features, ``(B,)``. Features of labels are to be judged as 1.
-
-    Args:
-        of_labels: ``(B,)`` logits for features of labels.
-        of_others: ``(B,)`` logits for features of images or texts.
-        kind: ``cross_entropy`` or ``squared``.
+    """Return the loss of a discriminator per pair of features, ``(B,)``, from their logits. Labels are to be judged as 1.
 
     Source: Li et al., the adversarial loss.
     """
@@ -139,10 +133,6 @@ def deception_loss(of_others: Tensor, kind: Literal["squared", "cross_entropy"])
     """Return the adversarial loss of an image or text network per item, ``(B,)``; small if features are judged as 1.
 
     With ``squared``, it is the negative error of the discriminator, which is at least -1.
-
-    Args:
-        of_others: ``(B,)`` logits for features of images or texts.
-        kind: ``cross_entropy`` or ``squared``.
 
     Source: Li et al., the objective of the networks, which subtracts the adversarial loss.
     """
@@ -222,7 +212,7 @@ class SSAHNet(HashNet):
         return extra
 
 
-class SSAH(LocalMethod):
+class SSAH(StoredPairs):
     """Self-supervised adversarial hashing, for one or two modalities."""
 
     Params = SSAHParams
@@ -244,7 +234,6 @@ class SSAH(LocalMethod):
             "text_scales": True,
         },
     }
-    traits = Traits(needs_labels=True)
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build the towers, the label network and the discriminators."""
@@ -262,14 +251,11 @@ class SSAH(LocalMethod):
             *tower_steps(model),
         ]
 
-    def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
-        """Store the outputs of all networks for all items, the labels, and the share of similar pairs."""
-        net = unadapted(model)
-        state.buffers = labels_and_share(data, graded=self.params.similarity == "graded")
-        with torch.no_grad():
-            state.buffers["label_feature"], state.buffers["label_code"], _ = net.get_submodule(LABELS)(data.labels)
-        store_all(model, data, state)
-        self.end_epoch(model, data, state)
+    @torch.no_grad()
+    def label_outputs(self, model: nn.Module, labels: Tensor) -> dict[str, Tensor]:
+        """Return the features and codes of all items from the label network."""
+        feature, code, _ = unadapted(model).get_submodule(LABELS)(labels)
+        return {"label_feature": feature, "label_code": code}
 
     def terms(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> Terms:
         """Return the terms of the network that the step trains. Source: Li et al., the objectives."""
@@ -287,10 +273,7 @@ class SSAH(LocalMethod):
         terms = self._imitation(feature, code, outputs.extra[f"{modality}_labels"][held], rows, state)
         if self.params.adversarial_weight:
             deception = deception_loss(outputs.extra[f"{modality}_deceives"][held], self.params.adversary)
-            mean = (
-                deception.mean() if self.params.normalization == "mean" else deception.sum() / self._pairs(rows, state)
-            )
-            terms["deception"] = (self.params.adversarial_weight, mean)
+            terms["deception"] = (self.params.adversarial_weight, self._mean(deception, rows, state))
         return terms
 
     def _judgment(self, outputs: Outputs, batch: PairBatch) -> Terms:
@@ -306,28 +289,21 @@ class SSAH(LocalMethod):
     def _imitation(self, feature: Tensor, code: Tensor, logits: Tensor, rows: Tensor, state: SiloState) -> Terms:
         """Return the likelihoods of features and codes beside those of the label network, and the two other losses."""
         params, anchors, labels = self.params, state.buffers["anchors"], state.buffers["labels"]
-        features, codes = state.buffers["label_feature"], state.buffers["label_code"]
-        similar = similarity(labels[rows], labels.index_select(0, anchors), graded=params.similarity == "graded")
+        features, codes = (state.buffers[name].index_select(0, anchors) for name in ("label_feature", "label_code"))
+        similar = similarity(labels[rows], labels.index_select(0, anchors), graded=self.graded)
         weights = pair_weights(similar, float(state.buffers["share"])) if params.class_balance else 1.0
         losses = {
-            "features": weights * pair_likelihood(feature, features.index_select(0, anchors), similar),
-            "codes": weights * pair_likelihood(code, codes.index_select(0, anchors), similar),
-            "quantization": quantization(code, state.buffers["code"][rows]),
-            "labels": label_error(logits, labels[rows]),
+            "features": (params.feature_weight, weights * pair_likelihood(feature, features, similar)),
+            "codes": (params.code_weight, weights * pair_likelihood(code, codes, similar)),
+            "quantization": (params.quantization_weight, quantization(code, state.buffers["code"][rows])),
+            "labels": (params.label_weight, label_error(logits, labels[rows])),
         }
-        factors = {
-            "features": params.feature_weight, "codes": params.code_weight,
-            "quantization": params.quantization_weight, "labels": params.label_weight,
-        }  # fmt: skip
-        if params.normalization == "mean":
-            return {name: (factors[name], loss.mean()) for name, loss in losses.items()}
-        pairs = self._pairs(rows, state)
-        return {name: (factors[name], loss.sum() / pairs) for name, loss in losses.items()}
+        return {name: (weight, self._mean(loss, rows, state)) for name, (weight, loss) in losses.items()}
 
-    @staticmethod
-    def _pairs(rows: Tensor, state: SiloState) -> int:
-        """Return the number of pairs of a batch's item and a stored item."""
-        return len(rows) * len(state.buffers["anchors"])
+    def _mean(self, loss: Tensor, rows: Tensor, state: SiloState) -> Tensor:
+        """Return the mean of a loss, or its sum divided by the number of pairs of a batch's item and a stored item."""
+        paper = self.params.normalization == "paper"
+        return loss.sum() / (len(rows) * len(state.buffers["anchors"])) if paper else loss.mean()
 
     def record(self, step: Step, outputs: Outputs, batch: PairBatch, state: SiloState) -> None:
         """Store the outputs of the batch."""
@@ -340,4 +316,4 @@ class SSAH(LocalMethod):
     def end_epoch(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Set B to the signs of the sum of all codes, and draw the stored items for the next epoch."""
         state.buffers["code"] = joint_codes(state, "label_code")
-        draw_anchors(data, state, self.params.anchors)
+        super().end_epoch(model, data, state)

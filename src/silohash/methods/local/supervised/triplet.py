@@ -26,7 +26,7 @@ from pydantic import Field
 from torch import Tensor
 
 from silohash.base.types import MethodCard, Modality, Outputs, PairBatch, Step, Terms
-from silohash.methods.local.base import LocalMethod, MethodParams, SiloState, signs
+from silohash.methods.local.base import LocalMethod, MethodParams, SiloState, labels_of, signs
 from silohash.methods.local.losses import cosines, different_items
 from silohash.methods.traits import Traits
 
@@ -61,15 +61,10 @@ class TripletParams(MethodParams):
 
 
 def pairwise_distances(codes: Tensor, others: Tensor, kind: Literal["cosine", "euclidean"]) -> Tensor:
-    """Return the distances between all rows, ``(B, N)``.
+    """Return the distances between all rows of codes ``(B, K)`` and ``(N, K)``, ``(B, N)``.
 
     ``euclidean`` is divided by the largest possible distance of two codes of K bits, so that one margin fits all code
     lengths.
-
-    Args:
-        codes: ``(B, K)``.
-        others: ``(N, K)``.
-        kind: ``cosine`` or ``euclidean``.
     """
     if kind == "cosine":
         return 1.0 - cosines(codes, others)
@@ -80,11 +75,8 @@ def pairwise_distances(codes: Tensor, others: Tensor, kind: Literal["cosine", "e
 def triplet_loss(distances: Tensor, positive: Tensor, negative: Tensor, margin: float) -> Tensor:
     """Return the mean over the triplets that violate the margin, a scalar; 0 if there are none.
 
-    Args:
-        distances: ``(B, N)`` between anchors and other items.
-        positive: ``(B, N)`` bool, the others that should be close.
-        negative: ``(B, N)`` bool, the others that should be far.
-        margin: How much closer the positive must be.
+    The distances ``(B, N)`` are those of anchors and others, of which ``positive`` ones should be closer than ``negative``
+    ones.
 
     Source: FedHAP, equation (2), and equation (3) with prototypes as the others.
     """
@@ -122,11 +114,11 @@ class Triplet(LocalMethod):
         }
 
     def _pair(self, outputs: Outputs, batch: PairBatch, anchor: Modality, other: Modality) -> Tensor:
-        assert batch.labels is not None  # noqa: S101  needs_labels is checked when the run is put together
+        labels = labels_of(batch)
         ours, theirs = batch.has(anchor), batch.has(other)
         # Each pair has a selection of its own: a shared one would add gradients in another order and change figures.
         distances = pairwise_distances(outputs.code[anchor][ours], outputs.code[other][theirs], self.params.distance)
-        similar = batch.labels[ours] @ batch.labels[theirs].T > 0
+        similar = labels[ours] @ labels[theirs].T > 0
         positive = similar & different_items(similar) if anchor == other else similar
         return triplet_loss(distances, positive, ~similar, self.params.margin)
 

@@ -57,13 +57,7 @@ def inputs_of(batch: PairBatch) -> Inputs:
 
 
 class Part(NamedTuple):
-    """A matrix that counts in a weighted mean.
-
-    Attributes:
-        weight: Weight of the matrix, positive.
-        values: ``(n, m)``, zero where it is not defined.
-        defined: ``(n, m)``, 1 where it is defined, else 0; None if it is defined everywhere.
-    """
+    """A matrix ``(n, m)`` in a weighted mean. Where it is not defined (1 or 0; None for everywhere 1), it is zero."""
 
     weight: float
     values: Tensor
@@ -71,12 +65,7 @@ class Part(NamedTuple):
 
 
 class Similarity(NamedTuple):
-    """The similarity of items.
-
-    Attributes:
-        values: ``(n, m)``, zero for pairs that cannot be compared.
-        known: ``(n, m)``, 1 for pairs that can be compared, else 0; None if all can.
-    """
+    """The similarity of items, ``(n, m)``, and which pairs can be compared, as 1 and 0; None if all can. Others are zero."""
 
     values: Tensor
     known: Tensor | None
@@ -85,8 +74,7 @@ class Similarity(NamedTuple):
 def weighted_mean(parts: Sequence[Part]) -> Similarity:
     """Return the weighted mean of matrices, for each pair over those that are defined for it.
 
-    Args:
-        parts: The matrices, at least one. Either all are defined everywhere, or each states where it is.
+    Either all are defined everywhere, or each states where it is.
     """
     if all(part.defined is None for part in parts):
         total = sum(part.weight for part in parts)
@@ -112,12 +100,7 @@ def defined_for(rows: Inputs, others: Inputs, modality: Modality) -> Tensor | No
 
 
 def products_of_rows(values: Tensor, block: int = 512) -> Tensor:
-    """Return the products of every two rows, ``(n, n)``. Those of two blocks of rows are computed once.
-
-    Args:
-        values: ``(n, D)``, the rows.
-        block: Number of rows of a block.
-    """
+    """Return the products of every two rows, ``(n, n)``. Those of two blocks of rows are computed once."""
     if len(values) <= block:
         return values @ values.T
     products = values.new_empty(len(values), len(values))
@@ -156,26 +139,16 @@ COLUMNS = ("row", "image", "text", "labels", "has_image", "has_text")
 
 
 class CodePair(NamedTuple):
-    """The codes of a batch's items.
-
-    Attributes:
-        image: ``(B, K)``, relaxed codes of the images, or of the texts of items without an image.
-        text: ``(B, K)``, relaxed codes of the texts, or of the images of items without a text.
-    """
+    """The relaxed codes ``(B, K)`` of a batch's items. A lacking image or text has the code of the other one."""
 
     image: Tensor
     text: Tensor
 
 
 def with_inputs(batch: PairBatch, codes: Mapping[Modality, Tensor]) -> tuple[PairBatch, dict[Modality, Tensor]]:
-    """Return the batch and the codes without the items that have none of the codes' modalities.
+    """Return the batch and the codes ``(B, K)`` without the items that have none of the codes' modalities.
 
-    Args:
-        batch: The batch.
-        codes: ``(B, K)`` per modality.
-
-    Returns:
-        The batch, and the codes of the modalities that at least one of its items has. The codes are empty if there are none.
+    Modalities that no item has are left out. The codes are empty if there are none.
     """
     if codes and all(bool(batch.has(modality).all()) for modality in codes):
         return batch, dict(codes)
@@ -192,9 +165,7 @@ def with_inputs(batch: PairBatch, codes: Mapping[Modality, Tensor]) -> tuple[Pai
 def code_pair(codes: Mapping[Modality, Tensor], batch: PairBatch) -> CodePair:
     """Return the two codes of each item. An item without a modality has the code of its other one twice.
 
-    Args:
-        codes: ``(B, K)`` per modality, at least one.
-        batch: The batch. Each item has at least one of the modalities.
+    There is at least one modality, and each item has one of them.
     """
     if len(codes) == 1:
         [code] = codes.values()
@@ -223,10 +194,7 @@ def refuse_networks(spec: ModelSpec, name: str) -> None:
 
 
 class SiloCache:
-    """Values that follow from the inputs of a silo, kept in this process as long as the silo's data are in memory.
-
-    They are computed again in another process and in a resumed run.
-    """
+    """Values that follow from the inputs of a silo, kept in this process as long as the silo's data are in memory."""
 
     def __init__(self, most_bytes: int = MOST_CACHED_BYTES) -> None:
         self.most_bytes = most_bytes
@@ -261,10 +229,7 @@ def steepness(epochs: int) -> float:
 
 
 class AnnealedMethod(LocalMethod, ABC):
-    """A method whose loss compares the codes of a batch with the similarity of its inputs.
-
-    A subclass sets ``key``, ``Params`` and ``presets``, and implements `losses`. Its parameters have the switch ``anneal``.
-    """
+    """A method whose loss compares the codes of a batch with the similarity of its inputs, with the switch ``anneal``."""
 
     key: ClassVar[str]
 

@@ -1,8 +1,7 @@
 """DGCPN: codes of a batch reproduce how much its items and their neighbors have in common, without labels.
 
-Two items are similar if their inputs are, and if they have the same nearest neighbors among the silo's items. The cosines of
-their codes follow this similarity within and between the modalities. After each step on real-valued codes, a second step
-pairs the real-valued codes of one modality with the binary codes of the other, which reduces the loss by quantization.
+Two items are similar if their inputs are, and if they have the same nearest neighbors among the silo's items. After each
+step on real-valued codes, a second step pairs the real-valued codes of one modality with the binary codes of the other.
 
 ==============  ==========================  ====================================================================
 paper and code  code here                   meaning
@@ -133,12 +132,7 @@ def neighbor_count(candidates: int, share: float) -> int:
 def comparable_items(data: SiloData, candidates: Tensor) -> int:
     """Return the number of candidates that have a modality in common with an item, as a rounded mean over the items.
 
-    If all items have the same modalities, it is the number of candidates. Items without a modality are left out of the
-    mean.
-
-    Args:
-        data: Pairs of the silo.
-        candidates: ``(M,)`` int64, positions of the candidates.
+    Candidates are positions of items, ``(M,)``. Items without a modality are left out of the mean.
     """
     image, text = data.has_image, data.has_text
     images, texts = image[candidates], text[candidates]
@@ -150,12 +144,8 @@ def comparable_items(data: SiloData, candidates: Tensor) -> int:
 def neighbor_weights(similarity: Tensor, own: Tensor, count: int) -> Tensor:
     """Return the weights of each item's nearest neighbors, ``(n, M)``: shares of their similarities, 0 for all others.
 
-    The weights of an item sum to 1, or to 0 if no other item has a positive similarity.
-
-    Args:
-        similarity: ``(n, M)``, similarity of items to the candidates. It is changed.
-        own: ``(n, M)`` bool, which candidate is the item itself.
-        count: Number of neighbors, from 1 to M.
+    The weights of an item sum to 1, or to 0 if no other item has a positive similarity. The similarities ``(n, M)`` are
+    changed; ``own`` tells which candidate is the item itself.
     """
     values, places = similarity.masked_fill_(own, float("-inf")).topk(count, dim=1, sorted=False)
     values = values.clamp_(min=0.0)
@@ -175,13 +165,9 @@ def neighbor_graph(
 ) -> Tensor:
     """Return the weights of each item's nearest neighbors among the candidates, ``(n, M)`` float32.
 
-    Args:
-        data: Pairs of the silo.
-        candidates: Largest number of candidates M. More items are reduced to a random sample, always the same one.
-        share: Number of neighbors, as a share of the candidates that an item can be compared with.
-        text_weight: Weight of texts in the similarity.
-        similar: ``(n, n)``, similarity of all items, if it is known.
-        block: Number of rows whose similarities are computed at a time.
+    Candidates are all items, or a random sample of the given size, which is always the same. Neighbors are a ``share`` of
+    those that an item can be compared with. Similarities are computed for a block of rows at a time, unless those of all
+    items are given as ``similar`` ``(n, n)``.
     """
     chosen = candidate_rows(len(data), candidates).to(data.has_image.device)
     others, count = inputs_of(data.batch(chosen)), neighbor_count(comparable_items(data, chosen), share)
@@ -206,13 +192,7 @@ def candidate_rows(items: int, most: int) -> Tensor:
 
 
 def batch_similarity(similar: Tensor, shared: Tensor, weight: float) -> Tensor:
-    """Return the similarity that codes reproduce, S = 2 ((1 - weight) P + weight G) - 1. It is not clipped.
-
-    Args:
-        similar: ``(B, B)``, similarity P of the inputs.
-        shared: ``(B, B)``, scaled coherence G of the neighbors.
-        weight: Weight of G, from 0 to 1.
-    """
+    """Return the similarity that codes reproduce, S = 2 ((1 - weight) P + weight G) - 1, ``(B, B)``. It is not clipped."""
     return 2.0 * ((1.0 - weight) * similar + weight * shared) - 1.0
 
 
@@ -229,8 +209,8 @@ SHORTEST = 1e-12
 class _Losses(torch.autograd.Function):
     """The three losses and their gradient.
 
-    The cosines of all codes of a batch are one matrix product. The gradient is written out, because the step of a small
-    batch takes longer to record and differentiate its many small operations than to compute them.
+    The gradient is written out, because the step of a small batch takes longer to record and differentiate its many small
+    operations than to compute them.
     """
 
     @staticmethod
@@ -281,14 +261,9 @@ def _pairs(blocks: Tensor, count: int) -> Tensor:
 def losses(
     images: Tensor, texts: Tensor, similarity: Tensor, counted: Tensor, pair_target: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return L_c, L_g and L_i of the codes of a batch, each a scalar, added over leading dimensions of the codes.
+    """Return L_c, L_g and L_i of the codes ``(..., B, K)`` of a batch, each a scalar, added over leading dimensions.
 
-    Args:
-        images: ``(..., B, K)``, codes of the images.
-        texts: ``(..., B, K)``, codes of the texts, in the same order.
-        similarity: ``(B, B)``, S.
-        counted: ``(B, B)``, 1 for pairs of items that L_g compares, else 0. The divisor is the number of all pairs.
-        pair_target: Value kappa that the cosine of an item's two codes approaches.
+    L_g compares the pairs that are ``counted`` as 1, ``(B, B)``; the divisor is the number of all pairs.
     """
     found: tuple[Tensor, Tensor, Tensor] = _Losses.apply(  # type: ignore[no-untyped-call]
         images, texts, similarity, counted, pair_target
@@ -392,10 +367,7 @@ class DGCPN(LocalMethod):
         return found if known is None else found.masked_fill(known == 0, float("nan"))
 
     def _graph(self, data: SiloData, similar: Tensor | None = None) -> Tensor:
-        """Return the weights of the nearest neighbors of a silo's items, ``(n, M)``.
-
-        They are scaled so that their products are the scaled coherence.
-        """
+        """Return the weights of the nearest neighbors, ``(n, M)``, so that their products are the scaled coherence."""
         params = self.params
         chosen = candidate_rows(len(data), params.candidates).to(data.has_image.device)
         scale = params.graph_scale * neighbor_count(comparable_items(data, chosen), params.neighbors)

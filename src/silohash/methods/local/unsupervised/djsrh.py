@@ -1,8 +1,7 @@
 """DJSRH: codes of a batch reconstruct a joint affinity of the inputs of both modalities, without labels.
 
 The affinity joins the cosines of images and of texts. Two items are also alike if they resemble the same items of the batch.
-The inner products of the codes reconstruct the affinity within and between the modalities. The tanh of the codes becomes
-steeper with the epochs, so that real-valued codes approach binary ones.
+The tanh of the codes becomes steeper with the epochs, so that real-valued codes approach binary ones.
 
 ==========  ===========================  ==================================================================
 paper       code                         meaning
@@ -86,12 +85,7 @@ class DJSRHParams(MethodParams):
 
 
 def joint_affinity(similarity: Tensor, second_order_weight: float, scale: float) -> Tensor:
-    """Return scale ((1 - eta) S~ + eta S~ S~^T / B), ``(B, B)``.
-
-    Args:
-        similarity: ``(B, B)``, joint similarity S~ in [-1, 1].
-        second_order_weight: ``eta``.
-        scale: ``mu``.
+    """Return S = mu ((1 - eta) S~ + eta S~ S~^T / B), ``(B, B)``.
 
     Source: Su et al., the joint-semantics affinity matrix.
     """

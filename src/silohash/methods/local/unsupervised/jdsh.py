@@ -1,8 +1,8 @@
 """JDSH: codes of a batch reproduce a joint similarity whose extremes are weighted more strongly, without labels.
 
-The joint similarity is a weighted sum of those of images, of texts, and of images compared with texts by their relations to
-the batch. Similarities far below or above the mode of their distribution are surely dissimilar and similar pairs. They are
-moved further from zero. Each silo fits the thresholds to the distribution of its own items.
+It is a weighted sum of those of images, of texts, and of images compared with texts by their relations to the batch.
+Similarities far below or above the mode of their distribution in the silo, which are surely those of dissimilar and similar
+pairs, are moved further from zero.
 
 ===============  ============================  ====================================================================
 paper and code   code here                     meaning
@@ -35,7 +35,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from silohash.base import seeds
-from silohash.base.types import MODALITIES, MethodCard, Modality, PairBatch, Terms
+from silohash.base.types import MODALITIES, MethodCard, PairBatch, Terms
 from silohash.methods.local.base import MethodParams, SiloData, SiloState
 from silohash.methods.local.losses import cosines, mean_where
 from silohash.methods.local.unsupervised.base import (
@@ -124,40 +124,29 @@ class Distribution(NamedTuple):
 
 
 def cross_similarity(images: Tensor, texts: Tensor) -> Tensor:
-    """Return the cosines of the relations of images and of texts to the batch, averaged over both directions, ``(B, B)``.
-
-    Args:
-        images: ``(B, B)``, similarities of the images.
-        texts: ``(B, B)``, similarities of the texts.
-    """
+    """Return the cosines of the relations of images and of texts to the batch, averaged over both directions, ``(B, B)``."""
     cross = cosines(images, texts)
     return (cross + cross.T) / 2.0
 
 
 def joint_similarity(inputs: Inputs, weights: Mapping[str, float]) -> Similarity:
     """Return the weighted mean of the similarities of images, of texts and of images to texts, ``(B, B)``."""
-    similar: dict[Modality, Tensor] = {}
-    defined: dict[Modality, Tensor | None] = {}
+    parts = []
     for modality in MODALITIES:
         if modality in inputs.unit:
             unit, mask = inputs.unit[modality], defined_for(inputs, inputs, modality)
             values = 2.0 * (unit @ unit.T) - 1.0
-            similar[modality], defined[modality] = values if mask is None else values * mask, mask
-    parts = [Part(weights[modality], values, defined[modality]) for modality, values in similar.items()]
-    if len(similar) == len(MODALITIES) and weights["cross"]:
-        image, text = defined["image"], defined["text"]
-        both = None if image is None or text is None else image * text
-        cross = cross_similarity(similar["image"], similar["text"])
+            parts.append(Part(weights[modality], values if mask is None else values * mask, mask))
+    if len(parts) == len(MODALITIES) and weights["cross"]:
+        image, text = parts
+        both = None if image.defined is None or text.defined is None else image.defined * text.defined
+        cross = cross_similarity(image.values, text.values)
         parts.append(Part(weights["cross"], cross if both is None else cross * both, both))
     return weighted_mean(parts)
 
 
 def distribution_of(values: Tensor) -> Distribution:
-    """Return the statistics of similarities; all are finite, also for a single or no value.
-
-    Args:
-        values: ``(n,)``.
-    """
+    """Return the statistics of similarities ``(n,)``; all are finite, also for a single or no value."""
     if not len(values):
         values = values.new_zeros(1)
     low, high = float(values.min()), float(values.max())
@@ -187,13 +176,6 @@ def sharpened(values: Tensor, fit: Distribution, low_weight: float, high_weight:
     """Return the similarities with those beyond the thresholds moved further from zero, times the scale, ``(B, B)``.
 
     The lower threshold is two deviations below the mode, and the upper one four deviations above it.
-
-    Args:
-        values: ``(B, B)``, joint similarities.
-        fit: Statistics of the silo.
-        low_weight: Weight l1.
-        high_weight: Weight l2.
-        scale: ``mu``.
     """
     low, high = fit.mode - 2.0 * fit.below, fit.mode + 4.0 * fit.above
     lower = 1.0 + low_weight * torch.exp(fit.smallest - values)

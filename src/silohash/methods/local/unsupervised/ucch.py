@@ -1,9 +1,8 @@
 """UCCH: each code points to the binary code of its own item in a memory, and away from those of other items, without labels.
 
-The memory holds a moving average of the codes of every item of the silo, and its signs are the keys of a contrast. The
-networks thus learn binary codes without a relaxation. A ranking loss brings the two codes of an item closer to each other
-than to the codes of other items. It averages over all other items instead of taking the nearest one, because the nearest
-ones are often similar to the item.
+The memory holds a moving average of the codes of every item of the silo, and its signs are the keys of a contrast, so that
+codes become binary without a relaxation. A ranking loss brings the two codes of an item closer to each other than to the
+codes of all other items. It averages, because the nearest ones are often similar to the item.
 
 ============  ========================  ================================================================
 paper         code                      meaning
@@ -38,7 +37,6 @@ from torch import Tensor, nn
 from silohash.base.types import MODALITIES, MethodCard, Modality, Outputs, PairBatch, Step, Terms
 from silohash.methods.local.base import LocalMethod, MethodParams, SiloData, SiloState, outputs_of, signs
 from silohash.methods.local.stored_outputs import drawn_rows
-from silohash.methods.traits import Traits
 from silohash.models.towers import Adapted, HashNet
 
 CARD = MethodCard(
@@ -103,36 +101,21 @@ def unit_codes(codes: Mapping[Modality, Tensor]) -> dict[Modality, Tensor]:
 
 
 def fused(codes: Mapping[Modality, Tensor], has: Mapping[Modality, Tensor]) -> Tensor:
-    """Return the mean of each item's codes over its modalities, ``(n, K)``. Items without a modality are zero.
-
-    Args:
-        codes: ``(n, K)`` of length 1, per modality, at least one.
-        has: ``(n,)`` bool, which items have the modality.
-    """
+    """Return the mean of each item's codes ``(n, K)`` over the modalities that it has, ``(n, K)``; zero without any."""
     held = torch.stack([has[modality] for modality in codes]).sum(0).clamp(min=1).unsqueeze(1)
     return torch.stack([values * has[m].unsqueeze(1) for m, values in codes.items()]).sum(0) / held
 
 
 def moved_memory(memory: Tensor, codes: Tensor, momentum: float) -> Tensor:
-    """Return the updated places of some items in the memory, ``(B, K)`` of length 1.
-
-    Args:
-        memory: ``(B, K)``, their places.
-        codes: ``(B, K)``, the means of their latest codes, of length at most 1.
-        momentum: Weight of the memory, from 0 to below 1.
-    """
+    """Return the updated places of some items in the memory, ``(B, K)`` of length 1, given their places and latest codes."""
     return F.normalize(momentum * memory + (1.0 - momentum) * codes, dim=1)
 
 
 def memory_contrast(codes: Tensor, positive: Tensor, negatives: Tensor, excluded: Tensor, temperature: float) -> Tensor:
     """Return the cross-entropy of identifying each item's key among those of other items, ``(B,)``.
 
-    Args:
-        codes: ``(B, K)`` of length 1.
-        positive: ``(B, K)`` of -1 and 1, the items' own keys times sqrt(K).
-        negatives: ``(M, K)`` of -1 and 1, the keys of other items times sqrt(K).
-        excluded: ``(B, M)`` bool, the keys that belong to the item itself.
-        temperature: Divides the inner products; positive.
+    Keys are -1 and 1, which is sqrt(K) times k+ ``(B, K)`` and k- ``(M, K)``. Keys that belong to the item itself are
+    excluded, ``(B, M)``.
 
     Source: UCCH, the loss L_c.
     """
@@ -145,13 +128,7 @@ def memory_contrast(codes: Tensor, positive: Tensor, negatives: Tensor, excluded
 def ranking_loss(similarity: Tensor, *, margin: float, shift: float, temperature: float) -> Tensor:
     """Return the mean over items of m + kappa log sum_j exp(S_ij / kappa) - S_ii, a scalar.
 
-    S is the similarity, from which the shift is subtracted where it lies more than the margin below that of the own pair.
-
-    Args:
-        similarity: ``(B, B)``, items to partners. The diagonal holds the pairs.
-        margin: ``m``, at least 0.
-        shift: ``zeta``, at least 0.
-        temperature: ``kappa``, positive.
+    S is the similarity M ``(B, B)``, from which zeta is subtracted where it lies more than m below that of the own pair.
 
     Source: UCCH, the loss L_r.
     """
@@ -171,7 +148,6 @@ class UCCH(LocalMethod):
         "paper": {},
         "authors_code": {"contrast_weight": 0.9, "shift": 1.0},
     }
-    traits = Traits()
 
     def init_state(self, model: nn.Module, data: SiloData, state: SiloState) -> None:
         """Fill the memory with the model's codes of all items, and draw the negatives of the first epoch."""

@@ -64,7 +64,6 @@ seconds, and FLARE lists them for ten minutes after the last one."""
 UNANSWERED = (FLCommunicationError, ConnectionError, NoReply, InternalError, RuntimeError)
 """What is raised when a server does not answer, because it has died or its connection is busy with a large model."""
 
-
 LOST = (JobLost, SessionClosed, AuthenticationError, *UNANSWERED)
 """What is raised when a server dies while a job is followed."""
 
@@ -164,14 +163,7 @@ def train_in_federation(
 
     If FLARE loses the job, a new one continues after the last round, as soon as the silos are connected again.
 
-    Args:
-        kit: The kit of whoever starts runs.
-        resolved: The config with its methods.
-        folder: The folder of the run. Its name is the name of the run. A run of the same name continues.
-        silos: Names of the silos, in order; all connected ones if empty.
-        limits: How long to wait for silos.
-        observers: Receive the records of the rounds.
-        notify: Called with a line when a new job continues the run, and per silo that did not store its model.
+    The name of the folder is that of the run, and a run of the same name continues. Without silos, all connected ones train.
 
     Raises:
         UserError: If the server cannot be reached, or the run fails.

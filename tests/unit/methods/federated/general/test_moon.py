@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from silohash.methods.federated.base import entries_under
-from silohash.methods.federated.general.moon import CARD, MOON, MOONParams, model_slots
+from silohash.methods.federated.general.moon import CARD, MOON, MOONParams, model_contrast, model_slots
 from tests.runs import (
     prepared,
     run_loop,
@@ -102,3 +102,24 @@ def test_card_and_traits() -> None:
 )
 def test_bounds_of_parameters(name: str, value: float, accepted: bool) -> None:
     assert accepts(MOONParams, name, value) == accepted
+
+
+def test_model_contrast_is_the_cross_entropy_of_two_cosines() -> None:
+    values, ahead, behind = draw(5, 4, seed=1), draw(5, 4, seed=2), draw(5, 4, seed=3)
+    found = model_contrast(values, ahead, [behind], 0.5)
+    for i in range(5):
+        near, far = (
+            math.exp(float(values[i] @ other[i] / values[i].norm() / other[i].norm()) / 0.5)
+            for other in (ahead, behind)
+        )
+        assert float(found[i]) == pytest.approx(-math.log(near / (near + far)))
+    assert float(model_contrast(values, ahead, [ahead], 0.5)[0]) == pytest.approx(math.log(2))
+    assert float(model_contrast(values, ahead, [ahead] * 4, 0.5)[0]) == pytest.approx(math.log(5))
+
+
+def test_two_negatives_each_count() -> None:
+    values, ahead, one, other = (draw(3, 4, seed=seed) for seed in range(4))
+    found = model_contrast(values, ahead, [one, other], 0.3)
+    for i in range(3):
+        scores = [math.exp(float(values[i] @ x[i] / values[i].norm() / x[i].norm()) / 0.3) for x in (ahead, one, other)]
+        assert float(found[i]) == pytest.approx(-math.log(scores[0] / sum(scores)))

@@ -17,7 +17,7 @@ from silohash.methods.federated.class_memory import (
     self_weight,
 )
 from silohash.methods.federated.clustering import aligned, cluster_sizes, kmeans
-from silohash.methods.federated.hashing.fedcafe import CARD, FedCAFE, FedCAFEParams, class_loss, enhanced
+from silohash.methods.federated.hashing.fedcafe import CARD, FedCAFE, FedCAFEParams, class_loss, cosine_gap, enhanced
 from silohash.methods.federated.shared_means import objection
 from silohash.methods.message import Message
 from silohash.models.towers import HashNet
@@ -402,3 +402,9 @@ def test_a_silo_without_texts_has_no_weight_for_their_tower() -> None:
     method.statistics(context)
     weights = method.update(context).weights
     assert weights["text"] == 0 < weights["image"]
+
+
+def test_cosine_gap_is_zero_for_the_same_direction_and_two_for_the_opposite() -> None:
+    values = draw(3, 4)
+    torch.testing.assert_close(cosine_gap(values, 2 * values), torch.zeros(3, dtype=torch.float64), atol=1e-7, rtol=0)
+    torch.testing.assert_close(cosine_gap(values, -values), torch.full((3,), 2.0, dtype=torch.float64))

@@ -23,7 +23,6 @@ from silohash.methods.federated.hashing.ptfuch import (
     cluster_loss,
     common_prototypes,
     directions,
-    kept_tensors,
     random_clusters,
     relation_loss,
 )
@@ -186,7 +185,7 @@ def test_terms_of_the_private_model() -> None:
     assert {name: weight for name, (weight, _) in terms.items()} == {"cluster": 0.7, "relation": 0.3}
     everywhere = {m: batch.has(m) for m in outputs.logit}
     queue = directions(outputs.logit, everywhere).detach()
-    torch.testing.assert_close(kept_tensors(context, "queue")["points"], queue)
+    torch.testing.assert_close(context.kept_tensors("queue")["points"], queue)
     again = started(method)
     centroids = random_clusters(queue, 4, again.generator)
     cluster = cluster_loss(outputs.logit, everywhere, centroids)
@@ -227,10 +226,10 @@ def test_the_queue_holds_the_last_items() -> None:
         outputs = private.model(batch)
         method.terms(context, batch, outputs)
         points.append(directions(outputs.logit, {m: batch.has(m) for m in outputs.logit}))
-    torch.testing.assert_close(kept_tensors(context, "queue")["points"], torch.cat(points)[-7:].detach())
+    torch.testing.assert_close(context.kept_tensors("queue")["points"], torch.cat(points)[-7:].detach())
     assert shared.begin is not None
     shared.begin()
-    assert not kept_tensors(context, "queue")
+    assert not context.kept_tensors("queue")
 
 
 def test_prototypes_of_the_silo_are_those_of_the_private_model() -> None:
@@ -243,7 +242,7 @@ def test_prototypes_of_the_silo_are_those_of_the_private_model() -> None:
     logit = outputs_of(private.model, context.data, part="logit")
     points = directions(logit, {m: context.data.has(m) for m in logit})
     expected = random_clusters(points, 3, started(method).generator)
-    kept = kept_tensors(context, "prototypes")
+    kept = context.kept_tensors("prototypes")
     torch.testing.assert_close(kept["rows"], expected)
     assert kept["sizes"].tolist() == cluster_sizes(points, expected).tolist()
     assert same_arrays(context.kept("private"), params_of(private.model))
@@ -271,7 +270,7 @@ def test_terms_of_the_shared_model_need_common_prototypes() -> None:
         has = {m: batch.has(m) for m in outputs.logit}
         options = {"temperature": 0.26, "target_temperature": 0.81}
         common = torch.from_numpy(context.payload.extras["prototypes"])
-        own = kept_tensors(context, "prototypes")["rows"]
+        own = context.kept_tensors("prototypes")["rows"]
         assert {name: weight for name, (weight, _) in terms.items()} == {
             "global_prototypes": 0.7, "local_prototypes": 0.3,
         }  # fmt: skip

@@ -132,22 +132,22 @@ def test_pairs_of_a_product_that_is_not_formed() -> None:
     generator = np.random.default_rng(0)
     left, right, weights = generator.normal(size=(9, 4)), generator.normal(size=(7, 4)), np.array([3.0, 2.0, 1.0, -1.0])
     u, values, _ = np.linalg.svd(left @ np.diag(weights) @ right.T)
-    found = leading_pairs(left, right, weights, 6)
-    np.testing.assert_allclose(found.values, [*values[:4], 0.0, 0.0], atol=1e-12)
-    np.testing.assert_allclose(np.abs(found.left[:, :4]), np.abs(u[:, :4]), atol=1e-10)
-    assert not found.left[:, 4:].any()
-    assert not found.right[:, 4:].any()
-    np.testing.assert_allclose(found.left * found.values @ found.right.T, left @ np.diag(weights) @ right.T, atol=1e-10)
-    assert leading_pairs(left, right, 0.0 * weights, 2).values.tolist() == [0.0, 0.0]
+    found, first, second = leading_pairs(left, right, weights, 6)
+    np.testing.assert_allclose(found, [*values[:4], 0.0, 0.0], atol=1e-12)
+    np.testing.assert_allclose(np.abs(first[:, :4]), np.abs(u[:, :4]), atol=1e-10)
+    assert not first[:, 4:].any()
+    assert not second[:, 4:].any()
+    np.testing.assert_allclose(first * found @ second.T, left @ np.diag(weights) @ right.T, atol=1e-10)
+    assert leading_pairs(left, right, 0.0 * weights, 2)[0].tolist() == [0.0, 0.0]
 
 
 def test_pairs_of_one_modality_are_eigenvectors_with_positive_values() -> None:
     left = np.random.default_rng(0).normal(size=(6, 3))
     weights = np.array([1.0, 1.0, -50.0])
     values = np.linalg.eigvalsh(left @ np.diag(weights) @ left.T)[::-1]
-    found = leading_pairs(left, left, weights, 3)
-    np.testing.assert_allclose(found.values, [*values[:2], 0.0], atol=1e-10)
-    assert np.array_equal(found.left, found.right)
+    found, first, second = leading_pairs(left, left, weights, 3)
+    np.testing.assert_allclose(found, [*values[:2], 0.0], atol=1e-10)
+    assert np.array_equal(first, second)
 
 
 def test_a_rise_of_the_singular_value_ends_in_canonical_correlation() -> None:

@@ -11,15 +11,15 @@ import torch
 
 from silohash.base.types import Outputs
 from silohash.methods.local.base import class_group
-from silohash.methods.local.class_vectors import CLASS_VECTORS
 from silohash.methods.local.image.greedyhash import (
     CARD,
     GreedyHash,
     GreedyHashParams,
     class_targets,
-    classification_loss,
     cubic_gap,
 )
+from silohash.methods.local.label_networks import CLASS_VECTORS
+from silohash.methods.local.losses import target_entropy
 from tests.runs import silo_data
 from tests.unit.methods.federated.helpers import accepts, draw
 from tests.unit.methods.local.image.helpers import BITS, image_precision, outputs_with, ready, without_labels
@@ -40,8 +40,8 @@ def test_classification_loss_equals_loops_over_items_with_a_label() -> None:
         logits = [sum(float(codes[i, k] * weights[c, k]) for k in range(BITS)) for c in range(3)]
         norm = math.log(sum(math.exp(logit) for logit in logits))
         loss -= sum(float(targets[i, c]) * (logits[c] - norm) for c in range(3))
-    assert float(classification_loss(codes, weights, targets)) == pytest.approx(loss / 3)
-    assert float(classification_loss(codes, weights, torch.zeros(4, 3))) == 0.0
+    assert float(target_entropy(codes @ weights.T, targets)) == pytest.approx(loss / 3)
+    assert float(target_entropy(codes @ weights.T, torch.zeros(4, 3))) == 0.0
 
 
 def test_cubic_gap_equals_loops() -> None:
@@ -63,7 +63,7 @@ def test_terms_are_means_over_the_modalities(kind: Literal["all", "first"]) -> N
     terms = method.terms(
         method.steps(model)[0], Outputs({}, {}, codes, extra={CLASS_VECTORS: classifier}), batch, state
     )
-    losses = [classification_loss(value.sign(), classifier, targets) for value in codes.values()]
+    losses = [target_entropy(value.sign() @ classifier.T, targets) for value in codes.values()]
     gaps = [(value.abs() - 1).abs().pow(3).mean() for value in codes.values()]
     assert terms["classification"][0] == 1.0
     assert float(terms["classification"][1]) == pytest.approx(float(sum(losses)) / 2)
@@ -78,7 +78,7 @@ def test_items_without_a_picture_are_left_out() -> None:
     model, state = ready(method, data)
     step, codes, classifier = method.steps(model)[0], draw(6, BITS).float(), draw(6, BITS, seed=2).float()
     terms = method.terms(step, outputs_with(codes, class_vectors=classifier), data.batch(torch.arange(6)), state)
-    expected = classification_loss(codes[2:].sign(), classifier, class_targets(data.labels[2:], "all"))
+    expected = target_entropy(codes[2:].sign() @ classifier.T, class_targets(data.labels[2:], "all"))
     assert float(terms["classification"][1]) == pytest.approx(float(expected), rel=1e-5)
     assert float(terms["quantization"][1]) == pytest.approx(float(cubic_gap(codes[2:]).mean()), rel=1e-5)
     nothing = outputs_with(codes[:2], class_vectors=classifier)

@@ -11,28 +11,23 @@ from torch import Tensor
 from silohash.methods.local.matching import attention
 from silohash.methods.local.matching.attention import (
     Direction,
-    Pooling,
     affinities,
     attended_cosines,
     chunked,
     context_lengths,
     fragments,
     mean_over,
-    scan_scores,
 )
+from silohash.methods.local.matching.scan import Pooling, SCANNet, SCANParams
+from silohash.models.nodes import Nodes
 from tests.unit.methods.local.matching.direct import IMAGES, TEXTS, WIDTH, block_cosines, contexts, drawn
 
 SHARPNESS, LSE_SCALE = 4.0, 6.0
 
 
 def scores(images: tuple[Tensor, Tensor], texts: tuple[Tensor, Tensor], **changed: Any) -> Tensor:
-    settings: dict[str, Any] = {
-        "direction": "t2i",
-        "pooling": "AVG",
-        "inverse_temperature": SHARPNESS,
-        "lse_scale": LSE_SCALE,
-    }
-    return scan_scores(*images, *texts, **{**settings, **changed})
+    params = SCANParams(**{"inverse_temperature": SHARPNESS, "lse_scale": LSE_SCALE, **changed})
+    return SCANNet(torch.nn.Identity(), torch.nn.Identity(), params).score(Nodes(*images), Nodes(*texts))
 
 
 def direct_scores(images: Tensor, texts: Tensor, direction: Direction, pooling: Pooling) -> Tensor:

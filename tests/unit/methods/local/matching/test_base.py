@@ -20,11 +20,10 @@ from silohash.methods.local.matching.base import (
     MatchingParams,
     distilled,
     max_violation,
-    pooled,
     relaxed,
     towers_of,
 )
-from silohash.methods.local.matching.vsepp import VSEParams, VSEpp
+from silohash.methods.local.matching.vsepp import VSEpp
 from silohash.models.matching_net import MatchingNet
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import batch_of
@@ -97,12 +96,6 @@ def test_other_features_are_refused() -> None:
     with pytest.raises(NoEffect, match="scan"):
         towers_of(parsed, "scan")
     assert towers_of(parsed, "gsmn", with_heads=True)[1].shape == (2, *text.shape)
-
-
-def test_pooled_nodes_leave_padding_out() -> None:
-    values = torch.tensor([[[2.0], [4.0], [0.0]], [[0.0], [0.0], [0.0]]])
-    mask = torch.tensor([[True, True, False], [False, False, False]])
-    assert pooled(values, mask).tolist() == [[3.0], [0.0]]
 
 
 def plain(scores: torch.Tensor, margin: float, *, hardest: bool, same: torch.Tensor) -> float:
@@ -180,7 +173,7 @@ def test_equal_scores_give_a_finite_loss() -> None:
 
 
 def test_codes_do_not_move_the_network_that_scores() -> None:
-    net = VSEpp(VSEParams(word_width=7)).build(node_spec(), 16)
+    net = VSEpp(VSEpp.Params(word_width=7)).build(node_spec(), 16)
     data = node_data(6)
     outputs = net(batch_of(data.image, "image", {}))
     outputs.logit["image"].square().sum().backward()

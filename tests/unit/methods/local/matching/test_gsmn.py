@@ -24,7 +24,7 @@ from silohash.methods.local.matching.gsmn import (
     polar,
     word_edges,
 )
-from silohash.models.nodes import window_edges
+from silohash.models.nodes import Nodes, window_edges
 from silohash.testing.inputs import node_data, node_spec
 from tests.unit.methods.local.matching.direct import IMAGES, TEXTS, block_cosines, boxes_of, contexts, drawn
 
@@ -32,14 +32,14 @@ BLOCKS, SHARPNESS = 4, 5.0
 
 
 def matching(**changed: Any) -> GraphMatching:
-    settings: dict[str, Any] = {"blocks": BLOCKS, "kernels": 3, "width": 2, "inverse_temperature": SHARPNESS}
+    settings: dict[str, Any] = {"blocks": BLOCKS, "kernels": 3, "kernel_width": 2, "inverse_temperature": SHARPNESS}
     torch.manual_seed(0)
-    return GraphMatching(**{**settings, "propagation": "neighbors", **changed}).double()
+    return GraphMatching(GSMNParams(**{**settings, **changed})).double()
 
 
 def scores(model: GraphMatching, images: tuple[Tensor, Tensor], texts: tuple[Tensor, Tensor], **changed: Any) -> Tensor:
-    boxes = boxes_of(IMAGES)
-    found: Tensor = model(*images, changed.pop("boxes", boxes), *texts, **changed)
+    boxes = changed.pop("boxes", boxes_of(IMAGES))
+    found: Tensor = model(Nodes(*images, boxes), Nodes(*texts), **changed)
     return found
 
 
@@ -114,7 +114,7 @@ def test_propagation_changes_the_scores_and_so_do_missing_edges() -> None:
 
 @pytest.mark.parametrize("blocks", [1, 8])
 def test_one_image_and_one_word_have_a_score(blocks: int) -> None:
-    found: Tensor = matching(blocks=blocks)(*drawn((1,), 0), boxes_of((1,)), *drawn((1,), 1))
+    found: Tensor = matching(blocks=blocks)(Nodes(*drawn((1,), 0), boxes_of((1,))), Nodes(*drawn((1,), 1)))
     assert found.shape == (1, 1)
     assert bool(found.isfinite())
 
@@ -126,13 +126,11 @@ def test_sparse_graphs_take_the_edges_of_the_texts_or_a_window() -> None:
     data = node_data(4)
     images, texts = net.encoded(data.image, "image"), net.encoded(data.text, "text")
     edges = torch.eye(texts.mask.shape[1], dtype=torch.bool) & texts.mask.unsqueeze(1)
-    assert images.boxes is not None
-    inputs = (images.values, images.mask, images.boxes, texts.values, texts.mask)
-    torch.testing.assert_close(net.score(images, texts), net.matching(*inputs, window_edges(texts.mask)))
-    torch.testing.assert_close(net.score(images, replace(texts, edges=edges)), net.matching(*inputs, edges))
+    torch.testing.assert_close(net.score(images, texts), net.matching(images, texts, window_edges(texts.mask)))
+    torch.testing.assert_close(net.score(images, replace(texts, edges=edges)), net.matching(images, texts, edges))
     dense = GSMN(GSMNParams(blocks=4)).build(node_spec(), 16)
     dense.load_state_dict(net.state_dict())
-    torch.testing.assert_close(dense.score(images, replace(texts, edges=edges)), net.matching(*inputs))
+    torch.testing.assert_close(dense.score(images, replace(texts, edges=edges)), net.matching(images, texts))
 
 
 def test_only_sparse_graphs_take_parses() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from silohash.methods.local.matching.attention import scan_scores
 from silohash.methods.local.matching.scan import SCAN, SCANNet, SCANParams
 from silohash.testing.inputs import node_data, node_spec
 
@@ -26,9 +25,7 @@ def test_scores_have_the_values_of_their_direction(given: dict[str, object], tem
     assert isinstance(net, SCANNet)
     data = node_data(5)
     images, texts = net.encoded(data.image, "image"), net.encoded(data.text, "text")
-    expected = scan_scores(
-        images.values, images.mask, texts.values, texts.mask, direction=params.direction, pooling=params.pooling,
-        inverse_temperature=temperature, lse_scale=scale,
-    )  # fmt: skip
+    explicit = params.model_copy(update={"inverse_temperature": temperature, "lse_scale": scale})
+    expected = SCANNet(net.image, net.text, explicit).score(images, texts)
     torch.testing.assert_close(net.score(images, texts), expected)
     torch.testing.assert_close(images.values.norm(dim=2), images.mask.float())

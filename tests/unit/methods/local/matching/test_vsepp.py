@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 
 from silohash.methods.local.matching.base import VectorNet
-from silohash.methods.local.matching.vsepp import VSEParams, VSEpp
+from silohash.methods.local.matching.vsepp import VSEpp
 from silohash.testing.inputs import node_data, node_spec
 
 
 def test_scores_are_cosines_of_means() -> None:
     torch.manual_seed(0)
-    net = VSEpp(VSEParams(word_width=7)).build(node_spec(), 16)
+    net = VSEpp(VSEpp.Params(word_width=7)).build(node_spec(), 16)
     assert isinstance(net, VectorNet)
     assert net.text.encoder.words.weight.shape[1] == 7
     data = node_data(4)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from silohash.methods.local.class_vectors import CLASS_VECTORS
+from silohash.methods.local.label_networks import CLASS_VECTORS
 from silohash.methods.local.supervised.dcgh import (
     CARD,
     DCGH,

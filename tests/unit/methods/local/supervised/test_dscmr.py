@@ -11,7 +11,8 @@ import torch
 from silohash.base.errors import UnsuitableMethod
 from silohash.base.types import MODALITIES
 from silohash.methods.local.base import SiloState, outputs_of
-from silohash.methods.local.supervised.dscmr import CARD, DSCMR, DSCMRParams, cosine_likelihood, cosines, distance
+from silohash.methods.local.losses import pair_likelihood
+from silohash.methods.local.supervised.dscmr import CARD, DSCMR, DSCMRParams, distance, unit_rows
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import Adapted, batch_of
 from tests.runs import model_spec, silo_data
@@ -38,18 +39,17 @@ def test_distance_is_the_mean_over_rows() -> None:
 
 def test_gradients_are_finite_where_rows_are_equal_or_zero() -> None:
     values = torch.zeros(3, 4, requires_grad=True)
-    (distance(values, torch.zeros(3, 4)) + cosines(values, values).sum()).backward()
+    (distance(values, torch.zeros(3, 4)) + unit_rows(values).sum()).backward()
     assert torch.isfinite(values.grad).all()
 
 
-def test_cosines_and_likelihood_are_those_of_a_loop() -> None:
+def test_the_likelihood_of_cosines_is_that_of_a_loop() -> None:
     first, second, similar = draw(3, 5), draw(4, 5, seed=1), (draw(3, 4, seed=2) > 0).double()
-    found, likelihood = cosines(first, second), cosine_likelihood(first, second, similar, 0.5)
+    likelihood = pair_likelihood(unit_rows(first), unit_rows(second), similar, scale=0.5)
     for i in range(3):
         for j in range(4):
             norms = math.hypot(*first[i].tolist()) * math.hypot(*second[j].tolist())
             cosine = float(first[i] @ second[j]) / norms
-            assert float(found[i, j]) == pytest.approx(cosine)
             theta = 0.5 * cosine
             expected = math.log(1 + math.exp(theta)) - float(similar[i, j]) * theta
             assert float(likelihood[i, j]) == pytest.approx(expected)
@@ -104,7 +104,8 @@ def test_the_recommended_likelihood_compares_deviations_from_the_mean_of_the_bat
         deviations[m] = common - sum(common) / len(common)
     for first, second in (("image", "image"), ("image", "text"), ("text", "text")):
         similar = ((batch.labels[held[first]] @ batch.labels[held[second]].T) > 0).float()
-        expected += float(cosine_likelihood(deviations[first], deviations[second], similar, 4.0).mean().detach())
+        units = unit_rows(deviations[first]), unit_rows(deviations[second])
+        expected += float(pair_likelihood(*units, similar, scale=4.0).mean().detach())
     assert found.item() == pytest.approx(expected, rel=1e-5)
     moved = {name: values + draw(BITS).float() for name, values in outputs.extra.items() if name.endswith("common")}
     assert made._likelihood(replace(outputs, extra=moved), batch.labels, held).item() == pytest.approx(

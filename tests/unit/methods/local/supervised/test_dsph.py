@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from silohash.base.types import Outputs
-from silohash.methods.local.class_vectors import CLASS_VECTORS
+from silohash.methods.local.label_networks import CLASS_VECTORS
 from silohash.methods.local.losses import cosines, mean_where
 from silohash.methods.local.supervised.dsph import (
     CARD,

@@ -12,7 +12,7 @@ import jinja2
 
 from silohash.base.templates import html_environment
 
-STATIC = Path(__file__).parents[1] / "static"
+STATIC = Path(__file__).parent / "static"
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -16,20 +17,29 @@ import numpy as np
 import pytest
 
 from silohash.api.runs import open_run
-from silohash.base.errors import NotFound, QueryUnsuitable, Unavailable, UnknownWords
+from silohash.base.errors import EmptyInput, NotFound, QueryUnsuitable, Unavailable, UnknownWords, UserError
 from silohash.run.config.load import load_resolved
 from silohash.run.folder import Run
 from silohash.search.bus import UNKNOWN
-from silohash.search.hits import Hits, kind_of
+from silohash.search.hits import Hits, SearchOptions, kind_of
 from silohash.search.node import CONTENT_REFUSED, SiloNode
 from silohash.search.policy import Policy
-from silohash.search.released import SiloStatus
+from silohash.search.released import Code, SiloStatus
+from silohash.search.requests import SearchRequest, Vector
 from silohash.search.silos import open_node, open_nodes
 from silohash.search.wire import WireBus
+from silohash.service import backends as module
 from silohash.service.audit import AuditLog, verify_log
-from silohash.service.backend import Code, SearchOptions, SearchRequest, Vector
-from silohash.service.hub import ACCEPTANCE_UNKNOWN, KNOWN_SECONDS, Acceptance, HubBackend
-from silohash.service.local import LocalBackend
+from silohash.service.backends import (
+    ACCEPTANCE_UNKNOWN,
+    ADOPTED,
+    KNOWN_SECONDS,
+    Acceptance,
+    AdoptingBackend,
+    HubBackend,
+    LocalBackend,
+)
+from silohash.service.config import HubConfig
 from silohash.service.logs import recording
 from silohash.service.silo import responder
 from silohash.training import experiment
@@ -306,7 +316,7 @@ def test_codes_of_another_model_are_refused_by_the_silos(hub: HubBackend, local:
     found = asyncio.run(local.status()).bits
     from silohash.search.released import item_code
 
-    code = item_code(local.silos.nodes[first.silo], first.id)
+    code = item_code(local.nodes[first.silo], first.id)
     other = Code(words=code.words, bits=found, model_digest="beef")
     hits = search(hub, code=other)
     assert not hits.answered
@@ -562,3 +572,306 @@ def test_a_silo_without_a_statement_is_asked_again_when_it_answers(acceptance: A
     acceptance.answered("north")
     acceptance.answered("west")
     assert acceptance.unknown(["east", "north"]) == ["east"]
+
+
+NOW = datetime(2027, 1, 31, tzinfo=UTC)
+
+
+class Made:
+    """A backend of one run."""
+
+    def __init__(self, name: str, *, having: int = 0, silos: int = 4) -> None:
+        self.name, self.having, self.silos = name, having, silos
+        self.events: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        async def answer(*_: Any, **__: Any) -> str:
+            return f"{self.name} {name}"
+
+        return answer
+
+    async def silos_with_model(self) -> dict[str, bool]:
+        return {f"silo-{number}": number < self.having for number in range(self.silos)}
+
+    def warm_up(self) -> None:
+        self.events.append("warm")
+
+    def close(self) -> None:
+        self.events.append("closed")
+
+
+def config(folder: Path, **values: Any) -> HubConfig:
+    (folder / "next").mkdir(exist_ok=True)
+    (folder / "next" / "config.toml").touch()
+    (folder / "config.toml").touch()
+    bus = {"servers": ["tls://nats.example.org:4222"], "key": "hub.key"}
+    silos = {f"silo-{number}": "U" + "ABCD"[number] * 55 for number in range(4)}
+    given = {"federation": "f", "run": folder, "bus": bus, "silos": silos, "deadline_seconds": 0.01, **values}
+    return HubConfig.model_validate({"next_run": folder / "next", **given})
+
+
+def adopt(backend: AdoptingBackend, now: datetime = NOW) -> bool:
+    return asyncio.run(backend.adopt(now))
+
+
+def backends(settings: HubConfig, having: int) -> tuple[Any, Any, AdoptingBackend]:
+    made: dict[str, Any] = {settings.run.name: Made("old"), "next": Made("new", having=having)}
+    return made[settings.run.name], made["next"], AdoptingBackend(settings, lambda run: made[run.folder.name])
+
+
+@pytest.mark.parametrize(("share", "needed"), [(1.0, 4), (0.75, 3), (0.7, 3), (0.01, 1)])
+def test_the_new_model_is_used_when_enough_silos_have_it(tmp_path: Path, share: float, needed: int) -> None:
+    for having in range(5):
+        (tmp_path / "next" / ADOPTED).unlink(missing_ok=True)
+        old, new, backend = backends(config(tmp_path, next_share=share), having)
+        assert adopt(backend) is (having >= needed)
+        assert (backend.current is new) is (having >= needed)
+        assert (tmp_path / "next" / ADOPTED).exists() is (having >= needed)
+        assert old.events == (["closed"] if having >= needed else [])
+        assert new.events == (["warm"] if having >= needed else [])
+
+
+def test_the_new_model_is_used_at_a_time(tmp_path: Path) -> None:
+    settings = config(tmp_path, next_at=NOW)
+    _, new, backend = backends(settings, 0)
+    assert not adopt(backend, NOW - timedelta(seconds=1))
+    assert adopt(backend, NOW)
+    assert backend.current is new
+    assert adopt(backend), "there is nothing left to change"
+
+
+def test_each_call_is_answered_by_one_backend(tmp_path: Path) -> None:
+    _, _, backend = backends(config(tmp_path), 4)
+
+    async def calls() -> list[Any]:
+        found = [
+            await backend.search(SearchRequest(text="red")),
+            await backend.similar("silo-0", "a", SearchOptions()),
+            await backend.item("silo-0", "a"),
+            await backend.status(),
+        ]
+        return [str(each) for each in found]
+
+    names = ("search", "similar", "item", "status")
+    assert asyncio.run(calls()) == [f"old {name}" for name in names]
+    adopt(backend)
+    assert asyncio.run(calls()) == [f"new {name}" for name in names]
+
+
+def test_a_change_outlives_the_process(tmp_path: Path) -> None:
+    settings = config(tmp_path)
+    made: Any = lambda run: Made(run.folder.name)  # noqa: E731
+    backend = AdoptingBackend(settings, made)
+    assert (backend.current.name, backend.following.name) == (tmp_path.name, "next")  # type: ignore[attr-defined, union-attr]
+    (tmp_path / "next" / ADOPTED).touch()
+    backend = AdoptingBackend(settings, made)
+    assert (backend.current.name, backend.following) == ("next", None)  # type: ignore[attr-defined]
+    backend = AdoptingBackend(settings.model_copy(update={"next_run": None}), made)
+    assert (backend.current.name, backend.following) == (tmp_path.name, None)  # type: ignore[attr-defined]
+
+
+def test_another_run_is_not_taken_for_the_one_that_the_hub_waits_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings, other = config(tmp_path), tmp_path / "other"
+    _, new, backend = backends(settings, 4)
+    for changed in (other, None):
+        backend.reload(lambda changed=changed: settings.model_copy(update={"next_run": changed}))  # type: ignore[misc]
+        assert "Start the hub again to use another run." in str(vars(caplog.records[-1])["fields"])
+
+    async def one_look() -> None:
+        task = asyncio.create_task(backend.keep_looking())
+        while backend.following is not None:
+            await asyncio.sleep(0.01)
+        task.cancel()
+
+    asyncio.run(asyncio.wait_for(one_look(), 60))
+    assert backend.current is new
+    assert ((tmp_path / "next" / ADOPTED).exists(), other.exists()) == (True, False)
+
+
+def test_a_new_run_is_found_in_the_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+    settings = config(tmp_path)
+    made: Any = lambda run: Made(run.folder.name, having=4)  # noqa: E731
+    backend = AdoptingBackend(settings.model_copy(update={"next_run": None}), made)
+
+    def broken() -> HubConfig:
+        raise UserError("hub.toml is not valid.")
+
+    async def run() -> None:
+        task = asyncio.create_task(backend.keep_looking())
+        backend.reload(broken)
+        await asyncio.sleep(0.05)
+        assert backend.current.name == tmp_path.name  # type: ignore[attr-defined]
+        backend.reload(lambda: settings)
+        while backend.following is not None:
+            await asyncio.sleep(0.01)
+        task.cancel()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert backend.current.name == "next"  # type: ignore[attr-defined]
+    backend.reload(lambda: settings)
+    assert backend.following is None
+
+
+@pytest.fixture(scope="module")
+def backend(folder: Path) -> Iterator[LocalBackend]:
+    opened = LocalBackend.open(folder)
+    yield opened
+    opened.close()
+
+
+def places(hits: Hits) -> list[tuple[str, str, int]]:
+    return list(zip(hits.silos, hits.ids, hits.distances, strict=True))
+
+
+@pytest.mark.parametrize("target", ["item", "image", "text"])
+def test_the_backend_in_one_process_finds_what_the_run_finds(folder: Path, backend: LocalBackend, target: str) -> None:
+    with open_run(folder) as run:
+        for given, request in (
+            ({"text": "red square"},) * 2,
+            ({"image": drawn("blue", "frame")}, {"picture": drawn("blue", "frame")}),
+        ):
+            expected = run.search(**given, find=target, k=7, offset=2)
+            found = search(backend, **request, target=target, k=7, offset=2)
+            assert places(found) == places(expected)
+            assert found.payloads == expected.payloads
+            assert found.folders == expected.folders
+
+
+def test_the_model_is_loaded_once(backend: LocalBackend) -> None:
+    assert len(backend._encoders) == 1, "before the first search"
+    first = search(backend, text="red square")
+    [encoder] = backend._encoders.values()
+    assert places(search(backend, text="red square")) == places(first)
+    assert [*backend._encoders.values()] == [encoder]
+
+
+def test_the_options_reach_the_silos(backend: LocalBackend) -> None:
+    assert {label for hit in search(backend, text="red square", label="blue", k=50) for label in hit.labels} >= {"blue"}
+    assert all("blue" in hit.labels for hit in search(backend, text="red square", label="blue", k=50))
+    near = search(backend, text="red square", radius_bits=4, k=50)
+    assert max(near.distances) <= 4
+    assert set(search(backend, text="red square", silos=("silo-2",), k=50).silos) == {"silo-2"}
+    assert not any(hit.preview_url for hit in search(backend, text="red square", previews=False))
+    with pytest.raises(NotFound, match=r'There is no silo "silo-9"\. Choose from: silo-1, silo-2'):
+        search(backend, text="red square", silos=("silo-9",))
+    with pytest.raises(EmptyInput):
+        search(backend, text="red square", silos=())
+
+
+def test_a_code_finds_what_its_words_find(backend: LocalBackend) -> None:
+    status = asyncio.run(backend.status())
+    encoder = backend.run.model.encoder()
+    words = encoder.encode("red square", "text").words[0]
+    code = Code(words=words, bits=status.bits, model_digest=status.silos[0].model_digest)
+    assert places(search(backend, code=code)) == places(search(backend, text="red square"))
+    other = search(backend, code=Code(words=words, bits=status.bits, model_digest="0" * 8))
+    assert not other.answered
+    assert set(other.missing_silos) == {"silo-1", "silo-2"}
+
+
+def test_similar_items_are_nearest_to_the_items_own_code_and_leave_it_out(backend: LocalBackend) -> None:
+    first = search(backend, text="red square", target="image", k=1)[0]
+    store = backend.nodes[first.silo].loaded("image").store
+    code = Code(words=store.words([first.id])[0], bits=store.manifest.bits, model_digest=store.manifest.model_digest)
+    everything = search(backend, code=code, target="image", k=100)
+    expected = [place for place in places(everything) if place[:2] != (first.silo, first.id)]
+    assert len(expected) == len(everything) - 1
+
+    def similar(**options: Any) -> Hits:
+        return asyncio.run(backend.similar(first.silo, first.id, SearchOptions(target="image", **options), "image"))
+
+    whole = similar(k=100)
+    assert places(whole) == expected
+    pages = [similar(k=5, offset=offset) for offset in range(0, len(expected), 5)]
+    assert [place for page in pages for place in places(page)] == expected
+    last = pages[0].distances[-1]
+    assert pages[0].ties_at_cut == sum(place[2] == last for place in expected) - pages[0].distances.count(last)
+
+
+def test_an_item_is_found_by_either_of_its_codes(backend: LocalBackend) -> None:
+    first = search(backend, text="red square", k=1)[0]
+    by_text = asyncio.run(backend.similar(first.silo, first.id, SearchOptions(target="text", k=3), "text"))
+    assert by_text.distances[0] == 0, "an item with the same text has the same code"
+    by_either = asyncio.run(backend.similar(first.silo, first.id, SearchOptions(target="image", k=3)))
+    by_picture = asyncio.run(backend.similar(first.silo, first.id, SearchOptions(target="image", k=3), "image"))
+    assert places(by_either) == places(by_picture)
+
+
+def test_an_item_shows_what_its_silo_releases(backend: LocalBackend) -> None:
+    hit = search(backend, text="green frame", k=1)[0]
+    item = asyncio.run(backend.item(hit.silo, hit.id))
+    assert (item.id, item.silo, item.modalities) == (hit.id, hit.silo, ("image", "text"))
+    assert (item.caption, item.labels, item.path) == (hit.caption, hit.labels, hit.path)
+    assert item.preview_url == hit.preview_url != None  # noqa: E711
+    assert item.path is not None
+    assert item.path.name == f"{item.id}.png"
+    for silo, name in ((hit.silo, "nothing"), ("silo-9", hit.id)):
+        with pytest.raises(NotFound):
+            asyncio.run(backend.item(silo, name))
+        with pytest.raises(NotFound):
+            asyncio.run(backend.similar(silo, name, SearchOptions()))
+
+
+def test_the_status_describes_run_and_silos(backend: LocalBackend) -> None:
+    status = asyncio.run(backend.status())
+    assert (status.name, status.archive, status.bits, status.inputs) == ("run", "shapes", 32, ("image", "text"))
+    assert [silo.name for silo in status.silos] == ["silo-1", "silo-2"]
+    counts = [silo.items for silo in status.silos]
+    assert all(set(count) == {"image", "text"} for count in counts)
+    assert [record.round for record in status.rounds] == [0, 1]
+    assert status.chosen_round in {0, 1}
+    first = status.silos[0]
+    assert (first.reachable, first.reason) == (True, "")
+    assert first.fields == ("caption", "labels", "preview", "file")
+    assert sum(first.labels[color] for color in ("red", "green", "blue", "yellow")) == first.items["image"]
+    assert len({item.id for item in first.examples}) == len(first.examples) == 8
+    assert all(item.preview_url and item.caption for item in first.examples)
+
+
+def test_a_policy_limits_items_and_status(folder: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(folder, tmp_path / "run")
+    (copied / "policies").mkdir()
+    (copied / "policies" / "silo-1.toml").write_text('fields = []\nmodalities = ["image"]\n')
+    backend = LocalBackend.open(copied)
+    [name] = (
+        backend.nodes["silo-1"].loaded("image").store.item_ids(backend.nodes["silo-1"].loaded("image").index.keys[:1])
+    )
+    item = asyncio.run(backend.item("silo-1", name))
+    assert (item.modalities, item.caption, item.labels, item.preview_url, item.path) == (("image",), "", (), None, None)
+    with pytest.raises(NotFound, match="does not have the code of a text"):
+        asyncio.run(backend.similar("silo-1", name, SearchOptions(), "text"))
+    status = asyncio.run(backend.status()).silos[0]
+    assert (set(status.items), status.labels, status.fields) == ({"image"}, {}, ())
+    assert "does not allow searching for texts" in status.reason
+    assert status.reachable
+    backend.close()
+
+
+def test_a_silo_without_its_index_is_named(folder: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(folder, tmp_path / "run")
+    for path in (copied / "index" / "silo-1").glob("*.sqlite*"):
+        path.write_bytes(b"")
+    backend = LocalBackend.open(copied)
+    hits = search(backend, text="red square")
+    assert set(hits.missing_silos) == {"silo-1"}
+    assert set(hits.silos) == {"silo-2"}
+    status = asyncio.run(backend.status()).silos[0]
+    assert not status.reachable
+    assert status.reason
+    with pytest.raises(Unavailable, match=r"The silo silo-1 cannot be searched"):
+        asyncio.run(backend.item("silo-1", "anything"))
+    with pytest.raises(Unavailable):
+        asyncio.run(backend.similar("silo-1", "anything", SearchOptions()))
+    backend.close()
+
+
+def test_examples_have_the_paths_of_their_pictures(folder: Path, backend: LocalBackend) -> None:
+    silo = asyncio.run(backend.status()).silos[0]
+    assert silo.examples
+    assert all(item.path is not None and item.path.is_file() for item in silo.examples)
+    without = LocalBackend(backend.run, [*backend.nodes.values()])
+    without.folders = {}
+    assert all(item.path is None for item in asyncio.run(without.status()).silos[0].examples)

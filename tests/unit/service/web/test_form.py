@@ -6,7 +6,7 @@ import pytest
 from starlette.datastructures import QueryParams
 
 from silohash.base.errors import UserError
-from silohash.service.web.view.form import LAST_PAGE, LONGEST_TEXT, PAGE_HITS, SearchForm
+from silohash.service.web.form import LAST_PAGE, LONGEST_TEXT, PAGE_HITS, SearchForm
 
 
 def read(query: str) -> SearchForm:

@@ -1,20 +1,24 @@
-"""Found items and silos as the pages show them, and what they say about a result."""
+"""What the pages show: found items, silos, what is said about a result, and the curves of the training rounds.
+
+The curves are SVG that follows the page's colors and needs no script.
+"""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
 
 from silohash.base.types import MODALITIES, Modality, Target
 from silohash.index.preview import LOSSLESS_PIXELS, preview_size
+from silohash.run.events import RoundRecord
 from silohash.search.hits import Hit, Hits
 from silohash.search.released import Item, SiloStatus
 from silohash.search.requests import FederationStatus
-from silohash.service.web.view.form import LAST_PAGE, PAGE_HITS, SearchForm
-from silohash.service.web.view.templates import address
+from silohash.service.web.form import LAST_PAGE, PAGE_HITS, SearchForm
+from silohash.service.web.page_templates import address
 
 HUES = 8
 """Number of colors of silo badges. Silos beyond that share colors; a badge always has the silo's name."""
@@ -51,6 +55,20 @@ FOUND_BY: Mapping[tuple[Modality, ...], str] = {
 }
 TARGET_WORDS: Mapping[Target, str] = {"item": "Items", "image": "Pictures", "text": "Texts"}
 
+WIDTH, HEIGHT = 480, 200
+LEFT, RIGHT, TOP, BOTTOM = 52, 16, 14, 30
+GRID_LINES = 4
+
+OTHER_VALIDATION = ("Validation, score in percent", "Measured on held-out items of the silos.")
+VALIDATION: Mapping[frozenset[str], tuple[str, str]] = {
+    frozenset({"labels"}): ("Validation, mAP in percent", OTHER_VALIDATION[1]),
+    frozenset({"pairs"}): (
+        "Validation, score of pairs in percent",
+        "Measured on held-out pairs of the silos: mean reciprocal rank, or mean recall if the model scores pairs.",
+    ),
+}
+"""Title and note of the score on held-out items, for each kind of relevance (`RoundRecord.validation_by`)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Badge:
@@ -65,15 +83,11 @@ class Card:
     """One item in a grid.
 
     Attributes:
-        address: Address of the item's page.
         title: The item's caption, or its id where that is not released.
-        badge: Its silo.
         source: Address of its picture, or a data URL; empty without a picture.
         small: Whether the picture is a small graphic, which is shown whole. Photographs fill the card.
         tiny: Whether the picture is a graphic of so few pixels that each is shown as a square. Blending them would blur it.
-        distance: Distance in words; empty where there is none.
         near: Closeness from 0 (half of the bits differ, as between unrelated codes) to 100 (no bit differs).
-        found_by: The sides that found it, in words; empty if that is not known.
     """
 
     address: str
@@ -144,19 +158,21 @@ def hit_cards(hits: Hits, status: FederationStatus) -> list[Card]:
     return [_hit_card(hit, known[hit.silo], status.bits) for hit in hits[:PAGE_HITS]]
 
 
-def _hit_card(hit: Hit, badge: Badge, bits: int) -> Card:
-    source, preview = picture_address(hit)
+def _card(item: Hit | Item, badge: Badge) -> Card:
+    source, preview = picture_address(item)
     return Card(
-        address=item_address(hit.silo, hit.id),
-        title=hit.caption or hit.id,
+        address=item_address(item.silo, item.id),
+        title=item.caption or item.id,
         badge=badge,
         source=source,
         small=preview and not is_photograph(source),
         tiny=preview and is_tiny(source),
-        distance=_place(hit),
-        near=closeness(hit.distance_bits, bits),
-        found_by=FOUND_BY.get(hit.found_by, ""),
     )
+
+
+def _hit_card(hit: Hit, badge: Badge, bits: int) -> Card:
+    near, found_by = closeness(hit.distance_bits, bits), FOUND_BY.get(hit.found_by, "")
+    return replace(_card(hit, badge), distance=_place(hit), near=near, found_by=found_by)
 
 
 def _place(hit: Hit) -> str:
@@ -168,21 +184,8 @@ def _place(hit: Hit) -> str:
 def example_cards(status: FederationStatus) -> list[Card]:
     """Return some items to begin with, from all silos in turn."""
     known = badges(silo.name for silo in status.silos)
-    cards = []
-    for item in _in_turn([silo.examples for silo in status.silos]):
-        source, preview = picture_address(item)
-        if source:
-            cards.append(
-                Card(
-                    address=item_address(item.silo, item.id),
-                    title=item.caption or item.id,
-                    badge=known[item.silo],
-                    source=source,
-                    small=preview and not is_photograph(source),
-                    tiny=preview and is_tiny(source),
-                )
-            )
-    return cards[:MOST_EXAMPLES]
+    cards = (_card(item, known[item.silo]) for item in _in_turn([silo.examples for silo in status.silos]))
+    return [card for card in cards if card.source][:MOST_EXAMPLES]
 
 
 def ways_to_search(status: FederationStatus) -> str:
@@ -193,11 +196,6 @@ def ways_to_search(status: FederationStatus) -> str:
     if words or pictures:
         return "Use words." if words else "Use a picture or a drawing."
     return "The model takes feature vectors, which programs send. Here, choose an item to find those like it."
-
-
-def silent_silos(status: FederationStatus) -> list[SiloStatus]:
-    """Return the silos that do not answer, each with the reason."""
-    return [silo for silo in status.silos if not silo.reachable]
 
 
 def suggestions(silos: Sequence[SiloStatus]) -> list[str]:
@@ -267,9 +265,6 @@ class Summary:
 
     Attributes:
         headline: One short sentence, which screen readers announce.
-        missing: Why silos did not answer, by silo.
-        limited: Why silos released less than requested, by silo.
-        notes: Further sentences.
         previous: Address of the previous page; empty on the first.
         next: Address of the next page; empty on the last.
         first: Number of the first hit of the page, from 1.
@@ -333,3 +328,95 @@ def _notes(hits: Hits) -> list[str]:
         reason = "The silos use different models" if len(hits.model_digests) > 1 else "Some silos compared codes only"
         notes.append(f"{reason}, so results are ordered by their rank within each silo.")
     return notes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """One value of a chart, at its place in the picture."""
+
+    x: float
+    y: float
+    round: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """A curve over the rounds.
+
+    Attributes:
+        line: The points as the attribute of a polyline.
+        ticks: Height and text of each grid line.
+    """
+
+    title: str
+    points: tuple[Point, ...]
+    line: str
+    ticks: tuple[tuple[float, str], ...]
+    note: str
+    width: int = WIDTH
+    height: int = HEIGHT
+    left: int = LEFT
+    right: int = WIDTH - RIGHT
+    bottom: int = HEIGHT - BOTTOM
+
+
+def charts(rounds: Sequence[RoundRecord], chosen: int | None) -> list[Chart]:
+    """Return the charts of a run: the score on held-out items if it was measured, and the loss."""
+    losses = [(record.round, record.loss) for record in rounds if record.loss is not None]
+    scores = [(record.round, 100 * record.validation) for record in rounds if record.validation is not None]
+    deployed = "" if chosen is None else f" The model of round {chosen + 1} is deployed."
+    title, note = VALIDATION.get(frozenset(record.validation_by for record in rounds), OTHER_VALIDATION)
+    found = [
+        _chart(title, scores, f"{note}{deployed}"),
+        _chart("Training loss", losses, "Mean over silos, weighted by their numbers of items."),
+    ]
+    return [chart for chart in found if chart is not None]
+
+
+def _chart(title: str, values: Sequence[tuple[int, float]], note: str) -> Chart | None:
+    if not values:
+        return None
+    numbers = [value for _, value in values]
+    low, high = _limits(min(numbers), max(numbers))
+    width, most = WIDTH - LEFT - RIGHT, len(values) - 1
+    points = tuple(
+        Point(
+            x=LEFT + width * (place / most if most else 0.5),
+            y=_up(value, low, high),
+            round=number + 1,
+            text=f"{value:.3g}",
+        )
+        for place, (number, value) in enumerate(values)
+    )
+    steps = [low + (high - low) * step / GRID_LINES for step in range(GRID_LINES + 1)]
+    return Chart(
+        title=title,
+        points=points,
+        line=" ".join(f"{point.x:.1f},{point.y:.1f}" for point in points),
+        ticks=tuple((_up(step, low, high), f"{step:.3g}") for step in steps),
+        note=note,
+    )
+
+
+def _limits(low: float, high: float) -> tuple[float, float]:
+    """Return the lower and upper end of an axis that shows all values with some room."""
+    room = 0.08 * (high - low) or max(abs(high) * 0.1, 1e-6)
+    return max(0.0, low - room) if low >= 0 else low - room, high + room
+
+
+def _up(value: float, low: float, high: float) -> float:
+    return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (value - low) / (high - low)
+
+
+def size_in_words(count: int) -> str:
+    """Return a number of bytes in words.
+
+    Example:
+        >>> size_in_words(512), size_in_words(17_770_240)
+        ('512 B', '17.8 MB')
+    """
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:,.1f} {unit}"
+    return f"{count} B"

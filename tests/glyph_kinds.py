@@ -1,8 +1,13 @@
-"""The script, library and kinds of a character, from what Unicode says about it."""
+"""The script, library and kinds of a character of the embedded archive, from what Unicode says about it.
+
+`tests.draw_glyphs` writes them into the file that the package contains.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+from silohash.data.glyphs.archive import Glyph
 
 _BLOCKS_OF_SCRIPT = {
     "latin": "Latin Extended-A|Latin Extended-B|IPA Extensions|Spacing Modifier Letters|Phonetic Extensions|"
@@ -174,28 +179,14 @@ class Facts(NamedTuple):
     script: str
 
 
-class Glyph(NamedTuple):
-    """Facts of a character that do not need a drawing of it, with its script or the group of signs that it belongs to.
-
-    The library is one of the five that a federation of glyphs has. At least one of `KINDS` applies.
-    """
-
-    character: str
-    name: str
-    block: str
-    script: str
-    library: str
-    kinds: frozenset[str]
-
-
 def describe(character: str, facts: Facts) -> Glyph:
     """Return the facts of a character, with the script, the library and the kinds that follow from them.
 
     Example:
         >>> facts = Facts("latin small letter e with acute", "Ll", "Latin-1 Supplement", "Latn")
         >>> glyph = describe("\u00e9", facts)
-        >>> glyph.script, sorted(glyph.kinds)
-        ('latin', ['acute accent', 'latin', 'small letter'])
+        >>> glyph.script, glyph.kinds
+        ('latin', ('acute accent', 'latin', 'small letter'))
     """
     words = facts.name.replace("-", " ").split()
     script = _script(facts, words[0])
@@ -205,7 +196,7 @@ def describe(character: str, facts: Facts) -> Glyph:
         KIND_OF_CODEPOINT.get(ord(character), ""),
     }
     library = LIBRARIES.get(script, SIGNS)
-    return Glyph(character, facts.name, facts.block, script, library, frozenset(kinds - {""} or {REST}))
+    return Glyph(character, facts.name, facts.block, script, library, tuple(sorted(kinds - {""} or {REST})))
 
 
 def _script(facts: Facts, first_word: str) -> str:

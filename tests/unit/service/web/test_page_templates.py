@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from silohash.service.web.view.templates import STATIC, address, render, static_address
+from silohash.service.web.page_templates import STATIC, address, render, static_address
 
 
 def test_addresses_escape_their_values() -> None:

@@ -10,7 +10,7 @@ from silohash.base.errors import OutOfRange, WrongType
 from silohash.base.types import Target
 from silohash.search.hits import SearchOptions
 from silohash.search.inputs import target_named
-from silohash.service.web.view.templates import address
+from silohash.service.web.page_templates import address
 
 FARTHEST_OFFSET = 10_000
 """Most items that a page of results may skip."""
@@ -41,9 +41,7 @@ class SearchForm:
     """Hold what a page of results was asked for.
 
     Attributes:
-        text: The words to search for.
         picture: Name of a kept picture to search for.
-        find: What to find.
         silos: Names of the silos to search; all if empty.
         label: The label of the items to search; all if empty.
         within_bits: Maximum distance of a hit; None for no limit.
@@ -60,11 +58,7 @@ class SearchForm:
 
     @classmethod
     def read(cls, parameters: Parameters) -> SearchForm:
-        """Return the form that an address or a sent form holds. Empty fields have their defaults.
-
-        Raises:
-            UserError: If a value is not valid.
-        """
+        """Return the form that an address or a sent form holds. Empty fields have their defaults."""
         silos = [_text(silo, "silo", LONGEST_NAME) for silo in parameters.getlist("silo")[:MOST_SILOS]]
         return cls(
             text=_text(parameters.get("q"), "q", LONGEST_TEXT),
@@ -105,11 +99,7 @@ class SearchForm:
         )
 
     def options(self, bits: int) -> SearchOptions:
-        """Return the options of the search, with one more hit than a page shows, which tells whether there is a next page.
-
-        Args:
-            bits: Code length.
-        """
+        """Return the options of the search. One hit more than a page shows tells whether there is a next page."""
         return SearchOptions(
             target=self.find,
             k=PAGE_HITS + 1,

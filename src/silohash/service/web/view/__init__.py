@@ -1,1 +1,0 @@
-"""What the pages show, as values that the templates only lay out."""
