@@ -52,7 +52,7 @@ def measure(path: Path, items: int) -> None:
     small.add(np.arange(1), query)
     small.search(query, 1)
     before = peak_bytes()
-    with Store.open(path) as store:
+    with Store(path) as store:
         index = store.load()
         found = index.search(np.repeat(query, 100, axis=0), 100)
     grown = (peak_bytes() - before) / 1e6

@@ -178,7 +178,7 @@ def asker(backend: Backend) -> Ask:
     async def ask(models: set[str]) -> float:
         """Ask, check the answer, and return the time in milliseconds."""
         begin = time.perf_counter()
-        hits = await backend.search(SearchRequest(text=WORDS[0], target="item", k=10, previews=False))
+        hits = await backend.search(SearchRequest(value=WORDS[0], target="item", k=10, previews=False))
         assert not hits.missing_silos, hits.missing_silos
         assert len(hits) == 10, len(hits)
         assert len(hits.model_digests) == 1, hits.model_digests

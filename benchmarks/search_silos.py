@@ -158,7 +158,7 @@ def measure(folder: Path, items: int, words: Words) -> None:
             line(f"  {text}", value, f"{100 * value / quickest:5.1f} %")
     loaded = nodes[0]._loaded["image"]
     if hasattr(loaded.index, "memory_bytes"):
-        held = loaded.index.memory_bytes + loaded._digests.nbytes + loaded._known.nbytes
+        held = loaded.index.memory_bytes + loaded._digests.nbytes
         print(f"memory of codes, keys and digests: {held / items:.1f} bytes per item")
     if loaded._rows is not None:
         print(f"memory of ids, captions and labels: {loaded._rows.memory_bytes / items:.1f} bytes per item")

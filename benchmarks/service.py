@@ -50,8 +50,7 @@ from silohash.search.bus import flaw
 from silohash.search.hits import Hits, Query
 from silohash.search.merge import merge
 from silohash.search.order import question_key
-from silohash.search.released import Code
-from silohash.search.requests import SearchRequest
+from silohash.search.requests import Code, SearchRequest
 from silohash.search.silos import open_node
 from silohash.search.wire import WireBus, decode_answer, encode_answer
 from silohash.service.backends import HubBackend
@@ -224,7 +223,7 @@ async def answered(ask: Callable[[], Awaitable[object]]) -> None:
 
 async def by_code(backend: HubBackend, code: Code, k: int) -> None:
     """Ask all silos with a code over the bus."""
-    hits = await backend.search(SearchRequest(code=code, target="image", k=k, previews=False))
+    hits = await backend.search(SearchRequest(value=code, target="image", k=k, previews=False))
     assert len(hits) == k, hits.missing_silos
     assert not hits.missing_silos, hits.missing_silos
 
@@ -342,7 +341,7 @@ class ReadyHub(HubBackend):
 async def time_of_api(run: Run, bus: NatsBus, code: Code, k: int, queries: int) -> float:
     """Return the median milliseconds that the application takes for a result that is ready, without the web server."""
     hub = ReadyHub(run, SILOS, WireBus(bus), deadline_seconds=10)
-    hub.hits = await HubBackend.search(hub, SearchRequest(code=code, target="image", k=k, previews=False))
+    hub.hits = await HubBackend.search(hub, SearchRequest(value=code, target="image", k=k, previews=False))
     app = create_app(hub)
     scope = {
         "type": "http",

@@ -25,8 +25,7 @@ from matplotlib.ft2font import FT2Font
 from PIL import Image, ImageDraw, ImageFont, ImageStat, features
 
 from silohash.base.files import digest_arrays, digest_file
-from silohash.data.glyphs.archive import FACES
-from silohash.data.glyphs.drawing import INK_PIXELS, centered
+from silohash.data.glyphs.archive import FACES, INK_PIXELS, centered
 from tests.glyph_kinds import KINDS, Facts, describe
 
 LARGEST_EM_PIXELS = 40

@@ -28,8 +28,7 @@ from silohash.index.preview import make_preview, preview_url
 from silohash.run.events import RoundRecord, SiloRecord
 from silohash.search.federation import check_silos
 from silohash.search.hits import Hits, SearchOptions
-from silohash.search.released import Item, SiloStatus
-from silohash.search.requests import FederationStatus, SearchRequest
+from silohash.search.requests import FederationStatus, Item, SearchRequest, SiloStatus
 from silohash.service.web.app import create_app
 from tests.pictures import COLORS, small_config
 

@@ -24,8 +24,7 @@ from silohash.search.bus import UNKNOWN, LocalBus, Replies, flaw, late, now
 from silohash.search.hits import Hits, Query, silent
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
-from silohash.search.released import Refusal
-from silohash.search.requests import CodeRequest, ItemRequest, Request, SearchRequest, StatusRequest
+from silohash.search.requests import CodeRequest, ItemRequest, Refusal, Request, SearchRequest, StatusRequest
 from silohash.search.silos import RunSearch
 from silohash.search.wire import MOST_ANSWER_BYTES, Reader, Responder, decode_answer, respond, with_time_left
 from silohash.service.nats_bus import completed
@@ -51,7 +50,7 @@ def ask_run(
     **options: Any,
 ) -> Hits:
     """Returns what the silos of a run answer to a text, a picture or a vector, without previews."""
-    request = SearchRequest.for_value(value, modality, target=target, **{"previews": False, **options})
+    request = SearchRequest(value=value, modality=modality, target=target, **{"previews": False, **options})
     return now(RunSearch(run, nodes).search(request))
 
 

@@ -96,7 +96,7 @@ def test_the_search_page_scores_pictures(folder: Path) -> None:
     run = trained(folder, "served")
     backend = LocalBackend.open(run.folder)
     try:
-        hits = asyncio.run(backend.search(SearchRequest(k=3, text="A dog and a cat.")))
+        hits = asyncio.run(backend.search(SearchRequest(k=3, value="A dog and a cat.")))
         status = asyncio.run(backend.status())
         [card, *_] = hit_cards(hits, status)
         alike = asyncio.run(backend.similar(hits.silos[0], hits.ids[0], SearchOptions(k=2)))
@@ -141,7 +141,7 @@ def test_parses_of_the_texts_are_the_edges_of_the_sparse_graph(folder: Path) -> 
 def test_removed_items_leave_no_regions_behind(folder: Path) -> None:
     run = trained(folder, "removed")
     silo = run.silo_names[0]
-    with Store.open(run.index_folder / silo / "image.sqlite") as store:
+    with Store(run.index_folder / silo / "image.sqlite") as store:
         ids = store.item_ids(np.arange(len(store)))
     nodes = np.load(run.index_folder / silo / "image-nodes/values.npy")
     assert nodes.any(axis=(1, 2)).all()

@@ -106,7 +106,7 @@ def test_an_index_has_the_labels_and_a_search_only_those_it_needs(
         index_run(run)
         encoder = run.model.encoder()
         silo = run.partition.silos[0]
-        with Store.open(run.index_folder / silo.name / "text.sqlite") as store:
+        with Store(run.index_folder / silo.name / "text.sqlite") as store:
             index = store.load()
             rows = np.array([int(name.removeprefix("item-")) for name in store.item_ids(index.keys)])
             assert np.array_equal(index.words(index.keys), encoder.codes(run.archive, rows, "text").words)

@@ -133,7 +133,7 @@ def png(seed: int) -> bytes:
 
 def all_of_index(scratch: Scratch) -> None:
     path = scratch.folder / "run/index/silo-1/image.sqlite"
-    with Store.open(path) as store:
+    with Store(path) as store:
         index = store.load()
         names = store.item_ids(index.keys)
         store.payloads(index.keys)

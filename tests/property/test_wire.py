@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from silohash.base.errors import NotFound, UnreadableMessage, UserError
 from silohash.index.codes import pack
 from silohash.search.hits import Hits, Query
-from silohash.search.released import Code, Item, SiloStatus
-from silohash.search.requests import CodeRequest, ItemRequest, StatusRequest
+from silohash.search.requests import Code, CodeRequest, Item, ItemRequest, SiloStatus, StatusRequest
 from silohash.search.wire import decode_request, encode_answer, encode_refusal, encode_request
 from tests.silos import decode_code, decode_hits, decode_item, decode_status
 

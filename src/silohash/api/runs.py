@@ -259,8 +259,10 @@ class TrainedRun:
             UserError: If the run is not indexed, the input cannot be read or encoded, or no training text held any word of
                 the text.
         """
-        request = SearchRequest.for_value(
-            *read_input(text, image, vector, vector_modality),
+        value, modality = read_input(text, image, vector, vector_modality)
+        request = SearchRequest(
+            value=value,
+            modality=modality,
             target=target_named(find),
             k=k,
             offset=offset,

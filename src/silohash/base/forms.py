@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 AGAIN = "Remove it and run the command again."
 INTERRUPTED = "Was the run interrupted before it was written?"
+REINSTALL = "Install silohash again."
 LONGEST_DETAIL = 200
 """Most characters of an error's text that a message repeats."""
 

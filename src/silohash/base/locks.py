@@ -56,22 +56,13 @@ def locked(
 ) -> Iterator[bool]:
     """Hold the lock of a folder while the block runs.
 
-    A thread that already holds the lock may enter again. A folder that is created for the lock is removed afterwards if
-    nothing else was written to it.
-
-    Args:
-        folder: Created if it does not exist.
-        remedy: The last sentence of the message if another process holds the lock.
-        wait_seconds: How long to wait for the other process.
-        notify: Called with one line before waiting.
-        temporary: Whether the folder exists for the lock alone, and is removed even if another process created it.
-
-    Yields:
-        Whether the lock was taken now, rather than held by this thread before.
+    A thread that already holds the lock may enter again; the block learns whether the lock was taken now. A folder that is
+    created for the lock is removed afterwards if nothing else was written to it. A temporary one exists for the lock alone,
+    and is removed even if another process created it.
 
     Raises:
-        UserError: If another process still holds the lock, with the process, its host, its command and the time at
-            which it took the lock; or if the folder may not be written.
+        UserError: If another process still holds the lock after ``wait_seconds``, with the process, its host, its command
+            and the time at which it took the lock, and the ``remedy``; or if the folder may not be written.
     """
     place = folder.resolve()
     mine = threading.get_ident(), place

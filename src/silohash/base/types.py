@@ -162,7 +162,6 @@ class Step:
     """One optimizer step on a batch.
 
     Attributes:
-        name: Name of the step in the logs.
         parameters: Prefixes of the names of the parameters that are updated.
         modalities: Modalities whose outputs the loss terms need.
         regularize: Whether the federated method's loss terms are added to those of the step. A method that trains a tower in
@@ -180,8 +179,6 @@ class Phase:
     """A part of a silo's round in which one model is trained for some epochs.
 
     Attributes:
-        name: Name of the phase in the logs.
-        model: The network that is trained.
         epochs: Number of passes over the rows.
         rows: The silo's rows that are used for training, or None for all.
         hides_other_rows: Whether the local method sees only ``rows``. If not, it may also compare a batch with the silo's

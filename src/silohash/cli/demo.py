@@ -184,7 +184,7 @@ def _search(run: Run, archive: Archive) -> None:
     for title, value, modality in demo_queries(archive):
         print_result(f"\n{title}")
         try:
-            hits = now(silos.search(SearchRequest.for_value(value, modality, k=HITS)))
+            hits = now(silos.search(SearchRequest(value=value, modality=modality, k=HITS)))
         # Another archive, chosen with --set, may not have the words of the text.
         except UserError as error:
             print_status(str(error))

@@ -144,7 +144,7 @@ def index_move(
     """
     from silohash.api.runs import open_run
     from silohash.index.config import IndexConfig
-    from silohash.index.move import move_indexes
+    from silohash.index.copies import move_indexes
 
     _check_backend(to, url_env, url_file, approximate=approximate)
     values = {"engine": to, "url_env": url_env, "url_file": url_file, "approximate": approximate}
@@ -304,7 +304,7 @@ def _document(hits: Hits) -> dict[str, Any]:
         "missing_silos": dict(hits.missing_silos),
         "limited_silos": dict(hits.limited_silos),
         "comparable": hits.comparable,
-        "unknown_words": None if hits.unknown_words is None else list(hits.unknown_words),
+        "unknown_words": list(hits.unknown_words),
         "unread": None if hits.unread is None else asdict(hits.unread),
     }
 

@@ -126,9 +126,7 @@ class Archive:
         image: Pictures, or ``(N, D)`` given features, or regions of pictures, or None.
         text: ``(N,)`` strings, or ``(N, V)`` given features, or None.
         labels: ``(N, C)`` uint8 multi-hot, or None.
-        label_names: C names.
         splits: Sorted rows of ``query``, ``database`` and ``train``. Usually ``train`` is a part of ``database``.
-        card: Provenance.
         columns: Further columns to partition by or to show, ``(N,)`` strings each.
         has_image: ``(N,)`` bool.
         has_text: ``(N,)`` bool.

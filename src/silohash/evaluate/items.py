@@ -132,6 +132,6 @@ def item_histogram(
 def item_gains(
     query_words: npt.NDArray[np.generic], items: ItemCodes, relevance: Relevance | Pairs, bits: int, rows: Rows
 ) -> npt.NDArray[np.uint16]:
-    """Return the relevance of the items to some queries in the order of distance. See `ties.ranked_gains`."""
+    """Return the relevance of the items to some queries, ``(n, N)``, in the order of distance. See `ties.ranked_gains`."""
     order = np.argsort(items.distances(query_words[rows], bits), axis=1, kind="stable")
     return without_left_out(np.take_along_axis(marked_gains(relevance, rows), order, axis=1))

@@ -179,8 +179,7 @@ def _mark(labels: Words, start: np.uint64, counter: Words) -> None:
 def _set_relevant(counter: Words, distance: Words) -> tuple[int, int]:
     """Replace the plane of weight 128, which only a distance of 128 sets, by the relevance.
 
-    Returns:
-        The numbers of items at that distance that are not relevant and that are. Their bytes now state a distance of 0.
+    Return the numbers of items at that distance, not relevant and relevant. Their bytes now state a distance of 0.
     """
     other, relevant, any_far = 0, 0, _word(0)
     for i in range(LANES):
@@ -210,9 +209,7 @@ def _count_label(labels: Words, start: np.uint64, counter: Words) -> None:
 def _keep_level(counter: Words, level: int, distance: Words) -> tuple[int, int]:
     """Clear the distances of items that do not share exactly `level` labels.
 
-    Returns:
-        The number of items that were cleared, and the number of the others at a distance of 256. The bytes of all of
-        these state a distance of 0.
+    Return the numbers of items that were cleared, and of the others at a distance of 256. The bytes of all state 0.
     """
     cleared, far = 0, 0
     for i in range(LANES):
@@ -304,12 +301,7 @@ def _transpose(square: Words) -> None:
 
 @compiled
 def bit_planes(words: Words, planes: Words) -> None:
-    """Write the words of the items as bit planes.
-
-    Args:
-        words: ``(N, W)`` uint64.
-        planes: ``(blocks, P, LANES)`` uint64, zero, for at least N items. The first P bits of the words are written.
-    """
+    """Write the first P bits of the items' words ``(N, W)`` as bit planes ``(blocks, P, LANES)``, which are zero before."""
     square = np.zeros(64, np.uint64)
     for lane in range((len(words) + 63) // 64):
         block, column = lane // LANES, lane % LANES

@@ -63,7 +63,6 @@ class Measure:
         cutoff: Number of items that count; None for all, or if there is a radius.
         radius_bits: Largest distance of items that count, in place of a cutoff; for P and R.
         denominator: Divisor of mAP with a cutoff.
-        gain: Gain of an item in nDCG.
         by: What makes an item relevant.
         folds: Number of parts of the pictures that are searched by themselves; only by pairs.
         ties: Order of items at equal distance.
@@ -273,12 +272,9 @@ def evaluate_all(
 ) -> dict[Measure, PerQuery]:
     """Compute several measures of one retrieval task. The codes are compared once.
 
-    Args:
-        measures: The measures.
-        query_words: ``(Q, W)`` packed codes of an unsigned type. They have no effect if there are scores.
-        database: ``(N, W)`` packed codes, or the codes of items with several sides, or the scores of queries with items.
-        relevance: Which items are relevant to which query.
-        bits: Length of the codes; 0 if there are scores.
+    The queries have packed codes ``(Q, W)`` of an unsigned type. The database has such codes ``(N, W)``, the codes of items
+    with several sides, or the scores of queries with items. With scores, the codes of the queries have no effect and the
+    bits are 0.
 
     Raises:
         UserError: If codes and relevance do not fit together, or a radius exceeds the code length.

@@ -18,11 +18,9 @@ LEFT_OUT = np.uint16(65535)
 
 
 def to_words(packed: npt.NDArray[np.generic], bits: int) -> Words:
-    """Return packed codes as 64-bit words, ``(N, ceil(bits / 64))`` uint64.
+    """Return packed codes ``(N, W)`` of an unsigned type as 64-bit words, ``(N, ceil(bits / 64))`` uint64.
 
-    Args:
-        packed: ``(N, W)`` of an unsigned type, little-endian bit order, zero beyond `bits`.
-        bits: Length of the codes.
+    The order of the bits is little-endian, and those beyond the length of the codes are zero.
 
     Raises:
         UserError: If the array is not of that form.
@@ -247,7 +245,7 @@ def marked_gains(relevance: Relevance | Pairs, rows: Rows) -> npt.NDArray[np.uin
 
 
 def without_left_out(ranked: npt.NDArray[np.uint16]) -> npt.NDArray[np.uint16]:
-    """Return rankings of marked gains without the items that were left out, with zeros at the end in their place."""
+    """Return rankings of marked gains ``(n, N)`` without the items that were left out, with zeros at the end instead."""
     left_out = ranked == LEFT_OUT
     if not left_out.any():
         return ranked

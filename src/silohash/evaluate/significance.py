@@ -49,12 +49,7 @@ def paired_bootstrap(first: npt.ArrayLike, second: npt.ArrayLike, seed: int, *, 
 
     The differences are shifted to a mean of 0. The p-value is the share of resampled means that are at least as far from
     0 as the observed mean; the observation itself counts as one of them. It is 1 for fewer than `FEWEST_QUERIES`.
-
-    Args:
-        first: ``(Q,)`` value of each query under one method.
-        second: ``(Q,)`` value of each query under the other.
-        seed: Seed of the run.
-        resamples: Number of resamples of the queries.
+    The values ``(Q,)`` are those of each query under the two methods.
 
     Raises:
         UserError: If the two differ in their number of queries, or have none.
@@ -77,8 +72,7 @@ def paired_bootstrap(first: npt.ArrayLike, second: npt.ArrayLike, seed: int, *, 
 def seed_interval(values: npt.ArrayLike) -> tuple[float, float]:
     """Return Student's 95 % interval of the mean over runs that differ only in their seed, from one value per run.
 
-    Returns:
-        (low, high); NaN for fewer than two runs. If all values are equal, both are that value.
+    Both ends are NaN for fewer than two runs. If all values are equal, both are that value.
     """
     of_runs = np.asarray(values, np.float64)
     if len(of_runs) < 2:

@@ -142,15 +142,10 @@ def histogram(
     graded: bool = False,
     threads: int | None = None,
 ) -> Histogram:
-    """Count the items at each distance from each query.
+    """Count the items at each distance from each query, from packed codes ``(Q, W)`` and ``(N, W)`` of an unsigned type.
 
-    Args:
-        query_words: ``(Q, W)`` packed codes of an unsigned type.
-        database_words: ``(N, W)`` packed codes.
-        relevance: Which items are relevant to which query.
-        bits: Length of the codes.
-        graded: Count items by their number of shared labels, instead of relevant or not.
-        threads: Number of threads; None for as many as the process may use.
+    Items are counted as relevant or not or, if graded, by their number of shared labels. By default, as many threads count
+    as the process may use.
 
     Raises:
         UserError: If codes and relevance do not fit together.
@@ -266,12 +261,7 @@ def ranked_gains(
 ) -> npt.NDArray[np.uint16]:
     """Return the relevance of the items to some queries in the order of distance, with ties in the order of the database.
 
-    Args:
-        query_words: ``(Q, W)`` uint64 as `to_words` returns them.
-        database_words: ``(N, W)`` uint64.
-        relevance: Which items are relevant to which query.
-        bits: Length of the codes.
-        rows: ``(B,)`` rows of the queries. The result takes 2 B N bytes.
+    The words ``(Q, W)`` and ``(N, W)`` are as `to_words` returns them, and ``(B,)`` rows of them are the queries.
 
     Returns:
         ``(B, N)`` uint16, the number of shared labels (1 for a pair, 0 for an item that is not relevant); where a query
@@ -294,10 +284,7 @@ def precision_sums(counts: Histogram, groups: Groups) -> tuple[Precise, Precise,
     """Return each group's part of the sum of precisions at the relevant items: expected, best and worst.
 
     Expected: ``(r / n) sum_{s=1..t} (1 + g + (s - 1) (r - 1) / (n - 1)) / (b + s)``. The j-th relevant item at position p
-    adds ``(g + j) / (b + p)``, with p = j at best and p = n - r + j at worst.
-
-    Returns:
-        Three ``(Q, bits + 1)`` arrays in extended precision.
+    adds ``(g + j) / (b + p)``, with p = j at best and p = n - r + j at worst. The three are ``(Q, bits + 1)`` long doubles.
     """
     before, relevant_before, items, relevant, within = groups
     harmonic = counts.harmonic

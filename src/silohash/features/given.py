@@ -45,7 +45,7 @@ class GivenFeatures:
     """Precomputed vectors, by default standardized per column.
 
     Missing (NaN) and infinite numbers are left out of the sums and become zero, which is the mean. A row without any
-    finite number is an item that lacks the modality (see `missing`). Standardized, a constant column becomes zero.
+    finite number is an item that lacks the modality. Standardized, a constant column becomes zero.
 
     Attributes:
         summed: The added sums of the silos: ``count``, ``sum``, ``sum_squares``, each ``(width,)`` float64. With
@@ -152,14 +152,6 @@ class GivenFeatures:
         if not self.standardize:
             return np.zeros_like(mean), np.ones_like(mean)
         return mean, np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
-
-    def missing(self, column: Column, rows: Rows) -> npt.NDArray[np.bool_]:
-        """Return a mask of the rows without any finite number, ``(n,)`` bool."""
-        vectors = self._vectors(column)
-        empty = np.empty(len(rows), np.bool_)
-        for place, block in blocks(rows, BLOCK_ROWS):
-            empty[place] = ~np.isfinite(vectors[block]).any(axis=1)
-        return empty
 
     def encode_one(self, value: Value) -> npt.NDArray[np.float32]:
         """Return one vector, ``(width,)`` or ``(1, width)``, as ``(1, width)`` float32.

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from silohash.base.errors import (
     BitsDiffer,
-    DamagedFile,
     IndexDiffers,
     ModelsDiffer,
     OtherVersion,
@@ -73,22 +72,6 @@ class IndexManifest:
                 f'The index has the unknown modality "{self.modality}"; choose one of: {", ".join(MODALITIES)}.'
             )
         word_type(self.bits)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the manifest as a JSON value."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> IndexManifest:
-        """Create a manifest from the result of `to_json`.
-
-        Raises:
-            UserError: If a field is missing or unknown, or the format has another version.
-        """
-        try:
-            return cls(**value)
-        except TypeError as error:
-            raise DamagedFile(f"The manifest of the index is damaged ({error}). Build the index again.") from error
 
     def check_holder(self, silo: str, modality: Modality) -> None:
         """Check that the index belongs to a silo and holds codes of a modality.
@@ -191,11 +174,11 @@ class Index(Protocol):
         ...
 
     def search(self, words: Words, k: int, *, allowed: Allowed | None = None) -> Neighbors:
-        """Return the k nearest items of each query, ordered by (distance, key).
+        """Return the k nearest items of each query, ordered by (distance, key), filled up with -1 if there are fewer.
 
         Args:
             words: ``(Q, W)`` packed codes.
-            k: Number of items per query, at least 1. Results are filled up with -1 if there are fewer items.
+            k: Number of items per query, at least 1.
             allowed: An optional filter: the keys that may be returned, or a boolean mask over ``keys``.
 
         Raises:
@@ -204,27 +187,17 @@ class Index(Protocol):
         ...
 
     def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbors]:
-        """Return all items within a distance of each query, ordered by (distance, key).
+        """Return all items within a distance of each query, at least 0, ordered by (distance, key).
 
-        Args:
-            words: ``(Q, W)`` packed codes.
-            radius_bits: The largest distance, at least 0.
-            allowed: An optional filter, as in `search`.
-
-        Returns:
-            One result per query. Its arrays have the shape ``(1, hits)``.
+        The other arguments are those of `search`. The arrays of each query's result have the shape ``(1, hits)``.
         """
         ...
 
     def search_with_ties(self, words: Words, k: int, *, allowed: Allowed | None = None) -> tuple[Keys, Distances]:
         """Return the k nearest items of one query, and all further items at the distance of the last of them.
 
-        Unless overridden, this takes a second search if items tie with the last.
-
-        Args:
-            words: ``(1, W)`` packed code.
-            k: Number of items, at least 1.
-            allowed: An optional filter, as in `search`.
+        Unless overridden, this takes a second search if items tie with the last. The arguments are those of `search`, with
+        words ``(1, W)``.
 
         Returns:
             ``(n,)`` keys in any order, and ``(n,)`` int32 distances.
@@ -325,12 +298,14 @@ def allowed_keys(allowed: Allowed, live: Keys) -> Keys:
     return wanted[positions(live, wanted)[1]]
 
 
-def chosen_keys(allowed: Allowed, index: Index) -> Keys | None:
+def chosen_keys(allowed: Allowed | None, index: Index) -> Keys | None:
     """Return the keys of a filter for an index that need not check whether they exist; None if all items pass.
 
     Raises:
         UserError: If a mask does not have one element per item.
     """
+    if allowed is None:
+        return None
     given = np.asarray(allowed)
     if given.dtype != np.bool_:
         return distinct(given.astype(np.int64))

@@ -60,13 +60,7 @@ def byte_count(bits: int) -> int:
 
 
 def pack(values: npt.ArrayLike) -> Words:
-    """Pack the signs of real numbers into words.
-
-    Args:
-        values: ``(N, bits)`` real numbers or integers. A value of at least 0 is a set bit.
-
-    Returns:
-        ``(N, W)`` words.
+    """Pack the signs of real numbers or integers, ``(N, bits)``, into ``(N, W)`` words. A value of at least 0 is a set bit.
 
     Raises:
         UserError: If a value is NaN, or the number of columns is not a supported code length.
@@ -100,14 +94,7 @@ def pack_bits(values: npt.NDArray[np.bool_]) -> Words:
 
 
 def unpack(words: Words, bits: int) -> npt.NDArray[np.int8]:
-    """Unpack words into signs.
-
-    Args:
-        words: ``(N, W)`` packed codes.
-        bits: Code length.
-
-    Returns:
-        ``(N, bits)`` int8, each -1 or +1.
+    """Unpack ``(N, W)`` words into signs, ``(N, bits)`` int8, each -1 or +1.
 
     Example:
         >>> unpack(pack(np.array([[1, -1] * 6])), 12)[0, :3]

@@ -18,8 +18,9 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from silohash.base.errors import InvalidFile, SettingNeeded
+from silohash.base.errors import DependencyMissing, InvalidFile, SettingNeeded
 from silohash.base.files import read_text, read_toml, write_text
+from silohash.base.optional import installed
 from silohash.base.registry import suggestion
 from silohash.index import IN_MEMORY, SERVERS
 
@@ -103,13 +104,28 @@ class IndexConfig(BaseModel):
         return url
 
     def check_installed(self) -> None:
-        """Check that the packages of the backend are installed. `installed_backend` checks "flat", which has a replacement.
+        """Check that the packages of the backend, or of its replacement, are installed.
 
         Raises:
             UserError: If one is missing.
         """
-        if self.backend != "flat":
+        if self.backend == "flat":
+            installed_backend(self.backend)
+        else:
             (IN_MEMORY if self.in_memory else SERVERS).resolve(self.backend)
+
+
+def installed_backend(name: str) -> str:
+    """Return the backend in memory to use: the given one, or "faiss" in place of "flat" if numba is not installed.
+
+    Raises:
+        UserError: If the backend is unknown or not installed.
+    """
+    IN_MEMORY.target(name)
+    found = "faiss" if name == "flat" and not installed("numba") else name
+    if found == "faiss" and not installed("faiss"):
+        raise DependencyMissing(f'The index backend "{name}" is not installed. Install numba or faiss-cpu.')
+    return found
 
 
 def read_index_config(folder: Path) -> IndexConfig:

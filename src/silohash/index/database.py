@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.errors import AlreadyExists, NotIndexed, OtherVersion, UnreadableFile, WrongKindOfFile
+from silohash.base.errors import AlreadyExists, DamagedFile, NotIndexed, OtherVersion, UnreadableFile, WrongKindOfFile
 from silohash.base.files import explaining_disk_errors
 from silohash.base.sqlite_files import (
     Signature,
@@ -114,14 +114,9 @@ class Database:
                 raise
 
     def _connect(self) -> None:
-        """Open the connection. If the folder cannot be written, open the file as one that does not change.
-
-        SQLite needs to write beside a file in write-ahead mode, even to read it.
-
-        Raises:
-            UserError: If there are changes beside the file that SQLite cannot read without writing.
-        """
+        """Open the connection. If the folder cannot be written, open the file as one that does not change."""
         self._connections += 1
+        # SQLite needs to write beside a file in write-ahead mode, even to read it.
         try:
             self.connection = connect_and_read(self.path)
         except sqlite3.OperationalError as error:
@@ -211,10 +206,7 @@ class Database:
     def append(self, keys: Keys, packed: CodeBytes | None, digests: Digests | None = None) -> None:
         """Append a log entry: keys added with codes ``(n, bytes)``, or keys removed if ``packed`` is None.
 
-        Args:
-            keys: ``(n,)`` keys.
-            packed: The codes, or None.
-            digests: ``(n,)`` digests of the added items; None if they are not stored.
+        ``digests``, ``(n,)``, are those of the added items; None if they are not stored.
         """
         entry = self.head.entries + 1
         run, codes = keys.astype("<i8").tobytes(), None if packed is None else packed.tobytes()
@@ -326,7 +318,10 @@ class Database:
         if len(rows) != 1 or checksum_of(rows[0][0]) != rows[0][1]:
             raise damaged(self.path, "the checksum of its head is wrong")
         content = json.loads(rows[0][0])
-        return Head(**{**content, "manifest": IndexManifest.from_json(content["manifest"])})
+        try:
+            return Head(**{**content, "manifest": IndexManifest(**content["manifest"])})
+        except TypeError as error:
+            raise DamagedFile(f"The manifest of the index is damaged ({error}). Build the index again.") from error
 
 
 def create_file(path: Path, manifest: IndexManifest) -> None:

@@ -50,12 +50,10 @@ class FlatIndex:
     exact = True
 
     def __init__(self, bits: int, *, capacity: int = 0, threads: int = 1) -> None:
-        """Create an empty index.
+        """Create an empty index for codes of ``bits`` bits, from 8 to 256.
 
-        Args:
-            bits: Code length, from 8 to 256.
-            capacity: Number of items to reserve memory for, which avoids copies while items are added.
-            threads: Number of threads among which the queries of a batch are divided.
+        Memory is reserved for ``capacity`` items, which avoids copies while items are added. The queries of a batch are
+        divided among ``threads`` threads.
 
         Raises:
             UserError: If ``bits`` or ``threads`` is out of range.

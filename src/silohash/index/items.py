@@ -80,11 +80,7 @@ class KeptRows:
         return list(zip(names, json.loads(b"[" + b",".join(texts) + b"]"), strict=True))
 
     def _places(self, keys: Sequence[int]) -> list[int]:
-        """Return the positions of keys among all keys.
-
-        Raises:
-            KeyError: If an item is not kept.
-        """
+        """Return the positions of keys among all keys."""
         if self._is_gapless:
             for key in keys:
                 if not self._lowest <= key <= self._highest:
@@ -108,10 +104,8 @@ class KeptRows:
     def changed(self, rows: Iterable[Row], live: Keys, most_bytes: int) -> KeptRows | None:
         """Return the rows after a change of the index; None if they take more than ``most_bytes``.
 
-        Args:
-            rows: The key, id and payload of each item whose key is higher than `last_key`, in the order of the keys.
-            live: The keys of the items that exist, in ascending order. The rows of others are forgotten.
-            most_bytes: Limit on the memory.
+        ``rows`` are those of the items whose keys are higher than `last_key`, in the order of the keys. ``live`` are the
+        keys of the items that exist, in ascending order. The rows of others are forgotten.
         """
         parts = [part.among(live) for part in self._parts]
         used, more = sum(part.memory_bytes for part in parts), iter(rows)
@@ -254,11 +248,8 @@ class ItemRows:
         Raises:
             UserError: If an item does not exist, or a row is damaged.
         """
-        query = "SELECT key, id, payload, checksum FROM items WHERE key IN (SELECT value FROM json_each(?))"
-        found: dict[int, tuple[str, str | None]] = {}
-        for key, name, text, checksum in self._database.connection.execute(query, (json.dumps(keys),)):
-            self._check(key, row_checksum(key, name, text), checksum)
-            found[key] = (name, text)
+        rows = self._select("WHERE key IN (SELECT value FROM json_each(?))", json.dumps(keys))
+        found = {key: (name, text) for key, name, text in rows}
         if not self._database.head.named:
             others = np.array([key for key in keys if key not in found], np.int64)
             live = others[self._database.is_live(others)].tolist() if others.size else []
@@ -276,12 +267,8 @@ class ItemRows:
         Raises:
             UserError: If a row is damaged.
         """
-        query = "SELECT key, id, payload, checksum FROM items WHERE payload IS NOT NULL ORDER BY key LIMIT ?"
-        found = []
-        for key, name, text, checksum in self._database.connection.execute(query, (most,)):
-            self._check(key, row_checksum(key, name, text), checksum)
-            found.append(text)
-        return found
+        rows = self._select("WHERE payload IS NOT NULL ORDER BY key LIMIT ?", most)
+        return [text for *_, text in rows if text is not None]
 
     def previews(self, ids: Sequence[str]) -> dict[str, bytes]:
         """Return the previews of items by id. Items without a preview are left out.
@@ -319,10 +306,14 @@ class ItemRows:
         Raises:
             UserError: If a row is damaged.
         """
-        query = "SELECT key, id, payload, checksum FROM items WHERE key > ? ORDER BY key"
-        for row, name, text, checksum in self._database.connection.execute(query, (key,)):
-            self._check(row, row_checksum(row, name, text), checksum)
-            yield row, name, text
+        return self._select("WHERE key > ? ORDER BY key", key)
+
+    def _select(self, which: str, value: object) -> Iterator[Row]:
+        """Yield the rows that a clause with one value selects, each of which is checked."""
+        query = f"SELECT key, id, payload, checksum FROM items {which}"  # noqa: S608  a literal
+        for key, name, text, checksum in self._database.connection.execute(query, (value,)):
+            self._check(key, row_checksum(key, name, text), checksum)
+            yield key, name, text
 
     def find(self, ids: Sequence[str]) -> Keys:
         """Return the keys of items by id, with -1 for ids that do not exist."""
@@ -335,11 +326,7 @@ class ItemRows:
         return np.array([known.get(name, -1) for name in ids], np.int64)
 
     def replaced(self, ids: Sequence[str], next_key: int) -> Keys:
-        """Return the keys of existing items with these ids.
-
-        Args:
-            ids: The ids of items that are being added.
-            next_key: The first key of the current call. An id with this key or a higher one was given twice.
+        """Return the keys of existing items with the ids of items that are being added, the first of them as ``next_key``.
 
         Raises:
             UserError: If an id was given twice.

@@ -258,13 +258,7 @@ def nearest_with_ties(blocks: Blocks, count: int, query: Blocks, k: int, alive: 
     The first pass over the blocks finds the cut and notes the lowest distance of each block. The second pass visits only the
     blocks that hold a code within the cut, which are few.
 
-    Args:
-        blocks: ``(blocks, bytes, BLOCK_CODES)``, with padding at the end of the last block.
-        count: Number of codes in the blocks.
-        query: ``(1, bytes)``.
-        k: Number of codes, at least 1 and at most ``count``.
-        alive: ``(count,)`` uint8, with 0 for codes to skip; or None to scan all codes.
-        distances: ``(BLOCK_CODES,)`` work array, as in `nearest`.
+    The arguments are those of `nearest`, with a query of shape ``(1, bytes)``.
 
     Returns:
         ``(n,)`` int64 slots in ascending order, and ``(n,)`` int32 distances. If there are fewer than k codes, all are

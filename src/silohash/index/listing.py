@@ -5,14 +5,14 @@ Without this list, an index that was deleted or not copied would make a silo dis
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeAlias
 
 from pydantic import BaseModel
 
 from silohash.base.errors import OtherVersion
-from silohash.base.files import read_json, write_json
+from silohash.base.files import PART, read_json, write_json
 from silohash.base.types import MODALITIES, Modality
 
 LISTING = "silos.json"
@@ -28,6 +28,15 @@ class _Stored(BaseModel):
 
     format_version: int
     silos: dict[str, tuple[Modality, ...] | None]
+
+
+def index_files(folder: Path) -> Iterator[tuple[str, Modality, Path]]:
+    """Yield the silo, the modality and the path of each index in an index folder, in the order of the silos' names."""
+    for silo in sorted(folder.glob("*")):
+        for modality in MODALITIES:
+            path = silo / f"{modality}.sqlite"
+            if path.exists() and not PART.fullmatch(silo.name):
+                yield silo.name, modality, path
 
 
 def is_indexed(folder: Path, silo: str) -> bool:
@@ -54,14 +63,9 @@ def read_listing(folder: Path) -> Listing | None:
 
 
 def note_indexed(folder: Path, silo: str, modalities: Iterable[Modality], all_silos: Iterable[str]) -> None:
-    """Enter a silo into the list, after its index was built.
+    """Enter a silo and the modalities that were indexed into the list of an index folder, after its index was built.
 
-    Args:
-        folder: The index folder of a run.
-        silo: Name of the silo.
-        modalities: The modalities that were indexed. A silo without items to index has none.
-        all_silos: Names of the silos that a complete index of the run holds. Those that are not in the list are entered as
-            not indexed.
+    ``all_silos`` are those that a complete index of the run holds. Those that are not listed are entered as not indexed.
 
     Raises:
         UserError: If the list is damaged or cannot be written.

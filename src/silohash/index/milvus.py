@@ -26,7 +26,6 @@ MOST_ROWS = 16_384
 """Largest number of items per request that Milvus allows."""
 
 ADDED_ROWS = 10_000
-HIGHEST_KEY = 2**62
 LISTS = 1024
 """Number of lists of an approximate index."""
 PROBES = 64
@@ -38,6 +37,8 @@ FRESH_SECONDS = 10.0
 CONNECT_SECONDS = 5.0
 
 Range = tuple[int, int]
+ALL: Range = (0, 2**62)
+"""The range of all keys."""
 
 
 class MilvusIndex(ServerIndex):
@@ -106,12 +107,8 @@ class MilvusIndex(ServerIndex):
         conditions = _conditions(chosen)
         return [self._near(query, radius_bits, conditions) for query in _encoded(queries)]
 
-    def _keys(self) -> Iterator[Keys]:
-        for part in self._ranges((0, HIGHEST_KEY), self._count()):
-            yield self._rows(_condition(part), ["key"])[0]
-
     def _codes(self) -> Iterator[tuple[Keys, CodeBytes]]:
-        for part in self._ranges((0, HIGHEST_KEY), self._count()):
+        for part in self._ranges(ALL, self._count()):
             keys, codes = self._rows(_condition(part), ["key", "code"])
             yield keys, np.frombuffer(b"".join(codes), np.uint8).reshape(len(keys), byte_count(self.bits))
 
@@ -167,19 +164,19 @@ class MilvusIndex(ServerIndex):
         """Return the keys and distances of all items within a radius, ordered by (distance, key)."""
         hits: list[tuple[int, int]] = []
         if chosen is None:
-            self._collect(query, radius_bits, (0, HIGHEST_KEY), hits)
+            self._collect(query, radius_bits, ALL, hits)
         for condition in chosen or ():
             hits += self._hits([query], MOST_ROWS, condition, radius_bits)[0]
         return _ordered(hits)
 
     def _collect(self, query: bytes, radius_bits: int, part: Range, hits: list[tuple[int, int]]) -> None:
         """Add all items within a radius, out of a range of keys. A range with too many items is divided."""
-        whole = part == (0, HIGHEST_KEY)
+        whole = part == ALL
         [found] = self._hits([query], MOST_ROWS, "" if whole else _condition(part), radius_bits)
         if len(found) < MOST_ROWS:
             hits += found
             return
-        middle, _ = self._divided(part, self._count_in(part))
+        middle, _ = self._divided(part, self._count(part))
         for half in ((part[0], middle), (middle, part[1])):
             self._collect(query, radius_bits, half, hits)
 
@@ -206,13 +203,10 @@ class MilvusIndex(ServerIndex):
             for hits in answer
         ]
 
-    def _count(self) -> int:
-        return self._count_in((0, HIGHEST_KEY))
-
-    def _count_in(self, part: Range) -> int:
+    def _count(self, part: Range = ALL) -> int:
         [row] = self._client.query(
             self._name,
-            filter="" if part == (0, HIGHEST_KEY) else _condition(part),
+            filter="" if part == ALL else _condition(part),
             output_fields=["count(*)"],
             consistency_level=self._consistency,
             timeout=seconds_left(CHANGE_SECONDS),
@@ -233,7 +227,7 @@ class MilvusIndex(ServerIndex):
         low, high = part
         while True:
             middle = _middle(low, high)
-            before = self._count_in((part[0], middle))
+            before = self._count((part[0], middle))
             if 0 < before < count:
                 return middle, before
             low, high = (low, middle) if before else (middle, high)

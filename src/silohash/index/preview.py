@@ -24,8 +24,6 @@ JPEG_QUALITY = 75
 HEADER_BYTES = 24
 """Number of bytes at the beginning of a PNG file. The last eight are the width and the height."""
 
-HEADER_CHARACTERS = HEADER_BYTES * 4 // 3
-
 _MEDIA_TYPES = ((b"\x89PNG\r\n\x1a\n", "image/png"), (b"\xff\xd8\xff", "image/jpeg"))
 _URL = re.compile(r"data:(image/png|image/jpeg);base64,([A-Za-z0-9+/]+={0,2})")
 
@@ -44,20 +42,16 @@ def make_preview(picture: Image.Image) -> bytes:
     # Pillow would write the comment of a JPEG file again, which can tell more than the picture.
     small.info.clear()
     if small.mode != "L":
-        return _jpeg(small.convert("RGB"))
-    lossless = _png(small)
-    return lossless if max(small.size) <= LOSSLESS_PIXELS else min(lossless, _jpeg(small), key=len)
+        return _saved(small.convert("RGB"), "JPEG", quality=JPEG_QUALITY)
+    lossless = _saved(small, "PNG", compress_level=1)
+    if max(small.size) <= LOSSLESS_PIXELS:
+        return lossless
+    return min(lossless, _saved(small, "JPEG", quality=JPEG_QUALITY), key=len)
 
 
-def _png(picture: Image.Image) -> bytes:
+def _saved(picture: Image.Image, kind: str, **options: int) -> bytes:
     content = io.BytesIO()
-    picture.save(content, "PNG", compress_level=1)
-    return content.getvalue()
-
-
-def _jpeg(picture: Image.Image) -> bytes:
-    content = io.BytesIO()
-    picture.save(content, "JPEG", quality=JPEG_QUALITY)
+    picture.save(content, kind, **options)
     return content.getvalue()
 
 
@@ -78,17 +72,11 @@ def preview_url(content: bytes) -> str:
 
 
 def preview_size(url: str) -> tuple[int, int] | None:
-    """Return the width and height of a preview in pixels, from its header alone; None if it is not a PNG file."""
-    start = "data:image/png;base64,"
-    if not url.startswith(start):
+    """Return the width and height of a preview in pixels, from the header of its file; None if it is not a PNG file."""
+    content = preview_content(url) if url.startswith("data:image/png") else None
+    if content is None or len(content) < HEADER_BYTES:
         return None
-    try:
-        header = base64.b64decode(url[len(start) :][:HEADER_CHARACTERS], validate=True)
-    except binascii.Error:
-        return None
-    if len(header) < HEADER_BYTES:
-        return None
-    width, height = struct.unpack(">II", header[-8:])
+    width, height = struct.unpack(">II", content[HEADER_BYTES - 8 : HEADER_BYTES])
     return width, height
 
 

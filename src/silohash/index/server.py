@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from typing import Any, ClassVar
@@ -65,14 +65,9 @@ class ServerIndex(Index):
     def __init__(
         self, url: str, collection: str, bits: int, *, approximate: bool = False, create: bool = False
     ) -> None:
-        """Open a collection.
+        """Open a collection of a server. With ``create``, it is created if it does not exist.
 
-        Args:
-            url: URL of the server.
-            collection: Name of the collection.
-            bits: Code length.
-            approximate: Whether the server builds an approximate index, which makes searches faster and inexact.
-            create: Create the collection if it does not exist.
+        If ``approximate``, the server builds an approximate index, which makes searches faster and inexact.
 
         Raises:
             UserError: If the server cannot be reached, or does not have the collection.
@@ -107,7 +102,7 @@ class ServerIndex(Index):
         if self._known is not None:
             return self._known
         with self._explained():
-            return np.concatenate([np.empty(0, np.int64), *self._keys()])
+            return np.concatenate([np.empty(0, np.int64), *(keys for keys, _ in self._codes())])
 
     def remember(self, keys: Keys) -> None:
         """Take note of the live keys, in ascending order, so that they are not read from the server until a change."""
@@ -137,14 +132,14 @@ class ServerIndex(Index):
         if not len(queries):
             return Neighbors.empty(0, k)
         with self._explained(), time_limit(seconds_left(SEARCH_SECONDS)):
-            return merged_answers(self._nearest(queries, k, self._chosen(allowed)), k)
+            return merged_answers(self._nearest(queries, k, chosen_keys(allowed, self)), k)
 
     def search_radius(self, words: Words, radius_bits: int, *, allowed: Allowed | None = None) -> list[Neighbors]:
         """Return all items within a distance of each query. See `Index.search_radius`."""
         check_radius(radius_bits)
         queries = to_bytes(words, self.bits)
         with self._explained(), time_limit(seconds_left(SEARCH_SECONDS)):
-            found = self._within(queries, radius_bits, self._chosen(allowed))
+            found = self._within(queries, radius_bits, chosen_keys(allowed, self))
         return [Neighbors.whole(keys, distances) for keys, distances in found]
 
     def stored(self) -> Iterator[tuple[Keys, Words]]:
@@ -175,10 +170,6 @@ class ServerIndex(Index):
     def _count(self) -> int:
         """Return the number of items in the collection."""
 
-    def _keys(self) -> Iterable[Keys]:
-        """Yield the stored keys in parts, in ascending order."""
-        return (keys for keys, _ in self._codes())
-
     @abstractmethod
     def _codes(self) -> Iterator[tuple[Keys, CodeBytes]]:
         """Yield the stored keys in ascending order with their codes ``(n, bytes)``."""
@@ -203,21 +194,13 @@ class ServerIndex(Index):
     def _within(self, queries: CodeBytes, radius_bits: int, chosen: Keys | None) -> list[tuple[Keys, Distances]]:
         """Return all items within a distance of each query, in order, of those that ``chosen`` names."""
 
-    def _chosen(self, allowed: Allowed | None) -> Keys | None:
-        """Return the keys that pass a filter, of which some may not exist; None for all items."""
-        return None if allowed is None else chosen_keys(allowed, self)
-
     def _explained(self) -> AbstractContextManager[None]:
         return explaining_server_errors(self.service, self._url, *self.errors)
 
 
 @contextmanager
 def time_limit(seconds: float | None) -> Iterator[None]:
-    """Limit the time that the searches on servers in a block take together, in place of any limit around it.
-
-    Args:
-        seconds: Time from now; None for no limit.
-    """
+    """Limit the time that searches on servers in a block take together, in place of any limit around it; None for none."""
     token = _END.set(math.inf if seconds is None else time.monotonic() + seconds)
     try:
         yield

@@ -26,12 +26,7 @@ class PictureSource:
 
     @classmethod
     def of(cls, folder: Path, data_path: Path | None) -> PictureSource:
-        """Return the source for a folder.
-
-        Args:
-            folder: The folder of the picture files.
-            data_path: The run's ``data.path``, if the items belong to the run's archive; otherwise None.
-        """
+        """Return the source for a folder of picture files; ``data_path`` is None if they are not of the run's archive."""
         absolute = folder.resolve()
         if data_path is None or not absolute.is_relative_to(data_path.resolve()):
             return cls(absolute)
@@ -59,11 +54,9 @@ class PictureSource:
 
 
 def find_file(folders: tuple[Path, ...], name: object) -> Path | None:
-    """Return the path of a picture file that exists in one of some folders, or None.
+    """Return the path of a picture file that exists in one of some folders on this machine, or None.
 
-    Args:
-        folders: Folders on this machine.
-        name: File name relative to the folders, as a silo released it. A name that leads out of the folders is ignored.
+    ``name`` is relative to the folders, as a silo released it. A name that leads out of the folders is ignored.
     """
     if not isinstance(name, str) or not name or "\0" in name:
         return None

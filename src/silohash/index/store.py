@@ -4,7 +4,7 @@ Codes are stored as a log, see `database`. Reading the log costs little more tha
 needed that could disagree with it. Ids, payloads and previews are stored in rows, see `items`. Every change is one
 transaction, which is applied as a whole or not at all.
 
-Codes, keys and digests of items are in memory. They take one byte per eight bits of code, and 17 bytes, per item. A search
+Codes, keys and digests of items are in memory. They take one byte per eight bits of code, and 16 bytes, per item. A search
 reads the rows of its final hits only. A process that answers many searches keeps all rows in memory (`Store.kept_rows`).
 """
 
@@ -15,25 +15,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from silohash.base.errors import DependencyMissing, IndexDiffers, MixedKinds, UnknownItem
-from silohash.base.optional import installed
+from silohash.base.errors import IndexDiffers, MixedKinds, UnknownItem
 from silohash.index import IN_MEMORY
 from silohash.index.base import Index, IndexManifest, Keys, positions
 from silohash.index.codes import CodeBytes, Codes, Words, byte_count, from_bytes, to_bytes
-from silohash.index.config import IndexConfig
-from silohash.index.copies import open_copy
+from silohash.index.config import installed_backend
 from silohash.index.database import ENTRY_ROWS, Changes, Database, Stamp, create_file
 from silohash.index.digests import Digests, item_digests
 from silohash.index.items import ItemRows, KeptRows, check_items
 from silohash.index.server import ServerIndex
 from silohash.index.small import SMALL_ITEMS, SmallIndex
-
-Backend: TypeAlias = "str | IndexConfig"
-"""A backend in memory by its name, or any backend with its settings."""
 
 MOST_KEPT_BYTES = 512 << 20
 """Most memory for the ids, payloads and labels of the items of one index. A larger index reads them from its file."""
@@ -43,7 +38,11 @@ class Store:
     """An open index file. Use it in a ``with`` block, or call `close`."""
 
     def __init__(self, path: Path) -> None:
-        """Open an index file. See `open`."""
+        """Open an index file.
+
+        Raises:
+            UserError: If it is missing, damaged, not an index, or in a newer format.
+        """
         self.path = path
         self._database = Database(path)
         self._rows = ItemRows(self._database)
@@ -59,19 +58,16 @@ class Store:
         create_file(path, manifest)
         return cls(path)
 
-    @classmethod
-    def open(cls, path: Path) -> Store:
-        """Open an index file.
-
-        Raises:
-            UserError: If it is missing, damaged, not an index, or in a newer format.
-        """
-        return cls(path)
-
     def close(self) -> None:
         """Close the file, and the connection to a server that searches it."""
-        self._replace_copy(None)
+        self.keep_open(None)
         self._database.connection.close()
+
+    def keep_open(self, copy: ServerIndex | None) -> None:
+        """Close the connection to a copy of the codes on a server, and keep another until the file is closed."""
+        former, self._copy = self._copy, copy
+        if former is not None:
+            former.close()
 
     def __enter__(self) -> Store:
         return self
@@ -169,26 +165,15 @@ class Store:
         """Erase removed items from the file, and release their disk space."""
         self._database.rewrite()
 
-    def load(self, backend: Backend = "flat", *, small_items: int | None = None) -> Index:
-        """Build the index in memory from the live codes, or connect to their copy on a server.
+    def load(self, backend: str = "flat", *, small_items: int | None = None) -> Index:
+        """Build the index in memory from the live codes.
 
-        The flat backend is a `SmallIndex` for few items. For more items, faiss replaces it if numba is not installed. A copy
-        on a server is first brought up to date. The store closes its connection when it is closed or loaded again.
-
-        Args:
-            backend: "flat", "faiss", or a choice with settings.
-            small_items: Number of items up to which the flat backend is a `SmallIndex`; `SMALL_ITEMS` if None. The compiled
-                scan is faster if many queries follow.
+        The flat backend is a `SmallIndex` for up to ``small_items`` items, by default `SMALL_ITEMS`. The compiled scan is
+        faster if many queries follow. For more items, faiss replaces it if numba is not installed.
 
         Raises:
-            UserError: If the file is damaged, the backend is unknown or not installed, or the server cannot be used.
+            UserError: If the file is damaged, or the backend is unknown or not installed.
         """
-        if isinstance(backend, IndexConfig):
-            if not backend.in_memory:
-                copy = open_copy(self, backend)
-                self._replace_copy(copy)
-                return copy
-            backend = backend.backend
         with self._database.reading():
             few = SMALL_ITEMS if small_items is None else small_items
             small = backend == "flat" and self.manifest.count <= few
@@ -263,15 +248,10 @@ class Store:
     def kept_rows(
         self, live: Keys, former: KeptRows | None = None, *, most_bytes: int = MOST_KEPT_BYTES
     ) -> KeptRows | None:
-        """Return the ids, payloads and labels of all items in memory.
+        """Return the ids, payloads and labels of all items in memory, whose keys are ``live``, in ascending order.
 
-        Args:
-            live: The keys of the items, in ascending order.
-            former: The rows as they were before a change of this file. The rows of new items only are then read.
-            most_bytes: Limit on the memory.
-
-        Returns:
-            The rows; None if they do not fit, or if the items do not have ids of their own and thus no rows.
+        With the ``former`` rows, before a change of this file, only the rows of new items are read. Returns None if the rows
+        take more than ``most_bytes``, or if the items do not have ids of their own and thus no rows.
 
         Raises:
             UserError: If a row is damaged.
@@ -339,12 +319,6 @@ class Store:
         digests = item_digests([silo] * len(ids), ids) if silo and ids is not None else None
         self._database.append(keys, packed, digests)
 
-    def _replace_copy(self, copy: ServerIndex | None) -> None:
-        """Close the connection to a copy on a server, and keep another in its place."""
-        former, self._copy = self._copy, copy
-        if former is not None:
-            former.close()
-
     def _drop(self, keys: Keys) -> int:
         """Remove live keys, and return their number."""
         if keys.size:
@@ -361,10 +335,7 @@ class Store:
 def empty_index(backend: str, manifest: IndexManifest, *, threads: int = 1) -> Index:
     """Return an empty index with room for the manifest's items. If numba is not installed, faiss replaces "flat".
 
-    Args:
-        backend: Name of a backend in memory.
-        manifest: Code length and number of items.
-        threads: Number of threads that divide the queries of a batch among them (flat backend only).
+    The flat backend divides the queries of a batch among ``threads`` threads.
 
     Raises:
         UserError: If the backend is unknown or not installed.
@@ -372,19 +343,6 @@ def empty_index(backend: str, manifest: IndexManifest, *, threads: int = 1) -> I
     index_class = IN_MEMORY.resolve(installed_backend(backend))
     created: Index = index_class(manifest.bits, capacity=manifest.count, threads=threads)
     return created
-
-
-def installed_backend(name: str) -> str:
-    """Return the backend in memory to use: the given one, or "faiss" in place of "flat" if numba is not installed.
-
-    Raises:
-        UserError: If the backend is unknown or not installed.
-    """
-    IN_MEMORY.target(name)
-    found = "faiss" if name == "flat" and not installed("numba") else name
-    if found == "faiss" and not installed("faiss"):
-        raise DependencyMissing(f'The index backend "{name}" is not installed. Install numba or faiss-cpu.')
-    return found
 
 
 def _part(values: Sequence[Any] | None, part: slice) -> Any:  # noqa: ANN401  the type of the values

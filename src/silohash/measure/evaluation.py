@@ -142,8 +142,6 @@ class Figures:
     """The figures of a run.
 
     Attributes:
-        rows: One result per evaluation, task and measure.
-        curves: One curve per task.
         per_query: (evaluation, task, measure) -> ``(Q,)`` float64 with one value per item of the archive's split
             "query", in its order. NaN marks an item that was not counted. Only the evaluations in `SAME_QUERIES` have
             values per query.
@@ -437,11 +435,7 @@ def _summary(parts: Sequence[PerQuery], *, same_queries: bool, seed: int) -> dic
 
 
 def _combined(parts: Sequence[npt.NDArray[np.float64]], *, same_queries: bool) -> npt.NDArray[np.float64]:
-    """Return one value per query, weighted so that their mean equals the mean over parts.
-
-    Parts with the same queries are averaged per query. Parts with different queries are concatenated and weighted so
-    that every silo has the same influence, regardless of its number of queries.
-    """
+    """Return one value per query, weighted so that their mean equals the mean over parts, whatever their sizes."""
     if same_queries:
         return np.asarray(np.mean(parts, axis=0))
     filled = [part for part in parts if len(part)]

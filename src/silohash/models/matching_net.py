@@ -89,7 +89,7 @@ class MatchingNet(nn.Module, ABC):
 
 @torch.inference_mode()
 def nodes_of(net: MatchingNet, values: Tensor, modality: Modality, *, batch: int = 256) -> Nodes:
-    """Return the nodes of at least one input of one modality, encoded in evaluation mode, a batch at a time."""
+    """Return the nodes of at least one input of one modality, encoded in evaluation mode and in batches."""
     training = net.training
     net.eval()
     starts = range(0, len(values), batch)

@@ -68,12 +68,7 @@ _DATA_URI = re.compile(r"data:image/(png|jpeg);base64,[A-Za-z0-9+/]+=*")
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleItem:
-    """One item of the archive, as an example search shows it.
-
-    Attributes:
-        text: The item's text, possibly shortened; empty if it has none.
-        picture: A thumbnail as a ``data:`` URI; empty if the item does not have a picture.
-    """
+    """One item of the archive, as an example search shows it: its text may be shortened, its picture is a ``data:`` URI."""
 
     item_id: str
     silo: str
@@ -100,13 +95,7 @@ class ExampleHit:
 
 @dataclass(frozen=True, kw_only=True)
 class ExampleSearch:
-    """One query and the first results over all silos.
-
-    Attributes:
-        task: Direction of the search, for example ``t2i``.
-        hits: The results, nearest first.
-        ties_at_cut: Number of further items at the same distance (or rank) as the last result.
-    """
+    """One query and its first results over all silos, nearest first, and how many further items are as near as the last."""
 
     task: Task
     query: ExampleItem
@@ -116,13 +105,7 @@ class ExampleSearch:
 
 @dataclass(frozen=True, kw_only=True)
 class Examples:
-    """The example searches of one run.
-
-    Attributes:
-        drawn: How the queries were chosen, as one sentence.
-        relevant: What is searched and which results are relevant, as sentences.
-        searches: The searches, grouped by task.
-    """
+    """The example searches of one run by task, and how queries were drawn and what is relevant, as sentences."""
 
     drawn: str = ""
     relevant: str = SHARES_A_LABEL

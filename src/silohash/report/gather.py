@@ -45,8 +45,7 @@ class SiloSummary:
     """One silo of a run.
 
     Attributes:
-        items: Number of items of all splits.
-        train: Number of training items.
+        items: Number of items of all splits, as ``train`` is that of training items.
         lacks: What was withheld from the silo: pictures, texts or pairs; empty if it lacks nothing.
         drift: Total variation distance, from 0 to 1, between the silo's label distribution and that of all silos;
             None without labels.
@@ -64,13 +63,9 @@ class SiloSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodRun:
-    """One run of one method.
+    """One run of one method, under its name in tables and legends, which is `ResultRow.run` of its rows.
 
-    Attributes:
-        name: The run's name in tables and legends; equals `ResultRow.run` of its rows.
-        curve: Loss and validation score per round.
-        radius_curves: Precision and recall by radius, one curve per task.
-        cards: The cards of the local and the federated method.
+    The cards are those of the local and the federated method.
     """
 
     name: str
@@ -90,9 +85,7 @@ class ReportData:
     """Everything that a report shows.
 
     Attributes:
-        title: For example "glyphs, 5 silos".
         facts: What was run, name -> value, in order: data, partition, methods, bits, seed, digest and so on.
-        runs: One run, or several runs to compare.
         validation: Name of the validation score, for example "mAP@all of held-back queries".
         label_table: Number of items per silo and label; None without labels.
         examples: Example searches; None if the run has none.

@@ -60,14 +60,9 @@ class BarGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Headline:
-    """The top of a report.
+    """The top of a report: a sentence, what its measure means and averages over, how certain it is, and the chart.
 
-    Attributes:
-        sentence: The result in one sentence.
-        explanation: What the measure means, and over what the sentence averages.
-        notes: How certain the comparison is, one sentence each.
-        groups: The chart, one group per search direction; empty without comparable figures.
-        measure: The measure of all bars, for example ``mAP@all``; empty without one.
+    The chart has one group per search direction, and none without comparable figures.
     """
 
     sentence: str
@@ -132,11 +127,7 @@ def _standings(rows: Sequence[ResultRow], runs: Sequence[str]) -> list[Standing]
 
 
 def _measures(rows: Sequence[ResultRow]) -> list[str]:
-    """Return the measures in order of preference.
-
-    First come those by labels: ``mAP@all``, other forms of mAP, then the rest as listed. Those by pairs follow: R@10, then
-    the rest as listed.
-    """
+    """Return the measures in order of preference: mAP@all, other mAP, others by labels, R@10 by pairs, the rest."""
     names = dict.fromkeys(row.measure for row in rows)
     return sorted(
         names, key=lambda name: (by_pairs(name), name not in {"mAP@all", OF_PAIRS}, not name.startswith("mAP"))

@@ -45,15 +45,7 @@ TASK_WORDS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class RoundCurve:
-    """The loss and the validation score of a run, per round.
-
-    Attributes:
-        name: The run's name in the legend.
-        rounds: Round numbers, from 1.
-        losses: One loss per round; NaN where there is none.
-        validations: One validation score per round; NaN where it was not measured.
-        best_round: The round whose model was kept, or None.
-    """
+    """The loss and the validation score of a run per round from 1, NaN where there is none, and the round that was kept."""
 
     name: str
     rounds: tuple[int, ...]

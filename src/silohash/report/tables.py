@@ -171,13 +171,7 @@ def _narrow(heading: str) -> str:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Several runs side by side: one row per measure and one column per run.
-
-    Attributes:
-        runs: Names of the columns.
-        keys: (evaluation, task, bits, measure) of each row.
-        rows: ``rows[i][j]`` is the figure of run j for key i, or None.
-    """
+    """Several runs side by side: one row per (evaluation, task, bits, measure), a column per run, None without a figure."""
 
     runs: tuple[str, ...]
     keys: tuple[tuple[str, str, int, str], ...]

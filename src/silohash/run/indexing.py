@@ -15,8 +15,8 @@ from silohash.data.archive import Archive, Pictures
 from silohash.data.pictures.reading import PictureFiles
 from silohash.features.truncation import truncation_remark
 from silohash.index.base import FIELDS, IndexManifest
+from silohash.index.copies import follow_indexes
 from silohash.index.listing import note_indexed
-from silohash.index.move import follow_indexes
 from silohash.index.preview import make_preview
 from silohash.index.source import PictureSource
 from silohash.index.store import Store

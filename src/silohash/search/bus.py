@@ -30,8 +30,17 @@ from silohash.base.types import modalities_of
 from silohash.index.server import time_limit
 from silohash.search.hits import Hits, Query, Reason
 from silohash.search.node import SiloNode
-from silohash.search.released import Code, Item, Refusal, SiloStatus, item_code, released_item, silo_status
-from silohash.search.requests import Answer, CodeRequest, ItemRequest, Request, StatusRequest
+from silohash.search.requests import (
+    Answer,
+    Code,
+    CodeRequest,
+    Item,
+    ItemRequest,
+    Refusal,
+    Request,
+    SiloStatus,
+    StatusRequest,
+)
 
 T = TypeVar("T")
 
@@ -71,14 +80,9 @@ class Bus(Protocol):
     """Carry requests to silos, and their answers back."""
 
     async def ask(self, requests: Mapping[str, Request], deadline_seconds: float) -> Replies[Answer]:
-        """Send one request per silo at the same time, and wait for the answers.
+        """Send one request per silo at the same time, and wait for all answers until the deadline.
 
-        Args:
-            requests: Maps the names of silos to requests.
-            deadline_seconds: Time limit for all answers.
-
-        Returns:
-            The answers, and the reason for each silo without an answer. Nothing is raised for such a silo.
+        A silo without an answer is returned with the reason. Nothing is raised for it.
         """
         ...
 
@@ -112,8 +116,8 @@ def answer_of(node: SiloNode, request: Request) -> Answer:
     if isinstance(request, Query):
         return node.answer(request)
     if isinstance(request, ItemRequest):
-        return released_item(node, request.id)
-    return item_code(node, request.id, request.modality) if isinstance(request, CodeRequest) else silo_status(node)
+        return node.item(request.id)
+    return node.code(request.id, request.modality) if isinstance(request, CodeRequest) else node.status()
 
 
 async def answers_to(bus: Bus, requests: Mapping[str, Request], deadline_seconds: float) -> Replies[Answer]:

@@ -10,22 +10,35 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from silohash.base.errors import EmptyInput, NotFound, Unavailable, UserError
+from silohash.base.errors import EmptyInput, NotFound, Unavailable, UnknownWords, UserError
 from silohash.base.types import Modality, Target
+from silohash.features.base import Featurizer
+from silohash.features.text import BagOfWords, QueryWords, no_known_word
 from silohash.features.truncation import Unread, unread_end
 from silohash.index.source import find_file
 from silohash.search.bus import Bus, answers_to
 from silohash.search.hits import Hits, Query, Reason, SearchOptions
 from silohash.search.merge import ask
-from silohash.search.released import Code, Item, Refusal, SiloStatus
-from silohash.search.requests import Answer, CodeRequest, FederationStatus, ItemRequest, SearchRequest, StatusRequest
-from silohash.search.words import query_words
+from silohash.search.requests import (
+    Answer,
+    Code,
+    CodeRequest,
+    FederationStatus,
+    Item,
+    ItemRequest,
+    Refusal,
+    SearchRequest,
+    SiloStatus,
+    StatusRequest,
+)
 
 if TYPE_CHECKING:
     from silohash.features.base import Value
@@ -33,6 +46,13 @@ if TYPE_CHECKING:
     from silohash.run.model.encoder import Encoder
 
 DEADLINE_SECONDS = 10.0
+
+MOST_SIMILAR = 3
+"""Number of similar words that are offered in place of a word that the model does not know."""
+
+MOST_EXAMPLES = 8
+SIMILARITY = 0.7
+"""Lowest similarity of a word that is offered, from 0 to 1 (see `difflib.SequenceMatcher.ratio`)."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +62,7 @@ class Encoded:
     Attributes:
         codes: Maps each silo to the code with which it is searched.
         missing: Maps each silo without a code to the reason.
-        unknown_words: Words of the query that do not occur in any training text; None if they are not known.
+        unknown_words: Words of the query that do not occur in any training text.
         unread: The end of the query that the text model did not read; None if it read all of it.
         scored: Modality of the items that silos score, the other one than that of the query; None to compare codes only.
         content: What silos of other machines score with, as in `Query`.
@@ -51,7 +71,7 @@ class Encoded:
 
     codes: Mapping[str, Code]
     missing: Mapping[str, str] = field(default_factory=dict)
-    unknown_words: tuple[str, ...] | None = ()
+    unknown_words: tuple[str, ...] = ()
     unread: Unread | None = None
     scored: Modality | None = None
     content: np.ndarray | None = None
@@ -77,13 +97,9 @@ class Federation:
     folders: Mapping[str, tuple[Path, ...]]
 
     def __init__(self, run: Run, silos: Iterable[str], bus: Bus, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
-        """Search with the model of a run.
+        """Search with the model of a run, whose indexes are not needed.
 
-        Args:
-            run: The run. Its indexes are not needed.
-            silos: Names of the silos of the federation.
-            bus: The bus to the silos.
-            deadline_seconds: Time limit for the answers of the silos to one request.
+        The answers to one request are awaited for ``deadline_seconds``.
         """
         self.run, self.bus, self.silos, self.folders = run, bus, tuple(sorted(silos)), {}
         self._deadline_seconds = deadline_seconds
@@ -101,21 +117,15 @@ class Federation:
             UserError: If the request cannot be encoded, or no training text held any word of it.
         """
         silos = self._chosen(request.silos)
-        if request.code is not None:
-            return await self._found(Encoded(dict.fromkeys(silos, request.code)), request)
-        assert request.uncoded is not None  # noqa: S101  the request checks it
-        value, modality = request.uncoded
-        encode = partial(self._encode, value, modality, silos, request.target)
-        return await self._found(await self._run_encoding(encode, modality), request)
+        if isinstance(request.value, Code):
+            return await self._found(Encoded(dict.fromkeys(silos, request.value)), request)
+        encode = partial(self._encode, request.value, request.modality, silos, request.target)
+        return await self._found(await self._run_encoding(encode, request.modality), request)
 
     async def similar(self, silo: str, name: str, options: SearchOptions, by: Modality | None = None) -> Hits:
-        """Return the items nearest to an item, without the item itself.
+        """Return the items nearest to an item of a silo, without the item itself.
 
-        Args:
-            silo: Name of the silo that holds the item.
-            name: Id of the item.
-            options: The options of the search.
-            by: Modality whose code is searched for; by default that of the picture, if the item has one.
+        The code of the modality ``by`` is searched for; by default that of the picture, if the item has one.
 
         Raises:
             NotFound: If there is no such silo or item, or the item does not have the code.
@@ -130,12 +140,7 @@ class Federation:
         return without_item(hits, silo, name, offset=options.offset, k=options.k)
 
     async def item(self, silo: str, name: str, *, asker: str = "") -> Item:
-        """Return what a silo releases of one item.
-
-        Args:
-            silo: Name of the silo.
-            name: Id of the item.
-            asker: Name of the account or program that asks, for the limits and the audit log of the silo.
+        """Return what a silo releases of one item to an account or program, for its limits and its audit log.
 
         Raises:
             NotFound: If there is no such silo or item.
@@ -311,11 +316,7 @@ class Federation:
 
 
 def check_silos(wanted: Collection[str] | None, known: Sequence[str]) -> None:
-    """Check that the silos of a filter exist.
-
-    Args:
-        wanted: Names of silos; None for all.
-        known: The names of all silos.
+    """Check that the silos of a filter exist; None stands for all.
 
     Raises:
         NotFound: If one does not exist.
@@ -329,18 +330,42 @@ def check_silos(wanted: Collection[str] | None, known: Sequence[str]) -> None:
 
 
 def without_item(hits: Hits, silo: str, name: str, *, offset: int, k: int) -> Hits:
-    """Return a page of hits without one item.
-
-    Args:
-        hits: At least the nearest ``offset + k + 1`` hits, from the first.
-        silo: Name of the item's silo.
-        name: Id of the item.
-        offset: Number of remaining hits to skip.
-        k: Number of hits to keep.
-    """
+    """Return a page of hits without one item, out of at least the nearest ``offset + k + 1`` hits."""
     others = [place for place, hit in enumerate(zip(hits.silos, hits.ids, strict=True)) if hit != (silo, name)]
     kept = hits.taken(others[offset : offset + k])
     left_out = Counter(hits.left_out)
     left_out.update(int(hits.places[place]) for place in others[offset + k :])
     last = kept.places[-1] if kept.places else -1
     return replace(kept, left_out={place: count for place, count in sorted(left_out.items()) if place <= last})
+
+
+def query_words(featurizer: Featurizer | None, value: Value, captions: Callable[[], Iterable[str]]) -> tuple[str, ...]:
+    """Return the words of a query that no training text held, which do not carry weight in the query's code.
+
+    There are none for pictures and vectors, and for featurizers that split words into pieces. ``captions`` returns captions
+    to take words from. It is called only if no word of the query is known.
+
+    Raises:
+        UserError: If the query is a text without any known word.
+    """
+    if not isinstance(featurizer, BagOfWords) or not isinstance(value, str):
+        return ()
+    words = featurizer.query_words(value)
+    if words.known:
+        return words.unknown
+    raise UnknownWords(f"{no_known_word(value, words)}{offer(words, known_captions(featurizer, captions()))}")
+
+
+def known_captions(featurizer: BagOfWords, captions: Iterable[str]) -> Counter[str]:
+    """Return the known words of captions, with the number of captions that hold each."""
+    counts = Counter(word for caption in captions for word in set(featurizer.rule.words(caption)))
+    return Counter({word: count for word, count in counts.items() if featurizer.knows(word)})
+
+
+def offer(words: QueryWords, known: Counter[str]) -> str:
+    """Return a sentence that names known words: similar ones if there are any, otherwise the most frequent ones."""
+    matches = (get_close_matches(word, sorted(known), MOST_SIMILAR, SIMILARITY) for word in words.unknown)
+    if similar := list(dict.fromkeys(chain.from_iterable(matches))):
+        return f" Similar known words: {', '.join(similar)}."
+    frequent = sorted(known, key=lambda word: (-known[word], word))[:MOST_EXAMPLES]
+    return f" Examples of known words: {', '.join(frequent)}." if frequent else ""

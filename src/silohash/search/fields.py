@@ -7,16 +7,18 @@ like in the message. `silohash.search.wire` derives the form of the message from
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import prod
-from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from silohash.base.errors import BitsDiffer, ConflictingOptions, WrongForm, WrongShape
+from silohash.base.types import MODALITIES, Modality
 from silohash.base.visible import visible
 from silohash.index.codes import BITS_HIGHEST, BITS_LOWEST, Words, byte_count, check_words, from_bytes, to_bytes
 
@@ -38,7 +40,6 @@ MOST_PREVIEW = 1 << 18
 MOST_LABELS = 1_000
 """Most labels of an item. A silo leaves further ones out."""
 
-T = TypeVar("T")
 Text: TypeAlias = Annotated[str, Field(max_length=MOST_CHARACTERS)]
 Count: TypeAlias = Annotated[int, Field(ge=0, lt=MOST_ITEMS)]
 Bits: TypeAlias = Annotated[int, Field(ge=BITS_LOWEST, le=BITS_HIGHEST)]
@@ -47,6 +48,14 @@ Seconds: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Score: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
 Digest: TypeAlias = Annotated[str, Field(max_length=128)]
 Hexadecimal: TypeAlias = Annotated[str, Field(max_length=BITS_HIGHEST // 4, pattern="^([0-9a-f]{2})*$")]
+
+
+FoundBy: TypeAlias = Literal["", "image", "text", "both"]
+
+_MODALITIES: Mapping[str, tuple[Modality, ...]] = {"": (), "image": ("image",), "text": ("text",), "both": MODALITIES}
+"""The modalities by which an item was found, by their name in an answer. There are none if they are not known."""
+
+_NAMES: Mapping[tuple[Modality, ...], str] = {modalities: name for name, modalities in _MODALITIES.items()}
 
 
 class Unsent:
@@ -142,6 +151,20 @@ def sent_payload(payload: Mapping[str, Any]) -> dict[str, Any]:
     return limited
 
 
+def _sent_payloads(payloads: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Return the fields of payloads that fit the limits of a message."""
+    try:
+        # One check of all payloads takes a fraction of the time of cutting each, and nearly all of them fit.
+        return _payloads().validate_python(payloads, strict=True)
+    except ValidationError:
+        return [sent_payload(payload) for payload in payloads]
+
+
+@cache
+def _payloads() -> TypeAdapter[tuple[Payload, ...]]:
+    return TypeAdapter(tuple[Payload, ...])
+
+
 CODE = Sent(
     Hexadecimal,
     lambda words, fields: hexadecimal(words, fields["bits"]),
@@ -152,5 +175,21 @@ KEY = Sent(Hexadecimal, lambda key, _: key.hex(), lambda key, _: bytes.fromhex(k
 CONTENT = Sent(_Content, _sent_content, _content_of)
 PAYLOAD = Sent(Payload, lambda payload, _: sent_payload(payload))
 REASON = Sent(Text, lambda text, _: visible(text)[:MOST_CHARACTERS], lambda text, _: visible(text))
+PAYLOADS = Sent(tuple[Payload, ...], lambda payloads, _: _sent_payloads(payloads))
+FOUND_BY = Sent(
+    tuple[FoundBy, ...],
+    lambda found_by, fields: [_NAMES[modalities] for modalities in found_by or ((),) * len(fields["ids"])],
+    lambda names, _: tuple(map(_MODALITIES.__getitem__, names)),
+)
+LEFT_OUT = Sent(
+    tuple[tuple[Count, Count], ...], lambda left_out, _: tuple(left_out.items()), lambda pairs, _: dict(pairs)
+)
+LIMITED = Sent(
+    Text,
+    lambda limited, _: REASON.encode(next(iter(limited.values()), ""), {}),
+    lambda text, fields: {fields["silo"]: visible(text)} if text else {},
+    "limited",
+)
+MODELS = Sent(Digest, lambda models, _: next(iter(models), ""), lambda model, _: frozenset({model}), "model")
 Model: TypeAlias = Annotated[str, Sent(Digest, name="model")]
 SecondsLeft: TypeAlias = Annotated[Seconds | None, Sometimes]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -13,7 +14,6 @@ from typing import (
     NamedTuple,
     Self,
     TypeAlias,
-    TypeVar,
     get_args,
     get_type_hints,
     overload,
@@ -31,12 +31,19 @@ from silohash.index.source import find_file
 from silohash.search.fields import (
     CODE,
     CONTENT,
+    FOUND_BY,
     KEY,
+    LEFT_OUT,
+    LIMITED,
+    MODELS,
     MOST_ITEMS,
+    PAYLOAD,
+    PAYLOADS,
     Bits,
     Count,
     Model,
     RequestId,
+    Score,
     SecondsLeft,
     Sometimes,
     Text,
@@ -49,13 +56,15 @@ if TYPE_CHECKING:
 
     from silohash.features.truncation import Unread
 
-T = TypeVar("T")
 
 CANDIDATES = 100
 """Default number of pictures or texts that a silo scores."""
 
 
 _NUMBERS = ("k", "offset", "radius_bits", "candidates")
+
+COLUMNS = ("ids", "distances", "silos", "payloads", "found_by", "ranks", "scores")
+"""The attributes of `Hits` with one value per hit. The last three may be missing."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -170,33 +179,64 @@ class Query(SearchOptions):
         return copied
 
 
-@dataclass(frozen=True, kw_only=True)
-class Hit:
-    """Describe one item of a result.
+class Shown(NamedTuple):
+    """What a payload holds for people to see, see `Released`. Values that do not have the right form are left out."""
+
+    caption: str
+    labels: tuple[str, ...]
+    preview_url: str | None
+
+
+def shown_of(payload: Mapping[str, Any]) -> Shown:
+    """Return what a payload that a silo released holds for people to see."""
+    labels, url = payload.get("labels"), payload.get("preview")
+    return Shown(
+        str(payload.get("caption") or ""),
+        tuple(map(str, labels)) if labels and isinstance(labels, list | tuple) else (),
+        url if url is not None and preview_content(url) is not None else None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Released:
+    """Hold what a silo releases of an item.
 
     Attributes:
         id: Id of the item within its silo.
         silo: Name of the silo that holds the item.
-        distance_bits: Hamming distance to the query.
-        score: Score of the item with the query, which orders the hits; None if their distances do.
-        rank: Rank of the item within its silo if silos use different models or only some of them score, otherwise None.
-        found_by: The modalities whose code is at this distance: ``("image",)``, ``("text",)`` or both.
-        caption: Text of the item, empty if it is not released.
-        labels: Names of the item's labels, empty if they are not released.
-        preview_url: Small picture of the item as a data URL; None without one.
+        payload: The released fields.
         path: The item's picture file on this machine; None if it is not released or does not exist here.
     """
 
-    id: str
-    silo: str
-    distance_bits: int
-    score: float | None = None
-    rank: int | None = None
-    found_by: tuple[Modality, ...] = ()
-    caption: str = ""
-    labels: tuple[str, ...] = ()
-    preview_url: str | None = field(default=None, repr=False)
-    path: Path | None = None
+    id: Text
+    silo: Annotated[str, Unsent] = ""
+    payload: Annotated[Mapping[str, Any], PAYLOAD] = field(default_factory=dict)
+    path: Annotated[Path | None, Unsent] = None
+
+    def __repr__(self) -> str:
+        """Return all values but the preview, which is long."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        values["payload"] = {name: value for name, value in self.payload.items() if name != "preview"}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
+
+    @cached_property
+    def _shown(self) -> Shown:
+        return shown_of(self.payload)
+
+    @property
+    def caption(self) -> str:
+        """Text of the item, empty if it is not released."""
+        return self._shown.caption
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the item's labels, empty if they are not released."""
+        return self._shown.labels
+
+    @property
+    def preview_url(self) -> str | None:
+        """Small picture of the item as a data URL; None without one."""
+        return self._shown.preview_url
 
     @property
     def preview(self) -> Image.Image | None:
@@ -207,6 +247,23 @@ class Hit:
         from silohash.data.pictures.formats import open_picture
 
         return open_picture(content)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Hit(Released):
+    """Describe one item of a result.
+
+    Attributes:
+        distance_bits: Hamming distance to the query.
+        score: Score of the item with the query, which orders the hits; None if their distances do.
+        rank: Rank of the item within its silo if silos use different models or only some of them score, otherwise None.
+        found_by: The modalities whose code is at this distance: ``("image",)``, ``("text",)`` or both.
+    """
+
+    distance_bits: int
+    score: float | None = None
+    rank: int | None = None
+    found_by: tuple[Modality, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -232,26 +289,25 @@ class Hits:
             several silos scored with the same model, the number of their items with a higher score is divided by the number
             of these silos. None if items are ordered by distance or by score.
         scores: The score of each item, in descending order; None if silos compared codes only.
-        unknown_words: Words of the query that no training text held. They do not carry weight. None if the run was
-            trained by an earlier version, which cannot recognize them.
+        unknown_words: Words of the query that no training text held. They do not carry weight.
         unread: The end of a query that is longer than the text model reads. None if all of it was read.
         folders: Folders on this machine in which the picture files of each silo may lie.
     """
 
-    ids: tuple[str, ...] = ()
-    distances: tuple[int, ...] = ()
-    silos: tuple[str, ...] = ()
-    payloads: tuple[Mapping[str, Any], ...] = ()
-    found_by: tuple[tuple[Modality, ...], ...] = ()
-    left_out: Mapping[int, int] = field(default_factory=dict)
-    missing_silos: Mapping[str, str] = field(default_factory=dict)
-    limited_silos: Mapping[str, str] = field(default_factory=dict)
-    model_digests: frozenset[str] = frozenset()
-    ranks: tuple[int, ...] | None = None
-    scores: tuple[float, ...] | None = None
-    unknown_words: tuple[str, ...] | None = ()
-    unread: Unread | None = None
-    folders: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
+    ids: tuple[Text, ...] = ()
+    distances: tuple[Count, ...] = ()
+    silos: Annotated[tuple[str, ...], Unsent] = ()
+    payloads: Annotated[tuple[Mapping[str, Any], ...], PAYLOADS] = ()
+    found_by: Annotated[tuple[tuple[Modality, ...], ...], FOUND_BY] = ()
+    left_out: Annotated[Mapping[int, int], LEFT_OUT] = field(default_factory=dict)
+    missing_silos: Annotated[Mapping[str, str], Unsent] = field(default_factory=dict)
+    limited_silos: Annotated[Mapping[str, str], LIMITED] = field(default_factory=dict)
+    model_digests: Annotated[frozenset[str], MODELS] = frozenset()
+    ranks: Annotated[tuple[int, ...] | None, Unsent] = None
+    scores: Annotated[tuple[Score, ...] | None, Sometimes] = None
+    unknown_words: Annotated[tuple[str, ...], Unsent] = ()
+    unread: Annotated[Unread | None, Unsent] = None
+    folders: Annotated[Mapping[str, tuple[Path, ...]], Unsent] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Return the number of hits."""
@@ -319,21 +375,13 @@ class Hits:
     def taken(self, positions: list[int], *, left_out: Mapping[int, int] | None = None) -> Hits:
         """Return the same result with only the hits at the given positions, in the given order.
 
-        Args:
-            positions: Positions of the hits to keep.
-            left_out: Replaces ``left_out`` unless it is None.
+        ``left_out`` replaces the former value unless it is None.
         """
-        return replace(
-            self,
-            left_out=self.left_out if left_out is None else left_out,
-            ids=_taken(self.ids, positions),
-            distances=_taken(self.distances, positions),
-            silos=_taken(self.silos, positions),
-            payloads=_taken(self.payloads, positions),
-            found_by=_taken(self.found_by, positions) if self.found_by else (),
-            ranks=None if self.ranks is None else _taken(self.ranks, positions),
-            scores=None if self.scores is None else _taken(self.scores, positions),
-        )
+        columns = {name: getattr(self, name) for name in COLUMNS}
+        taken: dict[str, Any] = {
+            name: tuple(map(column.__getitem__, positions)) for name, column in columns.items() if column
+        }
+        return replace(self, left_out=self.left_out if left_out is None else left_out, **taken)
 
     def page(self, offset: int) -> Hits:
         """Return the same result without its first ``offset`` hits."""
@@ -341,48 +389,16 @@ class Hits:
 
     def _hit(self, position: int) -> Hit:
         payload = self.payloads[position]
-        shown = shown_of(payload)
         return Hit(
             id=self.ids[position],
             silo=self.silos[position],
+            payload=payload,
+            path=find_file(self.folders.get(self.silos[position], ()), payload.get("file")),
             distance_bits=self.distances[position],
             score=None if self.scores is None else self.scores[position],
             rank=None if self.ranks is None else self.ranks[position],
             found_by=self.found[position],
-            caption=shown.caption,
-            labels=shown.labels,
-            preview_url=shown.preview_url,
-            path=find_file(self.folders.get(self.silos[position], ()), payload.get("file")),
         )
-
-
-def _taken(column: tuple[T, ...], positions: Sequence[int]) -> tuple[T, ...]:
-    """Return the values of a column at the given positions."""
-    return tuple(map(column.__getitem__, positions))
-
-
-class Shown(NamedTuple):
-    """What a payload holds for people to see. Values that do not have the right form are left out.
-
-    Attributes:
-        caption: Text of the item, empty if it is not released.
-        labels: Names of the item's labels, empty if they are not released.
-        preview_url: Small picture of the item as a data URL; None without one.
-    """
-
-    caption: str
-    labels: tuple[str, ...]
-    preview_url: str | None
-
-
-def shown_of(payload: Mapping[str, Any]) -> Shown:
-    """Return what a payload that a silo released holds for people to see."""
-    labels, url = payload.get("labels"), payload.get("preview")
-    return Shown(
-        str(payload.get("caption") or ""),
-        tuple(map(str, labels)) if labels and isinstance(labels, list | tuple) else (),
-        url if url is not None and preview_content(url) is not None else None,
-    )
 
 
 MissingKind: TypeAlias = Literal[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, Union
 
@@ -43,20 +43,15 @@ def read_input(
     vector: VectorLike | None = None,
     vector_modality: str = "image",
 ) -> tuple[Value, Modality]:
-    """Return the value to search for, and its modality.
-
-    Args:
-        text: A text.
-        image: A picture.
-        vector: A feature vector, for runs that were trained on given features.
-        vector_modality: Whether the vector describes an image or a text.
+    """Return the value to search for, and its modality. A vector, for runs on given features, needs to be told its own.
 
     Raises:
         UserError: Unless exactly one of text, image and vector is given and can be read.
     """
     given = [name for name, value in (("text", text), ("image", image), ("vector", vector)) if value is not None]
     if len(given) != 1:
-        raise OneInputNeeded(f"Search for exactly one of text, image and vector; {_given(given)}.")
+        were = f"{' and '.join(given) or 'none'} {'were' if given else 'was'} given"
+        raise OneInputNeeded(f"Search for exactly one of text, image and vector; {were}.")
     if text is not None:
         if not isinstance(text, str):
             raise WrongType(f"The text is of type {type(text).__name__}. Give the words to search for as a str.")
@@ -66,10 +61,6 @@ def read_input(
     if image is not None:
         return _read_image(image), "image"
     return _read_vector(vector), modality_named(vector_modality)
-
-
-def _given(names: Sequence[str]) -> str:
-    return f"{' and '.join(names) or 'none'} {'were' if len(names) > 1 else 'was'} given"
 
 
 def several(names: str | Iterable[str]) -> list[str]:

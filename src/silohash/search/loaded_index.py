@@ -12,25 +12,21 @@ from silohash.base.errors import UserError
 from silohash.base.names import tidy
 from silohash.index.base import Distances, Index, Keys, positions
 from silohash.index.codes import Words, from_bytes
+from silohash.index.copies import Backend, load_index
 from silohash.index.database import ENTRY_ROWS
 from silohash.index.digests import Digests, item_digests
 from silohash.index.items import KeptRows
 from silohash.index.small import SMALL_ITEMS, SMALL_ITEMS_IF_PREPARED, SmallIndex
-from silohash.index.store import Backend, Store
+from silohash.index.store import Store
 
 
 @runtime_checkable
-class _WithWords(Protocol):
-    """An index that returns the codes of its items."""
+class _Open(Index, Protocol):
+    """An index that returns the codes of its items, and can be copied in less time than it is loaded."""
 
     def words(self, keys: Keys) -> Words:
         """Return the codes under keys, ``(n, W)``."""
         ...
-
-
-@runtime_checkable
-class _Copied(Index, Protocol):
-    """An index that can be copied in less time than it is loaded."""
 
     def copy(self) -> Self:
         """Return a copy, which can be changed while the index is searched."""
@@ -40,9 +36,8 @@ class _Copied(Index, Protocol):
 class LoadedIndex:
     """Hold the codes, keys and digests of one modality of a silo's items.
 
-    An item takes one byte per eight bits of code, 8 bytes for its key and 9 bytes for its digest. If many queries follow,
-    its id, payload and labels are in memory, too (`silohash.index.items.KeptRows`). Digests come from the store. Those that
-    the store does not hold are computed when a search first needs them.
+    An item takes one byte per eight bits of code, 8 bytes for its key and 8 bytes for its digest. If many queries follow,
+    its id, payload and labels are in memory, too (`silohash.index.items.KeptRows`).
     """
 
     def __init__(
@@ -53,9 +48,9 @@ class LoadedIndex:
         Args:
             silo: Name of the silo.
             store: The open store.
-            backend: Index backend, as in `Store.load`.
-            prepared: Whether many queries follow. Loading the compiled scan then pays even for few items, and `keep_rows`
-                is called.
+            backend: Index backend, as in `load_index`.
+            prepared: Whether many queries follow. Loading the compiled scan then pays even for few items, and the ids,
+                payloads and labels of all items are read into memory, if they fit (`Store.kept_rows`).
             former: The same index before its store changed. What it has loaded is not read again, and it can be searched
                 meanwhile.
 
@@ -70,28 +65,20 @@ class LoadedIndex:
             former = None
         small_items = SMALL_ITEMS_IF_PREPARED if prepared else SMALL_ITEMS
         changed = None if former is None else former._with_changes(small_items)
-        self.index = store.load(backend, small_items=small_items) if changed is None else changed
+        self.index = load_index(store, backend, small_items=small_items) if changed is None else changed
         self._silo = silo
         self._keys = self.index.keys
         self._first = int(self._keys[0]) if len(self._keys) else 0
         self._gapless = not len(self._keys) or int(self._keys[-1]) - self._first == len(self._keys) - 1
-        self._digests: Digests = np.zeros(len(self._keys), np.uint64)
-        self._known = np.zeros(len(self._keys), bool)
-        self._all_known = self._read_digests() if former is None or changed is None else self._take_digests(former)
+        self._digests = self._all_digests(None if changed is None else former)
         self._label_keys: dict[str, Keys] | None = None
         self._label_counts: tuple[frozenset[str] | None, dict[str, int]] | None = None
         self._rows: KeptRows | None = None
         if prepared:
-            self.keep_rows(former)
+            # Damaged rows are not an error until a search needs them.
+            with suppress(UserError):
+                self._rows = store.kept_rows(self._keys, None if former is None else former._rows)
         self._lock = threading.Lock()
-
-    def keep_rows(self, former: LoadedIndex | None = None) -> None:
-        """Read the ids, payloads and labels of all items into memory, if they fit (`Store.kept_rows`).
-
-        Damaged rows are not an error until a search needs them.
-        """
-        with suppress(UserError):
-            self._rows = self.store.kept_rows(self._keys, None if former is None else former._rows)
 
     def rows(self, keys: list[int]) -> list[tuple[str, dict[str, Any]]]:
         """Return the id and the payload of items, from memory if they are kept there.
@@ -117,12 +104,9 @@ class LoadedIndex:
         return False
 
     def nearest(self, words: Words, k: int, label: str | None = None) -> tuple[Keys, Distances]:
-        """Return the k nearest codes, and all further codes at the distance of the last of them.
+        """Return the k codes nearest to a code ``(W,)``, and all further codes at the distance of the last of them.
 
-        Args:
-            words: ``(W,)`` packed code.
-            k: Number of codes.
-            label: If set, only items with this label are searched.
+        If ``label`` is set, only items with this label are searched.
 
         Returns:
             ``(n,)`` keys and ``(n,)`` distances, in any order.
@@ -143,49 +127,22 @@ class LoadedIndex:
             UserError: If the index does not have an item with this id.
         """
         keys = self.store.keys_of([name])
-        if keys[0] >= 0 and isinstance(self.index, _WithWords):
+        if keys[0] >= 0 and isinstance(self.index, _Open):
             return np.asarray(self.index.words(keys)[0])
         return np.asarray(self.store.words([name])[0])
 
     def digests(self, keys: Keys) -> Digests:
-        """Return the digests of (silo, id) of items, ``(n,)``, as `item_digests`. The id of an item is hashed once.
-
-        Args:
-            keys: ``(n,)`` different keys of the index.
-        """
-        places = keys - self._first if self._gapless else np.searchsorted(self._keys, keys)
-        if not self._all_known:
-            with self._lock:
-                new = places[~self._known[places]]
-                if len(new):
-                    ids = self.store.item_ids(self._keys[new])
-                    self._digests[new] = item_digests([self._silo] * len(ids), ids)
-                    self._known[new] = True
-        return np.asarray(self._digests[places])
-
-    def complete_digests(self) -> None:
-        """Compute the digests that the store does not hold, so that no search has to.
-
-        Raises:
-            UserError: If the store is damaged, or its items have changed meanwhile.
-        """
-        if not self._all_known:
-            missing = self._keys[~self._known]
-            for start in range(0, len(missing), ENTRY_ROWS):
-                self.digests(missing[start : start + ENTRY_ROWS])
-            self._all_known = True
+        """Return the digests of (silo, id) of the items with some keys, ``(n,)``, as `item_digests`."""
+        return np.asarray(self._digests[keys - self._first if self._gapless else np.searchsorted(self._keys, keys)])
 
     def keys_with(self, label: str) -> Keys:
         """Return the keys of the items with a label. The labels of all items are read once."""
         return self._keys_by_label().get(tidy(label), np.empty(0, np.int64))
 
     def labels(self, approved: frozenset[str] | None = None) -> dict[str, int]:
-        """Return the number of items with each label, in the order of the labels.
+        """Return the number of items with each label, in the order of the labels, of the approved ids; None for all.
 
         They are counted once, and again when other items are approved.
-
-        Args:
-            approved: Ids of the items to count; None for all.
         """
         if self._label_counts is None or self._label_counts[0] != approved:
             among = None
@@ -208,7 +165,7 @@ class LoadedIndex:
 
     def _with_changes(self, small_items: int) -> Index | None:
         """Return a copy of the index with the changes of the store since it was loaded; None if all must be loaded again."""
-        if not isinstance(self.index, _Copied):
+        if not isinstance(self.index, _Open):
             return None
         changes = self.store.changes_since(self._version)
         if changes is None or len(changes.keys) > ENTRY_ROWS:
@@ -220,26 +177,20 @@ class LoadedIndex:
         index.remove(changes.removed)
         return index if len(index) == changes.total else None
 
-    def _take_digests(self, former: LoadedIndex) -> bool:
-        """Take the digests that were known before a change, compute those of new items, and return whether all are known."""
-        places, there = positions(former._keys, self._keys)
-        self._digests[there] = former._digests[places[there]]
-        self._known[there] = former._known[places[there]]
-        # If the store changed again, the digests that are still unknown are computed when a search needs them.
-        with suppress(UserError):
-            ids = self.store.item_ids(self._keys[~there])
-            self._digests[~there] = item_digests([self._silo] * len(ids), ids)
-            self._known[~there] = True
-        return bool(self._known.all())
-
-    def _read_digests(self) -> bool:
-        """Read the digests from the store, and return whether it holds those of all items."""
-        if self.store.manifest.silo != self._silo:
-            return not len(self._keys)
-        keys, digests = self.store.digests()
-        if len(keys) == len(self._keys) and (keys == self._keys).all():
-            self._digests = digests
-            return True
-        places, self._known = positions(keys, self._keys)
-        self._digests[self._known] = digests[places[self._known]]
-        return bool(self._known.all())
+    def _all_digests(self, former: LoadedIndex | None) -> Digests:
+        """Return the digests of all items: those known before a change, else those in the store, else those of their ids."""
+        if former is not None:
+            keys, digests = former._keys, former._digests
+        elif self.store.manifest.silo == self._silo:
+            keys, digests = self.store.digests()
+        else:
+            keys, digests = self._keys[:0], np.empty(0, np.uint64)
+        places, there = positions(keys, self._keys)
+        found = np.empty(len(self._keys), np.uint64)
+        found[there] = digests[places[there]]
+        missing = np.flatnonzero(~there)
+        for start in range(0, len(missing), ENTRY_ROWS):
+            some = missing[start : start + ENTRY_ROWS]
+            ids = self.store.item_ids(self._keys[some])
+            found[some] = item_digests([self._silo] * len(ids), ids)
+        return found

@@ -29,7 +29,7 @@ from silohash.base.errors import MixedKinds, ModelsDiffer
 from silohash.search.bus import Bus, answers_to
 from silohash.search.hits import Hits, Query, silent
 from silohash.search.order import question_key, tie_order
-from silohash.search.released import Refusal
+from silohash.search.requests import Refusal
 
 
 def merge(parts: Sequence[Hits], *, k: int, key: bytes, by_rank: bool = False) -> Hits:

@@ -171,13 +171,9 @@ def _left_out(ordered: Distances, k: int) -> dict[int, int]:
 
 
 def candidates(matcher: Matcher, query: Query, modality: Modality, k: int) -> int:
-    """Return the number of items that a silo finds by their codes before it scores them.
+    """Return the number of items of a modality that a silo finds by their codes before it scores them and releases k.
 
-    Args:
-        matcher: The silo's.
-        query: The query. Items of the same picture count as one of its candidates.
-        modality: The modality that is searched.
-        k: Number of items that the silo will release.
+    Items of the same picture count as one of the query's candidates.
 
     Raises:
         UserError: If the words or regions of the silo's items cannot be read.
@@ -188,14 +184,7 @@ def candidates(matcher: Matcher, query: Query, modality: Modality, k: int) -> in
 def best_items(
     matcher: Matcher, query: Query, modality: Modality, items: NearItems, k: int
 ) -> tuple[NearItems, tuple[float, ...]]:
-    """Return the k items with the highest scores and their scores. Items with equal scores keep their order.
-
-    Args:
-        matcher: The silo's.
-        query: The query with its nodes.
-        modality: The modality that was searched.
-        items: The candidates, in the order of their codes.
-        k: Number of items.
+    """Return the k of the candidates with the highest scores, and their scores. Items with equal scores keep their order.
 
     Raises:
         UserError: If a score is not finite, or the words or regions of an item cannot be read.

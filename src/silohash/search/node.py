@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from silohash.base.errors import NotPermitted, NotSearchable, UserError
+from silohash.base.errors import NotFound, NotPermitted, NotSearchable, UserError
 from silohash.base.types import MODALITIES, Modality, modalities_of
 from silohash.index.codes import word_count, word_type
+from silohash.index.copies import Backend
 from silohash.index.preview import preview_url
-from silohash.index.store import Backend, Store
+from silohash.index.store import Store
 from silohash.search.hits import Hits, Query, Reason, silent
 from silohash.search.loaded_index import LoadedIndex
 from silohash.search.nearest import NO_KEY, NearItems, best_items, candidates, nearest_items
 from silohash.search.policy import Approvals, Policy, Quota
+from silohash.search.requests import Code, Item, SiloStatus
 
 if TYPE_CHECKING:
     # Its module needs torch, without which a silo can search by codes.
@@ -30,6 +32,12 @@ QUICK_ITEMS = 2_000_000
 """Number of codes that are scanned in well under a millisecond."""
 
 CONTENT_REFUSED = "It compared codes only, because its policy does not accept the words and regions of queries."
+
+MOST_EXAMPLES = 8
+"""Number of example items in a summary."""
+
+MOST_SUMMARY_LABELS = 1_000
+"""Number of labels in a summary, which would otherwise exceed the limit of an answer if an archive has free keywords."""
 
 ATTEMPTS = 3
 """Number of times a query is tried, if items are removed while it is answered."""
@@ -60,13 +68,8 @@ class SiloNode:
     ) -> None:
         """Load the indexes of the silo. An index that cannot be loaded is not an error until it is searched.
 
-        Args:
-            name: Name of the silo.
-            stores: The store of each modality that the silo holds.
-            policy: The limits of what the silo releases; the default policy if None.
-            backend: Index backend, as in `Store.load`.
-            unusable: For each modality whose index exists or should exist but cannot be searched, the reason.
-            prepared: Whether many queries follow, as in `LoadedIndex`. Call `prepare` before the first.
+        Without a policy, the silo has the default one. ``unusable`` has the reason for each modality whose index exists or
+        should exist but cannot be searched. If many queries follow (``prepared``), call `prepare` before the first.
         """
         self.name = name
         self.policy = policy or Policy()
@@ -101,12 +104,10 @@ class SiloNode:
     def prepare(self) -> None:
         """Load all that a query needs, so that the first is answered as fast as the next.
 
-        These are the loops of the scan, also for searches by label, the digests of all items, and the labels of the summary.
+        These are the loops of the scan, also for searches by label, and the labels of the summary.
         An index that cannot be read is not an error until it is searched.
         """
         for modality, loaded in self._loaded.items():
-            with suppress(UserError):
-                loaded.complete_digests()
             nothing = np.zeros(word_count(loaded.index.bits), word_type(loaded.index.bits))
             with suppress(UserError):
                 loaded.index.search_with_ties(nothing[None], 1, allowed=np.ones(len(loaded.index), bool))
@@ -158,11 +159,7 @@ class SiloNode:
         return [str(payload["caption"]) for payload in payloads if payload.get("caption")]
 
     def loaded(self, modality: Modality, query: Query | None = None) -> LoadedIndex:
-        """Return the index of a modality as it is now.
-
-        Args:
-            modality: The modality.
-            query: A query whose code the index must be able to compare; None for no such check.
+        """Return the index of a modality as it is now, after checking that it can compare the code of a given query.
 
         Raises:
             UserError: If the policy does not allow searching for the modality, or its index cannot be used.
@@ -199,11 +196,6 @@ class SiloNode:
     def has(self, modality: Modality) -> bool:
         """Return whether the silo has an index of a modality, or should have one."""
         return modality in self._loaded or modality in self._unusable
-
-    def previews(self, ids: Sequence[str]) -> dict[str, bytes]:
-        """Return the previews of items, which are stored once, beside the first modality that the silo holds."""
-        first = next(modality for modality in MODALITIES if modality in self._loaded)
-        return self._loaded[first].store.previews(ids)
 
     def admit(self, asker: str) -> None:
         """Count a request of an asker.
@@ -259,13 +251,95 @@ class SiloNode:
                     break
         return silent(self.name, reason)
 
+    def item(self, name: str) -> Item:
+        """Return what the silo releases of an item, with its preview.
+
+        Raises:
+            NotFound: If the silo does not have the item, or does not allow searching for it.
+            UserError: If the silo's index cannot be used.
+        """
+        usable, _ = self._usable(MODALITIES)
+        indexes = {held: loaded for held, loaded in usable.items() if self.approves(name) and loaded.store.has(name)}
+        if not indexes:
+            raise NotFound(f'The silo {self.name} does not have an item "{name}". Check its id.')
+        first = next(iter(indexes.values()))
+        payload = first.store.payloads(first.store.keys_of([name]))[0]
+        self._add_previews([name], [payload])
+        return Item(id=name, silo=self.name, modalities=tuple(indexes), payload=self.policy.released(payload))
+
+    def code(self, name: str, modality: Modality | None = None) -> Code:
+        """Return the code of an item in a modality; by default that of its picture if there is one, otherwise of its text.
+
+        Raises:
+            NotFound: If the silo does not have the code.
+            UserError: If the silo's index cannot be used.
+        """
+        indexes = self._usable(MODALITIES)[0] if self.approves(name) else {}
+        for held, loaded in indexes.items():
+            if modality in (None, held) and loaded.store.has(name):
+                manifest = loaded.store.manifest
+                return Code(
+                    words=loaded.words(name),
+                    bits=manifest.bits,
+                    model_digest=manifest.model_digest,
+                    modality=held,
+                )
+        what = "a code" if modality is None else f"the code of {'a picture' if modality == 'image' else 'a text'}"
+        raise NotFound(f'The silo {self.name} does not have {what} for the item "{name}". Check its id.')
+
+    def status(self) -> SiloStatus:
+        """Return the summary of the silo. If it cannot be searched, the summary has the reason instead of an error."""
+        indexes, unusable = self.indexes()
+        reasons = [reason for modality, reason in unusable.items() if self.has(modality)]
+        try:
+            digest = self.model_digest
+            first = next(iter(indexes.values()), None)
+            return SiloStatus(
+                name=self.name,
+                items={modality: len(loaded.index) for modality, loaded in indexes.items()},
+                model_digest=digest,
+                reason=" ".join(dict.fromkeys(reasons)),
+                reachable=bool(indexes),
+                fields=self.policy.fields,
+                labels={} if first is None else self._labels(first),
+                examples=() if first is None else self._examples(first),
+                models=(digest, *self.other_models),
+                accepts_content=self.policy.accept_query_content,
+            )
+        except UserError as error:
+            return SiloStatus(name=self.name, reason=str(error), reachable=False)
+
+    def _examples(self, loaded: LoadedIndex) -> tuple[Item, ...]:
+        """Return some items of an index, spread evenly over it, as far as the policy approves them."""
+        keys = loaded.index.keys
+        count = min(MOST_EXAMPLES, len(keys))
+        places = (2 * np.arange(count) + 1) * len(keys) // (2 * max(count, 1))
+        return tuple(self.item(name) for name in loaded.store.item_ids(keys[places]) if self.approves(name))
+
+    def _labels(self, loaded: LoadedIndex) -> dict[str, int]:
+        """Return the labels of the items that the silo releases, in order; the most frequent ones if there are too many."""
+        if "labels" not in self.policy.fields:
+            return {}
+        labels = loaded.labels(self.approved_ids())
+        if len(labels) <= MOST_SUMMARY_LABELS:
+            return labels
+        frequent = {*sorted(labels, key=lambda label: -labels[label])[:MOST_SUMMARY_LABELS]}
+        return {label: count for label, count in labels.items() if label in frequent}
+
+    def _usable(
+        self, modalities: Iterable[Modality], query: Query | None = None
+    ) -> tuple[dict[Modality, LoadedIndex], dict[Modality, str]]:
+        """Return what `indexes` does, after checking that at least one index can be used."""
+        indexes, reasons = self.indexes(modalities, query)
+        if not indexes:
+            raise NotSearchable(" ".join(dict.fromkeys(reasons.values())))
+        return indexes, reasons
+
     def _indexes_for(self, query: Query) -> tuple[dict[Modality, LoadedIndex], list[str]]:
         """Return the indexes to search, and the reasons why others that the silo has cannot be searched."""
         if query.label is not None and "labels" not in self.policy.fields:
             raise NotPermitted("Its policy does not release labels, so a search cannot filter by them.")
-        indexes, reasons = self.indexes(modalities_of(query.target), query)
-        if not indexes:
-            raise NotSearchable(" ".join(dict.fromkeys(reasons.values())))
+        indexes, reasons = self._usable(modalities_of(query.target), query)
         searched = " and ".join(f"{modality}s" for modality in indexes)
         return indexes, [
             f"It searched its {searched} only. {reason}" for modality, reason in reasons.items() if self.has(modality)
@@ -293,7 +367,7 @@ class SiloNode:
             reasons.append(f"It withheld {len(ids) - len(kept):,} of the nearest items, which are not approved.")
             items, ids, payloads = items.taken(kept), _taken(ids, kept), _taken(payloads, kept)
             scores = None if scores is None else _taken(scores, kept)
-        if query.previews and "preview" in self.policy.fields:
+        if query.previews:
             self._add_previews(ids, payloads)
         limits = " ".join(reasons)
         return Hits(
@@ -365,8 +439,12 @@ class SiloNode:
         return tuple([payload if payload.keys() <= released else self.policy.released(payload) for payload in payloads])
 
     def _add_previews(self, ids: Sequence[str], payloads: Sequence[dict[str, Any]]) -> None:
-        """Add the stored previews to the payloads of items."""
-        previews = self.previews(ids)
+        """Add the previews to the payloads of items, if the policy releases them."""
+        if "preview" not in self.policy.fields:
+            return
+        # They are stored once, beside the first modality that the silo holds.
+        first = next(modality for modality in MODALITIES if modality in self._loaded)
+        previews = self._loaded[first].store.previews(ids)
         for name, payload in zip(ids, payloads, strict=True):
             if name in previews:
                 payload["preview"] = preview_url(previews[name])

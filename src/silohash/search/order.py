@@ -56,11 +56,9 @@ def tie_order(silos: Sequence[str], ids: Sequence[str], key: bytes) -> Digests:
 
 
 def question_key(secret: bytes, words: Iterable[npt.NDArray[np.unsignedinteger]]) -> bytes:
-    """Return the key of one query: the same for all its pages, and different for other queries.
+    """Return the key of one query: the same for all its pages, and different for queries of other packed codes.
 
-    Args:
-        secret: A secret of the hub, which makes the order unpredictable for others.
-        words: Packed codes of the query, in a fixed order.
+    The secret of the hub makes the order unpredictable for others.
     """
     hasher = hashlib.blake2b(key=hashlib.blake2b(secret, digest_size=32).digest(), digest_size=16, person=PERSON)
     for part in words:

@@ -1,17 +1,10 @@
 """What a silo releases in a search: to whom how often, how many items, up to which distance, and which fields of them.
 
-A policy is a TOML file per silo, ``RUN/policies/SILO.toml``. Every key is optional::
+A policy is a TOML file per silo, ``RUN/policies/SILO.toml``. Its keys are the attributes of `Policy`, each optional::
 
-    max_results = 100              # most items per query, over all its pages; at least 1
-    max_distance_bits = 20         # no item farther away than this; at least 0, no limit by default
-    fields = ["caption", "labels"] # released fields of an item; by default also "preview" and "file"
-    modalities = ["image", "text"] # indexes that may be searched
-    distance_step_bits = 4         # distances are rounded down to a multiple of this; at least 1, which is exact
-    max_queries_per_minute = 60    # per asker; at least 1, no limit by default
-    max_queries_per_day = 1000     # per asker; at least 1, no limit by default
-    approve = "approved.txt"       # file with one id per line; all other items are withheld and only counted
-    audit_sync_seconds = 1.0       # time after which a line of the audit log is on the disk; 0 waits for the disk
-    accept_query_content = false   # true: hubs may send the words or regions of queries, and get scores
+    max_results = 100
+    fields = ["caption", "labels"]
+    approve = "approved.txt"
 
 A silo without a file has the default policy.
 """
@@ -50,16 +43,16 @@ class Policy:
     """Set the limits of a silo. They are applied by the silo's own node, before anything leaves it.
 
     Attributes:
-        max_results: Maximum number of items per query, over all its pages.
-        max_distance_bits: Maximum distance of an item that is released; None for no limit.
+        max_results: Maximum number of items per query, over all its pages; at least 1.
+        max_distance_bits: Maximum distance of an item that is released, at least 0; None for no limit.
         fields: Released fields, a subset of `FIELDS`. If empty, only ids and distances are released.
         modalities: Modalities whose index may be searched. If empty, the silo does not answer queries.
-        distance_step_bits: Released distances are rounded down to a multiple of this. At 1 they are exact.
-        max_queries_per_minute: Maximum number of queries per asker and minute; None for no limit.
-        max_queries_per_day: Maximum number of queries per asker and day; None for no limit.
+        distance_step_bits: Released distances are rounded down to a multiple of this, at least 1. At 1 they are exact.
+        max_queries_per_minute: Maximum number of queries per asker and minute, at least 1; None for no limit.
+        max_queries_per_day: Maximum number of queries per asker and day, at least 1; None for no limit.
         approve: File with the ids of the items that may be released, one per line. Others are withheld and only counted.
             None releases all items. `read_policy` takes a relative path as relative to the folder of the policy.
-        audit_sync_seconds: Time after which a line of the audit log is on the disk, at least 0.
+        audit_sync_seconds: Time after which a line of the audit log is on the disk; at 0, answers wait for the disk.
         accept_query_content: Whether hubs on other machines may send the words of a text or the regions of a picture, with
             which a silo whose model scores pairs scores its items. If false, they send codes only.
     """
@@ -219,13 +212,7 @@ class Quota:
     def __init__(
         self, per_minute: int | None = None, per_day: int | None = None, clock: Callable[[], float] = time.time
     ) -> None:
-        """Set the limits.
-
-        Args:
-            per_minute: Maximum number of queries per asker and minute; None for no limit.
-            per_day: Maximum number of queries per asker and day; None for no limit.
-            clock: Returns the time in seconds.
-        """
+        """Set the limits per asker; None for no limit. ``clock`` returns the time in seconds."""
         windows = (_Window("minute", MINUTE_SECONDS, per_minute), _Window("day", DAY_SECONDS, per_day))
         self._windows = [window for window in windows if window.most is not None]
         self._clock = clock

@@ -1,24 +1,138 @@
-"""What can be asked of a federation and of its silos, and what a federation tells of itself."""
+"""What can be asked of a federation and of its silos, and what they answer besides hits."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
+from typing_extensions import TypedDict
 
-from silohash.base.errors import EmptyInput, OneInputNeeded
+from silohash.base.errors import EmptyInput
 from silohash.base.types import Modality
-from silohash.search.fields import Model, RequestId, SecondsLeft, Sometimes, Text
-from silohash.search.hits import Hits, Query, SearchOptions
-from silohash.search.released import Code, Item, Refusal, SiloStatus
+from silohash.search.fields import (
+    CODE,
+    MOST_CHARACTERS,
+    PAYLOAD,
+    REASON,
+    Bits,
+    Count,
+    Digest,
+    Model,
+    Payload,
+    RequestId,
+    SecondsLeft,
+    Sent,
+    Sometimes,
+    Text,
+    Unsent,
+)
+from silohash.search.hits import Hits, Query, Released, SearchOptions
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from silohash.features.base import Value
     from silohash.run.events import RoundRecord
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Item(Released):
+    """Describe one item, as far as the policy of its silo releases it.
+
+    Attributes:
+        modalities: The modalities of which the silo has a code of the item.
+    """
+
+    modalities: Annotated[tuple[Modality, ...], Field(min_length=1)] = ()
+
+
+class _Example(TypedDict):
+    """An item in the summary of its silo."""
+
+    id: Text
+    modalities: Annotated[tuple[Modality, ...], Field(min_length=1)]
+    payload: Payload
+
+
+_Examples: TypeAlias = Annotated[tuple[_Example, ...], Field(max_length=100)]
+
+
+def _sent_examples(items: Sequence[Item], _: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the examples of a summary, without the names of their files."""
+    sent = [(item, PAYLOAD.encode(item.payload, {})) for item in items]
+    return [
+        {"id": item.id, "modalities": item.modalities, "payload": {k: v for k, v in payload.items() if k != "file"}}
+        for item, payload in sent
+    ]
+
+
+def _examples_of(examples: Sequence[_Example], fields: Mapping[str, Any]) -> tuple[Item, ...]:
+    return tuple(Item(silo=fields["silo"], **example) for example in examples)
+
+
+def _sent_labels(labels: Mapping[str, int], _: Mapping[str, Any]) -> dict[str, int]:
+    return {label[:MOST_CHARACTERS]: count for label, count in labels.items()}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Code:
+    """Hold a code to search for.
+
+    Attributes:
+        words: ``(W,)`` packed code, as `silohash.index.codes.pack` returns it.
+        bits: Code length.
+        model_digest: Digest of the model that computed the code. Silos with codes of another model do not answer.
+        modality: The modality of the item that was encoded; None if it is not the code of an item.
+    """
+
+    bits: Bits
+    words: Annotated[npt.NDArray[np.unsignedinteger], CODE]
+    model_digest: Model
+    modality: Annotated[Modality | None, Sent(Modality)] = None
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Hold why a silo does not answer.
+
+    Attributes:
+        reason: A sentence.
+        not_found: Whether a silo or an item that the request names does not exist.
+    """
+
+    reason: Annotated[str, REASON]
+    not_found: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SiloStatus:
+    """Describe a silo, as far as its policy allows.
+
+    Attributes:
+        name: Name of the silo.
+        items: Maps each modality that can be searched to the number of its codes.
+        model_digest: Digest of the model that computed the codes; empty if it is not known.
+        reason: Why the silo cannot be searched, or only in part; empty if it can.
+        reachable: Whether the silo answers.
+        fields: The fields of an item that the silo releases.
+        labels: Maps the most frequent labels of the silo's items to the number of items; empty if they are not released.
+        examples: A few items of the silo, spread over its index.
+        models: Digests of all models with which the silo can be searched. There are two while it changes to a new model.
+        accepts_content: Whether the silo's policy lets hubs send it the words or regions of queries.
+    """
+
+    name: Annotated[str, Unsent] = ""
+    items: Annotated[Mapping[Modality, int], Sent(dict[Modality, Count])] = field(default_factory=dict)
+    model_digest: Model = ""
+    reason: Annotated[str, REASON] = ""
+    reachable: bool = True
+    fields: tuple[Text, ...] = ()
+    labels: Annotated[Mapping[str, int], Sent(dict[Text, Count], _sent_labels)] = field(default_factory=dict)
+    examples: Annotated[tuple[Item, ...], Sent(_Examples, _sent_examples, _examples_of)] = ()
+    models: Annotated[tuple[Digest, ...], Field(max_length=10), Sometimes] = ()
+    accepts_content: Annotated[bool, Sometimes] = False
 
 
 @dataclass(frozen=True)
@@ -60,73 +174,35 @@ Answer: TypeAlias = Hits | Item | Code | SiloStatus | Refusal
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Vector:
-    """Hold a feature vector to search for, for runs that were trained on given features.
-
-    Attributes:
-        values: The numbers, ``(D,)``, or ``(R, D + 4)`` for the regions of a picture with their boxes.
-        modality: What they describe.
-    """
-
-    values: npt.NDArray[Any]
-    modality: Modality
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class SearchRequest(SearchOptions):
-    """Hold what to search for. Exactly one of text, picture, vector and code is given.
+    """Hold what to search for.
 
     Attributes:
-        text: Words.
-        picture: A decoded and checked picture, upright, in mode ``L`` or ``RGB``.
-        vector: A feature vector.
-        code: A code.
+        value: A text; a decoded and checked picture, upright, in mode ``L`` or ``RGB``; a feature vector, ``(D,)``, or
+            ``(R, D + 4)`` for the regions of a picture with their boxes, for runs that were trained on given features; or a
+            code.
+        modality: What a picture or a vector describes. That of a text is always "text", and a code needs none.
     """
 
-    text: str | None = None
-    picture: Image.Image | None = None
-    vector: Vector | None = None
-    code: Code | None = None
+    value: Value | Code
+    modality: Modality = "image"
 
     @classmethod
-    def for_value(cls, value: Value, modality: Modality, **options: Any) -> SearchRequest:  # noqa: ANN401  of any type
-        """Return a request for a text, a picture or a vector that describes a modality, with options by their names."""
-        if isinstance(value, str):
-            return cls(text=value, **options)
-        if isinstance(value, np.ndarray):
-            return cls(vector=Vector(values=value, modality=modality), **options)
-        return cls(picture=value, **options)
-
-    @classmethod
-    def of(cls, options: SearchOptions, **given: Any) -> SearchRequest:  # noqa: ANN401  one of the fields
-        """Return a request with some options for the given text, picture, vector or code."""
-        return cls(**options.values(), **given)
+    def of(cls, options: SearchOptions, value: Value | Code, modality: Modality = "image") -> SearchRequest:
+        """Return a request with some options."""
+        return cls(**options.values(), value=value, modality=modality)
 
     def __post_init__(self) -> None:
         """Check the request.
 
         Raises:
-            UserError: Unless exactly one value is given, or if the text is empty or a number is out of range.
+            UserError: If the text is empty or a number is out of range.
         """
-        values = {"a text": self.text, "a picture": self.picture, "a vector": self.vector, "a code": self.code}
-        given = [name for name, value in values.items() if value is not None]
-        if len(given) != 1:
-            raise OneInputNeeded(
-                f"Search for exactly one of {', '.join([*values][:-1])} and a code; "
-                f"{' and '.join(given) or 'none'} was given."
-            )
-        if self.text is not None and not self.text.strip():
-            raise EmptyInput("The text is empty. Give the words to search for.")
+        if isinstance(self.value, str):
+            object.__setattr__(self, "modality", "text")
+            if not self.value.strip():
+                raise EmptyInput("The text is empty. Give the words to search for.")
         super().__post_init__()
-
-    @property
-    def uncoded(self) -> tuple[Value, Modality] | None:
-        """What has to be encoded, with its modality; None if the request has a code."""
-        if self.text is not None:
-            return self.text, "text"
-        if self.picture is not None:
-            return self.picture, "image"
-        return None if self.vector is None else (self.vector.values, self.vector.modality)
 
 
 @dataclass(frozen=True, kw_only=True)

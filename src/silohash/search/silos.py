@@ -12,13 +12,14 @@ from pydantic import BaseModel
 from typing_extensions import override
 
 from silohash.base.errors import InvalidName, NotIndexed, UserError
-from silohash.base.files import PART, read_json
+from silohash.base.files import read_json
 from silohash.base.locks import locked_run
 from silohash.base.types import MODALITIES, Modality
-from silohash.index.config import read_index_config
-from silohash.index.listing import LISTING, Listing, read_listing
+from silohash.index.config import installed_backend, read_index_config
+from silohash.index.copies import Backend
+from silohash.index.listing import LISTING, Listing, index_files, read_listing
 from silohash.index.source import PictureSource
-from silohash.index.store import Backend, Store, installed_backend
+from silohash.index.store import Store
 from silohash.run.model.node_files import forgetting
 from silohash.search.bus import LocalBus
 from silohash.search.federation import Encoded, Federation
@@ -45,7 +46,7 @@ def open_nodes(folder: Path, *, backend: Backend | None = None, prepared: bool =
 
     Args:
         folder: The index folder of a run. Policies are read from the folder ``policies`` beside it.
-        backend: Index backend, as in `Store.load`; None for the one that ``index.toml`` beside the folder chooses.
+        backend: Index backend, as in `load_index`; None for the one that ``index.toml`` beside the folder chooses.
         prepared: Whether many queries follow. All that they need is then loaded first, so that the first query is answered
             as fast as the next.
 
@@ -55,7 +56,7 @@ def open_nodes(folder: Path, *, backend: Backend | None = None, prepared: bool =
     """
     backend = _checked_backend(backend, folder)
     policies = folder.parent / POLICIES
-    expected, existing = _expected_silos(folder), dict(_index_files(folder))
+    expected, existing = _expected_silos(folder), _index_files(folder)
     if not existing and not any(expected.values()):
         raise NotIndexed(f"There is no index in {folder}. Build it: silohash index {folder.parent}")
     silos = sorted({*existing, *(silo for silo, held in expected.items() if held != ())})
@@ -63,52 +64,37 @@ def open_nodes(folder: Path, *, backend: Backend | None = None, prepared: bool =
     nodes = []
     with ExitStack() as opened:
         for silo in silos:
-            unusable = _missing_files(folder, silo, expected, existing.get(silo, {}))
-            stores = _open_stores(folder / silo, existing.get(silo, {}), unusable)
-            for store in stores.values():
-                opened.callback(store.close)
-            policy = policy_of(policies, silo)
-            nodes.append(SiloNode(silo, stores, policy, backend=backend, unusable=unusable, prepared=prepared))
-        _load(nodes, prepared=prepared)
+            policy, files = policy_of(policies, silo), existing.get(silo, {})
+            nodes.append(_node(folder / silo, files, expected, policy, backend, prepared=prepared))
+            opened.callback(nodes[-1].close)
+        if prepared:
+            for node in nodes:
+                node.prepare()
+        else:
+            any(node.warm_up() for node in nodes)
         # After an error all files are closed; from here on the nodes keep them open.
         opened.pop_all()
     return nodes
 
 
-def _load(nodes: Sequence[SiloNode], *, prepared: bool) -> None:
-    """Run the loops of an index once or, if many queries follow, load all that the queries of each node need."""
-    if not prepared:
-        any(node.warm_up() for node in nodes)
-        return
-    for node in nodes:
-        node.prepare()
-
-
 def open_node(
     folder: Path, silo: str, policy: Policy | None = None, *, backend: Backend | None = None, run: Run | None = None
 ) -> SiloNode:
-    """Open the index of one silo for many queries.
+    """Open the index of one silo for many queries. The indexes of other silos need not be in the folder.
 
-    Args:
-        folder: The index folder of a run. The indexes of other silos need not be there.
-        silo: Name of the silo.
-        policy: The silo's policy; None for that of the folder ``policies`` beside the index folder.
-        backend: Index backend, as in `open_nodes`.
-        run: The run with the index folder, whose model scores items if the policy accepts the words and regions of
-            queries. None compares codes only.
+    The policy and the backend are by default those of `open_nodes`. If the policy accepts the words and regions of queries,
+    the model of the run with the index folder scores items. Without a run, codes only are compared.
 
     Raises:
         UserError: If the silo is not indexed, the policy is not valid, the backend is not installed, or scoring needs torch
             and it is not installed.
     """
     backend = _checked_backend(backend, folder)
-    existing = dict(_index_files(folder)).get(silo, {})
+    existing = _index_files(folder).get(silo, {})
     if not existing:
         raise NotIndexed(f"There is no index of the silo {silo} in {folder}. Build it: silohash index {folder.parent}")
-    unusable = _missing_files(folder, silo, _expected_silos(folder), existing)
     policy = policy_of(folder.parent / POLICIES, silo) if policy is None else policy
-    stores = _open_stores(folder / silo, existing, unusable)
-    node = SiloNode(silo, stores, policy, backend=backend, unusable=unusable, prepared=True)
+    node = _node(folder / silo, existing, _expected_silos(folder), policy, backend, prepared=True)
     node.prepare()
     if run is not None and policy.accept_query_content and run.model.record.spec.scores_pairs:
         try:
@@ -124,19 +110,13 @@ def _checked_backend(backend: Backend | None, folder: Path) -> Backend:
     chosen = read_index_config(folder.parent) if backend is None else backend
     if isinstance(chosen, str):
         installed_backend(chosen)
-        return chosen
-    chosen.check_installed()
-    if chosen.backend == "flat":
-        installed_backend("flat")
+    else:
+        chosen.check_installed()
     return chosen
 
 
 def released_fields(folder: Path, silos: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """Return the fields that the policy of each silo releases, which are the fields that its index stores.
-
-    Args:
-        folder: The folder of a run.
-        silos: Names of silos.
+    """Return the fields that the policy of each silo of a run releases, which are the fields that its index stores.
 
     Raises:
         UserError: If a policy is not valid.
@@ -152,11 +132,7 @@ class RunSearch(Federation):
     """
 
     def __init__(self, run: Run, nodes: Sequence[SiloNode] | None = None) -> None:
-        """Search with the model of an indexed run.
-
-        Args:
-            run: The run.
-            nodes: Its open silos; None opens them.
+        """Search with the model of an indexed run. Its silos are opened unless their nodes are given.
 
         Raises:
             UserError: If the run is not indexed.
@@ -207,11 +183,7 @@ def picture_folders(run: Run, nodes: Sequence[SiloNode]) -> dict[str, tuple[Path
 
 
 def remove_items(folder: Path, ids: Sequence[str]) -> dict[str, list[str]]:
-    """Remove items from the indexes of all silos, and release their disk space. All indexes are opened before any changes.
-
-    Args:
-        folder: The index folder of a run.
-        ids: Ids of the items.
+    """Remove items from all indexes of an index folder, and release their disk space. All are opened before any changes.
 
     Returns:
         The removed ids of each silo that held any of them.
@@ -221,13 +193,13 @@ def remove_items(folder: Path, ids: Sequence[str]) -> dict[str, list[str]]:
             nothing is removed. If a server with copies of the codes cannot be reached, the items are removed, and the next
             search removes their codes from the server.
     """
-    files = dict(_index_files(folder))
+    files = _index_files(folder)
     if not files:
         raise NotIndexed(f"There is no index in {folder}. Build it: silohash index {folder.parent}")
     with locked_run(folder.parent):
         removed = _remove_from(files, ids)
         if removed:
-            from silohash.index.move import follow_indexes
+            from silohash.index.copies import follow_indexes
 
             follow_indexes(folder.parent)
     return removed
@@ -236,9 +208,7 @@ def remove_items(folder: Path, ids: Sequence[str]) -> dict[str, list[str]]:
 def _remove_from(files: Mapping[str, Mapping[Modality, Path]], ids: Sequence[str]) -> dict[str, list[str]]:
     removed: dict[str, list[str]] = {}
     with ExitStack() as stack:
-        stores = {
-            silo: [stack.enter_context(Store.open(path)) for path in paths.values()] for silo, paths in files.items()
-        }
+        stores = {silo: [stack.enter_context(Store(path)) for path in paths.values()] for silo, paths in files.items()}
         for silo, opened in stores.items():
             found: set[str] = set()
             for store in opened:
@@ -252,19 +222,17 @@ def _remove_from(files: Mapping[str, Mapping[Modality, Path]], ids: Sequence[str
     return removed
 
 
-def _index_files(folder: Path) -> Iterator[tuple[str, dict[Modality, Path]]]:
-    """Yield each silo with the paths of its index files, in the order of the silos' names."""
-    for silo in sorted(folder.glob("*")):
-        paths = {modality: silo / f"{modality}.sqlite" for modality in MODALITIES}
-        existing = {modality: path for modality, path in paths.items() if path.exists()}
-        if not existing or PART.fullmatch(silo.name):
-            continue
-        if silo.name.startswith("."):
+def _index_files(folder: Path) -> dict[str, dict[Modality, Path]]:
+    """Return the paths of the index files of each silo, in the order of the silos' names."""
+    files: dict[str, dict[Modality, Path]] = {}
+    for silo, modality, path in index_files(folder):
+        if silo.startswith("."):
             raise InvalidName(
-                f"The index {silo} has a hidden name, which a silo cannot have. Remove the folder, and index the archive "
-                "again with --name."
+                f"The index {folder / silo} has a hidden name, which a silo cannot have. Remove the folder, and index the "
+                "archive again with --name."
             )
-        yield silo.name, existing
+        files.setdefault(silo, {})[modality] = path
+    return files
 
 
 def _expected_silos(folder: Path) -> Listing:
@@ -311,21 +279,30 @@ def _missing_files(
     return dict.fromkeys(MODALITIES, reason)
 
 
-def _open_stores(folder: Path, paths: Mapping[Modality, Path], unusable: dict[Modality, str]) -> dict[Modality, Store]:
-    """Open the indexes in the folder of a silo, and add to ``unusable`` why others cannot be used."""
+def _node(
+    folder: Path,
+    files: Mapping[Modality, Path],
+    expected: Listing,
+    policy: Policy,
+    backend: Backend,
+    *,
+    prepared: bool,
+) -> SiloNode:
+    """Open the index files in the folder of a silo. An index that cannot be used has the reason."""
+    unusable = _missing_files(folder.parent, folder.name, expected, files)
     stores: dict[Modality, Store] = {}
-    for modality, path in paths.items():
+    for modality, path in files.items():
         try:
             PictureSource.read(folder)
             stores[modality] = _open_store(folder.name, modality, path)
         except UserError as error:
             unusable[modality] = str(error)
-    return stores
+    return SiloNode(folder.name, stores, policy, backend=backend, unusable=unusable, prepared=prepared)
 
 
 def _open_store(silo: str, modality: Modality, path: Path) -> Store:
     """Open an index of a silo."""
-    store = Store.open(path)
+    store = Store(path)
     try:
         store.manifest.check_holder(silo, modality)
     except UserError:

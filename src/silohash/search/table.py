@@ -48,10 +48,6 @@ def as_lines(hits: Hits, cells: int = TABLE_CELLS) -> list[str]:
     """Return aligned lines: rank if there is one, score or distance, silo, id, caption and labels of each hit, cut to fit.
 
     The path of the hit's picture, if it exists on this machine, follows in a line of its own and is not cut.
-
-    Args:
-        hits: The hits.
-        cells: Width of the terminal.
     """
     rows = [_row(hit, rank="rank ") for hit in hits]
     lines = []
@@ -68,12 +64,11 @@ def as_fields(hits: Hits) -> list[str]:
     The fields are distance in bits, silo, id, caption, labels (joined with ``|``), path, rank and score. A field without a
     value is empty.
     """
-    return ["\t".join(map(visible, _fields(hit))) for hit in hits]
-
-
-def _fields(hit: Hit) -> tuple[str, ...]:
-    path, rank, score = ("" if value is None else str(value) for value in (hit.path, hit.rank, hit.score))
-    return (str(hit.distance_bits), hit.silo, hit.id, hit.caption, "|".join(hit.labels), path, rank, score)
+    rows = (
+        (hit.distance_bits, hit.silo, hit.id, hit.caption, "|".join(hit.labels), hit.path, hit.rank, hit.score)
+        for hit in hits
+    )
+    return ["\t".join("" if value is None else visible(str(value)) for value in row) for row in rows]
 
 
 def shown_path(path: Path) -> str:
@@ -84,7 +79,7 @@ def shown_path(path: Path) -> str:
 
 def notes(hits: Hits) -> list[str]:
     """Return sentences about what a result leaves out: words of the query, ties, missing silos, limits, the order."""
-    found = [_about_words(hits)] if hits.unknown_words != () else []
+    found = [_about_words(hits)] if hits.unknown_words else []
     if hits.unread is not None:
         found.append(str(hits.unread))
     if hits.ties_at_cut:
@@ -106,11 +101,6 @@ def _about_nothing(hits: Hits) -> str:
 
 def _about_words(hits: Hits) -> str:
     """Return a sentence on the words of the query that do not carry weight."""
-    if hits.unknown_words is None:
-        return (
-            "This run was trained by an earlier version of silohash, which did not store the words of the training texts. "
-            "Unknown words of the query cannot be recognized."
-        )
     named = hits.unknown_words[:MOST_NAMED]
     more = len(hits.unknown_words) - len(named)
     words = ", ".join(named) + (f" and {more:,} more words" if more else "")
@@ -180,12 +170,9 @@ def padded(text: str, cells: int, *, right: bool = False) -> str:
 
 
 def fitted_widths(natural: Sequence[int], weights: Mapping[int, float], cells: int) -> list[int]:
-    """Return the widths of columns that together take at most ``cells`` cells, as far as columns may be cut.
+    """Return the widths of columns that together take at most ``cells`` cells, as far as columns with a weight may be cut.
 
-    Args:
-        natural: The width that each column needs.
-        weights: The columns that may be cut. Of two such columns, one with twice the weight stays twice as wide.
-        cells: Width of the terminal.
+    Each column needs its natural width. Of two columns that are cut, one with twice the weight stays twice as wide.
     """
     widths = list(natural)
     while sum(widths) + GAP * (len(widths) - 1) > cells:
@@ -197,13 +184,9 @@ def fitted_widths(natural: Sequence[int], weights: Mapping[int, float], cells: i
 
 
 def aligned(rows: Sequence[Sequence[str]], *, numeric: int, weights: Mapping[int, float], cells: int) -> list[str]:
-    """Return rows of cells as aligned lines. Columns without any text are left out.
+    """Return rows of cells as aligned lines, of which the first ``numeric`` columns are right-aligned.
 
-    Args:
-        rows: The cells of each row.
-        numeric: Number of columns at the start that are right-aligned.
-        weights: The columns that may be cut, see `fitted_widths`.
-        cells: Width of the terminal.
+    Columns without any text are left out, and those with a weight may be cut, see `fitted_widths`.
     """
     natural = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     shown = [column for column, width in enumerate(natural) if width]

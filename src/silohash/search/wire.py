@@ -4,15 +4,14 @@ A hub sends a request to a silo, and the silo sends an answer. Neither trusts th
 returns a value that has been checked, or raises `UnreadableMessage`. Unknown keys are ignored, so that a later version can
 add some.
 
-Each message is declared by the class of its value (`silohash.search.fields`). Hits have a form of their own, because a silo
-sends only its own.
+Each message is declared by the class of its value (`silohash.search.fields`).
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from types import NoneType
@@ -35,26 +34,28 @@ from typing_extensions import TypedDict
 
 from silohash.base.errors import NotFound, TimeOver, UnreadableMessage, UserError
 from silohash.base.forms import detail, fault
-from silohash.base.types import MODALITIES, Modality
 from silohash.index.server import time_limit
 from silohash.search.bus import Replies, answer_of
 from silohash.search.fields import (
     MOST_CHARACTERS,
-    REASON,
-    Count,
-    Model,
-    Payload,
-    Score,
     Sent,
     Sometimes,
     Text,
     Unsent,
-    sent_payload,
 )
 from silohash.search.hits import Hits, Query, Reason
 from silohash.search.node import SiloNode
-from silohash.search.released import Code, Item, Refusal, SiloStatus
-from silohash.search.requests import Answer, CodeRequest, ItemRequest, Request, StatusRequest
+from silohash.search.requests import (
+    Answer,
+    Code,
+    CodeRequest,
+    Item,
+    ItemRequest,
+    Refusal,
+    Request,
+    SiloStatus,
+    StatusRequest,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -70,79 +71,10 @@ MOST_ANSWER_BYTES = 8 << 20
 TIME_BYTES = 64
 """Bytes of a request that are kept for the time that its sender waits, see `with_time_left`."""
 
-FoundBy: TypeAlias = Literal["", "image", "text", "both"]
-
-_MODALITIES: Mapping[str, tuple[Modality, ...]] = {"": (), "image": ("image",), "text": ("text",), "both": MODALITIES}
-"""The modalities by which an item was found, by their name in an answer. There are none if they are not known."""
-
-_NAMES: Mapping[tuple[Modality, ...], str] = {modalities: name for name, modalities in _MODALITIES.items()}
-
-
-@dataclass(frozen=True, kw_only=True)
-class _SiloHits:
-    """The hits of one silo in its answer. The attributes are as in `Hits`; ``limited`` is the reason for fewer hits."""
-
-    model_digest: Model
-    ids: tuple[Text, ...]
-    distances: tuple[Count, ...]
-    found_by: tuple[FoundBy, ...]
-    scores: Annotated[tuple[Score, ...] | None, Sometimes] = None
-    payloads: tuple[Payload, ...]
-    left_out: tuple[tuple[Count, Count], ...]
-    limited: Annotated[str, REASON]
-
-    @classmethod
-    def of(cls, hits: Hits, silo: str) -> _SiloHits:
-        """Return the hits of a silo as they are sent."""
-        return cls(
-            model_digest=next(iter(hits.model_digests), ""),
-            ids=hits.ids,
-            distances=hits.distances,
-            found_by=cast(Any, [_NAMES[modalities] for modalities in hits.found]),
-            scores=hits.scores,
-            payloads=cast(Any, _sent_payloads(hits.payloads)),
-            left_out=tuple(hits.left_out.items()),
-            limited=hits.limited_silos.get(silo, ""),
-        )
-
-    def hits(self, silo: str) -> Hits:
-        """Return the hits that a silo sent.
-
-        Raises:
-            UnreadableMessage: If the column ``found_by`` is shorter than the others. In `Hits`, it can be left out.
-        """
-        if len(self.found_by) != len(self.ids):
-            raise UnreadableMessage("It answered with columns of unequal length.")
-        return Hits(
-            ids=self.ids,
-            distances=self.distances,
-            silos=(silo,) * len(self.ids),
-            payloads=cast(Any, self.payloads),
-            found_by=tuple(map(_MODALITIES.__getitem__, self.found_by)),
-            left_out=dict(self.left_out),
-            limited_silos={silo: self.limited} if self.limited else {},
-            model_digests=frozenset({self.model_digest}),
-            scores=self.scores,
-        )
-
-
-def _sent_payloads(payloads: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    """Return the fields of payloads that fit the limits of a message."""
-    try:
-        # One check of all payloads takes a fraction of the time of cutting each, and nearly all of them fit.
-        return _payloads().validate_python(payloads, strict=True)
-    except ValidationError:
-        return [sent_payload(payload) for payload in payloads]
-
-
-@cache
-def _payloads() -> TypeAdapter[tuple[Payload, ...]]:
-    return TypeAdapter(tuple[Payload, ...])
-
 
 REQUESTS: Mapping[str, type] = {"search": Query, "item": ItemRequest, "code": CodeRequest, "status": StatusRequest}
 ANSWERS: Mapping[str, type] = {
-    "hits": _SiloHits,
+    "hits": Hits,
     "released": Item,
     "item code": Code,
     "summary": SiloStatus,
@@ -179,7 +111,8 @@ def _form_of(cls: Hashable) -> _Form:
         entries["silo"] = Text
     sent: dict[str, Sent] = {}
     optional: set[str] = set()
-    for name, hint in get_type_hints(cls, include_extras=True).items():
+    # The type of the field `unread`, which is not sent, is in a module that takes long to load.
+    for name, hint in get_type_hints(cls, localns={"Unread": object}, include_extras=True).items():
         marks = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
         if Unsent in marks:
             continue
@@ -276,10 +209,6 @@ def with_time_left(content: bytes, seconds: float) -> bytes:
 
     Bytes that are not a JSON object are returned unchanged.
 
-    Args:
-        content: The result of `encode_request`.
-        seconds: The time from now.
-
     Example:
         >>> with_time_left(b'{"version":2,"kind":"status"}', 2.5)
         b'{"seconds_left":2.500,"version":2,"kind":"status"}'
@@ -302,11 +231,6 @@ def encode_answer(silo: str, answer: Answer, *, most_bytes: int = MOST_ANSWER_BY
 
     If hits have more previews than fit, only the first hits keep theirs, and ``limited_silos`` has the reason.
 
-    Args:
-        silo: Name of the silo.
-        answer: The answer.
-        most_bytes: Limit on the number of bytes.
-
     Raises:
         UnreadableMessage: If the answer does not fit, or holds text that cannot be written as UTF-8.
     """
@@ -325,7 +249,7 @@ def encode_answer(silo: str, answer: Answer, *, most_bytes: int = MOST_ANSWER_BY
 
 def _encoded_answer(silo: str, answer: Answer) -> bytes:
     """Return an answer as bytes, whatever its size."""
-    return _encoded(_SiloHits.of(answer, silo) if isinstance(answer, Hits) else answer, "Its answer", silo=silo)
+    return _encoded(answer, "Its answer", silo=silo)
 
 
 def _with_fewer_previews(hits: Hits, silo: str, excess_bytes: int) -> Hits:
@@ -343,11 +267,7 @@ def _with_fewer_previews(hits: Hits, silo: str, excess_bytes: int) -> Hits:
 
 
 def decode_answer(content: bytes, silo: str) -> Answer:
-    """Return the answer of a silo. `silohash.search.bus.flaw` then compares it with its request.
-
-    Args:
-        content: The answer.
-        silo: Name of the silo to which the request was sent.
+    """Return the answer of the silo that was asked. `silohash.search.bus.flaw` then compares it with its request.
 
     Raises:
         UnreadableMessage: If the bytes are not an answer of the silo.
@@ -355,8 +275,11 @@ def decode_answer(content: bytes, silo: str) -> Answer:
     answer, sender = _decoded(content, ANSWERS, MOST_ANSWER_BYTES, "Its answer")
     if sender != silo:
         raise UnreadableMessage(f'It answered in the name of another silo, "{sender}".')
-    if isinstance(answer, _SiloHits):
-        return answer.hits(silo)
+    if isinstance(answer, Hits):
+        # In `Hits`, this column can be left out.
+        if len(answer.found_by) != len(answer.ids):
+            raise UnreadableMessage("It answered with columns of unequal length.")
+        return replace(answer, silos=(silo,) * len(answer.ids))
     found: Answer = replace(answer, silo=silo) if isinstance(answer, Item) else answer
     return replace(found, name=silo) if isinstance(found, SiloStatus) else found
 
@@ -378,10 +301,7 @@ class Carrier(Protocol):
     async def ask(self, requests: Mapping[str, bytes], deadline_seconds: float, read: Reader) -> Replies[bytes]:
         """Send one request per silo at the same time, and wait for the answers. See `Bus.ask`.
 
-        Args:
-            requests: Maps the names of silos to requests.
-            deadline_seconds: Time limit for all answers.
-            read: Called with each answer as soon as it arrives, while other silos still work on theirs.
+        ``read`` gets each answer as soon as it arrives, while other silos still work on theirs.
         """
         ...
 
@@ -392,9 +312,7 @@ class WireBus:
     def __init__(self, carrier: Carrier, observe: Callable[[str, float], None] = lambda silo, seconds: None) -> None:
         """Send the requests with a carrier.
 
-        Args:
-            carrier: Carries the bytes.
-            observe: Called with the name of a silo and the seconds until its answer arrived, except for summaries.
+        ``observe`` gets the name of a silo and the seconds until its answer arrived, except for summaries.
         """
         self._carrier, self._observe = carrier, observe
 
@@ -450,12 +368,8 @@ def respond(
     A request whose sender does not wait any more is refused without work. Searches on servers end when the sender stops
     waiting. No error leaves this function. An unexpected one is logged, and the hub gets a refusal without its details.
 
-    Args:
-        node: The silo.
-        content: The request.
-        most_bytes: Limit on the number of bytes of the answer.
-        choose: Returns the node that answers a request, if the silo has one per model; None if ``node`` answers all.
-        arrived: Value of the monotonic clock at which the request arrived; None for now.
+    If the silo has a node per model, ``choose`` returns the one that answers a request. ``arrived`` is the value of the
+    monotonic clock at which the request arrived; None for now.
     """
     request: Request | None = None
     try:
@@ -474,12 +388,7 @@ def respond(
 
 
 def encode_refusal(silo: str, error: Exception) -> bytes:
-    """Return the refusal of a silo as bytes.
-
-    Args:
-        silo: Name of the silo.
-        error: Why the silo does not answer. The hub gets the text of a `UserError`, and only the type of other errors.
-    """
+    """Return the refusal of a silo as bytes. The hub gets the text of a `UserError`, and only the type of other errors."""
     hidden = f"It failed ({type(error).__name__}). Its log has the cause."
     reason = str(error) if isinstance(error, UserError) else hidden
     return encode_answer(silo, Refusal(reason, isinstance(error, NotFound)))

@@ -34,8 +34,7 @@ from silohash.search.bus import Bus, now
 from silohash.search.federation import Encode, Encoded, Federation
 from silohash.search.hits import Hits, SearchOptions, kind_of
 from silohash.search.node import CONTENT_REFUSED
-from silohash.search.released import Item, SiloStatus
-from silohash.search.requests import FederationStatus, SearchRequest
+from silohash.search.requests import FederationStatus, Item, SearchRequest, SiloStatus
 from silohash.search.silos import RunSearch, open_nodes
 from silohash.service.config import HubConfig
 from silohash.service.logs import log_event, logged_errors, request_id
@@ -93,9 +92,9 @@ class LocalBackend(RunSearch):
         options = SearchOptions(k=1, previews=False)
         # A model may encode only texts or only pictures; a search then says so.
         with suppress(UserError):
-            now(super().search(SearchRequest.of(options, picture=Image.new("L", (32, 32), "white"))))
+            now(super().search(SearchRequest.of(options, Image.new("L", (32, 32), "white"))))
         with suppress(UserError):
-            now(super().search(SearchRequest.of(options, text=next(captions, "a"))))
+            now(super().search(SearchRequest.of(options, next(captions, "a"))))
 
     def close(self) -> None:
         """Close the indexes."""

@@ -28,8 +28,7 @@ from prometheus_client.registry import Collector
 from silohash import __version__
 from silohash.base.errors import AddressUnavailable, AuditFailed, LimitReached, NotFound, TimeOver, UserError
 from silohash.search.hits import Hits, Query, kind_of
-from silohash.search.released import Item, SiloStatus
-from silohash.search.requests import CodeRequest, FederationStatus, ItemRequest, StatusRequest
+from silohash.search.requests import CodeRequest, FederationStatus, Item, ItemRequest, SiloStatus, StatusRequest
 from silohash.search.wire import Response
 from silohash.service.config import MetricsSettings, host_and_port
 from silohash.service.logs import Kind, Outcome

@@ -21,7 +21,6 @@ from silohash.run.folder import Run
 from silohash.search.hits import Hits
 from silohash.search.node import SiloNode
 from silohash.search.policy import policy_of, read_policy
-from silohash.search.released import silo_status
 from silohash.search.requests import Request
 from silohash.search.silos import POLICIES, open_node
 from silohash.search.wire import Responder, Response, encode_refusal, respond
@@ -90,7 +89,7 @@ def run_silo(
             require("prometheus_client", "The table [metrics]")
             from silohash.service.metrics import serving_metrics
 
-            metrics = kept.enter_context(serving_metrics(config.metrics, silo_status(node)))
+            metrics = kept.enter_context(serving_metrics(config.metrics, node.status()))
         # It outlives the event loop, where a look that is under way may still have it close the index of the old model.
         executor = kept.enter_context(ThreadPoolExecutor(1, "answer"))
         change = kept.enter_context(ModelChange(config, models, executor, serve_items))

@@ -27,8 +27,6 @@ class Difference:
     Attributes:
         evaluation: Such as "GG", or "GG/PG" if one run has a global model and the other personal models.
         first_mean: The first run's figure, over the queries that both runs count.
-        second_mean: The second run's figure, over the same queries.
-        difference: The first minus the second.
         low: Lower end of the 95 % bootstrap interval of the difference over the queries.
         p_value: Two-sided p-value of the paired bootstrap.
         queries: Number of queries that both runs count.

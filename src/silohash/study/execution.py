@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,13 +24,7 @@ from silohash.study.worker import FAILED, USER_ERROR
 
 @dataclass(frozen=True)
 class StudyOutcome:
-    """How a study ended.
-
-    Attributes:
-        results: The results of all finished runs, including those of earlier starts.
-        failed: The runs that failed this time.
-        stopped: Whether the time limit was reached before the last run had ended.
-    """
+    """How a study ended: all finished runs, those that failed this time, and whether the time limit stopped it."""
 
     results: StudyResults
     failed: Sequence[Outcome] = ()
@@ -56,15 +51,9 @@ def run_study(
 ) -> StudyOutcome:
     """Run the unfinished part of a study, after checking the config of every run.
 
-    Args:
-        config: The study.
-        out: Its folder.
-        console: Where to show the progress.
-        only: The runs to do, as ``axis=choice``; all by default.
-        fresh: Whether runs and searches whose settings have changed are set aside and started again.
-        smoke: Whether several runs may have equal settings, as they do when their rounds are cut short.
-        seconds: Time limit. When it is reached, running runs are stopped as by Ctrl-C, and the next start continues them.
-        make_pool: Makes the pool of processes that do the runs.
+    ``only`` selects runs, each as ``axis=choice``. With ``fresh``, runs and searches whose settings have changed are set
+    aside and started again. With ``smoke``, several runs may have equal settings, as they do when their rounds are cut
+    short. After a number of ``seconds``, running runs are stopped as by Ctrl-C, and the next start continues them.
 
     Raises:
         UserError: If a config is wrong, another study works in the folder, or it holds other files or runs with other
@@ -83,7 +72,7 @@ def run_study(
         write_text(out / "study.toml", config.to_toml())
         failed: list[Outcome] = []
         if config.tune:
-            with Tuning(config, config.tune, out, notify, fresh=fresh) as tuning:
+            with closing(Tuning(config, config.tune, out, notify, fresh=fresh)) as tuning:
                 names = {search_name(config, run.choices) for run in wanted}
                 failed += _tune(tuning, names, config.processes, console, make_pool, until)
                 if is_over(until):

@@ -51,12 +51,7 @@ Ending: TypeAlias = tuple[int, str]
 
 @dataclass(frozen=True)
 class Job:
-    """A run to train.
-
-    Attributes:
-        folder: The run's folder; a run that was started there is resumed.
-        figures: Whether to evaluate the run on the archive's queries.
-    """
+    """A run to train or, if its folder holds a started one, to resume. With ``figures``, it is then evaluated."""
 
     name: str
     folder: Path

@@ -49,10 +49,8 @@ class Cell:
 
     Attributes:
         fields: Field -> value, for every axis and for task, evaluation and measure.
-        seeds: The seeds of the finished runs.
         missing: Number of runs that are not finished.
         rows: The runs' figures, in the order of the seeds; empty if the runs do not have the figure.
-        values: One value per seed.
         low: Lower end of the 95 % interval, as ``high`` is its upper end; NaN without one.
         interval: What the interval is over.
         per_query: One array ``(Q,)`` per seed, if the runs have them.

@@ -29,10 +29,8 @@ class RunResult:
     """The results of one run of a study.
 
     Attributes:
-        choices: Axis -> choice, in the order of the axes.
         per_query: (evaluation, task, measure) -> ``(Q,)`` float64, NaN for a query that is not counted; for GG, PG and
             XS.
-        rounds: One record per round.
         queries: Digest of the query ids. The values of two runs may be paired if their digests are equal.
         peak_bytes: Peak memory of the process that trained and measured the run; None if it was not measured.
     """

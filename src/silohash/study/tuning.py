@@ -89,7 +89,7 @@ def ends(parameter: Parameter) -> tuple[Any, Any]:
 
 
 class Tuning:
-    """The searches of a study. Use it as a context manager, which closes its database.
+    """The searches of a study, whose database is to be closed.
 
     Raises:
         UserError: If optuna is not installed, or a search was started with other settings.
@@ -110,12 +110,6 @@ class Tuning:
         except UserError:
             self.close()
             raise
-
-    def __enter__(self) -> Tuning:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the database of trials."""

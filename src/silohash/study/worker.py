@@ -41,10 +41,7 @@ def answer(request: bytes) -> bytes:
 
 
 def attempt(folder: Path, config: Mapping[str, Any], *, figures: bool) -> int:
-    """Call `train_or_resume`, with all output going to the run's log.
-
-    Returns:
-        0 on success, 2 after a user's error, 1 after any other error.
+    """Call `train_or_resume` with all output going to the run's log. Return 0, 2 after a user's error, or 1 after another.
 
     Raises:
         KeyboardInterrupt: If the run is interrupted.

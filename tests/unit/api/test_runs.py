@@ -154,7 +154,7 @@ def test_indexes_store_what_policies_release(run: TrainedRun) -> None:
     (policies / "silo-1.toml").write_text('fields = ["labels"]\nmax_results = 2\n')
     run.index()
     for silo, fields in (("silo-1", {"labels"}), ("silo-2", {"caption", "labels"})):
-        with Store.open(run.folder / "index" / silo / "image.sqlite") as store:
+        with Store(run.folder / "index" / silo / "image.sqlite") as store:
             assert set(store.payloads(store.load().keys[:1])[0]) == fields
     hits = run.search("parrot", k=500)
     assert hits.silos.count("silo-1") == 2

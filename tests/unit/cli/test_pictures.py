@@ -82,7 +82,7 @@ def test_a_small_picture_is_one_chunk() -> None:
 
 
 def hit(path: Path | None = None, preview: str | None = None) -> Hit:
-    return Hit(id="a", silo="north", distance_bits=1, path=path, preview_url=preview)
+    return Hit(id="a", silo="north", distance_bits=1, path=path, payload={"preview": preview})
 
 
 def test_the_file_comes_before_the_preview(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,6 @@ def server(monkeypatch: pytest.MonkeyPatch) -> FakeServer:
     fake = FakeServer()
     monkeypatch.setattr(copies, "connect", fake.connect)
     monkeypatch.setattr(copies, "drop_copy", fake.drop)
-    monkeypatch.setattr("silohash.index.move.drop_copy", fake.drop)
     monkeypatch.setattr(IndexConfig, "check_installed", lambda config: None)
     for name in SERVERS.table:
         monkeypatch.setenv(f"SILOHASH_{name.upper()}_URL", "http://127.0.0.1")

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from silohash.base.errors import (
-    BitsDiffer,
-    DamagedFile,
-    IndexDiffers,
-    ModelsDiffer,
-    OtherVersion,
-    OutOfRange,
-    RepeatedValue,
-    UserError,
-    WrongChoice,
-    WrongShape,
-)
+from silohash.base.errors import BitsDiffer, IndexDiffers, ModelsDiffer, OutOfRange, UserError, WrongShape
 from silohash.index.base import (
     FORMAT_VERSION,
     Index,
@@ -36,24 +27,17 @@ from silohash.index.small import SmallIndex
 MANIFEST = IndexManifest("digest-of-the-model", 64, "image")
 
 
-def test_a_manifest_survives_json():
-    assert IndexManifest.from_json(MANIFEST.to_json()) == MANIFEST
-    assert MANIFEST.to_json()["format_version"] == FORMAT_VERSION == 2
-
-
 @pytest.mark.parametrize(
-    ("value", "kind", "message"),
+    ("value", "message"),
     [
-        ({"bits": 3}, DamagedFile, None),
-        ({**MANIFEST.to_json(), "color": 1}, DamagedFile, None),
-        ({**MANIFEST.to_json(), "modality": "sound"}, WrongChoice, "sound"),
-        ({**MANIFEST.to_json(), "bits": 7}, OutOfRange, "7"),
-        ({**MANIFEST.to_json(), "format_version": FORMAT_VERSION + 1}, OtherVersion, "3"),
+        ({"modality": "sound"}, 'unknown modality "sound"'),
+        ({"bits": 7}, "code length 7"),
+        ({"format_version": FORMAT_VERSION + 1}, "format version 3"),
     ],
 )
-def test_manifests_that_are_refused(value, kind: type[UserError], message: str | None):
-    with pytest.raises(kind, match=message):
-        IndexManifest.from_json(value)
+def test_manifests_that_are_refused(value, message):
+    with pytest.raises(UserError, match=message):
+        replace(MANIFEST, **value)
 
 
 def test_only_codes_of_the_same_model_and_length_are_compared():
@@ -65,17 +49,17 @@ def test_only_codes_of_the_same_model_and_length_are_compared():
 
 
 @pytest.mark.parametrize(
-    ("keys", "count", "kind", "message"),
+    ("keys", "count", "message"),
     [
-        ([1, 2], 3, WrongShape, None),
-        ([[1], [2]], 2, WrongShape, None),
-        ([0, -1], 2, OutOfRange, "-1"),
-        ([5, 3, 5], 3, RepeatedValue, "5"),
-        ([3, 3], 2, RepeatedValue, "3"),
+        ([1, 2], 3, "one key per code"),
+        ([[1], [2]], 2, "one key per code"),
+        ([0, -1], 2, "key -1 is negative"),
+        ([5, 3, 5], 3, "key 5 is given twice"),
+        ([3, 3], 2, "key 3 is given twice"),
     ],
 )
-def test_keys_that_are_refused(keys, count, kind: type[UserError], message: str | None):
-    with pytest.raises(kind, match=message):
+def test_keys_that_are_refused(keys, count, message):
+    with pytest.raises(UserError, match=message):
         check_keys(np.array(keys), count)
 
 

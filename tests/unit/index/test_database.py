@@ -12,16 +12,7 @@ import numpy as np
 import pytest
 
 from silohash.base import sqlite_files
-from silohash.base.errors import (
-    AlreadyExists,
-    DamagedFile,
-    DiskFull,
-    InUse,
-    NotIndexed,
-    OtherVersion,
-    UserError,
-    WrongKindOfFile,
-)
+from silohash.base.errors import AlreadyExists, DamagedFile, DiskFull, InUse, NotIndexed, UserError, WrongKindOfFile
 from silohash.index import database
 from silohash.index.base import FORMAT_VERSION, IndexManifest
 from silohash.index.database import checksum_of, row_checksum
@@ -33,7 +24,7 @@ from tests.unit.index.stores import MANIFEST, filled, names, words
 
 def test_missing_foreign_and_existing_files(path, tmp_path):
     with pytest.raises(NotIndexed):
-        Store.open(path)
+        Store(path)
     filled(path)
     with pytest.raises(AlreadyExists, match="already"):
         Store.create(path, MANIFEST)
@@ -45,7 +36,7 @@ def test_missing_foreign_and_existing_files(path, tmp_path):
         if content is not None:
             other.write_bytes(content)
         with pytest.raises(UserError, match=r"not a silohash index|damaged"):
-            Store.open(other)
+            Store(other)
 
 
 @pytest.mark.parametrize("version", [FORMAT_VERSION - 1, FORMAT_VERSION + 1])
@@ -54,14 +45,23 @@ def test_another_format_is_refused(path, version):
     connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
     message = f"has format version {version}, but this silohash reads version {FORMAT_VERSION}"
-    with pytest.raises(OtherVersion, match=message):
-        Store.open(path)
-    with pytest.raises(OtherVersion, match=message):
+    with pytest.raises(UserError, match=message):
+        Store(path)
+    with pytest.raises(UserError, match=message):
         IndexManifest("d", 64, "image", format_version=version)
 
 
+def test_a_head_of_another_form_is_refused(path):
+    with sqlite3.connect(filled(path)) as connection:
+        [(content,)] = connection.execute("SELECT content FROM head").fetchall()
+        changed = content.replace('"bits"', '"color": 1, "bits"')
+        connection.execute("UPDATE head SET content = ?, checksum = ?", (changed, checksum_of(changed)))
+    with pytest.raises(DamagedFile):
+        Store(path)
+
+
 def everything(path):
-    with Store.open(path) as store:
+    with Store(path) as store:
         keys = store.load().keys
         previews = store.previews(names(3))
         codes = [packed.tolist() for _, packed in store._database.live()]
@@ -72,7 +72,7 @@ def everything(path):
 def test_a_truncated_file_is_refused(path, share):
     filled(path, 400)
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
-    with pytest.raises(DamagedFile):
+    with pytest.raises(UserError):
         everything(path)
 
 
@@ -93,7 +93,7 @@ def test_a_flipped_bit_never_changes_an_answer(path):
 
 
 def test_a_removed_entry_of_the_log_is_noticed(path):
-    with Store.open(filled(path)) as store:
+    with Store(filled(path)) as store:
         store.remove(["item-0"])
     for entry in (1, 2):
         connection = sqlite3.connect(path, isolation_level=None)
@@ -101,12 +101,12 @@ def test_a_removed_entry_of_the_log_is_noticed(path):
         connection.execute("DELETE FROM log WHERE entry = ?", (entry,))
         connection.execute("COMMIT")
         connection.close()
-        with Store.open(path) as store, pytest.raises(DamagedFile, match="damaged"):
+        with Store(path) as store, pytest.raises(DamagedFile, match="damaged"):
             store.load()
 
 
 def test_a_full_disk_leaves_the_old_state(path):
-    with Store.open(filled(path)) as store:
+    with Store(filled(path)) as store:
         pages = store._database.connection.execute("PRAGMA page_count").fetchone()[0]
         store._database.connection.execute(f"PRAGMA max_page_count = {pages}").fetchall()
         with pytest.raises(DiskFull):
@@ -122,26 +122,26 @@ def test_a_killed_writer_leaves_the_old_state(path):
 import os, numpy as np
 from pathlib import Path
 from silohash.index.store import Store
-store = Store.open(Path({str(path)!r}))
+store = Store(Path({str(path)!r}))
 with store._database.change():
     store._database.append(np.array([50]), np.zeros((1, 8), np.uint8))
     os._exit(9)
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 9
     assert len(everything(path)[1]) == 50
-    with Store.open(path) as store:
+    with Store(path) as store:
         assert store.add(["later"], words(1)).tolist() == [50]
 
 
 def test_creation_that_fails_leaves_nothing(path, monkeypatch):
     monkeypatch.setattr(database, "SCHEMA", "CREATE TABLE head (content TEXT); NONSENSE;")
-    with pytest.raises(DamagedFile):
+    with pytest.raises(UserError):
         Store.create(path, MANIFEST)
     assert list(path.parent.iterdir()) == []
 
 
 def test_the_head_shows_changes_by_other_programs(path):
-    with Store.open(filled(path)) as store, Store.open(path) as other:
+    with Store(filled(path)) as store, Store(path) as other:
         before = store.version()
         assert store.version() == before
         other.remove(["item-1"])
@@ -154,11 +154,11 @@ def test_the_head_shows_changes_by_other_programs(path):
 
 def test_a_file_that_is_being_changed_is_named(path, monkeypatch):
     monkeypatch.setattr(sqlite_files, "WAIT_SECONDS", 0.01)
-    with Store.open(filled(path)) as store, Store.open(path) as other, store._database.change():
+    with Store(filled(path)) as store, Store(path) as other, store._database.change():
         with pytest.raises(InUse):
             other.remove(["item-1"])
         store._database.head = store._database.current_head()
-    with Store.open(path) as store:
+    with Store(path) as store:
         assert len(store.load()) == 50
 
 
@@ -171,7 +171,7 @@ from pathlib import Path
 import numpy as np
 from silohash.index.store import Store
 from silohash.base.errors import UserError
-with Store.open(Path(sys.argv[1])) as store:
+with Store(Path(sys.argv[1])) as store:
     print(len(store.load()), store.item_ids(np.array([3])), store.version() == store.version())
     try:
         store.remove(["item-1"])
@@ -188,7 +188,7 @@ with Store.open(Path(sys.argv[1])) as store:
 
 def test_changes_that_were_not_merged_are_not_left_out_on_a_read_only_mount(path):
     """A program that was killed leaves its last changes beside the file, where SQLite must be able to write."""
-    with Store.open(filled(path)) as store:
+    with Store(filled(path)) as store:
         store.add(["later"], words(1), ["{}"])
         copy = path.parent / "copy"
         copy.mkdir()
@@ -201,13 +201,13 @@ from pathlib import Path
 from silohash.index.store import Store
 from silohash.base.errors import UserError
 try:
-    Store.open(Path(sys.argv[1]))
+    Store(Path(sys.argv[1]))
 except UserError as error:
     print(error)
 """
     done = python_on_read_only([copy], program, copy / path.name)
     assert f"has changes in {path.name}-wal that cannot be read" in done.stdout, done.stderr
-    with Store.open(copy / path.name) as store:
+    with Store(copy / path.name) as store:
         assert len(store.load()) == 51
 
 
@@ -221,10 +221,10 @@ def test_a_file_that_was_opened_as_unchanging_is_opened_again_after_a_change(pat
     filled(path)
     with monkeypatch.context() as patched:
         patched.setattr(sqlite_files, "connect", refusing)
-        store = Store.open(path)
+        store = Store(path)
         before = store.version()
         assert store.version() == before
-    with Store.open(path) as other:
+    with Store(path) as other:
         other.remove(["item-1"])
     assert store.version() != before
     assert len(store.load()) == 49
@@ -238,7 +238,7 @@ def test_the_kind_and_the_version_of_a_file_stay(path):
     connection.execute("PRAGMA application_id = 7")
     connection.close()
     with pytest.raises(WrongKindOfFile):
-        Store.open(path)
+        Store(path)
 
 
 def test_a_new_head_is_empty():
@@ -257,7 +257,7 @@ def test_keys_of_live_items(path):
 
 def test_compaction_writes_entries_of_limited_size(path, monkeypatch):
     monkeypatch.setattr(database, "ENTRY_ROWS", 20)
-    with Store.open(filled(path)) as store:
+    with Store(filled(path)) as store:
         store.remove(["item-49"])
         before = store.load().keys.tolist()
         store.compact()
@@ -266,7 +266,7 @@ def test_compaction_writes_entries_of_limited_size(path, monkeypatch):
 
 
 def test_a_wrong_count_is_damage(path):
-    with Store.open(filled(path)) as store:
+    with Store(filled(path)) as store:
         head = store._database.head
         store._database.head = database.replace(head, manifest=database.replace(head.manifest, count=49))
         with pytest.raises(DamagedFile, match=r"50.*49"):
@@ -274,7 +274,7 @@ def test_a_wrong_count_is_damage(path):
 
 
 def test_a_file_may_be_read_from_another_thread(path):
-    with Store.open(filled(path)) as store, ThreadPoolExecutor(1) as pool:
+    with Store(filled(path)) as store, ThreadPoolExecutor(1) as pool:
         assert len(pool.submit(store.load).result()) == 50
 
 
@@ -296,7 +296,7 @@ def test_digests_are_stored_per_entry_and_follow_their_items(path):
     ids = list("abcde")
     expected = item_digests(["north"] * 5, ids).tolist()
     assert digest_rows(with_digests(path, ids)) == [(1, expected[:3]), (2, expected[3:])]
-    with Store.open(path) as store:
+    with Store(path) as store:
         assert [part.tolist() for part in store.digests()] == [[0, 1, 2, 3, 4], expected]
         store.remove(["b"])
         assert [part.tolist() for part in store.digests()] == [[0, 1, 2, 3, 4], expected]
@@ -324,7 +324,7 @@ def test_digests_that_do_not_belong_to_their_entry_are_left_out(path, damage):
     connection.execute(damage)
     connection.commit()
     connection.close()
-    with Store.open(path) as store:
+    with Store(path) as store:
         assert [part.tolist() for part in store.digests()] == [[3, 4], expected]
         store.remove(["e"])
         store.compact()
@@ -333,13 +333,13 @@ def test_digests_that_do_not_belong_to_their_entry_are_left_out(path, damage):
 
 
 def test_items_without_ids_or_without_a_silo_have_no_digests(path):
-    with Store.open(filled(path)) as store:
+    with Store(filled(path)) as store:
         assert not store._database.has_table("digests")
         assert [part.tolist() for part in store.digests()] == [[], []]
 
 
 def test_the_stamp_differs_after_every_change(path):
-    with Store.open(filled(path)) as store, Store.open(path) as other:
+    with Store(filled(path)) as store, Store(path) as other:
         seen = [store.stamp()]
         assert store.stamp() == seen[0]
         other.remove(["item-1"])
@@ -361,7 +361,7 @@ def test_the_checksum_of_a_row_is_that_of_its_values(payload):
 
 def test_changes_are_read_from_the_end_of_the_log(path):
     codes = words(8)
-    with Store.open(filled(path, 5)) as store:
+    with Store(filled(path, 5)) as store:
         before = store.version()
         nothing = store.changes_since(before)
         assert (len(nothing.keys), nothing.packed.shape, len(nothing.removed), nothing.total) == (0, (0, 8), 0, 5)
@@ -375,7 +375,7 @@ def test_changes_are_read_from_the_end_of_the_log(path):
 
 
 def test_a_rewritten_log_does_not_tell_what_has_changed(path):
-    with Store.open(filled(path, 5)) as store:
+    with Store(filled(path, 5)) as store:
         store.add(["a"], words(1))
         store.remove(["a"])
         before = store.version()
@@ -389,7 +389,7 @@ def test_a_rewritten_log_does_not_tell_what_has_changed(path):
 
 
 def test_a_log_in_which_a_removal_is_missing_does_not_tell_what_has_changed(path):
-    with Store.open(filled(path, 5)) as store:
+    with Store(filled(path, 5)) as store:
         before = store.version()
         store.remove(["item-0"])
         store.compact()

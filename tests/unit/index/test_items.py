@@ -8,7 +8,7 @@ import sqlite3
 import numpy as np
 import pytest
 
-from silohash.base.errors import DamagedFile, InvalidName, LengthsDiffer, RepeatedValue, UserError, WrongType
+from silohash.base.errors import DamagedFile, RepeatedValue, UserError, WrongType
 from silohash.index import items
 from silohash.index.base import IndexManifest
 from silohash.index.items import KeptRows, _as_key, check_items
@@ -46,7 +46,7 @@ def change(path, statement):
 
 
 def test_keys_by_label(path):
-    with Store.open(fill(path)) as store:
+    with Store(fill(path)) as store:
         found = store.label_keys()
         assert {label: keys.tolist() for label, keys in found.items()} == {"red": [0, 1, 2], "blue": [1]}
         store.remove(["a"])
@@ -54,26 +54,26 @@ def test_keys_by_label(path):
 
 
 def test_first_payloads(path):
-    with Store.open(fill(path)) as store:
+    with Store(fill(path)) as store:
         assert store.first_payloads(2) == [{"labels": ["red"]}, {"labels": ["red", "blue", "red"]}]
         store.add(["e"], np.array([[9]], np.uint16))
         assert len(store.first_payloads(99)) == 4, "an item without a payload is left out"
     change(path, "UPDATE items SET payload = '{}' WHERE id = 'b'")
-    with Store.open(path) as store, pytest.raises(DamagedFile, match="1"):
+    with Store(path) as store, pytest.raises(DamagedFile, match="1"):
         store.first_payloads(2)
 
 
 def test_a_file_without_previews_has_no_table_for_them(path):
     fill(path)
     assert tables(path) == {"head", "log", "items"}
-    with Store.open(path) as store:
+    with Store(path) as store:
         assert store.previews(list("abcd")) == {}
         store.add(["e"], np.array([[9]], np.uint16), None, [PNG + b"e"])
         assert store.previews(list("abcde")) == {"e": PNG + b"e"}
 
 
 def test_previews_follow_their_items(path):
-    with Store.open(fill(path, [PNG + b"a", None, PNG + b"c", PNG + b"d"])) as store:
+    with Store(fill(path, [PNG + b"a", None, PNG + b"c", PNG + b"d"])) as store:
         assert store.previews(["c", "b", "nobody", "a"]) == {"a": PNG + b"a", "c": PNG + b"c"}
         store.add(["c"], np.array([[7]], np.uint16), None, [PNG + b"new"])
         assert store.previews(["c"]) == {"c": PNG + b"new"}
@@ -88,7 +88,7 @@ def test_previews_follow_their_items(path):
 def test_a_damaged_preview_is_refused(path):
     fill(path, [PNG] * 4)
     change(path, "UPDATE previews SET picture = x'00' WHERE key = 2")
-    with Store.open(path) as store:
+    with Store(path) as store:
         assert set(store.previews(["a", "b"])) == {"a", "b"}
         with pytest.raises(DamagedFile, match="2"):
             store.previews(["c"])
@@ -97,27 +97,27 @@ def test_a_damaged_preview_is_refused(path):
 @pytest.mark.parametrize("statement", ["UPDATE items SET payload = '{}'", "UPDATE items SET id = id || 'x'"])
 def test_a_damaged_row_is_refused(path, statement):
     change(fill(path), f"{statement} WHERE key = 1")
-    with Store.open(path) as store:
+    with Store(path) as store:
         for read in (lambda: store.payloads(np.array([1])), lambda: store.item_ids(np.array([1])), store.label_keys):
             with pytest.raises(DamagedFile, match="1"):
                 read()
 
 
 @pytest.mark.parametrize(
-    ("ids", "payloads", "previews", "kind", "message"),
+    ("ids", "payloads", "previews", "message"),
     [
-        (["a"], None, None, LengthsDiffer, r"2.*1"),
-        (None, ["{}"], None, LengthsDiffer, r"2.*1.*payloads"),
-        (None, None, [None] * 3, LengthsDiffer, r"2.*3.*previews"),
-        (["a", ""], None, None, InvalidName, None),
-        (["a", "b\0"], None, None, InvalidName, None),
-        (["a", "b\ud800"], None, None, InvalidName, None),
-        (None, ["{}", "[1]"], None, WrongType, "1"),
-        (None, ["{", "{}"], None, WrongType, "0"),
+        (["a"], None, None, "2 codes but 1 ids"),
+        (None, ["{}"], None, "2 codes but 1 payloads"),
+        (None, None, [None] * 3, "2 codes but 3 previews"),
+        (["a", ""], None, None, "cannot be the id"),
+        (["a", "b\0"], None, None, "cannot be the id"),
+        (["a", "b\ud800"], None, None, "cannot be the id"),
+        (None, ["{}", "[1]"], None, "item 1 is not a JSON object"),
+        (None, ["{", "{}"], None, "item 0 is not a JSON object"),
     ],
 )
-def test_items_that_are_refused(ids, payloads, previews, kind: type[UserError], message: str | None):
-    with pytest.raises(kind, match=message):
+def test_items_that_are_refused(ids, payloads, previews, message):
+    with pytest.raises(UserError, match=message):
         check_items(2, ids, payloads, previews)
 
 
@@ -136,13 +136,13 @@ def test_only_plain_numbers_spell_keys(name: str, key: int) -> None:
 
 def test_ids_are_found_in_parts(path, monkeypatch):
     monkeypatch.setattr("silohash.index.items.ENTRY_ROWS", 2)
-    with Store.open(fill(path)) as store:
+    with Store(fill(path)) as store:
         assert store._rows.find(list("dxbca")).tolist() == [3, -1, 1, 2, 0]
         assert store._rows.find([]).tolist() == []
 
 
 def test_an_id_of_the_same_call_is_given_twice(path):
-    with Store.open(fill(path)) as store:
+    with Store(fill(path)) as store:
         assert store._rows.replaced(["c", "a", "x"], 4).tolist() == [0, 2]
         assert store._rows.replaced(["d"], 4).tolist() == [3]
         with pytest.raises(RepeatedValue):
@@ -230,7 +230,7 @@ def test_the_memory_of_kept_rows_is_limited(path):
     assert kept.memory_bytes == text + 6 * 20 + 8 * 6, "two labels for each of three items"
     assert KeptRows().changed(rows, np.arange(6), kept.memory_bytes) is not None
     assert KeptRows().changed(rows, np.arange(6), kept.memory_bytes - 1) is None
-    with Store.open(fill(path)) as store:
+    with Store(fill(path)) as store:
         assert store.kept_rows(np.arange(4), most_bytes=10) is None
 
 
@@ -243,5 +243,5 @@ def test_items_without_ids_are_not_kept(path):
 def test_damaged_rows_are_not_kept(path):
     fill(path)
     change(path, "UPDATE items SET payload = '{}' WHERE id = 'b'")
-    with Store.open(path) as store, pytest.raises(DamagedFile, match="1"):
+    with Store(path) as store, pytest.raises(DamagedFile, match="1"):
         store.kept_rows(np.arange(4))

@@ -22,7 +22,7 @@ from pymilvus.grpc_gen import common_pb2, milvus_pb2, schema_pb2
 from pymilvus.grpc_gen.milvus_pb2_grpc import MilvusServiceServicer, add_MilvusServiceServicer_to_server
 
 from silohash.index import milvus
-from silohash.index.milvus import HIGHEST_KEY, MilvusIndex, connection_of
+from silohash.index.milvus import ALL, MilvusIndex, connection_of
 
 
 def test_urls_are_divided_and_secrets_leave_the_address() -> None:
@@ -125,7 +125,7 @@ class Counted(MilvusIndex):
         self._known = None
         self.asked = 0
 
-    def _count_in(self, part: tuple[int, int]) -> int:
+    def _count(self, part: tuple[int, int]) -> int:
         self.asked += 1
         return int(np.count_nonzero((self.items >= part[0]) & (self.items < part[1])))
 
@@ -136,19 +136,19 @@ def test_ranges_of_keys_hold_fewer_items_than_a_request_returns(
 ) -> None:
     monkeypatch.setattr(milvus, "MOST_ROWS", 100)
     index = Counted(keys)
-    ranges = list(index._ranges((0, HIGHEST_KEY), len(keys)))
+    ranges = list(index._ranges(ALL, len(keys)))
     assert ranges[0][0] == 0
-    assert ranges[-1][1] == HIGHEST_KEY
+    assert ranges[-1][1] == ALL[1]
     assert all(first[1] == second[0] for first, second in pairwise(ranges))
-    assert all(0 < index._count_in(part) < 100 for part in ranges)
+    assert all(0 < index._count(part) < 100 for part in ranges)
     assert len(ranges) < 3 * len(keys) / 100 + 8
-    assert list(index._ranges((0, HIGHEST_KEY), 0)) == []
-    assert list(index._ranges((0, HIGHEST_KEY), 99)) == [(0, HIGHEST_KEY)]
+    assert list(index._ranges(ALL, 0)) == []
+    assert list(index._ranges(ALL, 99)) == [ALL]
 
 
 def test_few_requests_find_where_keys_begin() -> None:
     index = Counted(np.arange(20_000))
-    assert len(list(index._ranges((0, HIGHEST_KEY), 20_000))) <= 4
+    assert len(list(index._ranges(ALL, 20_000))) <= 4
     assert index.asked < 12
 
 

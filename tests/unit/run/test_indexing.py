@@ -90,7 +90,7 @@ def elsewhere(trained: Run, folder: Path, **changes: object) -> Run:
 
 def stored(run: Run, silo: str, modality: Modality) -> tuple[list[str], list[list[int]], list[dict], dict[str, bytes]]:
     """Return the ids, codes, payloads and previews of an index."""
-    with Store.open(run.index_folder / silo / f"{modality}.sqlite") as store:
+    with Store(run.index_folder / silo / f"{modality}.sqlite") as store:
         index = store.load()
         ids = store.item_ids(index.keys)
         return ids, index.words(index.keys).tolist(), store.payloads(index.keys), store.previews(ids)
@@ -118,7 +118,7 @@ def test_an_index_holds_its_silos_database(run: Run, block: int, monkeypatch: py
             assert payloads == [{"caption": str(archive.text[r]), "labels": archive.labels_of(int(r))} for r in rows]
             readable = {str(archive.ids[r]): int(r) for r in rows if r % 5} if modality == "image" else {}
             assert {name: gray(content) for name, content in previews.items()} == readable
-            with Store.open(run.index_folder / silo.name / f"{modality}.sqlite") as store:
+            with Store(run.index_folder / silo.name / f"{modality}.sqlite") as store:
                 manifest = store.manifest
             assert (manifest.model_digest, manifest.bits, manifest.modality) == (encoder.digest, encoder.bits, modality)
     assert sum(counts.values()) == len(archive.split("database"))
@@ -411,5 +411,5 @@ def test_indexed_silos_are_listed_and_named_in_their_files(run: Run, tmp_path: P
     index_run(run)
     assert read_listing(run.index_folder) == {**dict.fromkeys(names, ("image", "text")), "more": ("text",)}
     for silo in (*names, "more"):
-        with Store.open(run.index_folder / silo / "text.sqlite") as store:
+        with Store(run.index_folder / silo / "text.sqlite") as store:
             assert (store.manifest.silo, store.manifest.modality) == (silo, "text")

@@ -14,8 +14,7 @@ from silohash.index.server import seconds_left
 from silohash.search import bus
 from silohash.search.bus import UNKNOWN, LocalBus, answers_to, flaw, late, now
 from silohash.search.hits import Hits, Query, kind_of, silent
-from silohash.search.released import Code, Item, Refusal, SiloStatus
-from silohash.search.requests import CodeRequest, ItemRequest, StatusRequest
+from silohash.search.requests import Code, CodeRequest, Item, ItemRequest, Refusal, SiloStatus, StatusRequest
 from tests.silos import made_up_codes, made_up_node
 
 QUERY = Query(words=np.zeros(1, np.uint16), bits=16, model_digest="m", target="image", k=2)

@@ -65,6 +65,7 @@ def test_hits_are_objects():
     assert (first.id, first.silo, first.distance_bits, first.rank) == ("a", "north", 1, None)
     assert (first.caption, first.labels, first.preview_url) == ("two parrots", ("bird", "red"), PREVIEW)
     assert first.preview.size == (6, 4)
+    assert "two parrots" in repr(first)
     assert PREVIEW not in repr(first)
     assert (second.caption, second.labels, second.preview) == ("", (), None)
     assert third.labels == (), "a text is not a list of labels"
@@ -83,7 +84,7 @@ def test_hits_are_indexed_like_a_list():
 def test_what_is_not_a_preview_is_dropped(preview):
     hits = replace(HITS, payloads=({"preview": preview},) * 3)
     assert hits[0].preview_url is None
-    assert Hit(id="a", silo="b", distance_bits=0, preview_url=preview).preview is None
+    assert Hit(id="a", silo="b", distance_bits=0, payload={"preview": preview}).preview is None
 
 
 def test_paths_exist_on_this_machine_or_are_left_out(tmp_path):

@@ -17,21 +17,17 @@ from silohash.search.loaded_index import LoadedIndex
 
 @pytest.fixture
 def store(tmp_path):
-    with Store.create(tmp_path / "text.sqlite", IndexManifest("m", 16, "text")) as opened:
+    with Store.create(tmp_path / "text.sqlite", IndexManifest("m", 16, "text", silo="north")) as opened:
         payloads = [json.dumps({"labels": labels}) for labels in (["bird"], [], ["bird", "red"])]
         opened.add(["a", "b", "c"], np.array([[1], [2], [3]], np.uint16), payloads)
         yield opened
 
 
-def test_digests_are_those_of_silo_and_id_and_each_id_is_read_once(store, monkeypatch):
+def test_digests_are_those_of_silo_and_id(store):
     loaded = LoadedIndex("north", store, "flat")
     keys = loaded.index.keys
-    read = []
-    item_ids = Store.item_ids
-    monkeypatch.setattr(Store, "item_ids", lambda self, keys: read.extend(keys) or item_ids(self, keys))
     assert loaded.digests(keys[[2, 0]]).tolist() == item_digests(["north"] * 2, ["c", "a"]).tolist()
     assert loaded.digests(keys).tolist() == item_digests(["north"] * 3, ["a", "b", "c"]).tolist()
-    assert sorted(read) == keys.tolist()
     assert loaded.digests(keys[:0]).tolist() == []
 
 
@@ -56,7 +52,6 @@ def test_digests_in_the_store_are_used_without_reading_ids(tmp_path, monkeypatch
         monkeypatch.setattr(Store, "item_ids", lambda self, keys: pytest.fail("ids were read"))
         loaded = LoadedIndex("north", store, "flat")
         assert loaded.digests(np.array([3, 0])).tolist() == item_digests(["north"] * 2, "da").tolist()
-        loaded.complete_digests()
         assert loaded.digests(np.array([2])).tolist() == item_digests(["north"], "c").tolist()
 
 
@@ -71,18 +66,21 @@ def test_digests_that_the_store_lacks_are_computed(tmp_path):
         assert other.digests(np.arange(4)).tolist() == item_digests(["south"] * 4, "abcd").tolist()
 
 
-def test_all_missing_digests_are_computed_at_once(store, monkeypatch):
+def test_missing_digests_are_computed_in_parts(store, monkeypatch):
     monkeypatch.setattr("silohash.search.loaded_index.ENTRY_ROWS", 2)
-    loaded = LoadedIndex("north", store, "flat")
-    loaded.complete_digests()
+    read = []
+    item_ids = Store.item_ids
+    monkeypatch.setattr(Store, "item_ids", lambda self, keys: read.append(len(keys)) or item_ids(self, keys))
+    loaded = LoadedIndex("south", store, "flat")
+    assert read == [2, 1]
     monkeypatch.setattr(Store, "item_ids", lambda self, keys: pytest.fail("ids were read"))
-    assert loaded.digests(loaded.index.keys).tolist() == item_digests(["north"] * 3, "abc").tolist()
+    assert loaded.digests(loaded.index.keys).tolist() == item_digests(["south"] * 3, "abc").tolist()
 
 
 def test_a_change_that_leaves_all_items_is_no_reason_to_load_them(store):
     loaded = LoadedIndex("north", store, "flat")
     before = store.stamp()
-    with Store.open(store.path) as other:
+    with Store(store.path) as other:
         other._database.connection.execute("CREATE TABLE extra (value)")
     assert store.stamp() != before
     assert not loaded.outdated()
@@ -131,7 +129,7 @@ def test_rows_are_read_from_memory_if_many_queries_follow(store, monkeypatch):
 def test_rows_after_a_change_are_those_of_the_file(store):
     """Items are added, removed and replaced, by this connection and by another, as another process does."""
     loaded = LoadedIndex("north", store, "flat", prepared=True)
-    with Store.open(store.path) as other:
+    with Store(store.path) as other:
         for writer in (store, other):
             new = f"new of {writer is store}"
             writer.add([new, "b"], np.array([[8], [9]], np.uint16), ['{"labels": ["car"]}', '{"caption": "again"}'])
@@ -179,7 +177,6 @@ def test_damaged_rows_do_not_keep_a_silo_from_starting(store):
 def test_a_change_is_applied_without_loading_the_index_again(store, monkeypatch, most_small):
     monkeypatch.setattr("silohash.search.loaded_index.SMALL_ITEMS_IF_PREPARED", most_small)
     former = LoadedIndex("north", store, "flat", prepared=True)
-    former.complete_digests()
     former.labels()
     for name in ("load", "digests", "words"):
         monkeypatch.setattr(Store, name, lambda *_, name=name, **__: pytest.fail(f"{name} was called"))
@@ -190,7 +187,6 @@ def test_a_change_is_applied_without_loading_the_index_again(store, monkeypatch,
     assert loaded.index.keys.tolist() == [2, 3, 4]
     assert [loaded.words(name).tolist() for name in "cdb"] == [[3], [8], [9]]
     assert loaded.digests(loaded.index.keys).tolist() == item_digests(["north"] * 3, "cdb").tolist()
-    assert loaded._all_known
     assert loaded.labels() == {"bird": 1, "red": 3}
     assert not loaded.outdated()
     assert former.index.keys.tolist() == [0, 1, 2]
@@ -219,13 +215,3 @@ def test_many_changes_and_a_rewritten_file_are_loaded(store, monkeypatch):
     assert type(LoadedIndex("north", store, "flat", former=loaded).index).__name__ == "SmallIndex", "8 items are few"
     store.add(["j"], np.array([[12]], np.uint16))
     assert type(LoadedIndex("north", store, "flat", former=loaded).index).__name__ == "FlatIndex", "9 items are not"
-
-
-def test_digests_that_were_unknown_stay_unknown(store, monkeypatch):
-    former = LoadedIndex("north", store, "flat")
-    former.digests(np.array([1]))
-    store.add(["d"], np.array([[8]], np.uint16))
-    loaded = LoadedIndex("north", store, "flat", former=former)
-    assert loaded._known.tolist() == [False, True, False, True]
-    assert not loaded._all_known
-    assert loaded.digests(loaded.index.keys).tolist() == item_digests(["north"] * 4, "abcd").tolist()

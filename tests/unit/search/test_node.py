@@ -1,22 +1,25 @@
-"""A silo's node: what it refuses, what its policy limits, its ties, and changes to its store."""
+"""A silo's node: what it refuses, its policy's limits, its ties, changes to its store, its items, codes and summary."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.errors import NotSearchable
+from silohash.base.errors import NotFound, NotSearchable
 from silohash.index.base import IndexManifest
+from silohash.index.codes import pack
 from silohash.index.config import IndexConfig
 from silohash.index.preview import make_preview, preview_url
 from silohash.index.store import Store
-from silohash.search.node import SiloNode
+from silohash.search.node import MOST_EXAMPLES, SiloNode
 from silohash.search.order import tie_order
 from silohash.search.policy import Policy
+from silohash.search.requests import Item
 from tests.silos import MODEL, made_up_codes, made_up_node, made_up_store, query_of
 
 BITS = 16
@@ -85,7 +88,7 @@ def test_additions_and_removals_by_another_program_are_seen(tmp_path):
     node = made_up_node(tmp_path, "north", WORDS, BITS)
     query = query_of(WORDS, BITS, k=200)
     before = node.answer(query)
-    with Store.open(node._loaded["image"].store.path) as other:
+    with Store(node._loaded["image"].store.path) as other:
         other.remove([before.ids[0]])
         other.add(["new"], WORDS[:1], [json.dumps({"caption": "new"})])
         other.compact()
@@ -237,7 +240,7 @@ def test_an_item_that_was_removed_is_found_by_neither_code(tmp_path):
     node = node_of_both(tmp_path, {"a": 1, "b": 4}, {"b": 0, "a": 3})
     assert node.answer(items(k=9)).ids == ("b", "a")
     for modality in ("image", "text"):
-        with Store.open(tmp_path / f"{modality}.sqlite") as other:
+        with Store(tmp_path / f"{modality}.sqlite") as other:
             other.remove(["b"])
     assert node.answer(items(k=9)).ids == ("a",)
 
@@ -288,8 +291,8 @@ def test_a_prepared_node_gives_the_same_answers(tmp_path, monkeypatch):
 
 def test_an_index_that_cannot_be_read_is_no_error_of_preparation(tmp_path):
     store = made_up_store(tmp_path / "image.sqlite", WORDS, BITS)
-    node = SiloNode("east", {"image": store}, prepared=True)
     store._database.connection.execute("UPDATE items SET checksum = 7")
+    node = SiloNode("east", {"image": store}, prepared=True)
     node.prepare()
     assert "checksum of item" in node.answer(query_of(WORDS, BITS)).missing_silos["east"]
 
@@ -303,7 +306,7 @@ def test_an_item_that_is_removed_during_a_query(tmp_path, monkeypatch, removals,
     def removing(self, keys):
         if left[0]:
             left[0] -= 1
-            with Store.open(self.path) as other:
+            with Store(self.path) as other:
                 other.remove([str(keys[0])])
         return rows(self, keys)
 
@@ -380,3 +383,111 @@ def test_each_asker_has_limits(tmp_path):
     answers = [node.answer(query_of(ZERO, BITS, asker=asker)) for asker in ("ann", "ann", "bob", "ann")]
     assert [len(hits) for hits in answers] == [1, 1, 1, 0]
     assert "2 queries per day" in answers[3].missing_silos["north"]
+
+
+PICTURE = b"\x89PNG\r\n\x1a\nx"
+SIGNS = [[1] * BITS, [-1] * BITS, [1, -1] * (BITS // 2)]
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> dict[str, Store]:
+    """Pictures of "a" and "b", and texts of "b" and "c"."""
+    found = {}
+    for modality, names in (("image", "ab"), ("text", "bc")):
+        store = Store.create(tmp_path / f"{modality}.sqlite", IndexManifest("m", BITS, modality, silo="north"))
+        payloads = [json.dumps({"caption": f"item {name}", "labels": [name], "owner": "x"}) for name in names]
+        signs = SIGNS[:2] if modality == "image" else SIGNS[1:][::-1]
+        store.add(list(names), pack(signs), payloads, [PICTURE, None] if modality == "image" else None)
+        found[modality] = store
+    return found
+
+
+def test_an_item_has_the_released_fields_and_its_modalities(stores: dict[str, Store]) -> None:
+    node = SiloNode("north", stores)
+    payload = {"caption": "item a", "labels": ["a"], "preview": preview_url(PICTURE)}
+    assert node.item("a") == Item(id="a", silo="north", modalities=("image",), payload=payload)
+    b = node.item("b")
+    assert (b.modalities, b.payload) == (("image", "text"), {"caption": "item b", "labels": ["b"]})
+    assert node.item("c").modalities == ("text",)
+    with pytest.raises(NotFound, match='The silo north does not have an item "d"'):
+        node.item("d")
+    node = SiloNode("north", stores, Policy(fields=("labels",), modalities=("text",)))
+    b = node.item("b")
+    assert (b.modalities, b.payload) == (("text",), {"labels": ["b"]})
+    with pytest.raises(NotFound):
+        node.item("a")
+    with pytest.raises(NotSearchable, match=r"^Its policy does not allow"):
+        SiloNode("north", stores, Policy(modalities=())).item("a")
+
+
+def test_a_malformed_payload_gives_an_item_without_the_field() -> None:
+    item = Item(id="a", payload={"caption": None, "labels": "ab", "preview": "javascript:alert(1)"})
+    assert (item.caption, item.labels, item.preview_url, item.path) == ("", (), None, None)
+
+
+def test_the_code_of_an_item(stores: dict[str, Store]) -> None:
+    node = SiloNode("north", stores)
+    codes = {(name, by): node.code(name, by) for name, by in (("a", None), ("b", None), ("b", "text"), ("c", None))}
+    assert {key: code.words.tolist() for key, code in codes.items()} == {
+        ("a", None): pack([SIGNS[0]])[0].tolist(),
+        ("b", None): pack([SIGNS[1]])[0].tolist(),
+        ("b", "text"): pack([SIGNS[2]])[0].tolist(),
+        ("c", None): pack([SIGNS[1]])[0].tolist(),
+    }
+    assert [code.modality for code in codes.values()] == ["image", "image", "text", "text"]
+    assert {(code.bits, code.model_digest) for code in codes.values()} == {(BITS, "m")}
+    with pytest.raises(NotFound, match='does not have the code of a picture for the item "c"'):
+        node.code("c", "image")
+    with pytest.raises(NotFound, match='does not have a code for the item "d"'):
+        node.code("d")
+
+
+def test_the_summary_of_a_silo(stores: dict[str, Store]) -> None:
+    status = SiloNode("north", stores).status()
+    assert (status.items, status.model_digest, status.labels) == ({"image": 2, "text": 2}, "m", {"a": 1, "b": 1})
+    assert [item.id for item in status.examples] == ["a", "b"]
+    assert (status.reachable, status.reason) == (True, "")
+    limited = SiloNode("north", stores, Policy(fields=("caption",), modalities=("text",))).status()
+    assert (limited.items, limited.labels, limited.fields) == ({"text": 2}, {}, ("caption",))
+    assert limited.reason == "Its policy does not allow searching for images."
+    lost = SiloNode("north", {}, unusable={"image": "It is damaged."}).status()
+    assert (lost.reachable, lost.items, lost.model_digest) == (False, {}, "")
+    assert "It is damaged." in lost.reason
+
+
+def test_a_summary_has_the_most_frequent_labels(stores: dict[str, Store], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("silohash.search.node.MOST_SUMMARY_LABELS", 2)
+    payloads = [json.dumps({"labels": labels}) for labels in (["c", "d"], ["d"], ["c"])]
+    stores["image"].add(["x", "y", "z"], pack(SIGNS), payloads)
+    assert SiloNode("north", stores).status().labels == {"c": 2, "d": 2}
+
+
+def test_a_summary_names_labels_of_approved_items_only(stores: dict[str, Store], tmp_path: Path) -> None:
+    approved = tmp_path / "approved.txt"
+    stores["image"].add(["x", "y"], pack(SIGNS[:2]), [json.dumps({"labels": ["a", "secret"]}), json.dumps({})])
+    node = SiloNode("north", stores, Policy(approve=approved))
+    assert node.status().labels == {}
+    approved.write_text("b\nnone\nnothing\n")
+    assert node.status().labels == {"b": 1}
+    approved.write_text("a\nx\n")
+    assert node.status().labels == {"a": 2, "secret": 1}
+
+
+def test_examples_are_spread_over_the_index(tmp_path: Path) -> None:
+    store = Store.create(tmp_path / "text.sqlite", IndexManifest("m", BITS, "text"))
+    names = [str(number) for number in range(10 * MOST_EXAMPLES)]
+    store.add(names, pack([SIGNS[0]] * len(names)))
+    status = SiloNode("north", {"text": store}).status()
+    assert [item.id for item in status.examples] == names[5::10]
+
+
+def test_items_that_are_not_approved_are_not_released(tmp_path):
+    path = tmp_path / "approved.txt"
+    path.write_text("1\n")
+    node = made_up_node(tmp_path, "north", made_up_codes(5, 16, 1), 16, Policy(approve=path))
+    assert node.item("1").modalities == ("image",)
+    assert node.code("1").modality == "image"
+    for request in (node.item, node.code):
+        with pytest.raises(NotFound, match='"2"'):
+            request("2")
+    assert [item.id for item in node.status().examples] == ["1"]

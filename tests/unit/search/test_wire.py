@@ -17,8 +17,7 @@ from silohash.index.server import seconds_left
 from silohash.search.fields import MOST_CAPTION, MOST_CHARACTERS, MOST_CONTENT_BYTES, MOST_LABELS, MOST_PREVIEW
 from silohash.search.hits import Hits, Query, kind_of, silent
 from silohash.search.policy import Policy
-from silohash.search.released import Code, Item, SiloStatus
-from silohash.search.requests import CodeRequest, ItemRequest, StatusRequest
+from silohash.search.requests import Code, CodeRequest, Item, ItemRequest, SiloStatus, StatusRequest
 from silohash.search.wire import (
     MOST_ANSWER_BYTES,
     MOST_REQUEST_BYTES,

@@ -15,7 +15,6 @@ import pytest
 
 from silohash.base.errors import AuditLogBroken, MissingFile, UnwritableFile
 from silohash.search.policy import Policy
-from silohash.search.released import silo_status
 from silohash.search.requests import CodeRequest, ItemRequest, StatusRequest
 from silohash.search.wire import encode_request, respond
 from silohash.service.audit import AuditLog, Tail, entry_of, verify_log
@@ -268,7 +267,7 @@ def test_what_is_logged_of_requests_and_answers(tmp_path):
     assert logged(ItemRequest("none"))["refused"].startswith("The silo north does not have an item")
     summary = logged(StatusRequest("7f"))
     assert (summary["request"], summary["asker"], summary["request_id"]) == ("status", "", "7f")
-    examples = [item.id for item in silo_status(node).examples]
+    examples = [item.id for item in node.status().examples]
     assert len(examples) == 8
     assert (summary["released"], summary["fields"]) == (examples, ["caption"])
     assert logged(b"garbage")["request"] == "unreadable"

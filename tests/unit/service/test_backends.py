@@ -24,8 +24,7 @@ from silohash.search.bus import UNKNOWN
 from silohash.search.hits import Hits, SearchOptions, kind_of
 from silohash.search.node import CONTENT_REFUSED, SiloNode
 from silohash.search.policy import Policy
-from silohash.search.released import Code, SiloStatus
-from silohash.search.requests import SearchRequest, Vector
+from silohash.search.requests import Code, SearchRequest, SiloStatus
 from silohash.search.silos import open_node, open_nodes
 from silohash.search.wire import WireBus
 from silohash.service import backends as module
@@ -94,8 +93,8 @@ def same(first: Hits, second: Hits) -> bool:
 def test_words_and_pictures_find_what_the_run_finds(folder: Path, hub: HubBackend, target: str) -> None:
     with open_run(folder) as run:
         for given, request in (
-            ({"text": "red square zebra"}, {"text": "red square zebra"}),
-            ({"image": drawn("blue", "frame")}, {"picture": drawn("blue", "frame")}),
+            ({"text": "red square zebra"}, {"value": "red square zebra"}),
+            ({"image": drawn("blue", "frame")}, {"value": drawn("blue", "frame")}),
         ):
             expected = run.search(**given, find=target, k=7, offset=2, previews=True)
             assert same(search(hub, **request, target=target, k=7, offset=2), expected)
@@ -109,11 +108,11 @@ def test_words_and_pictures_find_what_the_run_finds(folder: Path, hub: HubBacken
     ],
 )  # fmt: skip
 def test_options_find_what_the_backend_in_one_process_finds(hub: HubBackend, local: LocalBackend, options: Any) -> None:
-    assert same(search(hub, text="red square", **options), search(local, text="red square", **options))
+    assert same(search(hub, value="red square", **options), search(local, value="red square", **options))
 
 
 def test_a_code_and_an_item_find_what_the_backend_in_one_process_finds(hub: HubBackend, local: LocalBackend) -> None:
-    [first, *_] = search(local, text="red square")
+    [first, *_] = search(local, value="red square")
     options = SearchOptions(k=4, offset=1)
     for by in (None, "image", "text"):
         found = asyncio.run(hub.similar(first.silo, first.id, options, by))
@@ -122,7 +121,7 @@ def test_a_code_and_an_item_find_what_the_backend_in_one_process_finds(hub: HubB
 
 
 def test_items_and_the_state_are_those_of_the_backend_in_one_process(hub: HubBackend, local: LocalBackend) -> None:
-    [first, *_] = search(local, text="red square")
+    [first, *_] = search(local, value="red square")
     item, expected = (asyncio.run(backend.item(first.silo, first.id)) for backend in (hub, local))
     assert replace(item, path=None) == replace(expected, path=None)
     state, expected_state = (asyncio.run(backend.status()) for backend in (hub, local))
@@ -161,13 +160,13 @@ def test_what_does_not_exist_is_not_found(hub: HubBackend) -> None:
     with pytest.raises(NotFound, match='There is no silo "north"'):
         asyncio.run(hub.item("north", "none"))
     with pytest.raises(NotFound, match='There is no silo "north"'):
-        search(hub, text="red", silos=("north",))
+        search(hub, value="red", silos=("north",))
 
 
 def test_a_query_without_a_known_word_offers_captions_of_the_silos(hub: HubBackend) -> None:
     asyncio.run(hub.status())
     with pytest.raises(UnknownWords):
-        search(hub, text="zebra")
+        search(hub, value="zebra")
 
 
 def test_silos_that_do_not_answer_well_are_left_out_with_the_reason(folder: Path, bus: BytesInThreads) -> None:
@@ -193,7 +192,7 @@ def test_silos_that_do_not_answer_well_are_left_out_with_the_reason(folder: Path
         (more_than_requested, "It answered with 3 hits when 2 were requested", 2),
     ):
         hub = hub_with(folder, bus, silo_1=answering)
-        hits = search(hub, text="red square", k=k)
+        hits = search(hub, value="red square", k=k)
         assert list(hits.missing_silos) == ["silo-1"]
         assert reason in hits.missing_silos["silo-1"]
         assert kind_of(hits.missing_silos["silo-1"]) == "invalid"
@@ -222,7 +221,7 @@ def test_a_silo_that_answers_too_late_is_left_out_with_the_reason(folder: Path, 
     hub = HubBackend(Run.open(folder), ["silo-1"], WireBus(BytesInThreads({"silo-1": slow})), deadline_seconds=0.1)
 
     async def ask() -> None:
-        hits = await hub.search(SearchRequest(text="red square"))
+        hits = await hub.search(SearchRequest(value="red square"))
         assert hits.missing_silos == {"silo-1": "It did not answer within 0.1 seconds."}
         assert kind_of(hits.missing_silos["silo-1"]) == "late"
         [state] = (await hub.status()).silos
@@ -242,7 +241,7 @@ def test_the_audit_logs_of_silos_tell_who_asked_what_when_and_what_was_released(
     hub = HubBackend(Run.open(folder), bus.responders, WireBus(bus), deadline_seconds=60)
     begun = datetime.now(UTC) - timedelta(seconds=1)
     with recording() as record:
-        found = search(hub, text="red square zebra", k=5, asker="ann")
+        found = search(hub, value="red square zebra", k=5, asker="ann")
         silo, name = found[0].silo, found[0].id
         item = asyncio.run(hub.item(silo, name, asker="bob"))
         asyncio.run(hub.similar(silo, name, SearchOptions(k=2, silos=(silo,), asker="eve")))
@@ -287,7 +286,7 @@ def test_times_of_answers_are_reported(folder: Path, bus: BytesInThreads) -> Non
     hub = HubBackend(
         Run.open(folder), bus.responders, WireBus(others, lambda *pair: seen.append(pair)), deadline_seconds=60
     )
-    kinds = {silo: kind_of(reason) for silo, reason in search(hub, text="red square").missing_silos.items()}
+    kinds = {silo: kind_of(reason) for silo, reason in search(hub, value="red square").missing_silos.items()}
     assert kinds == {"silo-1": "unknown"}
     assert sorted(silo for silo, _ in seen) == sorted(others.responders)
     assert all(isinstance(seconds, float) for _, seconds in seen)
@@ -297,14 +296,14 @@ def test_times_of_answers_are_reported(folder: Path, bus: BytesInThreads) -> Non
 def test_an_absent_silo_is_named_everywhere(folder: Path, bus: BytesInThreads) -> None:
     others = BytesInThreads({silo: each for silo, each in bus.responders.items() if silo != "silo-1"})
     hub = HubBackend(Run.open(folder), bus.responders, WireBus(others), deadline_seconds=60)
-    assert search(hub, text="red square").missing_silos == {"silo-1": UNKNOWN}
+    assert search(hub, value="red square").missing_silos == {"silo-1": UNKNOWN}
     state = {silo.name: silo for silo in asyncio.run(hub.status()).silos}
     assert (state["silo-1"].reachable, state["silo-1"].reason) == (False, UNKNOWN)
     assert state["silo-2"].reachable
     with pytest.raises(Unavailable, match=UNKNOWN):
         asyncio.run(hub.item("silo-1", "red-square-0"))
     nobody = HubBackend(Run.open(folder), bus.responders, WireBus(BytesInThreads({})), deadline_seconds=60)
-    hits = search(nobody, text="red square")
+    hits = search(nobody, value="red square")
     assert not hits.answered
     assert set(hits.missing_silos) == set(bus.responders)
     for backend in (hub, nobody):
@@ -312,20 +311,18 @@ def test_an_absent_silo_is_named_everywhere(folder: Path, bus: BytesInThreads) -
 
 
 def test_codes_of_another_model_are_refused_by_the_silos(hub: HubBackend, local: LocalBackend) -> None:
-    [first, *_] = search(local, text="red square")
+    [first, *_] = search(local, value="red square")
     found = asyncio.run(local.status()).bits
-    from silohash.search.released import item_code
-
-    code = item_code(local.nodes[first.silo], first.id)
+    code = local.nodes[first.silo].code(first.id)
     other = Code(words=code.words, bits=found, model_digest="beef")
-    hits = search(hub, code=other)
+    hits = search(hub, value=other)
     assert not hits.answered
     assert all("model" in reason for reason in hits.missing_silos.values())
 
 
 def test_warming_up_runs_the_model(hub: HubBackend) -> None:
     hub.warm_up()
-    assert search(hub, text="red square").answered
+    assert search(hub, value="red square").answered
 
 
 SCORING = ("silo-1", "silo-2", "silo-3")
@@ -392,15 +389,15 @@ TEXT = "A dog and a cat."
 def test_silos_that_accept_words_score_their_items(matching: Run, asked: Callable[..., Asked]) -> None:
     silos = asked(True, True, True)
     local = LocalBackend.open(matching.folder)
-    expected = search(local, text=TEXT, k=7, offset=2)
+    expected = search(local, value=TEXT, k=7, offset=2)
     local.close()
-    found = search(silos.hub, text=TEXT, k=7, offset=2)
+    found = search(silos.hub, value=TEXT, k=7, offset=2)
     assert found.order == "score"
     assert found.limited_silos == {}
     assert found.scores == pytest.approx(expected.scores)
     assert (found.ids, found.silos, found.found_by) == (expected.ids, expected.silos, expected.found_by)
     [first, *_] = found
-    assert search(silos.hub, text=TEXT, target="text").order == "distance", "texts are compared with texts by codes"
+    assert search(silos.hub, value=TEXT, target="text").order == "distance", "texts are compared with texts by codes"
     assert asyncio.run(silos.hub.similar(first.silo, first.id, SearchOptions(k=2))).order == "distance"
 
 
@@ -409,8 +406,8 @@ def test_the_end_of_a_long_query_is_named(matching: Run, asked: Callable[..., As
     local = LocalBackend.open(matching.folder)
     text = "a dog and a cat " * 20 + "zebra"
     for backend in (asked(True, True, True).hub, local):
-        assert search(backend, text=TEXT, k=1).unread is None
-        unread = search(backend, text=text, k=1).unread
+        assert search(backend, value=TEXT, k=1).unread is None
+        unread = search(backend, value=text, k=1).unread
         assert unread is not None
         assert unread.unit == "words"
         assert len(unread.text.split()) == 101 - unread.limit
@@ -422,15 +419,15 @@ def test_the_end_of_a_long_query_is_named(matching: Run, asked: Callable[..., As
 def test_regions_of_a_picture_find_texts_that_silos_score(matching: Run, asked: Callable[..., Asked]) -> None:
     silos, local = asked(True, True, True), LocalBackend.open(matching.folder)
     shape = matching.model.featurizers["image"].shape
-    regions = Vector(values=np.random.default_rng(0).random(shape, np.float32), modality="image")
-    expected, found = (search(backend, vector=regions, target="text", k=7) for backend in (local, silos.hub))
+    regions = np.random.default_rng(0).random(shape, np.float32)
+    expected, found = (search(backend, value=regions, target="text", k=7) for backend in (local, silos.hub))
     for backend in (local, silos.hub):
         status = asyncio.run(backend.status())
         assert (status.inputs, status.vectors) == (("text",), ("image",))
         with pytest.raises(QueryUnsuitable):
-            search(backend, vector=Vector(values=np.ones(3), modality="image"))
+            search(backend, value=np.ones(3), modality="image")
         with pytest.raises(QueryUnsuitable):
-            search(backend, vector=Vector(values=np.ones(3), modality="text"))
+            search(backend, value=np.ones(3), modality="text")
     local.close()
     assert (found.order, found.limited_silos) == ("score", {})
     assert found.scores == pytest.approx(expected.scores)
@@ -440,14 +437,14 @@ def test_regions_of_a_picture_find_texts_that_silos_score(matching: Run, asked: 
 @pytest.mark.whole_run
 def test_words_leave_the_hub_only_for_silos_whose_policies_accept_them(asked: Callable[..., Asked]) -> None:
     silos = asked(True, False, True)
-    found = search(silos.hub, text=TEXT, k=9)
+    found = search(silos.hub, value=TEXT, k=9)
     assert [node.matcher is not None for node in silos.nodes] == [True, False, True]
     assert ["content" in silos.searches(silo)[0] for silo in SCORING] == [True, False, True]
     assert {silos.searches(silo)[0]["target"] for silo in SCORING} == {"image"}
     assert found.limited_silos == {"silo-2": CONTENT_REFUSED}
     assert found.order == "rank"
     assert "silo-2" in found.silos
-    scored = search(silos.hub, text=TEXT, k=9, silos=("silo-1", "silo-3"))
+    scored = search(silos.hub, value=TEXT, k=9, silos=("silo-1", "silo-3"))
     assert scored.order == "score"
     of_scored = [hit for hit in zip(found.silos, found.ids, strict=True) if hit[0] != "silo-2"]
     assert of_scored == list(zip(scored.silos, scored.ids, strict=True))[: len(of_scored)]
@@ -466,14 +463,14 @@ def test_the_words_of_a_query_are_encoded_beside_the_event_loop(
         return encode(self, value)
 
     monkeypatch.setattr(kind, "encode_one", noted)
-    search(silos.hub, text=TEXT)
+    search(silos.hub, value=TEXT)
     assert set(threads) == {"encode"}
 
 
 @pytest.mark.whole_run
 def test_without_a_silo_that_accepts_words_codes_are_compared(asked: Callable[..., Asked]) -> None:
     silos = asked(False, False, False)
-    found = search(silos.hub, text=TEXT, k=40)
+    found = search(silos.hub, value=TEXT, k=40)
     assert found.order == "distance"
     assert found.limited_silos == dict.fromkeys(SCORING, CONTENT_REFUSED)
     for silo in SCORING:
@@ -491,21 +488,21 @@ def test_a_silo_whose_summary_came_too_late_scores_in_the_next_search(asked: Cal
         return b"" if json.loads(content)["kind"] == "status" else answers(content, most_bytes, arrived)
 
     silos.bus.responders["silo-2"] = without_summary
-    assert search(silos.hub, text=TEXT).limited_silos == {"silo-2": ACCEPTANCE_UNKNOWN}
+    assert search(silos.hub, value=TEXT).limited_silos == {"silo-2": ACCEPTANCE_UNKNOWN}
     silos.bus.responders["silo-2"] = answers
-    assert search(silos.hub, text=TEXT).order == "score"
+    assert search(silos.hub, value=TEXT).order == "score"
 
 
 @pytest.mark.whole_run
 def test_a_silo_that_has_changed_its_mind_says_so(asked: Callable[..., Asked]) -> None:
     silos = asked(True, True, True)
-    search(silos.hub, text=TEXT)
+    search(silos.hub, value=TEXT)
     assert [request["kind"] for request in silos.requests["silo-1"]] == ["status", "search"]
     silos.nodes[0].policy = Policy()
-    found = search(silos.hub, text=TEXT)
+    found = search(silos.hub, value=TEXT)
     assert found.limited_silos == {"silo-1": CONTENT_REFUSED}
     asyncio.run(silos.hub.status())
-    search(silos.hub, text=TEXT)
+    search(silos.hub, value=TEXT)
     assert ["content" in request for request in silos.searches("silo-1")] == [True, True, False]
 
 
@@ -522,7 +519,7 @@ def test_words_that_were_changed_on_the_way_are_refused_by_name(asked: Callable[
     silos.bus = BytesInThreads({**silos.bus.responders, "silo-3": lambda content, *_: b"x"})
     hub = silos.hub
     hub.bus = WireBus(BytesInThreads({**silos.bus.responders, "silo-1": shortened}))
-    found = search(hub, text=TEXT)
+    found = search(hub, value=TEXT)
     assert "The words of the query do not fit the model" in found.missing_silos["silo-1"]
     assert kind_of(found.missing_silos["silo-3"]) == "invalid"
     assert set(found.silos) == {"silo-2"}
@@ -645,7 +642,7 @@ def test_each_call_is_answered_by_one_backend(tmp_path: Path) -> None:
 
     async def calls() -> list[Any]:
         found = [
-            await backend.search(SearchRequest(text="red")),
+            await backend.search(SearchRequest(value="red")),
             await backend.similar("silo-0", "a", SearchOptions()),
             await backend.item("silo-0", "a"),
             await backend.status(),
@@ -730,8 +727,8 @@ def places(hits: Hits) -> list[tuple[str, str, int]]:
 def test_the_backend_in_one_process_finds_what_the_run_finds(folder: Path, backend: LocalBackend, target: str) -> None:
     with open_run(folder) as run:
         for given, request in (
-            ({"text": "red square"},) * 2,
-            ({"image": drawn("blue", "frame")}, {"picture": drawn("blue", "frame")}),
+            ({"text": "red square"}, {"value": "red square"}),
+            ({"image": drawn("blue", "frame")}, {"value": drawn("blue", "frame")}),
         ):
             expected = run.search(**given, find=target, k=7, offset=2)
             found = search(backend, **request, target=target, k=7, offset=2)
@@ -742,23 +739,25 @@ def test_the_backend_in_one_process_finds_what_the_run_finds(folder: Path, backe
 
 def test_the_model_is_loaded_once(backend: LocalBackend) -> None:
     assert len(backend._encoders) == 1, "before the first search"
-    first = search(backend, text="red square")
+    first = search(backend, value="red square")
     [encoder] = backend._encoders.values()
-    assert places(search(backend, text="red square")) == places(first)
+    assert places(search(backend, value="red square")) == places(first)
     assert [*backend._encoders.values()] == [encoder]
 
 
 def test_the_options_reach_the_silos(backend: LocalBackend) -> None:
-    assert {label for hit in search(backend, text="red square", label="blue", k=50) for label in hit.labels} >= {"blue"}
-    assert all("blue" in hit.labels for hit in search(backend, text="red square", label="blue", k=50))
-    near = search(backend, text="red square", radius_bits=4, k=50)
+    assert {label for hit in search(backend, value="red square", label="blue", k=50) for label in hit.labels} >= {
+        "blue"
+    }
+    assert all("blue" in hit.labels for hit in search(backend, value="red square", label="blue", k=50))
+    near = search(backend, value="red square", radius_bits=4, k=50)
     assert max(near.distances) <= 4
-    assert set(search(backend, text="red square", silos=("silo-2",), k=50).silos) == {"silo-2"}
-    assert not any(hit.preview_url for hit in search(backend, text="red square", previews=False))
+    assert set(search(backend, value="red square", silos=("silo-2",), k=50).silos) == {"silo-2"}
+    assert not any(hit.preview_url for hit in search(backend, value="red square", previews=False))
     with pytest.raises(NotFound, match=r'There is no silo "silo-9"\. Choose from: silo-1, silo-2'):
-        search(backend, text="red square", silos=("silo-9",))
+        search(backend, value="red square", silos=("silo-9",))
     with pytest.raises(EmptyInput):
-        search(backend, text="red square", silos=())
+        search(backend, value="red square", silos=())
 
 
 def test_a_code_finds_what_its_words_find(backend: LocalBackend) -> None:
@@ -766,17 +765,17 @@ def test_a_code_finds_what_its_words_find(backend: LocalBackend) -> None:
     encoder = backend.run.model.encoder()
     words = encoder.encode("red square", "text").words[0]
     code = Code(words=words, bits=status.bits, model_digest=status.silos[0].model_digest)
-    assert places(search(backend, code=code)) == places(search(backend, text="red square"))
-    other = search(backend, code=Code(words=words, bits=status.bits, model_digest="0" * 8))
+    assert places(search(backend, value=code)) == places(search(backend, value="red square"))
+    other = search(backend, value=Code(words=words, bits=status.bits, model_digest="0" * 8))
     assert not other.answered
     assert set(other.missing_silos) == {"silo-1", "silo-2"}
 
 
 def test_similar_items_are_nearest_to_the_items_own_code_and_leave_it_out(backend: LocalBackend) -> None:
-    first = search(backend, text="red square", target="image", k=1)[0]
+    first = search(backend, value="red square", target="image", k=1)[0]
     store = backend.nodes[first.silo].loaded("image").store
     code = Code(words=store.words([first.id])[0], bits=store.manifest.bits, model_digest=store.manifest.model_digest)
-    everything = search(backend, code=code, target="image", k=100)
+    everything = search(backend, value=code, target="image", k=100)
     expected = [place for place in places(everything) if place[:2] != (first.silo, first.id)]
     assert len(expected) == len(everything) - 1
 
@@ -792,7 +791,7 @@ def test_similar_items_are_nearest_to_the_items_own_code_and_leave_it_out(backen
 
 
 def test_an_item_is_found_by_either_of_its_codes(backend: LocalBackend) -> None:
-    first = search(backend, text="red square", k=1)[0]
+    first = search(backend, value="red square", k=1)[0]
     by_text = asyncio.run(backend.similar(first.silo, first.id, SearchOptions(target="text", k=3), "text"))
     assert by_text.distances[0] == 0, "an item with the same text has the same code"
     by_either = asyncio.run(backend.similar(first.silo, first.id, SearchOptions(target="image", k=3)))
@@ -801,7 +800,7 @@ def test_an_item_is_found_by_either_of_its_codes(backend: LocalBackend) -> None:
 
 
 def test_an_item_shows_what_its_silo_releases(backend: LocalBackend) -> None:
-    hit = search(backend, text="green frame", k=1)[0]
+    hit = search(backend, value="green frame", k=1)[0]
     item = asyncio.run(backend.item(hit.silo, hit.id))
     assert (item.id, item.silo, item.modalities) == (hit.id, hit.silo, ("image", "text"))
     assert (item.caption, item.labels, item.path) == (hit.caption, hit.labels, hit.path)
@@ -855,7 +854,7 @@ def test_a_silo_without_its_index_is_named(folder: Path, tmp_path: Path) -> None
     for path in (copied / "index" / "silo-1").glob("*.sqlite*"):
         path.write_bytes(b"")
     backend = LocalBackend.open(copied)
-    hits = search(backend, text="red square")
+    hits = search(backend, value="red square")
     assert set(hits.missing_silos) == {"silo-1"}
     assert set(hits.silos) == {"silo-2"}
     status = asyncio.run(backend.status()).silos[0]

@@ -16,7 +16,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from silohash.base.errors import AddressUnavailable, AuditFailed, TimeOver, UserError
 from silohash.search.node import SiloNode
 from silohash.search.policy import Policy
-from silohash.search.released import silo_status
 from silohash.search.requests import CodeRequest, ItemRequest, StatusRequest
 from silohash.search.wire import Response, encode_request, respond
 from silohash.service.audit import AuditLog
@@ -129,7 +128,7 @@ def values(text: str) -> dict[tuple[str, ...], float]:
 
 def test_answers_are_counted_and_served(node: SiloNode, tmp_path: Path) -> None:
     settings = MetricsSettings(listen=f"127.0.0.1:{free_port()}")
-    with serving_metrics(settings, silo_status(node)) as metrics, closing(AuditLog(tmp_path / "north.jsonl")) as log:
+    with serving_metrics(settings, node.status()) as metrics, closing(AuditLog(tmp_path / "north.jsonl")) as log:
         answer = responder(node, log, metrics)
         sent = 0
         for request in (query_of(WORDS, 16, k=4, asker="ann"), ItemRequest("3", "ann"), CodeRequest("3", None, "ann"),
@@ -168,7 +167,7 @@ def test_kinds_of_refusals(node: SiloNode) -> None:
 
 
 def test_the_number_of_items_follows_the_summaries(node: SiloNode) -> None:
-    metrics = SiloMetrics(silo_status(node))
+    metrics = SiloMetrics(node.status())
     node._stores[0].remove(["3"])
     metrics.count(respond(node, encode_request(StatusRequest())), 0.1)
     assert metrics.registry.get_sample_value("silohash_items", {"modality": "image"}) == 19
@@ -179,6 +178,6 @@ def test_an_address_that_is_taken_is_explained(node: SiloNode) -> None:
         settings = MetricsSettings(listen=f"127.0.0.1:{taken.getsockname()[1]}")
         with (
             pytest.raises(AddressUnavailable),
-            serving_metrics(settings, silo_status(node)),
+            serving_metrics(settings, node.status()),
         ):
             pass

@@ -54,12 +54,11 @@ def test_a_request_is_answered_by_the_index_of_its_model(models: SiloModels) -> 
 
 
 def test_the_summary_lists_both_models(models: SiloModels) -> None:
-    from silohash.search.released import silo_status
 
     old, new = models.nodes
-    assert (silo_status(old).models, silo_status(new).models) == (("old", "new"), ("new", "old"))
+    assert (old.status().models, new.status().models) == (("old", "new"), ("new", "old"))
     assert models.drop_oldest() is old
-    assert silo_status(new).models == ("new",)
+    assert new.status().models == ("new",)
     assert models.choose(query("old")) is new
     old.close()
 

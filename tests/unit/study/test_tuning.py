@@ -6,6 +6,7 @@ import csv
 import math
 import sys
 import tomllib
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ def tuned(
     config: Any, out: Path, workers: type[Pretending], *, processes: int = 1, fresh: bool = False
 ) -> dict[str, dict[str, Any]]:
     """Runs the searches with workers that pretend, and returns the best of each."""
-    with Tuning(config, config.tune, out, print, fresh=fresh) as tuning:
+    with closing(Tuning(config, config.tune, out, print, fresh=fresh)) as tuning:
         with StudyProgress(quiet(), "trials", tuning.left(tuning.searches)) as progress:
             run_jobs([tuning.chain(search) for search in tuning.searches], processes, progress, workers)
         return tuning.best()
@@ -185,7 +186,7 @@ def test_failed_trial_counts_and_is_never_the_best(tmp_path: Path) -> None:
 
 def test_search_that_was_stopped_has_not_failed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = study(tmp_path)
-    with Tuning(config, config.tune, tmp_path / "out", print) as tuning:
+    with closing(Tuning(config, config.tune, tmp_path / "out", print)) as tuning:
         tuning.job(tuning.searches[0], 0)
         assert tuning.best() == {}
     assert capsys.readouterr().out == ""
@@ -244,7 +245,7 @@ def test_kinds_of_parameters(tmp_path: Path) -> None:
 
 def test_trials_never_ask_the_queries(tmp_path: Path) -> None:
     config = study(tmp_path, trials=1)
-    with Tuning(config, config.tune, tmp_path / "out", print) as tuning:
+    with closing(Tuning(config, config.tune, tmp_path / "out", print)) as tuning:
         jobs = [tuning.job(search, 0) for search in tuning.searches]
         again = [tuning.job(search, 0) for search in tuning.searches]
     assert [job.figures for job in jobs] == [False, False]

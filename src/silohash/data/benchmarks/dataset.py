@@ -145,13 +145,9 @@ class Dataset:
     ) -> Archive:
         """Read the files and apply a protocol, which opens the data set as an archive.
 
-        Args:
-            root: The folder of the files; by default ``$SILOHASH_DATA/<key>``, or else ``./data/<key>``.
-            layout: A layout's name, or ``auto`` for the first complete one.
-            protocol: Its name, or empty for the data set's usual one.
-            seed: Seed for rows that a protocol draws. It is separate from the run's seed, so that all runs have the
-                same queries.
-            reader: Options of the layout's reader.
+        The files are in ``root``, by default ``$SILOHASH_DATA/<key>``, or else ``./data/<key>``. Without names, the first
+        complete layout and the usual protocol are taken. The seed of rows that a protocol draws is separate from the run's
+        seed, so that all runs have the same queries. ``reader`` has options of the layout's reader.
 
         Raises:
             UserError: If files are missing or damaged, or do not match the protocol.

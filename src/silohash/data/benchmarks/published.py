@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from silohash.base.files import read_toml
-from silohash.base.forms import of_value
+from silohash.base.forms import REINSTALL, of_value
 from silohash.data.protocols.rule import SplitProtocol
 
 FILE = Path(__file__).with_name("protocols.toml")
-REINSTALL = "Install silohash again."
 
 RESEARCH_ONLY = "not stated with the files; the pictures belong to their authors, for research only"
 """The license of data sets whose distributors state none."""

@@ -116,7 +116,6 @@ class MetadataRow:
     Attributes:
         number: The line of the file at which the row begins, or its place in the table, from 1.
         values: A string for each column; empty if the row has a problem.
-        labels: Those of the column of labels, each once.
         problem: Why the row cannot be read, or an empty string.
         includes_rows: Whether one of the values has several lines, and one of them may be a row of the table.
         embedded: Name of a column without a meaning that holds the content of a picture file, or an empty string.

@@ -166,7 +166,7 @@ def read_native(path: Path, *, check: bool = False, follow_links: bool = False) 
 def _write_column(
     folder: Path, name: str, column: Column | None, present: npt.NDArray[np.bool_] | None = None
 ) -> dict[str, Any] | None:
-    """Write pictures, features or strings, and return the column's entry in the manifest."""
+    """Write pictures with the names that items share, features or strings; return the column's entry in the manifest."""
     if column is None:
         return None
     if isinstance(column, GrayPictures):
@@ -179,7 +179,11 @@ def _write_column(
     if not isinstance(column, np.ndarray):
         named = np.array(column.names) != "" if isinstance(column, PictureFiles) else np.ones(len(column), bool)
         _write_pictures(folder / name, column, named if present is None else present)
-        return {"kind": "pictures", "digest": column.digest(), **_write_names(folder / name, column)}
+        names = column.names if isinstance(column, NamedPictures) else None
+        if not names or not shares(names):
+            return {"kind": "pictures", "digest": column.digest()}
+        _write_lines(folder / name / NAMES, names)
+        return {"kind": "pictures", "digest": column.digest(), "named": True}
     if is_features(column):
         np.save(folder / f"{name}.npy", column, allow_pickle=False)
         return {"kind": "features", **_form(column)}
@@ -207,15 +211,6 @@ def _write_pictures(folder: Path, pictures: Pictures, present: npt.NDArray[np.bo
             data = np.frombuffer(b"".join(contents), np.uint8)
             np.savez(folder / f"images-{shard:05d}.npz", data=data, offsets=offsets)
             contents, shard, size = [], shard + 1, 0
-
-
-def _write_names(folder: Path, pictures: Pictures) -> dict[str, bool]:
-    """Write the names of pictures if items share some, and return what the manifest states about them."""
-    names = pictures.names if isinstance(pictures, NamedPictures) else None
-    if not names or not shares(names):
-        return {}
-    _write_lines(folder / NAMES, names)
-    return {"named": True}
 
 
 def _content(pictures: Pictures, row: int) -> bytes:

@@ -16,10 +16,11 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image, ImageOps
 
 from silohash.base.errors import OutOfRange
 from silohash.base.files import digest_bytes, digest_json
-from silohash.base.forms import reading
+from silohash.base.forms import REINSTALL, reading
 from silohash.base.seeds import derive
 from silohash.base.types import Rows
 from silohash.data.archive import Archive, ArchiveCard, multi_hot
@@ -29,8 +30,6 @@ from silohash.data.splits import splits_of
 FILE = Path(__file__).with_name("glyphs.npz")
 DIGEST = "339a5175122f55ed47e25233b7b4fa1a"
 """Digest of the file."""
-
-REINSTALL = "Install silohash again."
 
 FACES = (
     *("dejavu sans", "dejavu serif", "stix", "dejavu mono", "dejavu sans bold", "dejavu serif italic"),
@@ -116,6 +115,8 @@ def read_drawn(faces: int) -> Drawn:
 
 QUERY_SHARE = 0.1
 TRAIN_SHARE = 0.5
+SIZE_PIXELS = 32
+INK_PIXELS = 28
 
 CARD = ArchiveCard(
     name="glyphs",
@@ -202,3 +203,24 @@ def _limited(codepoints: npt.NDArray[np.int32], limit: int) -> npt.NDArray[np.bo
     # A limit below the number of faces would leave no character.
     kept[:1] = True
     return np.isin(codepoints, unique[order[kept]])
+
+
+def fit(ink: Image.Image) -> npt.NDArray[np.uint8]:
+    """Crop a drawing to its ink, scale it like the archive's glyphs, and center it.
+
+    The ink of mode ``L`` is bright on black. The result is ``(32, 32)`` uint8, black on white; white without any ink.
+    """
+    box = ink.getbbox()
+    if box is None:
+        return np.full((SIZE_PIXELS, SIZE_PIXELS), 255, dtype=np.uint8)
+    part = ink.crop(box)
+    scale = INK_PIXELS / max(part.size)
+    size = (max(1, round(part.width * scale)), max(1, round(part.height * scale)))
+    return centered(part.resize(size, Image.Resampling.LANCZOS))
+
+
+def centered(ink: Image.Image) -> npt.NDArray[np.uint8]:
+    """Return a drawing that fits, ``(32, 32)`` uint8, centered and black on white."""
+    paper = Image.new("L", (SIZE_PIXELS, SIZE_PIXELS), 255)
+    paper.paste(ImageOps.invert(ink), ((SIZE_PIXELS - ink.width) // 2, (SIZE_PIXELS - ink.height) // 2))
+    return np.array(paper)

@@ -65,9 +65,6 @@ class PackedSet:
 
     Attributes:
         name: Name of the set and of its folder.
-        summary: First line of its description.
-        source: Who collected it.
-        license: As its owner states it.
         options: Values of each option; the first is the default.
         rows: Table with one row per item, or a function that returns such rows for the chosen options. A row's ``split`` is
             ``query``, ``database`` or ``train``; ``image_row`` and ``text_row`` point into the features.

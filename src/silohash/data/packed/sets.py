@@ -8,11 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from silohash.base.files import read_toml
-from silohash.base.forms import of_value
+from silohash.base.forms import REINSTALL, of_value
 from silohash.data.packed.reader import Choices, PackedSet, Row
 from silohash.data.pictures.reading import read_array
-
-REINSTALL = "Install silohash again."
 
 
 def _caption_rows(packed: PackedSet, chosen: Choices) -> list[Row]:

@@ -26,20 +26,17 @@ class Holdings:
         self.owner = {modality: np.full(len(archive), -1) for modality in MODALITIES}
         self.holder = np.full(len(archive), -1)
         self.together = {modality: np.zeros(len(archive), bool) for modality in MODALITIES}
+        # from the last silo to the first, which replaces those after it
         for number in reversed(range(len(partition.silos))):
-            self._add(number)
-
-    def _add(self, number: int) -> None:
-        """Count a silo. Silos are counted from the last to the first."""
-        held = {modality: np.zeros(len(self._archive), bool) for modality in MODALITIES}
-        for modality in MODALITIES:
-            held[modality][self.rows_of(number, modality)] = True
-            self.owner[modality][held[modality]] = number
-        count, most = (np.sum(list(masks.values()), axis=0) for masks in (held, self.together))
-        better = (count > 0) & (count >= most)
-        self.holder[better] = number
-        for modality in MODALITIES:
-            self.together[modality][better] = held[modality][better]
+            held = {modality: np.zeros(len(archive), bool) for modality in MODALITIES}
+            for modality in MODALITIES:
+                held[modality][self.rows_of(number, modality)] = True
+                self.owner[modality][held[modality]] = number
+            count, most = (np.sum(list(masks.values()), axis=0) for masks in (held, self.together))
+            better = (count > 0) & (count >= most)
+            self.holder[better] = number
+            for modality in MODALITIES:
+                self.together[modality][better] = held[modality][better]
 
     def rows_of(self, number: int, modality: Modality) -> Rows:
         """Return the archive rows of a silo's items that have the modality."""

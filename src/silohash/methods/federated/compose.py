@@ -291,8 +291,8 @@ def server_of(server: ServerState, label: str) -> ServerState:
 
 def joined(params: Arrays, states: Mapping[str, ServerState], private: Arrays) -> ServerState:
     """Return the server state of all members, with common parameters and further private arrays."""
-    extras, own = (prefixed({label: getattr(s, part) for label, s in states.items()}) for part in ("extras", "private"))
-    return ServerState(params, extras, {**private, **own})
+    own = prefixed({label: state.private for label, state in states.items()})
+    return ServerState(params, prefixed({label: s.extras for label, s in states.items()}), {**private, **own})
 
 
 class MemberAdapters(Adapter):

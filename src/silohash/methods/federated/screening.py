@@ -8,6 +8,7 @@ of the silos finds is only reported.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ import numpy.typing as npt
 from silohash.base.types import ReadArrays, ValidationBy
 from silohash.methods.federated.averaging import LARGEST_WEIGHT, has_weight
 from silohash.methods.federated.base import FederatedMethod, ServerState
-from silohash.methods.federated.server_values import with_template
+from silohash.methods.federated.server_values import empty_sums
 from silohash.methods.federated.shared_means import NOT_OF_METHOD, declared_values, objection
 from silohash.methods.message import SECTIONS, Message
 from silohash.models.towers import group_of
@@ -126,7 +127,7 @@ def _unlike_template(update: Message, server: ServerState, federated: FederatedM
     kind = STATISTICS if update.kind == STATISTICS else "update"
     template = federated.template(server, kind=kind, round=update.round)
     if kind == "update":
-        template = with_template(template, federated, server)
+        template = replace(template, sums={**template.sums, **empty_sums(federated, server.params)})
     elif not update.sums and not update.encrypted:
         return "its statistics are empty"
     declared, needed = declared_values(update, federated.traits.means), update.counts.get("items", 0) > 0

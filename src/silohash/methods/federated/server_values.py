@@ -24,19 +24,14 @@ def with_sums(update: Message, federated: FederatedMethod, context: SiloContext)
 
     Silos that do not share the values keep those that they started with, and do not send sums.
     """
-    if federated.solver is None or not _empty_sums(federated, context.payload.params):
+    if federated.solver is None or not empty_sums(federated, context.payload.params):
         return update
     model = Adapted(context.model, federated.adapter, context.payload.extras)
     sums = {f"{PREFIX}/{name}": array for name, array in federated.solver.silo_sums(model, context.data).items()}
     return replace(update, sums={**update.sums, **sums})
 
 
-def with_template(message: Message, federated: FederatedMethod, server: ServerState) -> Message:
-    """Return the template of an update (`FederatedMethod.template`) with the sums that the local method asks for."""
-    return replace(message, sums={**message.sums, **_empty_sums(federated, server.params)})
-
-
-def _empty_sums(federated: FederatedMethod, params: ReadArrays) -> Arrays:
+def empty_sums(federated: FederatedMethod, params: ReadArrays) -> Arrays:
     """Return the sums of a silo without items that the local method asks for; nothing if it asks for none."""
     if federated.solver is None or federated.traits.shares == "none":
         return {}

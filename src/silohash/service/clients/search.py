@@ -122,7 +122,7 @@ def _npy(vector: VectorLike) -> bytes:
 def _hits(document: Mapping[str, Any]) -> Hits:
     """Return the hits of a document of results."""
     found: Sequence[Mapping[str, Any]] = document["hits"]
-    by_rank, unknown, unread = document["order"] == "rank", document["unknown_words"], document.get("unread")
+    by_rank, unread = document["order"] == "rank", document.get("unread")
     places = _column(found, "rank" if by_rank else "distance_bits")
     return Hits(
         ids=_column(found, "id"),
@@ -136,7 +136,7 @@ def _hits(document: Mapping[str, Any]) -> Hits:
         model_digests=frozenset(document["model_digests"]),
         ranks=places if by_rank else None,
         scores=_column(found, "score") if document["order"] == "score" else None,
-        unknown_words=None if unknown is None else tuple(unknown),
+        unknown_words=tuple(document["unknown_words"]),
         unread=None if unread is None else Unread(**unread),
     )
 

@@ -318,7 +318,7 @@ class Successor:
         archive, rows = self._archive_rows(_ids(indexer.index))
         for modality in indexer.modalities:
             shutil.rmtree(nodes_folder(indexer.index, modality), ignore_errors=True)  # begun before an interruption
-            with Store.open(indexer.index / f"{modality}.sqlite") as store:
+            with Store(indexer.index / f"{modality}.sqlite") as store:
                 keys = store.keys_of(archive.ids[rows].tolist())
             write_nodes(indexer.index, indexer.encoder, archive, rows[keys >= 0], modality, keys[keys >= 0])
 
@@ -356,7 +356,7 @@ def _is_of_model(place: Path, digest: str) -> bool:
         path = place / f"{modality}.sqlite"
         if path.exists():
             try:
-                with Store.open(path) as store:
+                with Store(path) as store:
                     if store.manifest.model_digest != digest:
                         return False
             except UserError:  # it is damaged
@@ -369,7 +369,7 @@ def _ids(folder: Path, modalities: Sequence[Modality] = MODALITIES) -> set[str]:
     found: set[str] = set()
     for modality in modalities:
         if (folder / f"{modality}.sqlite").exists():
-            with Store.open(folder / f"{modality}.sqlite") as store:
+            with Store(folder / f"{modality}.sqlite") as store:
                 keys = np.concatenate([np.empty(0, np.int64), *(keys for keys, _ in store.codes())])
                 for start in range(0, len(keys), KEYS_AT_ONCE):
                     found.update(store.item_ids(keys[start : start + KEYS_AT_ONCE]))

@@ -283,7 +283,7 @@ def encoder_of(run: Run, silo: str) -> Encoder:
     for modality in MODALITIES:
         path = run.index_folder / silo / f"{modality}.sqlite"
         if path.exists():
-            with Store.open(path) as store:
+            with Store(path) as store:
                 return run.model.encoder(run.model.name_of(store.manifest.model_digest))
     return run.model.encoder(run.model.shared_name())
 
@@ -320,7 +320,7 @@ def _opened(index: Path, silo: str, modality: Modality, encoder: Encoder) -> Sto
     path = index / f"{modality}.sqlite"
     if not path.exists():
         return _created(index, silo, modality, encoder)
-    store = Store.open(path)
+    store = Store(path)
     try:
         store.manifest.check_holder(silo, modality)
         if store.manifest.model_digest != encoder.digest:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, File, HTTPException, Query, UploadFile
 
 from silohash.base.errors import BitsDiffer, ModelsDiffer
+from silohash.base.types import Modality
 from silohash.data.pictures.formats import NAMES
+from silohash.features.base import Value
 from silohash.search.hits import Hits
 from silohash.search.inputs import vector_in
-from silohash.search.released import Code
-from silohash.search.requests import FederationStatus, SearchRequest, Vector
+from silohash.search.requests import Code, FederationStatus, SearchRequest
 from silohash.service.web.documents import (
     ItemDocument,
     Options,
@@ -35,16 +36,16 @@ router = APIRouter(prefix=PREFIX, dependencies=[Depends(asker)])
 @router.get("/search", summary="Search for words", responses=responses(404, 503))
 async def search_words(service: Shared, who: Allowed, query: Annotated[TextOptions, Query()]) -> ResultsDocument:
     """Return the items of all silos that are nearest to some words."""
-    return await _search(service, who, query, text=query.text)
+    return await _search(service, who, query, query.text)
 
 
 @router.post("/search", summary="Search for words or a code", responses=responses(404, 503))
 async def search_document(service: Shared, who: Allowed, document: SearchDocument) -> ResultsDocument:
     """Return the items of all silos that are nearest to some words or to a code. Give exactly one of both."""
-    code = None if document.code is None else document.code.code()
-    if code is not None:
-        check_code(code, await service.recent_status())
-    return await _search(service, who, document, text=document.text, code=code)
+    value = document.value()
+    if isinstance(value, Code):
+        check_code(value, await service.recent_status())
+    return await _search(service, who, document, value)
 
 
 @router.post("/search/picture", summary="Search for a picture", responses=responses(404, 415, 503))
@@ -56,7 +57,7 @@ async def search_picture(
 ) -> ResultsDocument:
     """Return the items of all silos that are nearest to a picture. The picture is not kept."""
     value = await service.read_picture(await picture.read(), drawing=query.drawing)
-    return await _search(service, who, query, picture=value)
+    return await _search(service, who, query, value)
 
 
 @router.post("/search/vector", summary="Search for a feature vector", responses=responses(404, 503))
@@ -70,7 +71,7 @@ async def search_vector(
 
     A vector has the shape (D,), and the regions of a picture with their boxes have the shape (R, D + 4).
     """
-    return await _search(service, who, query, vector=Vector(values=vector_in(await vector.read()), modality=query.of))
+    return await _search(service, who, query, vector_in(await vector.read()), query.of)
 
 
 @router.get("/similar", summary="Search for items like an item", responses=responses(404, 503))
@@ -107,8 +108,10 @@ def check_code(code: Code, status: FederationStatus) -> None:
         )
 
 
-async def _search(service: Service, who: str, query: Options, **value: Any) -> ResultsDocument:  # noqa: ANN401  one of a search's
-    hits = await service.backend.search(SearchRequest.of(query.options(who), **value))
+async def _search(
+    service: Service, who: str, query: Options, value: Value | Code, modality: Modality = "image"
+) -> ResultsDocument:
+    hits = await service.backend.search(SearchRequest.of(query.options(who), value, modality))
     return await _results(service, hits, query.silo)
 
 

@@ -15,8 +15,7 @@ from silohash.base.types import MODALITIES, Modality, Target
 from silohash.index.preview import LOSSLESS_PIXELS, preview_size
 from silohash.run.events import RoundRecord
 from silohash.search.hits import Hit, Hits
-from silohash.search.released import Item, SiloStatus
-from silohash.search.requests import FederationStatus
+from silohash.search.requests import FederationStatus, Item, SiloStatus
 from silohash.service.web.form import LAST_PAGE, PAGE_HITS, SearchForm
 from silohash.service.web.page_templates import address
 

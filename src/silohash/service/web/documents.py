@@ -9,12 +9,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.config import JsonDict
 from typing_extensions import TypedDict
 
-from silohash.base.errors import BitsDiffer
+from silohash.base.errors import BitsDiffer, OneInputNeeded
 from silohash.base.types import Modality, Target
 from silohash.index.codes import byte_count
 from silohash.search.fields import words_of
 from silohash.search.hits import Hits, SearchOptions, described, shown_of
-from silohash.search.released import Code
+from silohash.search.requests import Code
 from silohash.service.web.form import FARTHEST_OFFSET, LONGEST_NAME, LONGEST_TEXT, MOST_BITS, MOST_SILOS
 
 MOST_HITS = 200
@@ -110,6 +110,19 @@ class SearchDocument(Options):
     text: str | None = Field(None, min_length=1, max_length=LONGEST_TEXT, description="The words to search for.")
     code: CodeDocument | None = Field(None, description="The code to search for, in place of words.")
 
+    def value(self) -> str | Code:
+        """Return the words or the code.
+
+        Raises:
+            UserError: Unless exactly one of both is given.
+        """
+        if self.text is not None and self.code is None:
+            return self.text
+        if self.code is not None and self.text is None:
+            return self.code.code()
+        given = "none" if self.text is None else "a text and a code"
+        raise OneInputNeeded(f"Search for exactly one of a text, a picture, a vector and a code; {given} was given.")
+
 
 class HitDocument(TypedDict):
     """One found item."""
@@ -185,7 +198,7 @@ class ResultsDocument(BaseModel):
     missing_silos: dict[str, str] = Field(description="Silos that did not answer, with the reason.")
     limited_silos: dict[str, str] = Field(description="Silos that released less than requested, with the reason.")
     ties_at_cut: int = Field(description="Number of further items at the place of the last hit.")
-    unknown_words: list[str] | None = Field(description="Words that carry no weight; null if they are not known.")
+    unknown_words: list[str] = Field(description="Words that carry no weight.")
     unread: UnreadDocument | None = Field(description="The end of a query that is longer than the text model reads.")
     model_digests: list[str] = Field(description="The models whose codes were compared.")
 
@@ -200,7 +213,7 @@ class ResultsDocument(BaseModel):
             missing_silos=dict(hits.missing_silos),
             limited_silos=dict(hits.limited_silos),
             ties_at_cut=hits.ties_at_cut,
-            unknown_words=None if hits.unknown_words is None else list(hits.unknown_words),
+            unknown_words=list(hits.unknown_words),
             unread=None if hits.unread is None else UnreadDocument.model_construct(**asdict(hits.unread)),
             model_digests=sorted(hits.model_digests),
         )

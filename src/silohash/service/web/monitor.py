@@ -12,6 +12,7 @@ from contextlib import suppress
 from logging import DEBUG, INFO
 from typing import TypeVar
 
+import numpy as np
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -19,8 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from silohash.base.errors import Unavailable, UserError
 from silohash.base.types import Modality
 from silohash.search.hits import Hits, MissingKind, SearchOptions, kind_of
-from silohash.search.released import Item
-from silohash.search.requests import FederationStatus, SearchRequest
+from silohash.search.requests import Code, FederationStatus, Item, SearchRequest
 from silohash.service.backends import Backend
 from silohash.service.config import is_local
 from silohash.service.logs import Kind, Outcome, Record, current_record, log_event, recording
@@ -201,9 +201,9 @@ class MeasuredBackend:
 
 def kind_of_search(request: SearchRequest) -> Kind:
     """Return what a search searches with."""
-    if request.text is not None:
+    if isinstance(request.value, str):
         return "text"
-    return "picture" if request.picture is not None else "code"
+    return "code" if isinstance(request.value, Code | np.ndarray) else "picture"
 
 
 def outcome_of(hits: Hits) -> Outcome:

@@ -25,8 +25,7 @@ from silohash.data.pictures.formats import MEDIA_TYPES
 from silohash.data.pictures.reading import decode
 from silohash.search.hits import Hits
 from silohash.search.inputs import target_named
-from silohash.search.released import Item
-from silohash.search.requests import FederationStatus, SearchRequest
+from silohash.search.requests import FederationStatus, Item, SearchRequest
 from silohash.service.web import cards
 from silohash.service.web.cards import summarized
 from silohash.service.web.errors import status_of
@@ -191,12 +190,12 @@ async def _found(service: Service, status: FederationStatus, form: SearchForm, n
     """Return the hits of one page, and one more if there is a next page."""
     options = replace(form.options(status.bits), asker=name)
     if not form.picture:
-        return await service.backend.search(SearchRequest.of(options, text=form.text))
+        return await service.backend.search(SearchRequest.of(options, form.text))
     kept = service.recent.get(form.picture)
     if kept is None:
         raise NotFound(EXPIRED)
     value = await service.read_picture(kept.content, drawing=kept.drawing)
-    return await service.backend.search(SearchRequest.of(options, picture=value))
+    return await service.backend.search(SearchRequest.of(options, value))
 
 
 def _page(template: str, who: str, status: FederationStatus, code: int = 200, **values: object) -> HTMLResponse:

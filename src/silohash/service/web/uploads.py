@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from PIL import Image, ImageOps
 
 from silohash.base.errors import UploadRefused
-from silohash.data.glyphs.drawing import fit
+from silohash.data.glyphs.archive import fit
 from silohash.data.pictures.formats import MAX_PIXELS, TooManyPixelsError, most_pixels, open_picture
 from silohash.data.pictures.reading import decode
 

@@ -10,11 +10,11 @@ import unicodedata
 import numpy as np
 import PIL
 import pytest
-from PIL import features
+from PIL import Image, ImageDraw, features
 
 from silohash.base.errors import DamagedFile, MissingFile, OutOfRange
 from silohash.data.archive import Archive
-from silohash.data.glyphs.archive import FACES, FILE, glyphs, read_drawn
+from silohash.data.glyphs.archive import FACES, FILE, fit, glyphs, read_drawn
 from silohash.run.fingerprint import changes, read_fingerprint, write_fingerprint
 from tests.draw_glyphs import LEAST_INK, members, versions
 from tests.glyph_kinds import LIBRARIES
@@ -223,3 +223,13 @@ def test_the_same_versions_draw_the_same_file():
         assert list(found) == stored.files
         for name, content in found.items():
             assert np.array_equal(stored[name], content), name
+
+
+def test_a_drawing_by_hand_is_scaled_as_the_glyphs_are():
+    canvas = Image.new("L", (300, 200), 0)
+    ImageDraw.Draw(canvas).rectangle((200, 10, 239, 89), fill=255)
+    fitted = fit(canvas)
+    assert (fitted.shape, fitted.dtype) == ((32, 32), np.uint8)
+    assert np.flatnonzero((fitted < 128).any(axis=1)).tolist() == list(range(2, 30))
+    assert np.flatnonzero((fitted < 128).any(axis=0)).tolist() == list(range(9, 23))
+    assert (fit(Image.new("L", (50, 50), 0)) == 255).all()

@@ -43,7 +43,7 @@ def test_results_have_the_form_of_hits(url: str, backend: MadeUpBackend) -> None
         "red", k=3, silos=["north"], previews=False, radius_bits=20, find="text", label="red", offset=1
     )
     sent = backend.requests[-1]
-    assert (sent.text, sent.k, sent.silos, sent.previews) == ("red", 3, ("north",), False)
+    assert (sent.value, sent.k, sent.silos, sent.previews) == ("red", 3, ("north",), False)
     assert (sent.radius_bits, sent.target, sent.label, sent.offset) == (20, "text", "red", 1)
     expected = backend.hits(sent)
     assert (hits.ids, hits.distances, hits.silos, hits.found_by) == (
@@ -61,14 +61,14 @@ def test_pictures_drawings_items_and_status(url: str, backend: MadeUpBackend, tm
     client = Client(url + "/")
     (tmp_path / "a.png").write_bytes(png(drawn("blue", "frame")))
     assert len(client.search(image=tmp_path / "a.png", k=2)) == 2
-    assert backend.requests[-1].picture.size == (24, 24)
+    assert backend.requests[-1].value.size == (24, 24)
     client.search(image=png(), drawing=True)
-    assert backend.requests[-1].picture.size == (256, 256)
+    assert backend.requests[-1].value.size == (256, 256)
     np.save(tmp_path / "a.npy", np.arange(3.0))
     for vector in (tmp_path / "a.npy", [0.0, 1.0, 2.0]):
         assert len(client.search(vector=vector, vector_modality="text", k=2)) == 2
-        sent = backend.requests[-1].vector
-        assert (sent.values.tolist(), sent.modality) == ([0, 1, 2], "text")
+        sent = backend.requests[-1]
+        assert (sent.value.tolist(), sent.modality) == ([0, 1, 2], "text")
     assert len(client.similar("north", "item-1", by="text", k=4)) == 4
     assert backend.requests[-1][3] == "text"
     assert client.item("north", "item-1")["caption"] == "red shape 1"
@@ -102,12 +102,12 @@ def test_ranks_and_missing_silos_come_back() -> None:
         ranks=(1, 1, 2),
         left_out={2: 5},
         missing_silos={"south": "It is asleep."},
-        unknown_words=None,
+        unknown_words=("zebra",),
         unread=Unread("foo", 5, "words"),
     )
     found = _hits(ResultsDocument.of(given, asked=2).model_dump())
     assert (found.ranks, found.ties_at_cut, found.missing_silos) == ((1, 1, 2), 5, {"south": "It is asleep."})
-    assert found.unknown_words is None
+    assert found.unknown_words == ("zebra",)
     assert found.unread == given.unread
     assert _hits(ResultsDocument.of(hits, asked=2).model_dump()).unread is None
     assert repr(Client("http://a")) == 'Client("http://a")'

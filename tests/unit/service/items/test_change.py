@@ -177,7 +177,7 @@ def successor(old: Run, folder: Path, tmp_path: Path, request: pytest.FixtureReq
 
 
 def contents(folder: Path, modality: str) -> dict[str, tuple[Any, ...]]:
-    with Store.open(folder / f"{modality}.sqlite") as store:
+    with Store(folder / f"{modality}.sqlite") as store:
         keys = np.concatenate([np.empty(0, np.int64), *(keys for keys, _ in store.codes())])
         rows = store.rows(keys.tolist())
         previews = store.previews([name for name, _ in rows])
@@ -198,7 +198,7 @@ def test_all_items_of_the_archive_are_encoded_again(successor: Successor) -> Non
         for payload, _, _ in expected.values():
             payload.pop("file", None)
         assert contents(successor.index, modality) == expected
-        with Store.open(successor.index / f"{modality}.sqlite") as store:
+        with Store(successor.index / f"{modality}.sqlite") as store:
             assert (store.manifest.model_digest, store.manifest.silo) == ("new-global", successor.silo)
     for name in ("source.json", "archive.json"):
         assert (successor.index / name).read_bytes() == (before / name).read_bytes()
@@ -236,9 +236,9 @@ def test_an_interrupted_build_goes_on(successor: Successor, monkeypatch: pytest.
 
 def test_items_that_were_removed_meanwhile_are_left_out(successor: Successor) -> None:
     indexer = successor.build(GO_ON)
-    with Store.open(successor.old.index_folder / successor.silo / "image.sqlite") as store:
+    with Store(successor.old.index_folder / successor.silo / "image.sqlite") as store:
         store.remove(["blue-frame-1"])
-    with Store.open(successor.old.index_folder / successor.silo / "text.sqlite") as store:
+    with Store(successor.old.index_folder / successor.silo / "text.sqlite") as store:
         store.remove(["blue-frame-1"])
     indexer.add([FolderItem("later", text="blue")])
     successor.finish(indexer).close()
@@ -309,7 +309,7 @@ def test_words_and_regions_are_stored_for_a_model_that_scores_pairs(
     with open_run(second.folder) as opened:
         opened.index()
     for modality in MODALITIES:
-        with Store.open(successor.index / f"{modality}.sqlite") as store:
+        with Store(successor.index / f"{modality}.sqlite") as store:
             ids = store.item_ids(np.arange(len(store)))
         found, expected = (of_items(folder, modality, ids) for folder in (built, successor.index))
         assert len(expected) == len(ids)
@@ -320,7 +320,7 @@ def test_words_and_regions_are_stored_for_a_model_that_scores_pairs(
 
 def of_items(folder: Path, modality: Modality, ids: list[str]) -> npt.NDArray[np.generic]:
     """Return the nodes of items of an index."""
-    with Store.open(folder / f"{modality}.sqlite") as store:
+    with Store(folder / f"{modality}.sqlite") as store:
         keys = store.keys_of(ids).tolist()
     arrays, position = NodeFiles(nodes_folder(folder, modality)).read(keys)
     return arrays["values"][position]

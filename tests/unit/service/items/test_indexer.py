@@ -43,7 +43,7 @@ def update(
 
 
 def stored(indexer: Indexer, modality: str) -> dict[str, dict[str, object]]:
-    with Store.open(indexer.index / f"{modality}.sqlite") as store:
+    with Store(indexer.index / f"{modality}.sqlite") as store:
         keys = np.concatenate([np.empty(0, np.int64), *(keys for keys, _ in store.codes())])
         return dict(store.rows(keys.tolist()))
 
@@ -58,14 +58,14 @@ def test_items_get_the_codes_that_the_model_gives_them(indexer: Indexer, run: Ru
         "text": {"both": "red square", "text": "blue frame"},
     }.items():
         assert stored(indexer, modality).keys() == values.keys()
-        with Store.open(indexer.index / f"{modality}.sqlite") as store:
+        with Store(indexer.index / f"{modality}.sqlite") as store:
             assert (store.manifest.model_digest, store.manifest.silo) == (indexer.digest, "dock")
             for name, value in values.items():
                 assert (store.words([name]) == encoder.encode(value, modality).words).all()
     assert stored(indexer, "image")["both"] == {"caption": "red square", "labels": ["red", "shape"]}
-    with Store.open(indexer.index / "image.sqlite") as store:
+    with Store(indexer.index / "image.sqlite") as store:
         assert store.previews(["both"])["both"][:2] == b"\xff\xd8"
-    with Store.open(indexer.index / "text.sqlite") as store:
+    with Store(indexer.index / "text.sqlite") as store:
         assert store.previews(["both", "text"]) == {}
 
 
@@ -87,7 +87,7 @@ def test_what_changes_or_goes_is_replaced_and_removed(indexer: Indexer, folder: 
 
 def test_words_of_items_that_are_replaced_or_removed_are_overwritten(indexer: Indexer, folder: Path) -> None:
     update(indexer, item(folder, "a"), item(folder, "b"), item(folder, "c"))
-    with Store.open(indexer.index / "text.sqlite") as store:
+    with Store(indexer.index / "text.sqlite") as store:
         of_a, of_b, of_c = store.keys_of(["a", "b", "c"]).tolist()
     writer = NodeWriter(nodes_folder(indexer.index, "text"), np.arange(3))
     writer.add({"values": np.ones((3, 2, 4), np.float16)})
@@ -178,7 +178,7 @@ def test_a_long_log_is_compacted(indexer: Indexer, folder: Path, monkeypatch: py
     for number in range(4):
         indexer.add([item(folder, f"{number}")])
     indexer.compact()
-    with Store.open(indexer.index / "text.sqlite") as store:
+    with Store(indexer.index / "text.sqlite") as store:
         assert store.version()[1:] == (1, 4)
     assert len(stored(indexer, "text")) == 4
 

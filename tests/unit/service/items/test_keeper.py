@@ -228,7 +228,7 @@ def test_items_go_to_the_index_of_a_new_model_too(
     following = Following(run, folder, "changing", tmp_path / "next")
 
     def held() -> set[str]:
-        with Store.open(tmp_path / "next" / "text.sqlite") as store:
+        with Store(tmp_path / "next" / "text.sqlite") as store:
             return {payload["caption"] for payload in store.first_payloads(10)}
 
     with keeper_of(run, folder, "changing") as keeper:

@@ -10,7 +10,7 @@ from fastapi import Request
 
 from silohash.index.codes import pack
 from silohash.search.fields import hexadecimal
-from silohash.search.released import Code
+from silohash.search.requests import Code
 from silohash.service.web.documents import MOST_HITS
 from silohash.service.web.form import FARTHEST_OFFSET
 from silohash.service.web.uploads import Limits
@@ -64,7 +64,7 @@ def test_words_are_searched_with_all_options(backend: MadeUpBackend) -> None:
     }
     assert len(client.get("/api/v1/search", params={"text": "parrot", **options}).json()["hits"]) == 3
     sent = backend.requests[-1]
-    assert (sent.text, sent.target, sent.k, sent.offset, sent.radius_bits) == ("parrot", "text", 3, 4, 9)
+    assert (sent.value, sent.target, sent.k, sent.offset, sent.radius_bits) == ("parrot", "text", 3, 4, 9)
     assert (sent.label, sent.silos, sent.previews) == ("red", ("south",), False)
     assert client.get("/api/v1/search", params={"text": "a", "silo": ["south"]}).json()["silos_asked"] == 1
 
@@ -75,7 +75,7 @@ def test_a_document_searches_for_words_or_a_code(backend: MadeUpBackend) -> None
     code = {"hex": hexadecimal(CODE.words, CODE.bits), "bits": CODE.bits, "model_digest": CODE.model_digest}
     assert code == {"hex": "55555555", "bits": 32, "model_digest": MODEL}
     assert client.post("/api/v1/search", json={"code": code}).json()["hits"]
-    assert np.array_equal(backend.requests[-1].code.words, CODE.words)
+    assert np.array_equal(backend.requests[-1].value.words, CODE.words)
     for body in ({}, {"text": "parrot", "code": code}):
         assert "exactly one" in error_of(client.post("/api/v1/search", json=body), 422)
     assert "8 hexadecimal digits" in error_of(
@@ -94,9 +94,9 @@ def test_a_picture_or_a_drawing_is_searched(backend: MadeUpBackend) -> None:
     picture = drawn("blue", "frame")
     answer = client.post("/api/v1/search/picture", params={"k": 2}, files={"picture": png(picture)})
     assert len(answer.json()["hits"]) == 2
-    assert np.array_equal(np.asarray(backend.requests[-1].picture), np.asarray(picture))
+    assert np.array_equal(np.asarray(backend.requests[-1].value), np.asarray(picture))
     client.post("/api/v1/search/picture", params={"drawing": "true"}, files={"picture": png(picture)})
-    assert backend.requests[-1].picture.size == (256, 256)
+    assert backend.requests[-1].value.size == (256, 256)
 
 
 @pytest.mark.parametrize(
@@ -112,10 +112,10 @@ def test_a_vector_is_searched(backend: MadeUpBackend) -> None:
     client, content = client_of(backend), npy(np.arange(6.0).reshape(2, 3))
     vector = {"vector": content}
     assert len(client.post("/api/v1/search/vector", params={"k": 2}, files=vector).json()["hits"]) == 2
-    sent = backend.requests[-1].vector
-    assert (sent.values.tolist(), sent.modality) == ([[0, 1, 2], [3, 4, 5]], "image")
+    sent = backend.requests[-1]
+    assert (sent.value.tolist(), sent.modality) == ([[0, 1, 2], [3, 4, 5]], "image")
     client.post("/api/v1/search/vector", params={"of": "text"}, files=vector)
-    assert backend.requests[-1].vector.modality == "text"
+    assert backend.requests[-1].modality == "text"
     for wrong in (b"", b"\x93NUMPY", content[:-1], png()):
         message = error_of(client.post("/api/v1/search/vector", files={"vector": ("a.npy", wrong)}), 422)
         assert message.endswith("Save the vector with numpy.save.")

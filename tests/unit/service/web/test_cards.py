@@ -12,7 +12,7 @@ from PIL import Image
 from silohash.features.truncation import Unread
 from silohash.index.preview import make_preview, preview_url
 from silohash.search.hits import SearchOptions
-from silohash.search.released import Item, SiloStatus
+from silohash.search.requests import Item, SiloStatus
 from silohash.service.web.cards import (
     BOTTOM,
     HEIGHT,
@@ -226,7 +226,6 @@ def test_unknown_words_and_ranks_are_explained() -> None:
         return summarized(replace(hits, **changes), SearchForm(text="a"), asked=2).notes
 
     assert notes() == []
-    assert notes(unknown_words=None) == []
     assert notes(unknown_words=("foo",)) == ["“foo” is unknown to the model, which searched with the rest."]
     assert notes(unknown_words=("foo", "bar"))[0].startswith("“foo”, “bar” are unknown")
     unread = Unread("foo", 5, "words")

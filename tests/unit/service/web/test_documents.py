@@ -47,9 +47,10 @@ def test_options_for_a_backend() -> None:
 
 def test_ranks_and_unknown_words_are_told() -> None:
     hits = MadeUpBackend().hits(Options(k=2).options(""))
-    ranked = replace(hits, ranks=(1, 2), unknown_words=None)
+    ranked = replace(hits, ranks=(1, 2), unknown_words=("zebra",))
     document = ResultsDocument.of(ranked, asked=2)
-    assert (document.order, [hit["rank"] for hit in document.hits], document.unknown_words) == ("rank", [1, 2], None)
+    assert (document.order, [hit["rank"] for hit in document.hits]) == ("rank", [1, 2])
+    assert document.unknown_words == ["zebra"]
     assert document.model_digests == ["m"]
 
 
@@ -57,7 +58,7 @@ def test_results_have_the_form_that_the_api_describes() -> None:
     backend = MadeUpBackend()
     for hits in (
         backend.hits(Options(k=5).options("")),
-        replace(backend.hits(Options(k=2).options("")), ranks=(1, 2), unknown_words=None),
+        replace(backend.hits(Options(k=2).options("")), ranks=(1, 2), unknown_words=("zebra",)),
         replace(backend.hits(Options(k=2).options("")), unread=Unread("foo", 5, "words")),
         Hits(missing_silos={"north": "It is asleep."}, limited_silos={"south": "It limits results."}),
     ):

@@ -15,8 +15,7 @@ from starlette.testclient import TestClient
 
 from silohash.base.errors import NotFound, Unavailable, UserError
 from silohash.search.hits import Reason, SearchOptions
-from silohash.search.released import Code
-from silohash.search.requests import SearchRequest
+from silohash.search.requests import Code, SearchRequest
 from silohash.service.accounts import Accounts
 from silohash.service.logs import Record, recording, start_logging
 from silohash.service.metrics import Metrics
@@ -199,9 +198,9 @@ def measured() -> Measured:
 @pytest.mark.parametrize(
     ("request_", "kind"),
     [
-        (SearchRequest(text="red"), "text"),
-        (SearchRequest(picture=drawn("red", "square")), "picture"),
-        (SearchRequest(code=CODE), "code"),
+        (SearchRequest(value="red"), "text"),
+        (SearchRequest(value=drawn("red", "square")), "picture"),
+        (SearchRequest(value=CODE), "code"),
     ],
 )
 def test_searches_are_passed_on_and_counted(measured: Measured, request_: SearchRequest, kind: str) -> None:
@@ -224,10 +223,10 @@ def test_items_and_searches_like_them_are_counted(measured: Measured) -> None:
 
 def test_missing_silos_are_counted_by_kind_and_never_by_text(measured: Measured) -> None:
     measured.made_up.missing = {"south": Reason("It did not answer within 5 seconds.", "late")}
-    _, record = measured.do(measured.backend.search(SearchRequest(text="red")))
+    _, record = measured.do(measured.backend.search(SearchRequest(value="red")))
     assert (record.outcome, record.silos_answered, record.missing) == ("partial", 1, {"south": "late"})
     measured.made_up.missing = dict.fromkeys(measured.made_up.silos, "any text of a silo")
-    _, record = measured.do(measured.backend.search(SearchRequest(text="red")))
+    _, record = measured.do(measured.backend.search(SearchRequest(value="red")))
     assert (record.outcome, record.silos_answered) == ("unavailable", 0)
     assert measured.counted() == {("text", "partial"): 1, ("text", "unavailable"): 1}
     assert measured.counted("silohash_missing_silos_total") == {
@@ -249,12 +248,12 @@ def test_missing_silos_are_counted_by_kind_and_never_by_text(measured: Measured)
 def test_errors_are_raised_and_counted(measured: Measured, error: Exception, outcome: str) -> None:
     measured.made_up.failure = error
     with recording() as record, pytest.raises(type(error)):
-        asyncio.run(measured.backend.search(SearchRequest(text="red")))
+        asyncio.run(measured.backend.search(SearchRequest(value="red")))
     assert (record.outcome, record.silos_answered) == (outcome, 0)
     assert measured.counted() == {("text", outcome): 1}
     assert measured.counted("silohash_query_seconds_count") == {("text",): 1}
 
 
 def test_queries_outside_of_a_request_are_counted(measured: Measured) -> None:
-    asyncio.run(measured.backend.search(SearchRequest(text="red")))
+    asyncio.run(measured.backend.search(SearchRequest(value="red")))
     assert measured.counted() == {("text", "complete"): 1}

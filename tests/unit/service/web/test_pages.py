@@ -88,7 +88,7 @@ def test_results_pages_and_filters(backend: MadeUpBackend) -> None:
     filters = {"q": "red shape", "find": "text", "silo": ["north", "south"], "label": "red", "within": "20"}
     page = outline(backend, "/", **filters)
     sent = backend.requests[-1]
-    assert (sent.text, sent.target, sent.label, sent.radius_bits) == ("red shape", "text", "red", 20)
+    assert (sent.value, sent.target, sent.label, sent.radius_bits) == ("red shape", "text", "red", 20)
     assert (sent.silos, sent.k, sent.offset) == (("north", "south"), PAGE_HITS + 1, 0)
     assert len(page.all("li", class_="card")) == PAGE_HITS
     [following] = page.all("a", rel="next")
@@ -186,7 +186,7 @@ def test_a_sent_picture_gets_an_address_that_keeps_the_filters(backend: MadeUpBa
     address = sent.headers["location"]
     assert re.fullmatch(r"/\?picture=[\w-]{20,}&find=image&silo=north", address)
     page = Outline(client.get(address).text)
-    assert np.array_equal(np.asarray(backend.requests[-1].picture), np.asarray(drawn("blue", "frame")))
+    assert np.array_equal(np.asarray(backend.requests[-1].value), np.asarray(drawn("blue", "frame")))
     assert backend.requests[-1].silos == ("north",)
     [chip] = page.all("img", alt="The picture of this search")
     small = client.get(str(chip["src"]))
@@ -203,7 +203,7 @@ def test_a_sent_picture_gets_an_address_that_keeps_the_filters(backend: MadeUpBa
 def test_a_drawing_is_fitted() -> None:
     backend = MadeUpBackend(archive="glyphs")
     client_of(backend).post("/picture", data={"drawing": "1"}, files={"picture_file": png()})
-    assert backend.requests[-1].picture.size == (32, 32)
+    assert backend.requests[-1].value.size == (32, 32)
 
 
 @pytest.mark.parametrize(("content", "status"), [(b"", 422), (b"<svg/>", 415), (png()[:70], 422)])

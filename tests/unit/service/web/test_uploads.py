@@ -14,7 +14,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from silohash.base.errors import UploadRefused
-from silohash.data.glyphs.drawing import fit
+from silohash.data.glyphs.archive import fit
 from silohash.data.pictures import formats
 from silohash.data.pictures.reading import decode
 from silohash.service.web.uploads import MOST_FRAMES, MOST_SCANS, Limits, read_drawing, read_picture

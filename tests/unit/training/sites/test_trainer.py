@@ -160,7 +160,7 @@ def test_index_is_built_with_the_model_that_the_silo_deploys(tmp_path: Path, met
     assert index_run(run) == {"south": 33}
     name = "south" if method == "fedala" else "global"
     assert run.model.deployed_by("south") == name
-    with Store.open(run.index_folder / "south" / "image.sqlite") as index:
+    with Store(run.index_folder / "south" / "image.sqlite") as index:
         assert index.manifest.model_digest == run.model.digest(name)
     assert (run.model_folder / f"image-{run.model.names.index(name):03d}.onnx").exists()
     if method == "fedala":

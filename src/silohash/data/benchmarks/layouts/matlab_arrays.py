@@ -289,7 +289,11 @@ def _contents(
     labels, label_notes = checks.as_labels(variables["labels"].array(rows), where["labels"])
     text = checks.as_features(variables["text"].array(rows), where["text"])
     ids, id_notes = _ids(variables.get("names"), rows)
-    image = _features(variables["image"], rows) if swap is None else _pictures(variables["image"], rows, swap)
+    if swap is None:
+        features = checks.as_features(variables["image"].array(rows), where["image"])
+        image = _Image(features, np.arange(rows), features, checks.LEAST_ROWS, {})
+    else:
+        image = _pictures(variables["image"], rows, swap)
     texts, classes = text[image.rows], labels[image.rows]
     compared: dict[str, np.ndarray] = {where["image"]: image.values, where["text"]: texts, where["labels"]: classes}
     notes = {
@@ -317,11 +321,6 @@ def _ids(variable: Variable | None, rows: int) -> tuple[npt.NDArray[np.str_], di
         )
     ids = reading.unique_ids(names.tolist())
     return ids, reading.count_notes({"repeated names": int((ids != names).sum())})
-
-
-def _features(variable: Variable, rows: int) -> _Image:
-    values = checks.as_features(variable.array(rows), str(variable))
-    return _Image(values, np.arange(rows), values, checks.LEAST_ROWS, {})
 
 
 def _pictures(variable: Variable, rows: int, swap: Swap) -> _Image:

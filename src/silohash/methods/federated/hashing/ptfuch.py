@@ -294,9 +294,9 @@ class PTFUCH(FederatedMethod):
             "global_prototypes": (self.params.global_weight, common),
             "local_prototypes": (self.params.local_weight, own),
         }
-        temperatures = {name: getattr(self.params, name) for name in ("temperature", "target_temperature")}
+        given = {"temperature": self.params.temperature, "target_temperature": self.params.target_temperature}
         return {
-            name: (weight, agreement_loss(logit, has, prototypes, **temperatures))
+            name: (weight, agreement_loss(logit, has, prototypes, **given))
             for name, (weight, prototypes) in weighted.items()
             if weight and len(prototypes)
         }

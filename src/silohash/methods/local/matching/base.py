@@ -164,7 +164,7 @@ def by_texts(score: Callable[[Nodes], Tensor], texts: Nodes) -> Tensor:
 
 
 def masked_softmax(logits: Tensor, mask: Tensor) -> Tensor:
-    """Return the softmax over the last dimension, in which padding has the weight 0.
+    """Return the softmax over the last dimension ``(..., N)``, in which padding has the weight 0.
 
     Where nothing is there, the weights are equal.
     """

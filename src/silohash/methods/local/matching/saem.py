@@ -131,7 +131,7 @@ def projected(layer: nn.TransformerEncoderLayer, values: Tensor) -> Tensor:
 def mixed_after_projection(
     layer: nn.TransformerEncoderLayer, values: Tensor, projections: Tensor, mask: Tensor
 ) -> Tensor:
-    """Return `mixed` for nodes whose queries, keys and values are known from `projected`."""
+    """Return `mixed` ``(B, N, D)`` for nodes whose queries, keys and values are known from `projected`."""
     attention = layer.self_attn
     there = mask | ~mask.any(1, keepdim=True)
     split = projections.view(*mask.shape, 3, attention.num_heads, -1)

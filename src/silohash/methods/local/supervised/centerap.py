@@ -136,7 +136,7 @@ def logit_shift(counts: Tensor, items: int, federation: FederationLabels) -> Ten
 def class_loss(codes: Tensor, targets: Tensor, centers: Tensor, shift: Tensor, scale: float) -> Tensor:
     """Return the mean cross-entropy of softmax(scale / K h P^T + s) against the targets t, over items with a label.
 
-    It is 0 if no item has a label.
+    Codes h are ``(B, K)``, centers P ``(C, K)`` and the shift s ``(C,)``. The loss is 0 if no item has a label.
 
     Source: Yuan et al. compare codes with class codes bit by bit; here the classes compete in a softmax.
     """
@@ -279,7 +279,7 @@ def mean_over(codes: Mapping[Modality, Tensor], measure: Callable[[Tensor], Tens
 def batch_precision(codes: Mapping[Modality, Tensor], labels: Mapping[Modality, Tensor]) -> Tensor:
     """Return the mean AP of the rankings within a batch, a scalar. Items are relevant if they share a label.
 
-    The two modalities may have different items.
+    Codes are ``(B, K)`` and labels ``(B, C)`` per modality; the two modalities may have different items.
     """
     if len(codes) == 1:
         ((modality, only),) = codes.items()

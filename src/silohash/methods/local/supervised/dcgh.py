@@ -82,7 +82,7 @@ def related_pairs(alike: Tensor, labels: Tensor, others: Tensor) -> Tensor:
 
 
 def proxy_variance(alike: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean over items of the variance of 1 - g over an item's own classes, a scalar.
+    """Return the mean over items of the variance of 1 - g ``(B, C)`` over an item's own classes, a scalar.
 
     The variance of items with one label is 0. Items without labels are left out.
 
@@ -96,6 +96,8 @@ def proxy_variance(alike: Tensor, labels: Tensor) -> Tensor:
 
 def padded_variance(alike: Tensor, labels: Tensor) -> Tensor:
     """Return the mean over items of the variance over all classes of 1 - g, or of 0 for classes that an item does not have.
+
+    The cosines g of codes and proxies and the labels are ``(B, C)``.
 
     Source: the authors' code, which takes the unbiased variance.
     """

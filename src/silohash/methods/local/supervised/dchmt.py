@@ -128,7 +128,7 @@ def pushes(squared: Tensor, similar: Tensor, largest: float) -> Tensor:
 
 
 def balanced_mean(pulled: Tensor, pushed: Tensor, similar: Tensor) -> Tensor:
-    """Return the mean of `pulls` and `pushes`, with half of the weight for similar pairs and half for others, a scalar."""
+    """Return the mean of `pulls` and `pushes` ``(B, N)``, half of it by similar pairs and half by others, a scalar."""
     near, far = similar.sum().clamp(min=1), (1.0 - similar).sum().clamp(min=1)
     return 0.5 * (pulled.sum() / near + pushed.sum() / far)
 

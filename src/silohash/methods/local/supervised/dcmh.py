@@ -126,7 +126,7 @@ class StoredPairs(LocalMethod):
         self.end_epoch(model, data, state)
 
     def label_outputs(self, model: nn.Module, labels: Tensor) -> dict[str, Tensor]:
-        """Return what a network of the labels gives for all items, to be stored as well, by name; by default nothing."""
+        """Return what a network of labels ``(N, C)`` gives for all items, stored as well, by name; by default nothing."""
         return {}
 
     @property

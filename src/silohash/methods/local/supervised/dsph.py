@@ -69,7 +69,7 @@ class DSPHParams(MethodParams):
 
 
 def attraction(alike: Tensor, labels: Tensor) -> Tensor:
-    """Return the mean of 1 - g over the items and their own classes, a scalar.
+    """Return the mean of 1 - g ``(B, C)`` over the items and their own classes ``(B, C)``, a scalar.
 
     Source: Huo et al., the first part of the proxy loss.
     """
@@ -77,7 +77,7 @@ def attraction(alike: Tensor, labels: Tensor) -> Tensor:
 
 
 def repulsion(alike: Tensor, labels: Tensor, margin: float) -> Tensor:
-    """Return the mean of max(0, g - zeta) over the items and the classes that they do not have, a scalar.
+    """Return the mean of max(0, g - zeta) ``(B, C)`` over the items and the classes that they lack, a scalar.
 
     Source: Huo et al., the second part of the proxy loss.
     """
@@ -86,6 +86,8 @@ def repulsion(alike: Tensor, labels: Tensor, margin: float) -> Tensor:
 
 def unrelated_pairs(alike: Tensor, labels: Tensor, others: Tensor, margin: float) -> Tensor:
     """Return the mean of max(0, cosine - zeta) over pairs of items with several labels but none in common, a scalar.
+
+    The cosines are ``(B, N)``, the labels ``(B, C)`` and ``(N, C)``.
 
     Source: Huo et al., the pair loss.
     """

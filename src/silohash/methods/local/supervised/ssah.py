@@ -253,7 +253,7 @@ class SSAH(StoredPairs):
 
     @torch.no_grad()
     def label_outputs(self, model: nn.Module, labels: Tensor) -> dict[str, Tensor]:
-        """Return the features and codes of all items from the label network."""
+        """Return the features ``(N, D)`` and codes ``(N, K)`` of all items from the label network."""
         feature, code, _ = unadapted(model).get_submodule(LABELS)(labels)
         return {"label_feature": feature, "label_code": code}
 

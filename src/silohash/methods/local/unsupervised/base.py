@@ -163,7 +163,7 @@ def with_inputs(batch: PairBatch, codes: Mapping[Modality, Tensor]) -> tuple[Pai
 
 
 def code_pair(codes: Mapping[Modality, Tensor], batch: PairBatch) -> CodePair:
-    """Return the two codes of each item. An item without a modality has the code of its other one twice.
+    """Return the two codes ``(B, K)`` of each item. An item without a modality has the code of its other one twice.
 
     There is at least one modality, and each item has one of them.
     """
