@@ -132,9 +132,6 @@ class HubBackend(Federation):
         """Load the models of the silos and run each once, so that the first query is as fast as the following ones.
 
         A silo whose model cannot be run is logged. The queries that need it then get the reason.
-
-        Raises:
-            UserError: If the model of the run cannot be read.
         """
         for modality in self.run.model.featurizers:
             self.run.model.featurizers[modality]

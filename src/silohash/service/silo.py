@@ -74,9 +74,6 @@ def run_silo(
 
     After SIGHUP the file of the silo is read again, to find a new run. ``ready`` is called when the index is open and the
     process begins to connect, and ``serve_items`` serves the API of `ItemsSettings.listen`.
-
-    Raises:
-        UserError: As `open_models` and `ModelChange`, or if the key or a certificate cannot be read.
     """
     from silohash.service.items.change import ModelChange
 

@@ -247,11 +247,7 @@ class Indexer:
 
 
 def prepare_index(run: Run, silo: str) -> None:
-    """Create the index files of a silo that do not exist, so that items can be added and searched.
-
-    Raises:
-        UserError: If the run does not have a model, or it is not known which personal model the silo uses.
-    """
+    """Create the index files of a silo that do not exist, so that items can be added and searched. See `encoder_of`."""
     folder = run.index_folder / silo
     encoder = encoder_of(run, silo)
     missing = [modality for modality in encoder.featurizers if not (folder / f"{modality}.sqlite").exists()]

@@ -109,11 +109,7 @@ class Keeper:
         """Set when the whole folder was read for the first time."""
 
     def __enter__(self) -> Keeper:
-        """Start to keep the index, or to wait until the process that does so ends.
-
-        Raises:
-            UserError: If the index cannot be opened or the API cannot be served.
-        """
+        """Start to keep the index, or to wait until the process that does so ends."""
         with explaining_disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
         self._begin()
