@@ -124,7 +124,7 @@ def test_a_label_column_that_is_not_there_cannot_be_left_out(ignore):
 def test_pairs_that_make_no_sense_are_refused():
     with pytest.raises(RepeatedValue):
         Pairs(2, 2, np.array([0, 0]), np.array([1, 1]))
-    with pytest.raises(UserError, match="item 2"):
+    with pytest.raises(OutOfRange, match="item 2"):
         Pairs(2, 2, np.array([0]), np.array([2]))
     with pytest.raises(LengthsDiffer):
         Pairs(2, 2, np.array([0]), np.array([0, 1]))

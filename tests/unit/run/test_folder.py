@@ -216,7 +216,7 @@ def test_writing_holds_the_lock_and_cleans_first(run: Run) -> None:
         thread.join()
     assert re.search(rf"mine is in use by process {os.getpid()} on .+ since 20\d\d-", str(failed[0]))
     assert not (run.folder / ".lock.json").exists()
-    with pytest.raises(UserError, match="already holds a run"):
+    with pytest.raises(AlreadyExists):
         run.check_free()
 
 

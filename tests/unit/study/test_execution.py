@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import RepeatedValue, UserError
 from silohash.study.execution import StudyOutcome
 from silohash.study.jobs import Job, Outcome
 from silohash.study.results import StudyResults
@@ -73,7 +73,7 @@ def test_equal_runs_are_refused_unless_cut_short(tmp_path: Path) -> None:
     value = tiny_study(tmp_path / "archive")
     value["axis"] = [{"name": "method", "choice": [{"name": "one"}, {"name": "two"}]}]
     value |= {"where": [], "table": {}}
-    with pytest.raises(UserError, match="have the same settings"):
+    with pytest.raises(RepeatedValue):
         run_here(study_of(value), tmp_path / "out")
     assert not (tmp_path / "out").exists()
     pool = pretending(lambda job: 0.5)

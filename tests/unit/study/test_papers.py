@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.errors import UnknownName, UserError
+from silohash.base.errors import DamagedFile, UnknownName, UserError
 from silohash.base.registry import Registry
 from silohash.data.benchmarks.dataset import benchmarks
 from silohash.run.config.load import resolve
@@ -181,5 +181,5 @@ def test_damaged_figures_are_named(tmp_path):
     with pytest.raises(UserError, match="missing"):
         read_published(tmp_path / "none.csv")
     (tmp_path / "bad.csv").write_text("method,published\nLocal,much\n", encoding="utf-8")
-    with pytest.raises(UserError, match="damaged"):
+    with pytest.raises(DamagedFile, match="damaged"):
         read_published(tmp_path / "bad.csv")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import DamagedFile
 from silohash.data.formats.folder import read_folder
 from silohash.data.pictures.formats import SUFFIXES
 from silohash.service.items.scan import SETTLED_SECONDS, FolderScanner, Record, Records
@@ -251,7 +251,7 @@ def test_a_damaged_record_is_named_and_can_be_replaced(folder: Path) -> None:
     records.write(Record(id="a", text="red"))
     path = next(records.paths())
     path.write_text("{")
-    with pytest.raises(UserError, match=rf"{path.name}.*put the item again"):
+    with pytest.raises(DamagedFile, match=f"{path.name}.*item"):
         records.read("a")
     records.write(Record(id="a", text="blue"))
     assert records.read("a") == Record(id="a", text="blue")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from silohash.base.errors import UserError
+from silohash.base.errors import UnreadablePicture
 from silohash.base.types import Modality
 from silohash.service.web import pages
 from silohash.service.web.form import PAGE_HITS
@@ -398,8 +398,8 @@ def test_memory_is_limited(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UnreadablePicture):
         Media().picture(tmp_path / "a.png", 480)
     (tmp_path / "a.png").write_bytes(b"no picture")
-    with pytest.raises(UserError, match="not a picture"):
+    with pytest.raises(UnreadablePicture, match="not a picture"):
         Media().picture(tmp_path / "a.png", 480)
