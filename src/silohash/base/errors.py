@@ -37,10 +37,10 @@ class UserError(Exception):
         return error
 
 
-def restored(key: str, message: str) -> UserError:
-    """Return the error that another process sent as a key and a text; `JobFailed` if the key is unknown here."""
-    kind: type[UserError] = {kind.key: kind for kind in UserError.__subclasses__()}.get(key, JobFailed)
-    return kind.__new__(kind, visible_lines(message))
+def restored(key: str, message: str) -> UserError | None:
+    """Return the error that another process sent as a key and a text, or None if the key is unknown here."""
+    kind = {kind.key: kind for kind in UserError.__subclasses__()}.get(key)
+    return kind and kind.__new__(kind, visible_lines(message))
 
 
 # Names, options and values that are given.

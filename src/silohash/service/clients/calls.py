@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from silohash.base.errors import RequestRefused, ServerUnreachable, UnreadableFile, WrongAddress
+from silohash.base.errors import RequestRefused, ServerUnreachable, UnreadableFile, WrongAddress, restored
 from silohash.base.files import read_bytes
 
 TIMEOUT_SECONDS = 60.0
@@ -77,7 +77,8 @@ class Connection:
         """Return the JSON document of an answer; empty if the answer has none.
 
         Raises:
-            UserError: If the server refuses the request, cannot be reached, or does not answer with JSON.
+            UserError: If the server refuses the request (the error that it names by its key), cannot be reached, or does
+                not answer with JSON.
         """
         headers = self._headers | ({"content-type": content_type} if content_type else {})
         request = urllib.request.Request(self.url + path, body, headers, method=method)  # noqa: S310  it is checked
@@ -90,9 +91,10 @@ class Connection:
             raise ServerUnreachable(f"{self.url} did not answer like {self._kind} of silohash. Check the address.")
         if status < HTTPStatus.BAD_REQUEST:
             return document
-        error = document.get("error")
-        message = error.get("message") if isinstance(error, dict) else None
-        raise RequestRefused(str(message or f"{self.url} answered with the status {status}. Check the address."))
+        told = document.get("error")
+        error = told if isinstance(told, dict) else {}
+        message = str(error.get("message") or f"{self.url} answered with the status {status}. Check the address.")
+        raise restored(str(error.get("key")), message) or RequestRefused(message)
 
     def _answer(self, request: urllib.request.Request) -> tuple[int, bytes]:
         try:

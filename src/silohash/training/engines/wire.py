@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import get_args
 
-from silohash.base.errors import UserError, restored
+from silohash.base.errors import JobFailed, UserError, restored
 from silohash.methods.message import Message
 from silohash.training.engines.port import Absence, Answer, SiloResult, SiloTask, TaskKind
 
@@ -83,7 +83,8 @@ def decode_result(message: Message) -> SiloResult:
     if "crash" in message.notes:
         raise RuntimeError(f"A worker process failed:\n{message.notes['crash']}")
     if "failure" in message.notes:
-        raise restored(message.notes.get("key", ""), message.notes["failure"])
+        failure = message.notes["failure"]
+        raise restored(message.notes.get("key", ""), failure) or JobFailed(failure)
     about = json.loads(message.notes["result"])
     notes = {name: text for name, text in message.notes.items() if name != "result"}
     return SiloResult(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from silohash.base.errors import RequestRefused, ServerUnreachable, UserError, WrongAddress
+from silohash.base.errors import RequestRefused, ServerUnreachable, UnknownItem, UserError, WrongAddress
 from silohash.service.clients.calls import Connection, checked_address
 from tests.ports import free_port
 
@@ -61,7 +61,9 @@ def test_a_token_may_end_with_a_line_break() -> None:
 @pytest.mark.parametrize(
     ("content", "kind", "says"),
     [
-        (b'{"error": {"message": "There is none."}}', RequestRefused, None),
+        (b'{"error": {"message": "There is none."}}', RequestRefused, "There is none"),
+        (b'{"error": {"message": "There is none.", "key": "unknown-item"}}', UnknownItem, "There is none"),
+        (b'{"error": {"message": "There is none.", "key": "of-a-later-version"}}', RequestRefused, "There is none"),
         (b'{"error": 1}', RequestRefused, r"answered.*status.*404"),
         (b"none", ServerUnreachable, "service"),
     ],

@@ -11,10 +11,11 @@ import pytest
 
 import silohash
 from silohash.base.errors import (
+    NotFound,
     OneInputNeeded,
-    RequestRefused,
     ServerUnreachable,
     UnreadableFile,
+    UploadRefused,
     WrongAddress,
 )
 from silohash.features.truncation import Unread
@@ -79,11 +80,11 @@ def test_errors_are_explained(url: str, tmp_path: Path) -> None:
     client = Client(url)
     with pytest.raises(OneInputNeeded):
         client.search()
-    with pytest.raises(RequestRefused):
+    with pytest.raises(NotFound, match="east"):
         client.search("a", silos=["east"])
-    with pytest.raises(RequestRefused):
+    with pytest.raises(NotFound, match="nothing"):
         client.item("north", "nothing")
-    with pytest.raises(RequestRefused, match="Send"):
+    with pytest.raises(UploadRefused, match="Send"):
         client.search(image=b"not a picture")
     with pytest.raises(UnreadableFile):
         client.search(image=tmp_path / "nothing.png")
