@@ -40,7 +40,7 @@ class UserError(Exception):
 def restored(key: str, message: str) -> UserError | None:
     """Return the error that another process sent as a key and a text, or None if the key is unknown here."""
     kind = {kind.key: kind for kind in UserError.__subclasses__()}.get(key)
-    return kind and kind.__new__(kind, visible_lines(message))
+    return None if kind is None else kind.__new__(kind, visible_lines(message))
 
 
 # Names, options and values that are given.
