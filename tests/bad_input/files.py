@@ -168,7 +168,7 @@ def _records() -> Iterator[Bad]:
         "a row too long": replaced(path, "\nrun,", "\nrun,,"),
         "a word as a value": changed(path, lambda content: content.replace(b",GG,", b",GX,")),
         "a task that is none": changed(path, lambda content: content.replace(b",t2i,", b",t2v,")),
-        "a truth value that is none": changed(path, lambda content: content.replace(b",False,", b",no,")),
+        "a truth value that is none": changed(path, lambda content: content.replace(b",False,", b",maybe,")),
         "an open quotation mark": replaced(path, "\nrun,", '\n"run,'),
         "no end of the last line": changed(path, bytes.rstrip),
     }.items():
