@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -75,6 +76,21 @@ def test_clipping_shortens_updates_to_the_median_and_reports_the_largest() -> No
     np.testing.assert_allclose(kept[2].params["image.w"], [0, 0, 5], rtol=1e-6)
     assert list(remarks) == ["c"]
     assert "100.0 times" in remarks["c"]
+
+
+def test_rules_give_the_same_in_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models that do not fit into memory once per silo are read block by block."""
+    near = np.random.default_rng(0).normal(size=(8, 3))
+    updates = [update(str(n), values.tolist(), steps=n) for n, values in enumerate(near)]
+    updates += [update("far", [50, -50, 50]), update("silent", [7, 7, 7], weight=0.0)]
+    rules = (coordinate_median, partial(trimmed_mean, share=0.2))
+    whole = [rule(CURRENT, updates) for rule in rules]
+    kept, remarks = multi_krum(CURRENT, updates, share=0.2)
+    monkeypatch.setattr(robust, "BLOCK_BYTES", 8)
+    for rule, expected in zip(rules, whole, strict=True):
+        assert same_arrays(rule(CURRENT, updates), expected)
+    assert multi_krum(CURRENT, updates, share=0.2) == (kept, remarks)
+    assert "far" in remarks
 
 
 def test_krum_leaves_out_those_far_from_the_others() -> None:
