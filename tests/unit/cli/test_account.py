@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,25 @@ def test_an_account_with_a_token_comes_and_goes(config: Path) -> None:
         assert PASSWORD not in said.out + said.err
         assert "another one!" not in said.out + said.err
         assert said is made or secret not in said.out + said.err
+
+
+def test_a_token_lasts_a_year_by_default(config: Path) -> None:
+    assert silohash("account", "add", config, "ada", "--password-stdin").code == 0
+    assert silohash("account", "token", config, "ada").code == 0
+    [entry] = silohash("account", "list", config, "--json").document()["accounts"]
+    [token] = entry["tokens"]
+    left = datetime.fromisoformat(token["expires"]) - datetime.fromisoformat(entry["created"])
+    assert abs(left - timedelta(days=365)) < timedelta(days=2)
+
+
+def test_a_password_is_asked_for_twice_and_not_shown(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, object]] = []
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("typer.prompt", lambda text, **options: asked.append({"text": text, **options}) or PASSWORD)
+    assert silohash("account", "add", config, "ada").code == 0
+    assert asked == [{"text": "Password", "hide_input": True, "confirmation_prompt": True, "err": True}]
+    with Accounts(config.parent / "accounts.sqlite") as accounts:
+        assert accounts.verify("ada", PASSWORD)
 
 
 def test_mistakes_are_explained(config: Path) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from silohash.base.errors import ConflictingOptions, LabelsNeeded, ModalityNeeded, NothingUsable, UnknownName, UserError
+from silohash.base.types import Task
 from silohash.data.archive import Archive
 from silohash.evaluate.measures import PAIR_MEASURES
 from silohash.measure.measurable import (
@@ -127,6 +129,21 @@ def test_named_measures_need_labels_or_pairs(archive: Archive) -> None:
     check_measures(without_labels(archive), [])
     with pytest.raises(LabelsNeeded, match=r"P@5.*made-up"):
         check_measures(without_labels(archive), ["R@1[by=pairs]", "P@5"])
+
+
+@pytest.mark.parametrize(
+    ("inside", "own_item", "ranked"),
+    [
+        (True, "count", {"i2t": True, "i2i": True}),
+        (True, "exclude", {"i2t": True, "i2i": False}),
+        (False, "count", {"i2t": False, "i2i": False}),
+    ],
+)
+def test_a_query_in_the_database_is_ranked_across_modalities_or_if_it_counts(
+    archive: Archive, inside: bool, own_item: Any, ranked: dict[Task, bool]
+) -> None:
+    rule = LabelRule(replace(archive, query_in_database=inside), EvaluateConfig(own_item=own_item))
+    assert {task: rule.ranks_own_item(task) for task in ranked} == ranked
 
 
 def test_pictures_are_asked_and_searched_once(archive: Archive) -> None:

@@ -119,6 +119,8 @@ def test_ids_and_splits_are_tidied_and_texts_are_not():
 def test_whole_numbers_have_one_form():
     assert [text_of(value) for value in (2, 2.0, Decimal("2.00"), -0.0)] == ["2", "2", "2", "0"]
     assert [text_of(value) for value in (2.5, 1e300, float("inf"), True)] == ["2.5", "1e+300", "inf", "True"]
+    # From here on, a float does not tell neighboring whole numbers apart.
+    assert [text_of(float(value)) for value in (2**53, 2**54)] == ["9007199254740992", "1.8014398509481984e+16"]
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,8 @@ class Recording(FederatedMethod):
         ),
         ({"params": {}}, {}, "it has a weight for the parameters of image, and does not send them"),
         ({"weights": {"image": 1e16}}, {}, "its weights are {'image': 1e+16}"),
+        ({"counts": {"items": 2**53}}, {}, None),
+        ({"counts": {"items": 2**53 + 1}}, {}, "its count of items is not between 0 and 2^53"),
         ({"counts": {"items": -1}}, {}, "its count of items is not between 0 and 2^53"),
         ({"counts": {"items": 10**400}}, {}, "its count of items is not between 0 and 2^53"),
         ({"kind": "statistics"}, {}, "its statistics are empty"),

@@ -42,6 +42,8 @@ def test_presets() -> None:
     assert MOON.presets == {"recommended": {}, "paper": {"contrast_weight": 1.0}}
     params = MOONParams()
     assert (params.contrast_weight, params.temperature, params.representation, params.buffer) == (0.1, 0.5, "logit", 1)
+    contrast = {"contrast_weight": (0,)}
+    assert MOONParams.without_effect == {"temperature": contrast, "representation": contrast, "buffer": contrast}
     assert model_slots(1) == ["model"]
     assert model_slots(3) == ["model", "model-2", "model-3"]
 
