@@ -257,5 +257,7 @@ def test_pairs_are_found_among_the_first_results():
 def test_measures_by_labels_lead_and_ranks_are_left_to_the_table():
     rows = of_pairs("a", "fedavg", 0.5, 0.6)
     assert headline([*rows, *rows_of("a", "fedavg", "XS", 0.3, 0.3, measure="P@5")]).measure == "P@5"
+    precise = rows_of("a", "fedavg", "XS", 0.3, 0.3, measure="P@5")
+    assert headline([*precise, *rows_of("a", "fedavg", "XS", 0.4, 0.4, measure="mAP@50")]).measure == "mAP@50"
     assert headline([row for row in rows if row.measure.startswith("MedR")]).sentence == "All figures are ranks."
     assert headline([row for row in rows if row.measure.startswith("R@1[")]).measure == "R@1[by=pairs]"

@@ -11,7 +11,7 @@ import torch
 from silohash.base.errors import NotIndexed, QueryUnsuitable
 from silohash.features.vectors import vectors
 from silohash.models.matching_net import nodes_of, scores_of
-from silohash.models.nodes import Nodes
+from silohash.models.nodes import Nodes, word_tables
 from silohash.run.config.load import load_resolved
 from silohash.run.folder import Run
 from silohash.run.model.matcher import Matcher, arrays_of, matcher_of, network_of, nodes_from, query_nodes, write_nodes
@@ -89,7 +89,8 @@ def test_content_that_does_not_fit_the_model_is_refused(run: Run, tmp_path: Path
     words = featurizers["text"].encode_one("A dog.")
     regions = vectors(run.archive, featurizers["image"], np.array([3]))
     unknown, low, behind, broken = words.copy(), words.copy(), words.copy(), regions.copy()
-    unknown[0, 1], low[0, 1], behind[0, -1], broken[0, 0, 0] = 10_000, -2, -2, np.nan
+    [table, *_] = word_tables(run.model.trained.network())
+    unknown[0, 1], low[0, 1], behind[0, -1], broken[0, 0, 0] = table.num_embeddings, -2, -2, np.nan
     for content, modality, flaw in (
         (words[:, :-1], "image", r"words.*torch.int32.*shape.*1.*11"),
         (np.repeat(words, 2, 0), "image", r"2.*12.*1.*12"),

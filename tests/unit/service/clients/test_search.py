@@ -111,4 +111,7 @@ def test_ranks_and_missing_silos_come_back() -> None:
     assert found.unknown_words == ("zebra",)
     assert found.unread == given.unread
     assert _hits(ResultsDocument.of(hits, asked=2).model_dump()).unread is None
+    assert (hits.scores, found.scores) == (None, None)
+    scored = replace(MadeUpBackend().hits(SearchOptions(k=3)), scores=(0.75, 0.5, -1.0))
+    assert _hits(ResultsDocument.of(scored, asked=2).model_dump()).scores == (0.75, 0.5, -1.0)
     assert repr(Client("http://a")) == 'Client("http://a")'

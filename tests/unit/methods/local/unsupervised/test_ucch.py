@@ -88,6 +88,16 @@ def test_the_memory_moves_towards_the_latest_code() -> None:
     torch.testing.assert_close(moved_memory(memory, codes, 0.0), codes)
 
 
+def test_parameters_of_a_loss_without_weight_have_no_effect() -> None:
+    without = UCCHParams.without_effect
+    assert {name for name, switch in without.items() if switch == {"contrast_weight": (0,)}} == {
+        "temperature", "negatives", "momentum"
+    }  # fmt: skip
+    assert {name for name, switch in without.items() if switch == {"contrast_weight": (1,)}} == {
+        "margin", "shift", "ranking_temperature"
+    }  # fmt: skip
+
+
 def test_the_terms_of_a_batch() -> None:
     data = replace(silo_data(12), has_text=torch.arange(12) % 4 > 0, has_image=torch.arange(12) != 5)
     method = UCCH(UCCHParams(contrast_weight=0.6, temperature=0.5, margin=0.3, shift=0.7, ranking_temperature=0.8))
