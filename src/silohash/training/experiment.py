@@ -203,6 +203,13 @@ def check_methods(archive: Archive, modalities: int, validation: int, resolved: 
         UserError: If labels, modalities or validation queries are missing, or the user does not allow what silos send.
     """
     config, federated = resolved.config, resolved.federated
+    if resolved.local.traits.scores_pairs and modalities < len(MODALITIES):
+        lacking = "image" if archive.image is None else "text"
+        note = f" (regions: {archive.card.notes['regions']})" if "regions" in archive.card.notes else ""
+        raise ModalityNeeded(
+            f'The local method "{config.local.name}" scores images against texts, and archive "{archive.card.name}" has no '
+            f"{lacking} column{note}. Use an archive that has both."
+        )
     labeled = archive.labels is not None and bool(archive.labels.any())
     if resolved.needs_labels and not labeled:
         raise LabelsNeeded(needs_labels(archive, resolved))
