@@ -27,7 +27,7 @@ class TowerSpec:
         scale: Factor on the inputs, so that sparse unit-length texts and standardized features start with the same
             norm.
         settings: What a published network is built from, as a JSON value (`silohash.models.backbones`); for ``words``
-            their number.
+            their number, and what the given ``vectors`` of words are unless they are the first values of learned ones.
     """
 
     kind: TowerKind

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -177,7 +178,9 @@ def tower_spec(modality: Modality, featurizer: Featurizer, model: ModelConfig) -
             'features.text kind "tokens" requires a text tower that is fine-tuned from a published network. Set '
             'model.text = { backbone = "huggingface", model = ... }, or another kind of features.'
         )
-    of_words = {"words": featurizer.size} if isinstance(featurizer, WordSequences) else {}
+    of_words: dict[str, Any] = {"words": featurizer.size} if isinstance(featurizer, WordSequences) else {}
+    if isinstance(featurizer, WordSequences) and featurizer.vectors_as != "start":
+        of_words["vectors"] = featurizer.vectors_as
     return TowerSpec(
         kind="network" if backbone else tower_kind(featurizer),
         shape=shape,
