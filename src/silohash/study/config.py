@@ -145,6 +145,8 @@ class Table(Section):
     """Further measures, each with tables and plots of its own. Then tables and plots without any figure are left out."""
     evaluations: tuple[Evaluation, ...] = ("GG", "PG", "XS")
     """The evaluations to show. GG and PG share a column, which shows the one that a method has."""
+    database: Literal["all", "unseen"] = "all"
+    """`all`: figures over all items of the database. `unseen`: over those that no silo trained on. Every run has both."""
     against: dict[str, tuple[str, ...]] = Field(default={}, max_length=1)
     """An axis of the rows or columns with some of its choices, such as ``{ method = ["FedAvg"] }``. For each of these
     choices, a table shows the differences of all others from it, paired by seed."""
