@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import tomlkit
 from pydantic import (
@@ -143,6 +143,8 @@ class Table(Section):
     """Further measures, each with tables and plots of its own. Then tables and plots without any figure are left out."""
     evaluations: tuple[Evaluation, ...] = ("GG", "PG", "XS")
     """The evaluations to show. GG and PG share a column, which shows the one that a method has."""
+    database: Literal["all", "unseen"] = "all"
+    """`all`: figures over all items of the database. `unseen`: over those that no silo trained on. Every run has both."""
     against: dict[str, tuple[str, ...]] = Field(default={}, max_length=1)
     """An axis of the rows or columns with some of its choices, such as ``{ method = ["FedAvg"] }``. For each of these
     choices, a table shows the differences of all others from it, paired by seed."""
@@ -305,7 +307,7 @@ class StudyConfig(Section):
             _check_name(f"{where}.only: there is no axis", axis, self.axis_names)
             for name in names:
                 self.check_choices(f"{where}.only", {axis: name})
-        for axis in figure.axes:
+        for axis in figure.drawn_over:
             _check_name(f"{where}: there is no axis", axis, self.axis_names)
             shown = [c.name for c in self.axis(axis).choices if c.name in figure.only.get(axis, [c.name])]
             if len(shown) < 2:

@@ -40,6 +40,9 @@ TSNE_COLUMNS = 3
 LEGEND_CHARACTERS = 90
 """Number of characters that fit beside each other in a legend."""
 
+LARGEST_DISK = 260.0
+"""Area of the disk of the largest count, in square points."""
+
 MOST_STACKED = 19
 """Number of labels that stacked bars tell apart."""
 
@@ -177,6 +180,19 @@ def draw_stacked(axes: Axes, table: LabelTable) -> None:
     axes.set_xlabel("items, each counted for all its labels")
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
+
+
+def draw_bubbles(axes: Axes, table: LabelTable) -> None:
+    """Draw one disk per silo and label, whose area is the number of items, the most frequent labels at the top."""
+    shown = table.shown()
+    counts = table.counts[:, shown]
+    silo, label = (places.ravel() for places in np.indices(counts.shape))
+    areas = LARGEST_DISK * counts.ravel() / max(1, int(counts.max(initial=0)))
+    axes.scatter(silo, label, s=areas, color=SERIES[0], alpha=0.65, lw=0)
+    turned = 90 if sum(map(len, table.silos)) > 60 else 0
+    axes.set_xticks(range(len(table.silos)), [short(name, 16) for name in table.silos], rotation=turned)
+    axes.set_yticks(range(len(shown)), [short(table.labels[place], 28) for place in shown])
+    axes.set(xlim=(-0.6, len(table.silos) - 0.4), ylim=(len(shown) - 0.4, -0.6))
 
 
 def draw_searches(canvas: Figure, searches: Sequence[ExampleSearch], hits: int) -> None:

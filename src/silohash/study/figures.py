@@ -19,12 +19,16 @@ SETTINGS: Mapping[str, tuple[str, ...]] = {
     "rounds": ("curves",),
     "seconds": ("curves",),
     "top_n": ("first",),
-    "axis": ("axes",),
+    "axis": ("axis",),
     "surface": ("axes", "view"),
     "tsne": ("modality", "split", "labels", "items", "perplexity", "seed"),
+    "partition": ("view",),
     "examples": ("searches", "hits"),
 }
 """Kind -> the settings that it has besides ``kind`` and ``only``."""
+
+VIEWS: Mapping[str, tuple[str, ...]] = {"surface": ("map", "relief"), "partition": ("bars", "bubbles")}
+"""Kind -> its views, the default first."""
 
 POINTS_PER_NEIGHBOR = 3
 """t-SNE looks at this many times its perplexity of nearest neighbors, so it needs more items than that."""
@@ -46,11 +50,14 @@ class Figure(Section):
     `validation`."""
     first: tuple[int, ...] = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
     """Of `top_n`: values of N from 1, in increasing order."""
+    axis: str = ""
+    """Of `axis`: the name of an axis, whose choices are numbers."""
     axes: tuple[str, ...] = ()
-    """Of `axis`: the name of one axis, whose choices are numbers. Of `surface`: the names of two axes. A map has the first
-    downwards and the second to the right."""
-    view: Literal["map", "relief"] = "map"
-    """Of `surface`: `map`, colors with a number in each field, or `relief`, a surface in three dimensions."""
+    """Of `surface`: the names of two axes. A map has the first downwards and the second to the right."""
+    view: Literal["map", "relief", "bars", "bubbles"] | None = None
+    """Of `surface`: `map` (default), colors with a number in each field, or `relief`, a surface in three dimensions. Of
+    `partition`: `bars` (default), one per silo, or `bubbles`, a disk per silo and label whose area is the number of
+    items."""
     modality: Modality = "image"
     """Of `tsne`: which codes are drawn."""
     split: Literal["query", "database", "train"] = "query"
@@ -74,8 +81,10 @@ class Figure(Section):
         known = ("kind", "only", *SETTINGS.get(self.kind, ()))
         if unused := sorted(self.model_fields_set.difference(known)):
             raise ValueError(f'{unused[0]} has no effect in a figure of the kind "{self.kind}". Remove it')
-        if self.kind == "axis" and len(self.axes) != 1:
-            raise ValueError('name one axis, such as axes = ["bits"]')
+        if self.kind == "axis" and not self.axis:
+            raise ValueError('name an axis, such as axis = "bits"')
+        if self.view and self.view not in VIEWS[self.kind]:
+            raise ValueError(f"view of a {self.kind} is one of {', '.join(VIEWS[self.kind])}")
         if self.kind == "surface" and (len(self.axes) != 2 or self.axes[0] == self.axes[1]):
             raise ValueError('name two different axes, such as axes = ["mu", "phi"]')
         if len(self.first) < 2 or self.first[0] < 1 or list(self.first) != sorted(set(self.first)):
@@ -85,6 +94,11 @@ class Figure(Section):
                 f"items = {self.items} must be more than {POINTS_PER_NEIGHBOR} times perplexity = {self.perplexity:g}"
             )
         return self
+
+    @property
+    def drawn_over(self) -> tuple[str, ...]:
+        """The axes that the figure is drawn over. Each needs at least two choices."""
+        return (self.axis,) if self.axis else self.axes
 
 
 KINDS: tuple[str, ...] = get_args(Kind)

@@ -18,7 +18,7 @@ from silohash.base.errors import LabelsNeeded, NotMeasured, UserError
 from silohash.base.files import digest_json, note_written, write_text
 from silohash.report.examples import ExampleSearch
 from silohash.report.gather import label_table, released_examples
-from silohash.report.plots import TASK_WORDS, LabelTable
+from silohash.report.plots import TASK_WORDS, LabelTable, label_map_height
 from silohash.report.style import SOFT, drawing, legend, name_panel, save_figure, short
 from silohash.run.folder import Run
 from silohash.study.config import is_number
@@ -36,6 +36,7 @@ from silohash.study.curves import (
 from silohash.study.drawing import (
     TSNE_COLUMNS,
     draw_band,
+    draw_bubbles,
     draw_dot,
     draw_heat_map,
     draw_line,
@@ -130,9 +131,9 @@ def plotters(study: StudyResults) -> list[StudyPlotter]:
     figures = study.config.figures if study.runs else ()
     if study.runs and not figures:
         first = StudyPlotter(study, Figure(kind="rounds"))
-        over = [Figure(kind="axis", axes=(axis,)) for axis in first.numeric_axes]
+        over = [Figure(kind="axis", axis=axis) for axis in first.numeric_axes]
         figures = (first.figure, *(over or [Figure(kind="methods")] * bool(first.line_axis)))
-    alike = [(figure.kind, figure.axes) for figure in figures]
+    alike = [(figure.kind, figure.drawn_over) for figure in figures]
     twins = [alike[:number].count(key) for number, key in enumerate(alike)]
     return [
         StudyPlotter(study, figure, f"-{twin + 1}" * (twin > 0)) for figure, twin in zip(figures, twins, strict=True)
@@ -208,7 +209,7 @@ class StudyPlotter:
 
     def _over_axis(self) -> list[Plot]:
         """Return the measures over an axis of numbers."""
-        [axis] = self.figure.axes
+        axis = self.figure.axis
         plots, panels = self._split(axis)
         within = [{**chosen, axis: value} for chosen, value in product(panels, self.values[axis])]
         draw = partial(self._draw_over, axis=axis, panels=panels)
@@ -248,7 +249,8 @@ class StudyPlotter:
             named = {name: run.choices[name] for name, choice in run.choices.items() if (name, choice) in same}
             draw = partial(self._draw_partition, run=run, table=table)
             chosen = named if shared.count(same) == 1 else run.choices
-            found.append(self._plot("partition", chosen, 1.5 + 0.26 * len(table.silos), draw))
+            inches = label_map_height(table) + 0.4 if self.figure.view == "bubbles" else 1.5 + 0.26 * len(table.silos)
+            found.append(self._plot("partition", chosen, inches, draw))
         return found
 
     def _examples(self) -> list[Plot]:
@@ -439,8 +441,11 @@ class StudyPlotter:
         return numbers
 
     def _draw_partition(self, canvas: Canvas, run: RunResult, table: LabelTable) -> Lines:
-        draw_stacked(canvas.subplots(), table)
-        canvas.legend(loc="outside lower left", ncols=4)
+        if self.figure.view == "bubbles":
+            draw_bubbles(canvas.subplots(), table)
+        else:
+            draw_stacked(canvas.subplots(), table)
+            canvas.legend(loc="outside lower left", ncols=4)
         numbers: Lines = [["seed", "silo", "label", "items"]]
         for (silo, label), count in np.ndenumerate(table.counts):
             numbers.append(self._line(run, table.silos[silo], table.labels[label], int(count)))

@@ -12,10 +12,12 @@ from silohash.report.examples import ExampleHit, ExampleItem, ExampleSearch
 from silohash.report.plots import LabelTable
 from silohash.report.style import INK, LINE, SERIES, drawing
 from silohash.study.drawing import (
+    LARGEST_DISK,
     MOST_STACKED,
     OTHER,
     RELEVANT,
     draw_band,
+    draw_bubbles,
     draw_heat_map,
     draw_planes,
     draw_relief,
@@ -135,6 +137,18 @@ def test_bars_add_up_to_the_counts_with_the_rarest_labels_together():
     assert to_hex(axes.containers[-1][0].get_facecolor()) == LINE
     few, _ = axes_with(lambda axes: draw_stacked(axes, LabelTable(("a",), ("b", "c"), np.array([[1, 2]]))))
     assert [bars.get_label() for bars in few.containers] == ["c", "b"]
+
+
+def test_areas_of_disks_follow_the_counts():
+    table = LabelTable(("north", "south"), ("rare", "frequent"), np.array([[1, 4], [0, 2]]))
+    axes, _ = axes_with(lambda axes: draw_bubbles(axes, table))
+    (disks,) = axes.collections
+    places = {tuple(place): area for place, area in zip(disks.get_offsets().tolist(), disks.get_sizes(), strict=True)}
+    assert places == {
+        (0, 0): LARGEST_DISK, (0, 1): LARGEST_DISK / 4, (1, 0): LARGEST_DISK / 2, (1, 1): 0.0,
+    }  # fmt: skip
+    assert [tick.get_text() for tick in axes.get_yticklabels()] == ["frequent", "rare"]
+    assert axes.get_ylim()[0] > axes.get_ylim()[1]
 
 
 PICTURE = (
