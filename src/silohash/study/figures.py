@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Literal, TypeAlias, get_args
 
 from pydantic import Field, model_validator
@@ -94,6 +94,11 @@ class Figure(Section):
                 f"items = {self.items} must be more than {POINTS_PER_NEIGHBOR} times perplexity = {self.perplexity:g}"
             )
         return self
+
+    def restricted(self, names: Mapping[str, Collection[str]]) -> Figure:
+        """Return the figure of a study with fewer choices, given by axis. A restriction to others is left out."""
+        kept = {axis: tuple(name for name in some if name in names.get(axis, ())) for axis, some in self.only.items()}
+        return self.model_copy(update={"only": {axis: some for axis, some in kept.items() if some}})
 
     @property
     def drawn_over(self) -> tuple[str, ...]:

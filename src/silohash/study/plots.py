@@ -333,10 +333,7 @@ class StudyPlotter:
         for (row, column), axes in np.ndenumerate(grid):
             title, curve_of = rows[row][column]
             name_panel(axes, title + _suffix(panels[row]), across, "" if column else up)
-            if kind == "top_n":
-                scale_axis(axes, np.array(self.figure.first, float))
-            if kind == "rounds":
-                axes.xaxis.get_major_locator().set_params(integer=True)
+            scale_axis(axes, np.array(self.figure.first, float) if kind == "top_n" else None, whole=kind == "rounds")
             for number, name, line in self.lines:
                 runs = self.study.runs_with({**fixed, **panels[row], **line})
                 curves = [curve_of(run) for run in runs]

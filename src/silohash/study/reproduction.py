@@ -288,11 +288,7 @@ def _with_choices(config: StudyConfig, kept: Callable[[Axis], Sequence[Choice]])
         for axis, chosen in config.table.against.items()
     }
     table = config.table.model_copy(update={"against": {axis: chosen for axis, chosen in against.items() if chosen}})
-    figures = tuple(
-        figure.model_copy(update={"only": {name: some for name, some in only.items() if some}})
-        for figure in config.figures
-        for only in [{name: tuple(c for c in some if c in names.get(name, ())) for name, some in figure.only.items()}]
-    )
+    figures = tuple(figure.restricted(names) for figure in config.figures)
     return config.model_copy(update={"axes": axes, "where": rules, "table": table, "figures": figures})
 
 

@@ -85,3 +85,10 @@ def test_every_setting_belongs_to_a_kind() -> None:
     assert set(SETTINGS) <= set(KINDS)
     owned = {name for names in SETTINGS.values() for name in names}
     assert owned == set(Figure.model_fields) - {"kind", "only"}
+
+
+def test_a_study_with_fewer_choices_keeps_what_is_left_of_a_restriction() -> None:
+    figure = Figure(kind="rounds", only={"bits": ("48",), "method": ("FedAvg", "Local"), "data": ("paper",)})
+    left = figure.restricted({"bits": {"12"}, "method": {"Local"}})
+    assert left.only == {"method": ("Local",)}
+    assert left.model_copy(update={"only": figure.only}) == figure
