@@ -16,7 +16,7 @@ from silohash.base.forms import of_value, reading
 from silohash.base.registry import suggestion
 from silohash.base.visible import csv_cell
 from silohash.base.visible import markdown as markdown_of
-from silohash.data.benchmarks.dataset import AUTO, benchmark, folder_of
+from silohash.data.benchmarks.dataset import AUTO, benchmark, folder_of, text_features_path
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
 from silohash.report.tables import csv_table, markdown_table, number, span
@@ -29,6 +29,9 @@ REINSTALL = "Reinstall silohash."
 
 PUBLISHED = "published"
 FOLDER = "papers"
+
+OPTIONS_OF_FILES = ("data.options.root", "data.options.text_features")
+"""Settings of a choice that name files of the user: the folder of a data set, and text features in it."""
 
 
 @dataclass(frozen=True)
@@ -137,9 +140,11 @@ def _missing_for(axis: str, name: str, values: Mapping[str, object], config: Stu
             found.append(MissingRequirement(axis, name, f"{method} ({registry.family})"))
     data = values.get("data.name")
     if isinstance(data, str) and (dataset := benchmark(data)):
-        root = str(config.set.get("data.options.root", values.get("data.options.root", "")))
+        root, texts = (str(config.set.get(key, values.get(key, ""))) for key in OPTIONS_OF_FILES)
         try:
             dataset.layout(AUTO, folder_of(data, root))
+            if texts:
+                text_features_path(data, folder_of(data, root), texts)
         except UserError as error:
             found.append(MissingRequirement(axis, name, f"the files of {data}", str(error)))
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import TypeAlias
@@ -18,14 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from silohash.base import seeds
-from silohash.base.types import Arrays, PairBatch, Phase, ReadArrays, Step, Terms
+from silohash.base.types import MODALITIES, Arrays, PairBatch, Phase, ReadArrays, Step, Terms
 from silohash.features.device import autocast
 from silohash.methods.federated.base import FederatedMethod, SiloContext
 from silohash.methods.federated.server_values import with_sums
 from silohash.methods.local.base import ClosedForm, LocalMethod, SiloData, SiloState
 from silohash.methods.message import Message
 from silohash.methods.stored import copy_into
-from silohash.models.parameters import OptimizerPool, params_of, shared_arrays, to_array
+from silohash.models.parameters import OptimizerPool, params_of, restore_state, shared_arrays, state_of, to_array
 from silohash.models.towers import Adapted
 from silohash.run.config.sections import RunConfig, TrainConfig
 from silohash.training.engines.port import SiloResult, SiloTask
@@ -37,6 +37,9 @@ EpochDone: TypeAlias = Callable[[int, int], None]
 
 Gradients: TypeAlias = PrivateRound
 """What the gradients of a silo's round are computed with, in place of batches."""
+
+OPTIMIZER = "optimizer"
+"""Prefix of the tensors that a silo keeps of its optimizers."""
 
 TRAINED = "trained"
 """Prefix of the arrays that a silo stores only while it waits for the merged statistics."""
@@ -177,12 +180,17 @@ def _run_epochs(
     """Train the epochs of a phase, and return the means of the loss and its terms in the last one."""
     settings = config.train
     model = phase.model.train()
-    steps = context.local.steps(model)
+    steps = steps_of(context, federated, model)
     rate = learning_rate(settings, context.round, context.total_rounds)
     make = partial(make_optimizer, settings=settings, rate=rate)
     new_optimizers = partial(_optimizers, model, steps, pool, make, rate)
     optimizers = new_optimizers()
     auxiliary_optimizer = _auxiliary_optimizer(context, federated.adapter.learning_rate or rate)
+    lasting = (
+        _lasting(phase, context, steps, optimizers, auxiliary_optimizer) if settings.optimizer_state == "keep" else ()
+    )
+    for prefix, optimizer, parameters in lasting:
+        restore_state(optimizer, parameters, context.kept_tensors(prefix))
     adapted = Adapted(model, federated.adapter, context.payload.extras)
     data, renumbered = local_view(phase, context.data)
     context.local.init_state(adapted, data, context.state)
@@ -197,19 +205,43 @@ def _run_epochs(
             for step in steps:
                 with autocast(settings.precision, rows.device):
                     outputs = adapted(batch, step.modalities)
-                terms = context.local.terms(step, outputs, renumbered(batch), context.state)
+                terms = context.local.terms(step, outputs, renumbered(batch), context.state) if step.own_terms else {}
                 if step.regularize:
                     terms = {**terms, **federated.terms(context, batch, outputs)}
                 if terms:
                     _step(terms, optimizers[step.name], settings, means)
                     context.steps_taken[step.name] = context.steps_taken.get(step.name, 0) + 1
+                if terms and step.own_terms:
                     context.local.record(step, outputs, renumbered(batch), context.state)
-                if auxiliary_optimizer is not None:
+                if auxiliary_optimizer is not None and step.own_terms:
                     judged = federated.adapter.auxiliary_step(context, batch, outputs)
                     _step(judged, auxiliary_optimizer, settings, _Means())
         context.local.end_epoch(adapted, data, context.state)
         epoch_done(epoch + 1)
+    for prefix, optimizer, parameters in lasting:
+        context.keep(prefix, state_of(optimizer, parameters))
     return means.values()
+
+
+def steps_of(context: SiloContext, federated: FederatedMethod, model: nn.Module) -> Sequence[Step]:
+    """Return the optimizer steps of a batch: those of the local method, and those that the federated method adds."""
+    steps = context.local.steps(model)
+    return with_separate_terms(steps) if federated.traits.separate_steps else steps
+
+
+def with_separate_terms(steps: Sequence[Step]) -> list[Step]:
+    """Return local steps without the terms of a federated method, and after them one step per tower on these terms alone.
+
+    Such a step has the optimizer of the local step that trains its tower. It moves only what the outputs of the tower
+    depend on, because optimizers skip parameters without a gradient.
+    """
+    trained = {modality: step for step in reversed(steps) if step.regularize for modality in step.modalities}
+    alone = [
+        replace(trained[modality], name=f"{modality} terms", modalities=(modality,), own_terms=False)
+        for modality in MODALITIES
+        if modality in trained
+    ]
+    return [*(replace(step, regularize=False) for step in steps), *alone]
 
 
 def _run_private_epochs(
@@ -262,6 +294,25 @@ def _optimizers(
         if step.parameters not in made:
             made[step.parameters] = pool.optimizer(model, _moving(model, step), make, rate)
     return {step.name: made[step.parameters] for step in steps}
+
+
+def _lasting(
+    phase: Phase,
+    context: SiloContext,
+    steps: Sequence[Step],
+    optimizers: Mapping[str, torch.optim.Optimizer],
+    auxiliary: torch.optim.Optimizer | None,
+) -> list[tuple[str, torch.optim.Optimizer, Mapping[str, nn.Parameter]]]:
+    """Return the optimizers of a phase, each once, with the prefix of their kept state and their named parameters."""
+    distinct = {step.parameters: step for step in reversed(steps)}.values()
+    found: list[tuple[str, torch.optim.Optimizer, Mapping[str, nn.Parameter]]] = [
+        (f"{OPTIMIZER}/{phase.name}/{step.name}", optimizers[step.name], _moving(phase.model, step))
+        for step in distinct
+    ]
+    if auxiliary is not None:
+        of_networks = {f"{n}.{name}": p for n, net in context.auxiliary.items() for name, p in net.named_parameters()}
+        found.append((f"{OPTIMIZER}/{phase.name}/auxiliary networks", auxiliary, of_networks))
+    return found
 
 
 def _auxiliary_optimizer(context: SiloContext, rate: float) -> torch.optim.Optimizer | None:

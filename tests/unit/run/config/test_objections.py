@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import UserError, WrongValue
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
 from silohash.methods.traits import Traits
@@ -334,3 +334,30 @@ def test_settings_that_need_codes_are_refused(section: str, values: dict[str, ob
 @pytest.mark.parametrize("name", ["fedavg", "fedprox", "fednova", "fedbignns", "local", "centralized"])
 def test_methods_that_average_parameters_train_scores(name: str) -> None:
     assert load_resolved({**SCORED, "federated": {"name": name}}).federated.traits.trains_scores
+
+
+@pytest.mark.parametrize(
+    ("tables", "reason"),
+    [
+        ({"local": {"name": "cmfh"}, "federated": {"name": "local"}}, "has no optimizer"),
+        ({"local": {"name": "dcmh", "fresh_optimizers": True}}, "fresh_optimizers"),
+        ({"train": {"optimizer": "sgd", "momentum": 0.0}}, "momentum = 0"),
+        ({"federated": {"name": "fednova"}}, "fednova"),
+        ({"federated": {"name": "compose", "methods": [{"name": "fednova"}]}}, "compose"),
+        (
+            {
+                "local": {"name": "csq"},
+                "exchange": {"privacy": {"unit": "record"}},
+                "evaluate": {"validation": 0.0},
+            },
+            "privacy",
+        ),
+    ],
+)
+def test_state_of_optimizers_that_cannot_be_kept(tables: dict[str, Any], reason: str) -> None:
+    load_resolved({"data": {"name": "glyphs"}, **tables})
+    train = {**tables.get("train", {}), "optimizer_state": "keep"}
+    with pytest.raises(WrongValue, match=reason) as found:
+        load_resolved({"data": {"name": "glyphs"}, **tables, "train": train})
+    assert found.value.setting == "train.optimizer_state"
+    load_resolved({"data": {"name": "glyphs"}, "train": {"optimizer": "sgd", "optimizer_state": "keep"}})
