@@ -143,22 +143,3 @@ def _reset(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
     for state in optimizer.state.values():
         for value in state.values():
             value.zero_()
-
-
-def state_of(optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter]) -> dict[str, Tensor]:
-    """Return the state of an optimizer, such as its momentum, as tensors ``parameter/name``. They are not copied."""
-    return {
-        f"{parameter}/{name}": value
-        for parameter, moving in parameters.items()
-        for name, value in optimizer.state.get(moving, {}).items()
-        if isinstance(value, Tensor)
-    }
-
-
-def restore_state(
-    optimizer: torch.optim.Optimizer, parameters: Mapping[str, nn.Parameter], state: Mapping[str, Tensor]
-) -> None:
-    """Give an optimizer the state that `state_of` returned. It continues with the same tensors."""
-    for key, value in state.items():
-        parameter, _, name = key.rpartition("/")
-        optimizer.state[parameters[parameter]][name] = value

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, reduce
 from typing import TypeAlias
@@ -18,17 +18,18 @@ import torch
 from torch import Tensor, nn
 
 from silohash.base import seeds
-from silohash.base.types import MODALITIES, Arrays, PairBatch, Phase, ReadArrays, Step, Terms
+from silohash.base.types import MODALITIES, Arrays, Outputs, PairBatch, Phase, ReadArrays, Step, Terms
 from silohash.features.device import autocast
 from silohash.methods.federated.base import FederatedMethod, SiloContext
 from silohash.methods.federated.server_values import with_sums
 from silohash.methods.local.base import ClosedForm, LocalMethod, SiloData, SiloState
 from silohash.methods.message import Message
 from silohash.methods.stored import copy_into
-from silohash.models.parameters import OptimizerPool, params_of, restore_state, shared_arrays, state_of, to_array
+from silohash.models.parameters import OptimizerPool, params_of, shared_arrays, to_array
 from silohash.models.towers import Adapted
 from silohash.run.config.sections import RunConfig, TrainConfig
 from silohash.training.engines.port import SiloResult, SiloTask
+from silohash.training.kept_optimizers import keep, kept_optimizers, moving, restore
 from silohash.training.privacy.budget import sampling
 from silohash.training.privacy.training import PrivateRound, PrivateSteps
 
@@ -37,9 +38,6 @@ EpochDone: TypeAlias = Callable[[int, int], None]
 
 Gradients: TypeAlias = PrivateRound
 """What the gradients of a silo's round are computed with, in place of batches."""
-
-OPTIMIZER = "optimizer"
-"""Prefix of the tensors that a silo keeps of its optimizers."""
 
 TRAINED = "trained"
 """Prefix of the arrays that a silo stores only while it waits for the merged statistics."""
@@ -186,11 +184,8 @@ def _run_epochs(
     new_optimizers = partial(_optimizers, model, steps, pool, make, rate)
     optimizers = new_optimizers()
     auxiliary_optimizer = _auxiliary_optimizer(context, federated.adapter.learning_rate or rate)
-    lasting = (
-        _lasting(phase, context, steps, optimizers, auxiliary_optimizer) if settings.optimizer_state == "keep" else ()
-    )
-    for prefix, optimizer, parameters in lasting:
-        restore_state(optimizer, parameters, context.kept_tensors(prefix))
+    kept = kept_optimizers(settings, phase, context, steps, optimizers, auxiliary_optimizer)
+    restore(kept, context)
     adapted = Adapted(model, federated.adapter, context.payload.extras)
     data, renumbered = local_view(phase, context.data)
     context.local.init_state(adapted, data, context.state)
@@ -205,22 +200,27 @@ def _run_epochs(
             for step in steps:
                 with autocast(settings.precision, rows.device):
                     outputs = adapted(batch, step.modalities)
-                terms = context.local.terms(step, outputs, renumbered(batch), context.state) if step.own_terms else {}
-                if step.regularize:
-                    terms = {**terms, **federated.terms(context, batch, outputs)}
+                terms = _terms(step, context, federated, batch, renumbered(batch), outputs)
                 if terms:
                     _step(terms, optimizers[step.name], settings, means)
                     context.steps_taken[step.name] = context.steps_taken.get(step.name, 0) + 1
-                if terms and step.own_terms:
-                    context.local.record(step, outputs, renumbered(batch), context.state)
+                    if step.own_terms:
+                        context.local.record(step, outputs, renumbered(batch), context.state)
                 if auxiliary_optimizer is not None and step.own_terms:
                     judged = federated.adapter.auxiliary_step(context, batch, outputs)
                     _step(judged, auxiliary_optimizer, settings, _Means())
         context.local.end_epoch(adapted, data, context.state)
         epoch_done(epoch + 1)
-    for prefix, optimizer, parameters in lasting:
-        context.keep(prefix, state_of(optimizer, parameters))
+    keep(kept, context)
     return means.values()
+
+
+def _terms(
+    step: Step, context: SiloContext, federated: FederatedMethod, batch: PairBatch, own: PairBatch, outputs: Outputs
+) -> Terms:
+    """Return the terms of a step on a batch, which the local method sees with rows of its ``own``."""
+    terms = context.local.terms(step, outputs, own, context.state) if step.own_terms else {}
+    return {**terms, **federated.terms(context, batch, outputs)} if step.regularize else terms
 
 
 def steps_of(context: SiloContext, federated: FederatedMethod, model: nn.Module) -> Sequence[Step]:
@@ -292,27 +292,8 @@ def _optimizers(
     made: dict[tuple[str, ...], torch.optim.Optimizer] = {}
     for step in steps:
         if step.parameters not in made:
-            made[step.parameters] = pool.optimizer(model, _moving(model, step), make, rate)
+            made[step.parameters] = pool.optimizer(model, moving(model, step), make, rate)
     return {step.name: made[step.parameters] for step in steps}
-
-
-def _lasting(
-    phase: Phase,
-    context: SiloContext,
-    steps: Sequence[Step],
-    optimizers: Mapping[str, torch.optim.Optimizer],
-    auxiliary: torch.optim.Optimizer | None,
-) -> list[tuple[str, torch.optim.Optimizer, Mapping[str, nn.Parameter]]]:
-    """Return the optimizers of a phase, each once, with the prefix of their kept state and their named parameters."""
-    distinct = {step.parameters: step for step in reversed(steps)}.values()
-    found: list[tuple[str, torch.optim.Optimizer, Mapping[str, nn.Parameter]]] = [
-        (f"{OPTIMIZER}/{phase.name}/{step.name}", optimizers[step.name], _moving(phase.model, step))
-        for step in distinct
-    ]
-    if auxiliary is not None:
-        of_networks = {f"{n}.{name}": p for n, net in context.auxiliary.items() for name, p in net.named_parameters()}
-        found.append((f"{OPTIMIZER}/{phase.name}/auxiliary networks", auxiliary, of_networks))
-    return found
 
 
 def _auxiliary_optimizer(context: SiloContext, rate: float) -> torch.optim.Optimizer | None:
@@ -433,11 +414,6 @@ def step_norm(settings: TrainConfig, steps: int, pull: float = 0.0, restarts: in
         number.grad = 1.0 + pull * number.detach()
         optimizer.step()
     return -number.item()
-
-
-def _moving(model: nn.Module, step: Step) -> dict[str, nn.Parameter]:
-    """Return the parameters that a step trains."""
-    return {name: p for name, p in model.named_parameters() if p.requires_grad and name.startswith(step.parameters)}
 
 
 def silo_state(kept: ReadArrays, device: torch.device) -> SiloState:

@@ -18,9 +18,7 @@ from silohash.models.parameters import (
     frozen_copy,
     install,
     params_of,
-    restore_state,
     shared_arrays,
-    state_of,
     to_array,
 )
 
@@ -180,26 +178,3 @@ def test_optimizers_are_forgotten_with_their_model() -> None:
     del model
     gc.collect()
     assert len(pool._made) == 0
-
-
-@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
-def test_the_state_of_an_optimizer_goes_on_in_another_one(kind: type[torch.optim.Optimizer]) -> None:
-    model, options = nn.Linear(4, 3), {"momentum": 0.9} if kind is torch.optim.SGD else {}
-    twin = copy.deepcopy(model)
-    first, second = (kind(network.parameters(), lr=0.1, **options) for network in (model, twin))
-    assert state_of(first, dict(model.named_parameters())) == {}
-
-    def step(network: nn.Module, optimizer: torch.optim.Optimizer, rows: torch.Tensor) -> None:
-        """Take a step on the weights alone."""
-        optimizer.zero_grad()
-        (rows @ network.weight.T).square().sum().backward()
-        optimizer.step()
-
-    step(model, first, torch.eye(4))
-    twin.load_state_dict(model.state_dict())
-    found = state_of(first, dict(model.named_parameters()))
-    assert all(name.startswith("weight/") for name in found)  # a parameter without a gradient has no state
-    restore_state(second, dict(twin.named_parameters()), {name: value.clone() for name, value in found.items()})
-    for network, optimizer in ((model, first), (twin, second)):
-        step(network, optimizer, 2.0 * torch.eye(4))
-    assert torch.equal(model.weight, twin.weight)

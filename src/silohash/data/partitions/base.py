@@ -323,22 +323,20 @@ def _disjoint(
         check_count(requested, items)
     classes = kind.classes(archive, requested, settings, seed)
     silos = len(classes.silos) or check_count(requested, items)
-    minimum = max(1, min(DEFAULT_MINIMUM, items // (4 * silos))) if kind.drawn else 1
-    if settings["minimum"] is not None:
-        minimum = whole(settings, "minimum", 0)
+    minimum = _minimum(settings, kind, items, silos)
     first, group_of = picture_groups(archive, None if kind.drawn else classes)
     of_group = replace(classes, of_row=classes.of_row[first])
     most = -1
     for draw in range(DRAWS if kind.drawn else 1):
         generator = numpy_generator(seed, f"partition {name}", round=draw)
         shares = kind.shares(of_group.sizes(), silos, settings, generator)
-        silo_of = cut(of_group, strata[first], shares, generator)
+        of_groups = cut(of_group, strata[first], shares, generator)
         if settings.get("separate_queries"):
             generator = numpy_generator(seed, f"partition {name} of queries", round=draw)
             shares = kind.shares(of_group.sizes(), silos, settings, generator)
-            asked = strata[first] == QUERIES_ALONE
-            silo_of = np.where(asked, cut(of_group, strata[first], shares, generator), silo_of)
-        silo_of = silo_of[group_of]
+            of_queries = cut(of_group, strata[first], shares, generator)
+            of_groups = np.where(strata[first] == QUERIES_ALONE, of_queries, of_groups)
+        silo_of = of_groups[group_of]
         smallest = int(np.bincount(silo_of[counted], minlength=silos).min())
         if smallest >= minimum:
             return [np.flatnonzero(silo_of == silo) for silo in range(silos)], classes.silos
@@ -350,6 +348,13 @@ def _disjoint(
         f"on, and minimum is {minimum} ({silos} silos, {items:,} items). To continue, {remedy}use fewer silos, "
         f"or set minimum = {most}."
     )
+
+
+def _minimum(settings: Settings, kind: Kind, items: int, silos: int) -> int:
+    """Return how many training items every silo must get."""
+    if settings["minimum"] is not None:
+        return whole(settings, "minimum", 0)
+    return max(1, min(DEFAULT_MINIMUM, items // (4 * silos))) if kind.drawn else 1
 
 
 def _without_modalities(made: Partition, archive: Archive) -> Partition:

@@ -124,7 +124,7 @@ class FedUCHParams(MethodParams):
     """Temperature of the softmax over the bits, positive. Higher values make the distributions more even. The divergence is
     multiplied by its square."""
     teacher_dropout: bool = False
-    """Keep dropout on in the frozen models, drawn anew for every batch. Otherwise their outputs are computed once per
+    """Keep dropout on in the frozen models, with a new draw for every batch. Otherwise their outputs are computed once per
     round."""
     separate_steps: bool = False
     """Minimize both terms in optimizer steps of their own, one per tower, after those of the local method. Otherwise they
