@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from silohash.features.given import GivenFeatures
 from silohash.features.image import PixelFeatures
 from silohash.features.text import BagOfWords
 from silohash.features.vectors import pixel_statistics, vectors
+from silohash.measure.evaluation import trained_rows
 from silohash.methods.federated.base import FederationInfo
 from silohash.methods.local.base import SiloData
 from silohash.run.config.load import resolve
@@ -24,9 +24,7 @@ from silohash.training.experiment import check_methods, prepare_run
 from silohash.training.prepared import (
     Prepared,
     fit_featurizers,
-    input_scale,
     remarks_on,
-    tower_spec,
     training_silos,
 )
 from tests.archives import made_up_archive
@@ -122,6 +120,7 @@ def test_a_run_with_items_drawn_with_replacement(tmp_path) -> None:
     run = train(folder, tmp_path / "run", **drawn, evaluate={"evaluations": ["GL", "GG"]}, local={"name": "dgcpn"})
     assert run.partition.params["bootstrap"] == "database"
     sizes = [len(silo.split(run.archive, "database")) for silo in run.partition.silos]
+    assert np.array_equal(trained_rows(run), run.archive.split("database"))
     prepared_again, _ = prepare_run(run.archive, run.partition, run.resolved)
     assert [train + held for _, train, held in prepared_again.silos] == sizes
 
@@ -298,13 +297,6 @@ def test_towers_fit_the_vectors(tmp_path) -> None:
     given = made_up_archive(100, text=None)
     assert list(inputs(given, tmp_path)[0].spec.towers) == ["image"]
     assert pixel_statistics({}) == {}
-    assert input_scale(featurizer("image", given.image, {})) == 1.0
-
-
-def test_vectors_of_tokens_have_a_tower_of_their_own(tmp_path) -> None:
-    features: Any = SimpleNamespace(shape=(4, 10))
-    spec = tower_spec("text", features, config(tmp_path).config.model)
-    assert (spec.kind, spec.shape, spec.scale) == ("tokens", (4, 10), 1.0)
 
 
 def test_vectors_of_rows_that_lack_the_modality_are_zero(tmp_path) -> None:
