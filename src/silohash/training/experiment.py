@@ -377,14 +377,17 @@ def save_model(run: Run, trained: TrainedModel, prepared: Prepared, notify: Noti
 def samples(prepared: Prepared, modality: Modality) -> npt.NDArray[np.generic]:
     """Return the vectors of some training items that have a modality, ``(n, *shape)``, at least one.
 
-    If no item has it here, as where the items are on other machines, the vectors are random.
+    If no item has it here, as where the items are on other machines, the vectors are random. Ids of word pieces are 0 or 1,
+    which every vocabulary has.
     """
     rows = np.flatnonzero(prepared.arrays.get(f"has_{modality}", ()))[:COMPARED_ITEMS]
     if not len(rows):
         tower, generator = prepared.spec.towers[modality], seeds.numpy_generator(prepared.config.seed, "samples")
         shape = (COMPARED_ITEMS, *tower.shape)
-        if tower.kind == "conv":
+        if len(tower.shape) == 3:
             return generator.integers(256, size=shape, dtype=np.uint8)
+        if tower.kind == "network":
+            return generator.integers(2, size=shape, dtype=np.int32)
         return generator.normal(size=shape).astype(np.float32)
     return np.asarray(prepared.arrays[modality][rows])
 
