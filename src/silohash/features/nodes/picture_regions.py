@@ -77,7 +77,7 @@ class Finder:
         # Boxes are stored in 16 bits, in which two sides can become one.
         boxes = np.clip(np.nan_to_num(given), 0, 1).astype(np.float16).astype(np.float32)
         there = np.isfinite(given).all(1) & (boxes[:, 2:] > boxes[:, :2]).all(1) & (scores >= self.threshold)
-        kept = best(boxes, np.where(there, scores, -np.inf), labels, self.overlap)[: self.most]
+        kept = best(boxes, np.where(there, scores, -np.inf), labels, self.overlap, self.most)
         return boxes[kept], vectors[kept]
 
     def _run(self, picture: Image.Image) -> tuple[Numbers, Numbers, Numbers, Numbers]:
@@ -100,14 +100,14 @@ class Finder:
         return open_session(self.path)
 
 
-def best(boxes: Numbers, scores: Numbers, labels: npt.NDArray[Any], overlap: float) -> list[int]:
-    """Return the positions of boxes in descending order of their scores, without those of minus infinity.
+def best(boxes: Numbers, scores: Numbers, labels: npt.NDArray[Any], overlap: float, most: int) -> list[int]:
+    """Return the positions of at most ``most`` boxes in descending order of their scores, without those of minus infinity.
 
     A box is left out if its intersection with a better one of the same label exceeds ``overlap`` of their union.
 
     Example:
         >>> boxes = np.array([[0.0, 0.0, 0.5, 1.0], [0.0, 0.0, 0.4, 1.0], [0.5, 0.0, 1.0, 1.0]])
-        >>> best(boxes, np.array([0.3, 0.2, 0.9]), np.zeros(3), 0.5)
+        >>> best(boxes, np.array([0.3, 0.2, 0.9]), np.zeros(3), 0.5, 36)
         [2, 0]
     """
     kept: list[int] = []
@@ -118,6 +118,8 @@ def best(boxes: Numbers, scores: Numbers, labels: npt.NDArray[Any], overlap: flo
         common = np.maximum(high - low, 0).prod(1)
         if (common <= overlap * (areas[same] + areas[place] - common)).all():
             kept.append(place)
+        if len(kept) == most:
+            break
     return kept
 
 
@@ -177,11 +179,9 @@ class RegionNetwork(Network):
         found = np.array(batch["regions"])
         if self.backbone is not None:
             side = math.isqrt(self.backbone.tokens)
-            maps = self.backbone.embed({"pixels": batch["pixels"]}, device, half=half).reshape(
-                len(found), side, side, -1
-            )
+            maps = self.backbone.embed({"pixels": batch["pixels"]}, device, half=half)
             for regions, cells in zip(found, maps, strict=True):
-                regions[:, :-4] = pooled(cells, regions[:, -4:])
+                regions[:, :-4] = pooled(cells.reshape(side, side, -1), regions[:, -4:])
         return found.reshape(len(found), -1)
 
 

@@ -80,20 +80,18 @@ class RegionFeatures:
 
     def statistics(self, column: Column, rows: Rows) -> Arrays:
         """Return the `MOMENTS` of the regions of the rows, each ``(D,)`` float64."""
-        whole = 0
+        whole: list[npt.NDArray[np.bool_]] = []
 
-        def held() -> Iterator[npt.NDArray[np.float32]]:
-            """Yield the features of regions, and count the pictures in which no box was found."""
-            nonlocal whole
-            for _, regions in self._blocks(column, rows):
-                there = (regions[..., -2] > regions[..., -BOX]).sum(1)
-                whole += int(((there == 1) & (regions[:, 0, -BOX:] == WHOLE).all(1)).sum())
-                yield self._held(regions)
+        def counted(regions: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+            """Return the features of regions, and note in which pictures no box was found."""
+            whole.append((regions[:, 0, -BOX:] == WHOLE).all(1) & ~regions[:, 1:, -BOX:].any((1, 2)))
+            return self._held(regions)
 
-        sums = self.vectors.added(held())
-        if self.source is not None and whole and self.regions > 1:
+        sums = self.vectors.added(counted(regions) for _, regions in self._blocks(column, rows))
+        unplaced = sum(int(some.sum()) for some in whole)
+        if self.source is not None and unplaced and self.regions > 1:
             self.source.vectors.notify(
-                f"No box was found in {whole:,} of {len(rows):,} pictures, whose only region is the whole picture."
+                f"No box was found in {unplaced:,} of {len(rows):,} pictures. Each is one region."
             )
         return sums
 

@@ -257,5 +257,6 @@ def test_best_boxes_equal_a_plain_search() -> None:
 
         if all(share(place, other) <= 0.3 for other in kept if labels[other] == labels[place]):
             kept.append(place)
-    assert best(boxes, scores, labels, 0.3) == kept
+    assert best(boxes, scores, labels, 0.3, 40) == kept
+    assert best(boxes, scores, labels, 0.3, 3) == kept[:3]
     assert len(kept) < 40
