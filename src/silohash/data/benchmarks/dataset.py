@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from PIL import Image
 
-from silohash.base.errors import MissingFile, UnknownName, UnknownOption, UserError
+from silohash.base.errors import MissingFile, OutOfRange, UnknownName, UnknownOption, UserError
 from silohash.base.files import digest_arrays, digest_json, read_json
 from silohash.base.registry import suggestion
 from silohash.base.types import Rows
@@ -29,7 +29,7 @@ from silohash.data.protocols.rule import SplitProtocol
 VARIABLE = "SILOHASH_DATA"
 CHECKSUMS = "checksums.json"
 AUTO = "auto"
-OPTIONS = ("root", "layout", "protocol", "seed")
+OPTIONS = ("root", "layout", "protocol", "seed", "sample")
 """Options of every data set; each layout's reader has more."""
 
 Option: TypeAlias = "str | int | float | bool | None"
@@ -141,23 +141,34 @@ class Dataset:
         return chosen.read(folder, **{name: defaults[name] for name in defaults if name in chosen.options} | reader)
 
     def __call__(
-        self, *, root: str = "", layout: str = AUTO, protocol: str = "", seed: int = 0, **reader: Option
+        self,
+        *,
+        root: str = "",
+        layout: str = AUTO,
+        protocol: str = "",
+        seed: int = 0,
+        sample: int = 0,
+        **reader: Option,
     ) -> Archive:
         """Read the files and apply a protocol, which opens the data set as an archive.
 
         The files are in ``root``, by default ``$SILOHASH_DATA/<key>``, or else ``./data/<key>``. Without names, the first
         complete layout and the usual protocol are taken. The seed of rows that a protocol draws is separate from the run's
-        seed, so that all runs have the same queries. ``reader`` has options of the layout's reader.
+        seed, so that all runs have the same queries. With a ``sample``, at most so many items are kept. ``reader`` has
+        options of the layout's reader.
 
         Raises:
             UserError: If files are missing or damaged, or do not match the protocol.
         """
         choice = self.protocol(protocol)
-        return self.archive(self.read(root=root, layout=layout, choice=choice, **reader), choice, seed=seed)
+        if type(sample) is not int or sample < 0:
+            raise OutOfRange(f"sample is {sample!r}; it must be a number of items, or 0 for all of them.")
+        contents = self.read(root=root, layout=layout, choice=choice, **reader)
+        return self.archive(contents, choice, seed=seed, sample=sample)
 
-    def archive(self, contents: Contents, choice: Choice, *, seed: int = 0) -> Archive:
-        """Make an archive of the files' contents under a protocol, which the items must match."""
-        split = apply(contents, choice, seed)
+    def archive(self, contents: Contents, choice: Choice, *, seed: int = 0, sample: int = 0) -> Archive:
+        """Make an archive of the files' contents under a protocol, which the items must match, or of some of them."""
+        split = apply(contents, choice, seed, sample)
         everything = len(split.rows) == len(contents)
         prefix = "as published, " if choice.scaled or choice.drawn else ""
         rules = {f"{prefix}{name}": words for name, words in choice.protocol.rules().items()}

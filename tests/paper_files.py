@@ -1,0 +1,91 @@
+"""Small files in the layouts of the data sets of the papers, and a small CNN-F, for tests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from tests.benchmark_files import write_wikipedia
+from tests.runs import labels_of, views_of
+from tests.unit.data.benchmarks.arrays import dcmh, items, save
+from tests.unit.data.formats.matlab_files import cell, photographs, write_v73
+
+ITEMS = 300
+CATEGORIES = 12
+REGIONS = 4
+
+
+def write_paper_data(folder: Path, paper: str) -> Path:
+    """Writes the data sets of a paper into ``folder/data``, where `silohash reproduce` looks for them."""
+    data = folder / "data"
+    for key, stem, classes in (("mirflickr25k", "mirflickr25k", 24), ("nus-wide", "nus-wide-tc21", 21)):
+        (data / key).mkdir(parents=True)
+        dcmh(data / key, items(ITEMS, classes), stem)
+    write_iapr(data / "iapr-tc12")
+    write_wikipedia(data / "wikipedia", train=90, test=40)
+    write_fashion(data / "fashionvc", coarse=8, fine=27)
+    write_fashion(data / "ssense", coarse=4, fine=28)
+    # The same folder can hold one layout only.
+    (write_regions if paper == "fedbignns" else write_coco)(data / "coco")
+    return folder
+
+
+def write_iapr(folder: Path) -> None:
+    """Writes torchcmh's three files, and the pictures."""
+    some = items(ITEMS, 30, 8)
+    (folder / "images").mkdir(parents=True)
+    for name, pixels in zip(some.names, some.pictures, strict=True):
+        Image.fromarray(pixels).save(folder / "images" / name)
+    save(folder / "imgList.mat", FAll=cell(some.names))
+    save(folder / "tagList.mat", YAll=some.tags)
+    save(folder / "labelList.mat", LAll=some.labels)
+
+
+def write_fashion(folder: Path, *, coarse: int, fine: int) -> None:
+    """Writes SHDCH's three files; each fine class is in one coarse one."""
+    some = items(ITEMS, fine, 8)
+    fines = np.random.default_rng(1).integers(0, fine, ITEMS)
+    folder.mkdir(parents=True)
+    write_v73(folder / "image.mat", {"Image": some.pictures})
+    save(folder / "tag.mat", Tag=some.tags)
+    save(folder / "label.mat", Label=np.hstack([np.eye(n, dtype=np.uint8)[fines % n] for n in (coarse, fine)]))
+
+
+def write_coco(folder: Path) -> None:
+    """Writes the collectors' files of 2014, with a caption of the categories and a small photograph per item."""
+    labels = labels_of(ITEMS, CATEGORIES)
+    for part, rows in (("train2014", range(ITEMS // 2)), ("val2014", range(ITEMS // 2, ITEMS))):
+        (folder / part).mkdir(parents=True)
+        for row in rows:
+            Image.fromarray(photographs(1, seed=row)[0]).save(folder / part / f"{row}.jpg")
+        (folder / "annotations").mkdir(exist_ok=True)
+        boxes = [{"image_id": row, "category_id": int(c)} for row in rows for c in np.flatnonzero(labels[row])]
+        instances = {
+            "images": [{"id": row, "file_name": f"{row}.jpg"} for row in rows],
+            "annotations": boxes,
+            "categories": [{"id": c, "name": f"thing {c}"} for c in range(CATEGORIES)],
+        }
+        captions = [
+            {"image_id": row, "caption": " and ".join(f"a thing{c}" for c in np.flatnonzero(labels[row]))}
+            for row in rows
+        ]
+        (folder / "annotations" / f"instances_{part}.json").write_text(json.dumps(instances))
+        (folder / "annotations" / f"captions_{part}.json").write_text(json.dumps({"annotations": captions}))
+
+
+def write_regions(folder: Path) -> None:
+    """Writes arrays of regions with five captions per picture."""
+    folder.mkdir(parents=True)
+    for part, count in (("train", 80), ("dev", 20), ("test", 20)):
+        labels = labels_of(count, CATEGORIES, seed=count)
+        views = [views_of(labels, seed=region) for region in range(REGIONS)]
+        np.save(folder / f"{part}_ims.npy", np.stack(views, axis=1))
+        lines = [
+            f"caption {number} of {' and '.join(f'thing{c}' for c in np.flatnonzero(row))}"
+            for row in labels
+            for number in range(5)
+        ]
+        (folder / f"{part}_caps.txt").write_text("\n".join(lines) + "\n")
