@@ -71,8 +71,8 @@ class ResolvedConfig:
         config: The config.
         local: The local method with its parameters.
         federated: The federated method with its parameters, robust rule and server-side optimizer.
-        remarks: In what respects the federated method only approximates the paper under the run's optimizer, and which
-            methods of other packages are not used because their names are taken.
+        remarks: In what respects the methods only approximate their papers in this run, and which methods of other
+            packages are not used because their names are taken.
     """
 
     config: RunConfig
@@ -212,6 +212,7 @@ def _resolve(config: RunConfig) -> ResolvedConfig:
     refuse(_objections(config, local, federated))
     remarks = (
         *remarks_on_methods(config, local, federated),
+        *local.traits.remarks,
         *federated.traits.remarks,
         *remarks_on_settings(config, federated),
         *_conflicts(config, federated),
