@@ -36,9 +36,9 @@ def write_paper_data(folder: Path, paper: str) -> Path:
 def write_iapr(folder: Path) -> None:
     """Writes torchcmh's three files, and the pictures."""
     some = items(ITEMS, 30, 8)
-    (folder / "images").mkdir(parents=True)
+    folder.mkdir(parents=True)
     for name, pixels in zip(some.names, some.pictures, strict=True):
-        Image.fromarray(pixels).save(folder / "images" / name)
+        Image.fromarray(pixels).save(folder / name)
     save(folder / "imgList.mat", FAll=cell(some.names))
     save(folder / "tagList.mat", YAll=some.tags)
     save(folder / "labelList.mat", LAll=some.labels)

@@ -192,7 +192,8 @@ def cut_short(config: StudyConfig) -> StudyConfig:
     """
     axes = [_taken(axis, axis.choices[: 1 if axis.key == BITS else None]) for axis in config.axes]
     short = _changed(config, axes, _narrowed)
-    update = {"seeds": config.seeds[:1], "title": f"{SMOKE_TITLE}: {config.title}", "set": short.set | SMOKE_SETTINGS}
+    settings = {**short.set, **SMOKE_SETTINGS}
+    update = {"seeds": config.seeds[:1], "title": f"{SMOKE_TITLE}: {config.title}", "set": settings}
     return short.model_copy(update=update)
 
 
