@@ -18,6 +18,7 @@ from silohash.run.config.load import read_override
 from silohash.run.config.sections import DataConfig, RunConfig
 from silohash.study.config import Axis, Choice, StudyConfig
 from silohash.study.differences import BEYOND_CONFIG, SettingDifference, differences
+from silohash.study.figures import AnyFigure
 from silohash.study.papers import PaperTable
 from silohash.study.plan import planned_runs
 
@@ -186,11 +187,12 @@ def on_open_data(config: StudyConfig, choices: Sequence[Choice]) -> StudyConfig:
 
 
 def cut_short(config: StudyConfig) -> StudyConfig:
-    """Return the same study with one seed, the first code length, a few items, narrow towers and two rounds of one epoch.
+    """Return the same study with one seed, one code length, a few items, narrow towers and two rounds of one epoch.
 
-    Its title says that its figures mean nothing. Protocols accept files that are not complete.
+    Of axes that a figure is drawn over, two choices are left. The title says that the figures mean nothing. Protocols
+    accept files that are not complete.
     """
-    axes = [_taken(axis, axis.choices[: 1 if axis.key == BITS else None]) for axis in config.axes]
+    axes = [_taken(axis, _few(axis, config.figures)) for axis in config.axes]
     short = _changed(config, axes, _narrowed)
     settings = {**short.set, **SMOKE_SETTINGS}
     update = {"seeds": config.seeds[:1], "title": f"{SMOKE_TITLE}: {config.title}", "set": settings}
@@ -251,6 +253,28 @@ def _taken(axis: Axis, choices: Sequence[Choice]) -> Axis:
     return axis.model_copy(update={"choices": tuple(choices), "values": tuple(values)})
 
 
+def _few(axis: Axis, figures: Sequence[AnyFigure]) -> Sequence[Choice]:
+    """Return the choices of an axis that a smoke test keeps. Those that figures name come first."""
+    most = 2 if any(axis.name in figure.axes_shown for figure in figures) else 1
+    if most == 1 and axis.key != BITS:
+        return axis.choices
+    named = [name for figure in figures for name in figure.only.get(axis.name, ())[:most]]
+    return [choice for choice in axis.choices if choice.name in named] or axis.choices[:most]
+
+
+def _drawn(figures: Sequence[AnyFigure], names: Mapping[str, Sequence[str]]) -> Sequence[AnyFigure]:
+    """Return the figures that can be drawn of the choices of each axis."""
+    possible = [one for one in figures if all(len(names.get(axis, ())) > 1 for axis in one.axes_shown)]
+    left = [
+        {axis: tuple(name for name in some if name in names.get(axis, ())) for axis, some in one.only.items()}
+        for one in possible
+    ]
+    return tuple(
+        one.model_copy(update={"only": {axis: some for axis, some in only.items() if some}})
+        for one, only in zip(possible, left, strict=True)
+    )
+
+
 def _changed(
     config: StudyConfig, axes: Sequence[Axis], change: Callable[[dict[str, Any]], dict[str, Any]] = dict
 ) -> StudyConfig:
@@ -268,6 +292,7 @@ def _changed(
         "base": changed(config.base),
         "where": tuple(map(changed, rules)),
         "set": change(config.set),
+        "figures": _drawn(config.figures, names),
         "table": config.table.model_copy(update={"against": {axis: some for axis, some in against.items() if some}}),
     }
     return config.model_copy(update=update)

@@ -214,6 +214,45 @@ def test_a_shortened_axis_is_written_as_it_is(table, tmp_path):
     assert load_study(tmp_path / "again.toml").axis("bits").choices == short.axis("bits").choices
 
 
+def test_figures_keep_what_they_are_drawn_over():
+    study = make_study(
+        {
+            "base": {"set": {"data.name": "glyphs"}},
+            "axis": [
+                {"name": "bits", "key": "local.bits", "values": [16, 32, 64]},
+                {"name": "rate", "key": "train.learning_rate", "values": [0.1, 0.2, 0.3, 0.4]},
+                {"name": "batch", "key": "train.batch", "values": [8, 16, 32]},
+            ],
+            "figures": [
+                {"kind": "axis", "axis": "rate", "only": {"bits": ["64"], "rate": ["0.2", "0.3", "0.4"]}},
+                {"kind": "precision_recall"},
+            ],
+        },
+        where="a study",
+    )
+    short = cut_short(study)
+    assert [[choice.name for choice in axis.choices] for axis in short.axes] == [
+        ["64"], ["0.2", "0.3"], ["8", "16", "32"]
+    ]  # fmt: skip
+    assert [figure.only for figure in short.figures] == [{"bits": ("64",), "rate": ("0.2", "0.3")}, {}]
+    (left,) = without_missing(
+        study,
+        [MissingRequirement("rate", f"0.{n}", "luck") for n in (1, 2, 3)] + [MissingRequirement("bits", "64", "x")],
+    ).figures
+    assert left.kind == "precision_recall"
+    on_bits = without_missing(study, [MissingRequirement("bits", "64", "x")]).figures[0]
+    assert on_bits.only == {"rate": ("0.2", "0.3", "0.4")}
+    bits = make_study(
+        {
+            "base": {"set": {"data.name": "glyphs"}},
+            "axis": [{"name": "bits", "key": "local.bits", "values": [16, 32, 64]}],
+            "figures": [{"kind": "axis", "axis": "bits"}],
+        },
+        where="a study",
+    )
+    assert [choice.name for choice in cut_short(bits).axes[0].choices] == ["16", "32"]
+
+
 def test_widths_are_narrowed(table):
     widths = {"model.widths": {"image": [4096], "text": [8192, 16]}, "model.widths.image": [64], "model.hidden": 4096}
     base = table.study().base.model_copy(update={"set": widths})
