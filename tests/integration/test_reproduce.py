@@ -11,7 +11,9 @@ import pytest
 
 from silohash.models import cnnf
 from silohash.models.cnnf import CNNF
+from silohash.report import finish
 from silohash.study import execution
+from silohash.study.jobs import Ending, Job
 from silohash.study.papers import paper_tables
 from silohash.study.plan import planned_runs
 from silohash.study.reproduction import SMOKE_TITLE, missing_requirements, study_of, without_missing
@@ -40,6 +42,7 @@ def here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch:
     monkeypatch.delenv("SILOHASH_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(execution, "run_study", partial(execution.run_study, make_pool=InThisProcess))
+    monkeypatch.setattr(finish, "write_report", lambda data, path: None)  # the page of a run has tests of its own
     monkeypatch.setattr(cnnf, "CNNF", partial(CNNF, **SMALL))
     monkeypatch.setattr(cnnf, "WIDTH", SMALL["width"])
     return monkeypatch
@@ -62,6 +65,55 @@ def test_a_run_of_each_paper(key: str, folders: dict[str, Path], here: pytest.Mo
     check(
         key, tmp_path / "out", [f"{axis.name}={axis.choices[-1].name}" for axis in config.axes if axis.name != "bits"]
     )
+
+
+@pytest.mark.whole_run
+def test_an_interrupted_table_continues(folders: dict[str, Path], here: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Interrupted(InThisProcess):
+        def do(self, job: Job) -> Ending:
+            if job.name.startswith("DLFFH_2"):
+                raise KeyboardInterrupt
+            return super().do(job)
+
+    here.chdir(folders["dlffh"])
+    out = tmp_path / "out"
+    command = (
+        "reproduce",
+        "dlffh/table3",
+        "--smoke",
+        "--out",
+        out,
+        "--only",
+        "method=DLFFH",
+        "--only",
+        "method=DLFFH-2",
+    )
+    with here.context() as patch:
+        patch.setattr(execution, "run_study", partial(execution.run_study.func, make_pool=Interrupted))
+        assert silohash(*command).code == 130
+    first = out / "runs" / "DLFFH-16-seed0" / "results.csv"
+    assert [path.parent.name for path in out.rglob("results.csv")] == ["DLFFH-16-seed0"]
+    before = first.stat().st_mtime_ns
+    said = silohash(*command)
+    assert said.code == 0, said.err[-3000:]
+    assert first.stat().st_mtime_ns == before
+    text = (out / "tables" / "published.md").read_text(encoding="utf-8")
+    assert "4 of 18 published figures have one of ours next to them." in text
+    said = silohash("reproduce", "dlffh/table3", "--out", out, "--only", "method=DLFFH")
+    assert (said.code, said.err.splitlines()[-1]) == (2, "  [run-changed]")
+
+
+@pytest.mark.whole_run
+def test_a_folder_of_other_files_is_left_alone(
+    folders: dict[str, Path], here: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    here.chdir(folders["dlffh"])
+    out = tmp_path / "mine"
+    out.mkdir()
+    (out / "letter.txt").write_text("Dear", encoding="utf-8")
+    said = silohash("reproduce", "dlffh/table3", "--smoke", "--out", out)
+    assert said.code == 2
+    assert [path.name for path in out.iterdir()] == ["letter.txt"]
 
 
 def check(key: str, out: Path, only: list[str]) -> None:

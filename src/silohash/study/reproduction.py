@@ -202,14 +202,19 @@ def cut_short(config: StudyConfig) -> StudyConfig:
 def missing_of_data(data: DataConfig) -> Need | None:
     """Return the files of a named data set that are missing here, and how to get them; None if there are all."""
     opener = ARCHIVES.resolve(data.name) if data.name in ARCHIVES.names() else None
-    folder = folder_of(data.name or "", str(data.options.get("root", "")))
+    if isinstance(opener, Dataset):
+        folder = folder_of(opener.key, str(data.options.get("root", "")))
+        layout = str(data.options.get("layout", AUTO))
+        return _need(lambda: opener.layout(layout, folder), f"the files of {opener.key} (in {folder})")
+    return _need(lambda: opener.file(""), f"the files of {opener.name}") if isinstance(opener, PackedSet) else None
+
+
+def _need(find: Callable[[], object], what: str) -> Need | None:
+    """Return what is missing, and the error of the function that looks for it; None if there is none."""
     try:
-        if isinstance(opener, Dataset):
-            opener.layout(str(data.options.get("layout", AUTO)), folder)
-        if isinstance(opener, PackedSet):
-            opener.file("")
+        find()
     except UserError as error:
-        return f"the files of {data.name} (in {folder})", str(error)
+        return what, str(error)
     return None
 
 
