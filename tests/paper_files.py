@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,27 +12,39 @@ from PIL import Image
 
 from tests.benchmark_files import write_wikipedia
 from tests.runs import labels_of, views_of
-from tests.unit.data.benchmarks.arrays import dcmh, items, save
+from tests.unit.data.benchmarks.arrays import Items, dcmh, items, save
 from tests.unit.data.formats.matlab_files import cell, photographs, write_v73
 
 ITEMS = 300
+NUS_ITEMS, COCO_ITEMS = 2400, 1300
+"""The papers train on a few percent of these sets, so more items are needed for each silo to have some."""
 CATEGORIES = 12
 REGIONS = 4
 
 
-def write_paper_data(folder: Path, paper: str) -> Path:
-    """Writes the data sets of a paper into ``folder/data``, where `silohash reproduce` looks for them."""
-    data = folder / "data"
-    for key, stem, classes in (("mirflickr25k", "mirflickr25k", 24), ("nus-wide", "nus-wide-tc21", 21)):
-        (data / key).mkdir(parents=True)
-        dcmh(data / key, items(ITEMS, classes), stem)
-    write_iapr(data / "iapr-tc12")
-    write_wikipedia(data / "wikipedia", train=90, test=40)
-    write_fashion(data / "fashionvc", coarse=8, fine=27)
-    write_fashion(data / "ssense", coarse=4, fine=28)
-    # The same folder can hold one layout only.
-    (write_regions if paper == "fedbignns" else write_coco)(data / "coco")
-    return folder
+def write_paper_data(folder: Path, names: Collection[str], *, regions: bool = False) -> None:
+    """Writes the data sets of some names into ``folder/data``, where `silohash reproduce` looks for them.
+
+    Args:
+        regions: whether COCO is written as arrays of regions; a folder can hold one layout only.
+    """
+    write = {
+        "mirflickr25k": partial(write_dcmh, items(ITEMS, 24, 8), "mirflickr25k"),
+        "nus-wide": partial(write_dcmh, items(NUS_ITEMS, 21, 8), "nus-wide-tc21"),
+        "iapr-tc12": write_iapr,
+        "wikipedia": partial(write_wikipedia, train=90, test=40),
+        "fashionvc": partial(write_fashion, 8, 27),
+        "ssense": partial(write_fashion, 4, 28),
+        "coco": write_regions if regions else write_coco,
+    }
+    for name in names:
+        write[name](folder / "data" / name)
+
+
+def write_dcmh(some: Items, stem: str, folder: Path) -> None:
+    """Writes DCMH's four files."""
+    folder.mkdir(parents=True)
+    dcmh(folder, some, stem)
 
 
 def write_iapr(folder: Path) -> None:
@@ -44,7 +58,7 @@ def write_iapr(folder: Path) -> None:
     save(folder / "labelList.mat", LAll=some.labels)
 
 
-def write_fashion(folder: Path, *, coarse: int, fine: int) -> None:
+def write_fashion(coarse: int, fine: int, folder: Path) -> None:
     """Writes SHDCH's three files; each fine class is in one coarse one."""
     some = items(ITEMS, fine, 8)
     fines = np.random.default_rng(1).integers(0, fine, ITEMS)
@@ -56,11 +70,12 @@ def write_fashion(folder: Path, *, coarse: int, fine: int) -> None:
 
 def write_coco(folder: Path) -> None:
     """Writes the collectors' files of 2014, with a caption of the categories and a small photograph per item."""
-    labels = labels_of(ITEMS, CATEGORIES)
-    for part, rows in (("train2014", range(ITEMS // 2)), ("val2014", range(ITEMS // 2, ITEMS))):
+    labels = labels_of(COCO_ITEMS, CATEGORIES)
+    half = COCO_ITEMS // 2
+    for part, rows in (("train2014", range(half)), ("val2014", range(half, COCO_ITEMS))):
         (folder / part).mkdir(parents=True)
         for row in rows:
-            Image.fromarray(photographs(1, seed=row)[0]).save(folder / part / f"{row}.jpg")
+            Image.fromarray(photographs(1, 8, 8, seed=row)[0]).save(folder / part / f"{row}.jpg")
         (folder / "annotations").mkdir(exist_ok=True)
         boxes = [{"image_id": row, "category_id": int(c)} for row in rows for c in np.flatnonzero(labels[row])]
         instances = {

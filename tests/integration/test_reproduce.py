@@ -31,7 +31,11 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A folder per paper with its data sets and the weights of a narrow CNN-F."""
     found = {}
     for paper in {key.partition("/")[0] for key in TABLES}:
-        found[paper] = write_paper_data(tmp_path_factory.mktemp(paper), paper)
+        studies = [table.study() for key, table in TABLES.items() if key.startswith(f"{paper}/")]
+        sets = [values for one in studies for values in (one.base.set, *(c.set for a in one.axes for c in a.choices))]
+        found[paper] = tmp_path_factory.mktemp(paper)
+        names = {values["data.name"] for values in sets if "data.name" in values}
+        write_paper_data(found[paper], names, regions=paper == "fedbignns")
         write_mat(found[paper] / "imagenet-vgg-f.mat", small())
     return found
 

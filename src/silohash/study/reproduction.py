@@ -9,7 +9,7 @@ from typing import Any
 
 from silohash.base.errors import NothingUsable, UserError
 from silohash.data import ARCHIVES
-from silohash.data.benchmarks.dataset import AUTO, Dataset, benchmark, folder_of
+from silohash.data.benchmarks.dataset import AUTO, Dataset, benchmark, folder_of, text_features_path
 from silohash.data.packed.reader import PackedSet
 from silohash.data.protocols.apply import DEFAULT, SCALED
 from silohash.methods.federated import FEDERATED_METHODS
@@ -202,17 +202,16 @@ def cut_short(config: StudyConfig) -> StudyConfig:
 def missing_of_data(data: DataConfig) -> Need | None:
     """Return the files of a named data set that are missing here, and how to get them; None if there are all."""
     opener = ARCHIVES.resolve(data.name) if data.name in ARCHIVES.names() else None
-    if isinstance(opener, Dataset):
-        folder = folder_of(opener.key, str(data.options.get("root", "")))
-        layout = str(data.options.get("layout", AUTO))
-        return _need(lambda: opener.layout(layout, folder), f"the files of {opener.key} (in {folder})")
-    return _need(lambda: opener.file(""), f"the files of {opener.name}") if isinstance(opener, PackedSet) else None
-
-
-def _need(find: Callable[[], object], what: str) -> Need | None:
-    """Return what is missing, and the error of the function that looks for it; None if there is none."""
+    what = f"the files of {data.name}"
     try:
-        find()
+        if isinstance(opener, Dataset):
+            folder = folder_of(opener.key, str(data.options.get("root", "")))
+            what = f"{what} (in {folder})"
+            opener.layout(str(data.options.get("layout", AUTO)), folder)
+            if texts := str(data.options.get("text_features", "")):
+                text_features_path(opener.key, folder, texts)
+        if isinstance(opener, PackedSet):
+            opener.file("")
     except UserError as error:
         return what, str(error)
     return None
