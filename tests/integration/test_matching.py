@@ -26,7 +26,6 @@ from silohash.service.web.cards import hit_cards
 from tests.regions import matching_config, write_region_set
 from tests.runs import same_arrays, silohash
 
-
 SCAN: dict[str, object] = {"name": "scan", "bits": 32, "direction": "t2i"}
 OWN: dict[str, dict[str, object]] = {
     "federated": {"name": "local", "rounds": 1},

@@ -135,7 +135,9 @@ def test_text_towers_that_average_over_windows_of_words(local: str) -> None:
 
 @pytest.mark.parametrize("tower", ["mlp", "conv 16"])
 @pytest.mark.parametrize("local", TRAINED_BY_STEPS)
-@pytest.mark.parametrize("bits", [pytest.param(8, marks=pytest.mark.slow), 13, pytest.param(128, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "bits", [pytest.param(8, marks=pytest.mark.slow), 13, pytest.param(128, marks=pytest.mark.slow)]
+)
 def test_outputs_that_a_shared_memory_adapts(local: str, tower: str, bits: int) -> None:
     adapting = [name for name in FEDERATED_METHODS.table if FEDERATED_METHODS.resolve(name).traits.encode_extras]
     assert adapting == ["fedcafe"], "add the methods whose codes need more than parameters"

@@ -155,7 +155,7 @@ def hold_or_record(lines, done):
 JsonLines.round = hold_or_record
 main()
 """
-"""A command that goes on for long enough to be killed before it has recorded its ninth round, however busy the machine is."""
+"""A command that goes on for long enough to be killed before it has recorded its ninth round, however busy the machine."""
 
 
 def test_killed_process_is_resumed(archive: Path, tmp_path: Path) -> None:
