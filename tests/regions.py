@@ -38,6 +38,15 @@ def write_region_set(root: Path, *, pictures: int = 100, seed: int = 0) -> Path:
     return root
 
 
+def write_split(root: Path, name: str, pictures: int, *, repeated: bool = False, captions: int = 5) -> np.ndarray:
+    """Write the region arrays and the captions of a part, as papers distribute them, and return the features."""
+    features = np.random.default_rng(pictures).normal(size=(pictures, 4, 6)).astype(np.float32)
+    np.save(root / f"{name}_ims.npy", np.repeat(features, 5, axis=0) if repeated else features)
+    lines = [f"{name} {row} caption {k}" for row in range(pictures) for k in range(captions)]
+    (root / f"{name}_caps.txt").write_text("\n".join(lines) + "\n")
+    return features
+
+
 def matching_config(**sections: dict[str, Any]) -> dict[str, Any]:
     """Return the config of a small run on the data set. Sections are changed by their keys."""
     config: dict[str, dict[str, Any]] = {

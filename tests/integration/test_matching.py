@@ -23,7 +23,7 @@ from silohash.search.hits import SearchOptions
 from silohash.search.requests import SearchRequest
 from silohash.service.backends import LocalBackend
 from silohash.service.web.cards import hit_cards
-from tests.regions import matching_config, write_region_set
+from tests.regions import matching_config, write_region_set, write_split
 from tests.runs import same_arrays, silohash
 
 SCAN: dict[str, object] = {"name": "scan", "bits": 32, "direction": "t2i"}
@@ -261,3 +261,24 @@ def test_features_of_the_other_kind_are_refused(
     said = silohash("train", folder / "run.toml", "--out", folder / "run")
     assert said.code == 2
     assert message in said.err
+
+
+def test_archives_of_region_arrays_are_trained_and_searched(tmp_path: Path) -> None:
+    files = tmp_path / "coco"
+    files.mkdir()
+    for part, pictures in (("train", 24), ("test", 8)):
+        write_split(files, part, pictures)
+        np.save(files / f"{part}_boxes.npy", np.tile([0.0, 0.0, 0.5, 1.0], (pictures, 4, 1)))
+    options = {"root": str(files), "captions": "each", "parts": "train|test"}
+    config = matching_config(
+        data={"name": "coco", "protocol": "default", "options": options},
+        federated={"rounds": 1, "local_epochs": 1},
+    )
+    (tmp_path / "run.toml").write_text(to_toml(config))
+    assert silohash("train", tmp_path / "run.toml", "--out", tmp_path / "run").code == 0
+    assert silohash("search", tmp_path / "run", "caption").code == 0
+    # Without regions, the error says so. It does not ask to change the validation.
+    said = silohash("train", tmp_path / "run.toml", "--out", tmp_path / "no", "--set", "data.options.regions=none")
+    assert said.err.splitlines()[-1].strip() == "[modality-needed]"
+    assert "data.options.regions" in said.err
+    assert "evaluate.validation" not in said.err

@@ -67,7 +67,7 @@ VARIANTS = {
     "fedsums": ("fedsums", {"reveal_items": True, "fraction": 1.0}),
     "fedcafe, means": ("fedcafe", {"memory_rows": "mean"}),
     "fedcmr, all": ("fedcmr", {"share": "all"}),
-    "plfedcmh, per silo": ("plfedcmh", {"hypernetworks": "per_silo", "hyper_rate": 0.1}),
+    "pepfch": ("pepfch", {"hyper_rate": 0.1}),
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from silohash.base.errors import UnknownItem
 from silohash.base.optional import require
@@ -279,6 +279,7 @@ class TrainedRun:
         *,
         evaluations: str | Sequence[str] | None = None,
         tasks: str | Sequence[str] | None = None,
+        database: Literal["all", "unseen"] = "all",
     ) -> list[ResultRow]:
         """Measure the run on the queries of its archive, in one row per evaluation, task and measure.
 
@@ -286,6 +287,7 @@ class TrainedRun:
             measures: Names of measures, such as ``mAP@all``, or one name; None for those of the config.
             evaluations: Whose model encodes whose items, such as "GG" or "XS"; None for those of the config.
             tasks: Such as "i2t" or "t2item" (`silohash.base.types.TASKS`); None for those of the config.
+            database: "all" items, or only those that no silo trained on ("unseen"). There are no rows if there are none.
 
         Raises:
             UserError: If the run does not have a model, or its archive lacks labels or queries.
@@ -298,7 +300,8 @@ class TrainedRun:
             evaluations=several(evaluations or ()),
             tasks=several(tasks or ()),
         )
-        return list(figures.rows)
+        chosen = figures.unseen if database == "unseen" and figures.unseen else figures
+        return list(chosen.rows)
 
     def _archive_of(self, archive: Archive | str | Path | None, *, follow_links: bool = False) -> Archive:
         if archive is None:

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from silohash.base.errors import ConflictingOptions, NothingUsable, UserError
 from silohash.base.optional import require
 from silohash.base.visible import visible
-from silohash.cli.console import print_json, print_result, print_status, print_table
+from silohash.cli.console import print_json, print_result, print_status, print_table, spinner
 from silohash.cli.demo import recipe
-from silohash.cli.study import AsJson, Only, Set, Smoke, print_failures, run_and_write
-from silohash.cli.train import SMOKE
+from silohash.cli.study import AsJson, Only, Set, print_failures, run_and_write
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from rich.table import Table
 
     from silohash.study.compare import Difference
     from silohash.study.config import StudyConfig
-    from silohash.study.papers import MissingRequirement, PaperTable
+    from silohash.study.papers import PaperTable
 
 
 def compare(
@@ -56,105 +56,141 @@ def compare(
     )
 
 
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Folder of the study; with --all, the folder of their folders. Default: studies/PAPER-TABLE, to which -open "
+        "and -smoke are added.",
+    ),
+]
+Data = Annotated[
+    Literal["paper", "open"],
+    typer.Option(
+        metavar="paper|open", help="Data sets of the paper, whose files you provide, or sets that anyone may use."
+    ),
+]
+CutShort = Annotated[
+    bool,
+    typer.Option(
+        "--smoke",
+        help="Cut every run short (two rounds of one epoch, one seed, the first code length, a few items, narrow towers), "
+        "to check that everything works. The figures mean nothing.",
+    ),
+]
+All = Annotated[bool, typer.Option("--all", help="Run all tables and figures, one after the other.")]
+List = Annotated[
+    bool,
+    typer.Option("--list", help="List tables and figures, with what is missing here and what differs from the paper."),
+]
+
+
 def reproduce(
     table: Annotated[
         str | None,
-        typer.Argument(metavar="PAPER/TABLE", help="Such as fedcafe/table2. Without it, all tables are listed."),
+        typer.Argument(metavar="PAPER/TABLE", help="Such as fedcafe/table2. Without it, all of them are listed."),
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder of the study. Default: studies/PAPER-TABLE.")
-    ] = None,
+    out: Out = None,
+    data: Data = "paper",
     set_: Set = None,
     only: Only = None,
-    smoke: Smoke = False,
-    list_: Annotated[
-        bool, typer.Option("--list", help="List the tables with the methods and data that are missing here.")
-    ] = False,
+    smoke: CutShort = False,
+    all_: All = False,
+    list_: List = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run a table of a paper, and compare its figures with ours.
+    """Run a table or a figure of a paper, and compare its figures with ours.
 
     Runs whose methods or data are not available are skipped and named.
     """
-    from silohash.study.papers import missing_requirements, paper_table, without_missing
+    if table is not None and all_:
+        raise ConflictingOptions("Give either PAPER/TABLE or --all.")
+    require("torch", "Comparing a study with its paper")
+    from silohash.study.papers import paper_table, paper_tables
 
     recipes = recipe("demo.toml").parent
-    if table is None or list_:
-        _list_tables(recipes, table, as_json=as_json)
+    chosen = list(paper_tables(recipes).values()) if table is None else [paper_table(recipes, table)]
+    if list_ or (table is None and not all_):
+        _list(chosen, in_detail=table is not None, open_data=data == "open", as_json=as_json)
         return
-    chosen = paper_table(recipes, table)
-    require("torch", "A study")
-    config = chosen.study(recipes, [*(set_ or []), *(SMOKE if smoke else ())])
+    codes = set()
+    for one in chosen:
+        try:
+            config = _study(one, data=data, smoke=smoke, overrides=set_ or [])
+            folder = _folder(one, out, data=data, smoke=smoke, of_many=all_)
+            codes.add(_reproduce(one, config, folder, data=data, smoke=smoke, only=only or [], as_json=as_json))
+        except UserError as error:
+            if not all_:
+                raise
+            print_status(f"{one.key} is skipped: {error}")
+    if failed := codes - {0}:
+        raise typer.Exit(min(failed))
+
+
+def _folder(table: PaperTable, out: Path | None, *, data: str, smoke: bool, of_many: bool) -> Path:
+    """Return the folder of a table's study."""
+    if out is not None and not of_many:
+        return out
+    name = "-".join([table.key.replace("/", "-"), *(["open"] * (data == "open")), *(["smoke"] * smoke)])
+    return (out or Path("studies")) / name
+
+
+def _study(table: PaperTable, *, data: str, smoke: bool, overrides: list[str]) -> StudyConfig:
+    """Return the study of a table with those of its runs that can be done here."""
+    from silohash.study.reproduction import missing_requirements, study_of, without_missing
+
+    config = study_of(table, open_data=data == "open", smoke=smoke, overrides=overrides)
     missing = missing_requirements(config)
+    try:
+        available = without_missing(config, missing)
+    except NothingUsable as error:
+        if data == "open" or not table.item.open:
+            raise
+        raise error.reworded(
+            f"{error}\nWithout these files, use data that anyone may use: silohash reproduce {table.key} --data open"
+        ) from error
     for requirement in missing:
         print_status(f"skipped: {requirement}")
-    folder = out or Path("studies") / table.replace("/", "-")
-    available = without_missing(config, missing)
-    _reproduce(chosen, available, folder, recipes, only=only or [], smoke=smoke, as_json=as_json)
+    return available
 
 
 def _reproduce(
-    table: PaperTable, config: StudyConfig, out: Path, recipes: Path, *, only: list[str], smoke: bool, as_json: bool
-) -> None:
-    """Run a paper's study and write its tables. Exit with 1 or 2 if a run failed."""
-    from silohash.study.papers import read_published, write_comparison
+    table: PaperTable, config: StudyConfig, out: Path, *, data: str, smoke: bool, only: list[str], as_json: bool
+) -> int:
+    """Run a paper's study, write its tables, and return the exit status."""
+    from silohash.study.papers import write_comparison
+    from silohash.study.reproduction import SMOKE_TITLE
 
+    remarks = [f"{SMOKE_TITLE}."] * smoke
+    if data == "open":
+        remarks.append("The data is not the paper's, so its figures do not apply.")
+    for remark in remarks:
+        print_status(remark)
     outcome = run_and_write(config, out, only=only, smoke=smoke)
-    written: list[Path] = []
-    if outcome.results.runs:
-        published = read_published(table.file(recipes, ".csv"))
-        written = write_comparison(table, outcome.results, published, out)
+    written = write_comparison(table, outcome.results, out, remarks) if outcome.results.runs else []
     print_failures(outcome.failed)
     if as_json:
-        print_json({"study": str(out), "beside_the_paper": [str(path) for path in written]})
+        print_json({"key": table.key, "study": str(out), "beside_the_paper": [str(path) for path in written]})
     elif written:
-        print_result(f"Comparison with the published figures: {written[0]}")
-    if outcome.code:
-        raise typer.Exit(outcome.code)
+        print_result(f"Comparison with the paper: {written[0]}")
+        for remark in remarks:
+            print_status(remark)
+    return outcome.code
 
 
-def _list_tables(recipes: Path, wanted: str | None, *, as_json: bool) -> None:
-    """Print the tables of papers, or one of them in detail, with what is missing to run them."""
-    from silohash.study.papers import missing_requirements, paper_table, paper_tables
+def _list(tables: Sequence[PaperTable], *, in_detail: bool, open_data: bool, as_json: bool) -> None:
+    """Print tables and figures of papers with what is missing to run them, and what differs from the paper."""
+    from silohash.study.reproduction import listed
 
-    tables = list(paper_tables(recipes).values()) if wanted is None else [paper_table(recipes, wanted)]
-    missing = {table.key: missing_requirements(table.study(recipes)) for table in tables}
+    with spinner("Comparing the studies with their papers"):
+        found = [listed(table, open_data=open_data) for table in tables]
     if as_json:
-        print_json(_document(tables, missing))
+        print_json({"tables": [one.document() for one in found]})
         return
-    for table in tables:
-        _print_table(table, missing[table.key], in_detail=wanted is not None)
-    if wanted is None and any(missing.values()):
-        print_status(
-            "To see which files are missing, run: silohash reproduce PAPER/TABLE --list, or silohash data check NAME."
-        )
-
-
-def _document(tables: Sequence[PaperTable], missing: Mapping[str, Sequence[MissingRequirement]]) -> dict[str, Any]:
-    """Return the JSON document of the tables of papers."""
-    return {
-        "tables": [
-            {
-                "key": table.key,
-                "title": table.title,
-                "needs": [asdict(requirement) for requirement in missing[table.key]],
-                "differs": list(table.differences),
-            }
-            for table in tables
-        ]
-    }
-
-
-def _print_table(table: PaperTable, missing: Sequence[MissingRequirement], *, in_detail: bool) -> None:
-    """Print a table's title and what is missing; in detail, also how to get it and why the figures differ."""
-    print_result(f"{table.key}: {table.title}")
-    needs = dict.fromkeys(requirement.needs for requirement in missing)
-    if needs:
-        print_result(f"  missing: {'; '.join(needs)}")
-    if in_detail:
-        remedies = [requirement.remedy for requirement in missing if requirement.remedy]
-        for line in (*remedies, *table.differences):
-            print_result(f"  {line}")
+    for one in found:
+        print_result("\n".join(one.lines(in_detail=in_detail)))
+    if not in_detail:
+        print_status("To see which files are missing and what differs, run: silohash reproduce PAPER/TABLE --list")
 
 
 def _table(differences: Sequence[Difference]) -> Table:

@@ -15,6 +15,7 @@ from silohash.cli.console import console, print_json, print_result, print_status
 from silohash.cli.help import SETTING
 
 if TYPE_CHECKING:
+    from silohash.measure.evaluation import Figures
     from silohash.run.config.load import ResolvedConfig
     from silohash.run.events import Observer
     from silohash.run.folder import Run
@@ -200,7 +201,8 @@ def evaluate(
 ) -> None:
     """Measure a trained run, per evaluation, task and measure.
 
-    Without options, the run is measured as its config says, and its results.csv and example searches are rewritten. With
+    If silos trained on items of the database, a second table shows the figures over the other items. Without options, the
+    run is measured as its config says, and its results.csv, results-unseen.csv and example searches are rewritten. With
     options, the figures are only printed.
     """
     from silohash.run.config.load import check_section
@@ -210,7 +212,6 @@ def evaluate(
     chosen = {name: value for name, value in given.items() if value}
     check_section(EvaluateConfig, chosen, where="evaluate")
     from silohash.measure.measurable import unmeasured
-    from silohash.report.tables import console as as_table
     from silohash.run.folder import Run
 
     found = Run.open(run)
@@ -222,10 +223,22 @@ def evaluate(
 
         ensemble = [Run.open(folder) for folder in with_ or ()]
         figures = evaluate_run(found, ensemble=ensemble, **chosen) if chosen or ensemble else measure_run(found)
+    _print_figures(figures, as_json=as_json)
+
+
+def _print_figures(figures: Figures, *, as_json: bool) -> None:
+    """Print figures over all items and, where they differ, over those that no silo trained on."""
+    from silohash.measure.evaluation import UNSEEN
+    from silohash.report.tables import console as as_table
+
+    unseen = figures.unseen.rows if figures.unseen else []
     if as_json:
-        print_json({"results": [asdict(row) for row in figures.rows]})
-    else:
-        print_table(as_table(figures.rows, percent=True))
+        print_json({"results": [asdict(row) for row in figures.rows], "unseen": [asdict(row) for row in unseen]})
+        return
+    different = [row for row in unseen if row.protocol.endswith(UNSEEN)]
+    print_table(as_table(figures.rows, percent=True, title="All items" if different else ""))
+    if different:
+        print_table(as_table(different, percent=True, title="Only items that no silo trained on"))
 
 
 def report(

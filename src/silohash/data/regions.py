@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,33 @@ WHOLE = (0.0, 0.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True)
+class Joined:
+    """Arrays ``(m, R, D)`` of several files as one, of which only the rows that are needed are read, and their digest."""
+
+    parts: tuple[np.ndarray, ...]
+    digest: str
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The shape of all rows, ``(M, R, D)``."""
+        return sum(map(len, self.parts)), *self.parts[0].shape[1:]
+
+    @property
+    def dtype(self) -> np.dtype[np.generic]:
+        """The type in which all values can be held."""
+        return np.result_type(*self.parts)
+
+    def __getitem__(self, rows: Rows) -> np.ndarray:
+        """Return some rows, ``(n, R, D)``; zeros for the row -1."""
+        found, start = np.zeros((len(rows), *self.shape[1:]), self.dtype), 0
+        for part in self.parts:
+            here = (rows >= start) & (rows < start + len(part))
+            found[here] = part[rows[here] - start]
+            start += len(part)
+        return found
+
+
+@dataclass(frozen=True)
 class Regions:
     """The regions of the items' pictures. Items of the same picture share its regions, which are stored once.
 
@@ -28,7 +55,7 @@ class Regions:
         pictures: ``(N,)`` int64, the picture of each item, as a position in ``features``; -1 for an item without a picture.
     """
 
-    features: np.ndarray
+    features: np.ndarray | Joined
     boxes: npt.NDArray[np.float32]
     pictures: Rows
 
@@ -59,9 +86,14 @@ class Regions:
         held[~there] = 0.0
         return held
 
+    def taken(self, rows: Rows | Sequence[int]) -> Regions:
+        """Return the regions of some items."""
+        return replace(self, pictures=self.pictures[rows])
+
     def digest(self) -> str:
         """Return a digest of all regions and of the items that they belong to."""
-        return digest_arrays({"features": self.features, "boxes": self.boxes, "picture": self.pictures})
+        features = np.array(self.features.digest) if isinstance(self.features, Joined) else self.features
+        return digest_arrays({"features": features, "boxes": self.boxes, "picture": self.pictures})
 
 
 def relative_boxes(boxes: npt.NDArray[np.floating], sizes: npt.NDArray[np.integer]) -> npt.NDArray[np.float32]:
@@ -95,17 +127,31 @@ def given_regions(features: np.ndarray, path: Path, files: Sequence[str]) -> Reg
     """
     pictures, regions = features.shape[:2]
     numbers = _picture_of_rows(pictures, path, files)
-    boxes = np.broadcast_to(np.array(WHOLE, np.float32), (pictures, regions, 4))
+    boxes = np.tile(np.array(WHOLE, np.float32), (pictures, regions, 1))
     if (path.parent / BOXES).is_file():
-        boxes = _fitting(path.parent / BOXES, (pictures, regions, 4)).astype(np.float32)
-        if (path.parent / SIZES).is_file():
-            boxes = relative_boxes(boxes, _fitting(path.parent / SIZES, (pictures, 2)))
-        elif boxes.max(initial=0.0) > 1:
-            raise OutOfRange(
-                f"{path.parent / BOXES} has values up to {boxes.max():g}. Give shares of the width and height of the "
-                f"picture, or the width and height of each picture in pixels in {SIZES}."
-            )
-    return Regions(features, np.ascontiguousarray(boxes), numbers)
+        found = fitting(read_npy(path.parent / BOXES, remedy=WRITE_AGAIN), path.parent / BOXES, (pictures, regions, 4))
+        sizes = path.parent / SIZES if (path.parent / SIZES).is_file() else None
+        held = None if sizes is None else fitting(read_npy(sizes, remedy=WRITE_AGAIN), sizes, (pictures, 2))
+        boxes = boxes_of_pictures(found, held, path.parent / BOXES, SIZES)
+    return Regions(features, boxes, numbers)
+
+
+def boxes_of_pictures(
+    boxes: np.ndarray, sizes: np.ndarray | None, path: Path, sizes_name: str
+) -> npt.NDArray[np.float32]:
+    """Return boxes ``(M, R, 4)`` as shares, from pixels if there are ``sizes (M, 2)``, width and height.
+
+    Raises:
+        UserError: If there are no sizes, and boxes of the file ``path`` are not shares. It names the file of the sizes.
+    """
+    if sizes is not None:
+        return relative_boxes(boxes, sizes)
+    if boxes.max(initial=0.0) > 1 or boxes.min(initial=0.0) < 0:
+        raise OutOfRange(
+            f"{path} has values from {boxes.min():g} to {boxes.max():g}. Give shares of the width and height of the "
+            f"picture, from 0 to 1, or the width and height of each picture in pixels in {sizes_name}."
+        )
+    return boxes.astype(np.float32)
 
 
 def _picture_of_rows(pictures: int, path: Path, files: Sequence[str]) -> Rows:
@@ -124,11 +170,15 @@ def _picture_of_rows(pictures: int, path: Path, files: Sequence[str]) -> Rows:
     )
 
 
-def _fitting(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the content of a file, after checking its shape."""
-    values = read_npy(path, remedy=WRITE_AGAIN)
-    if values.shape != shape or values.dtype.kind not in "fiu" or not np.isfinite(values).all():
+def fitting(values: np.ndarray, path: Path, *shapes: tuple[int, ...]) -> np.ndarray:
+    """Return the content of a file, after checking that it is finite numbers of one of some shapes.
+
+    Raises:
+        UserError: If it is not.
+    """
+    if values.shape not in shapes or values.dtype.kind not in "fiu" or not np.isfinite(values).all():
         raise WrongShape(
-            f"{path} holds {values.dtype} of shape {values.shape}. It must hold finite numbers of shape {shape}."
+            f"{path} holds {values.dtype} of shape {values.shape}. It must hold finite numbers of shape "
+            f"{' or '.join(map(str, dict.fromkeys(shapes)))}."
         )
     return values

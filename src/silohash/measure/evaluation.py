@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
@@ -90,6 +90,9 @@ query's modality. Searches for items have both codes and take the nearer one, or
 
 SCORED = "scores of pairs"
 """The same where a model scores each query with each item."""
+
+UNSEEN = ", without items that silos trained on"
+"""End of `ResultRow.protocol` if the database is searched without these items."""
 
 OF_QUERIES = " of the items of the split query"
 """End of the same where queries and their partners search each other."""
@@ -146,12 +149,15 @@ class Figures:
             "query", in its order. NaN marks an item that was not counted. Only the evaluations in `SAME_QUERIES` have
             values per query.
         queries: Digest of the ids of these items. The values of two runs can be compared if it is equal.
+        unseen: The figures over the items that no silo trained on, which have no curves. They are the same rows where that
+            leaves out no item, and there are none where it leaves out all of them.
     """
 
     rows: list[ResultRow]
     curves: list[RadiusCurve]
     per_query: Mapping[Key, npt.NDArray[np.float64]] = field(default_factory=dict)
     queries: str = ""
+    unseen: Figures | None = None
 
 
 def write_per_query(path: Path, figures: Figures) -> None:
@@ -225,25 +231,44 @@ class Evaluator:
             )
 
     def figures(self) -> Figures:
-        """Return every configured figure for which the method has a model."""
+        """Return every configured figure for which the method has a model, over all items and over unseen ones.
+
+        A rule whose database has no training items is measured once.
+        """
+        trained = trained_rows(self.run)
+        whole = [self._of_rule(rule) for rule in self.rules]
+        unseen = [
+            self._of_rule(narrow) if (narrow := rule.without(trained)) is not rule else found
+            for rule, found in zip(self.rules, whole, strict=True)
+        ]
+        return replace(self._joined(whole), unseen=self._joined(unseen))
+
+    def _joined(self, parts: Sequence[Figures]) -> Figures:
+        """Return the figures of several rules as one, with the digest of the queries."""
+        ids = self.run.archive.ids[self.run.archive.split("query")]
+        return Figures(
+            rows=[row for part in parts for row in part.rows],
+            curves=[curve for part in parts for curve in part.curves],
+            per_query={key: values for part in parts for key, values in part.per_query.items()},
+            queries=digest_json([str(name) for name in ids]),
+        )
+
+    def _of_rule(self, rule: Rule) -> Figures:
+        """Return the figures of one rule. The rule of unseen items has no curves."""
         rows: list[ResultRow] = []
         curves: dict[Task, RadiusCurve] = {}
         per_query: dict[Key, npt.NDArray[np.float64]] = {}
-        configured = measures_of(self.run.archive, self.settings)
-        for rule in self.rules:
-            measures = [measure for measure in configured if measure.by == rule.by]
-            for evaluation, task, parts in self._tasks(rule):
-                of_parts = [evaluate_in_folds(measures, *part, self._bits(rule)) for part in parts]
-                for measure in measures:
-                    found = [values[measure] for values in of_parts]
-                    rows.append(self._row(evaluation, task, measure, found))
-                    if evaluation in SAME_QUERIES:
-                        per_query[evaluation, task, str(measure)] = self._per_query(rule, task, found)
-                if rule.by == "labels" and task not in curves and self.scores is None:
-                    curves[task] = _curve(task, parts, self.bits)
-        ids = self.run.archive.ids[self.run.archive.split("query")]
-        digest = digest_json([str(name) for name in ids])
-        return Figures(rows=rows, curves=list(curves.values()), per_query=per_query, queries=digest)
+        measures = [measure for measure in measures_of(self.run.archive, self.settings) if measure.by == rule.by]
+        for evaluation, task, parts in self._tasks(rule):
+            of_parts = [evaluate_in_folds(measures, *part, self._bits(rule)) for part in parts]
+            for measure in measures:
+                found = [values[measure] for values in of_parts]
+                rows.append(self._row(rule, evaluation, task, measure, found))
+                if evaluation in SAME_QUERIES:
+                    per_query[evaluation, task, str(measure)] = self._per_query(rule, task, found)
+            if rule.by == "labels" and not rule.unseen and task not in curves and self.scores is None:
+                curves[task] = _curve(task, parts, self.bits)
+        return Figures(rows=rows, curves=list(curves.values()), per_query=per_query)
 
     def _tasks(self, rule: Rule) -> Iterator[tuple[Evaluation, Task, list[Part]]]:
         """Yield every configured evaluation and task for which the method has a model, with its parts."""
@@ -301,6 +326,8 @@ class Evaluator:
     def _parts_per_model(self, rule: Rule, evaluation: Evaluation, task: Task) -> Iterator[Part]:
         """Yield one part per model, with the queries and items of all silos."""
         queries, database = self.asked(rule, task), self.searched(rule, task)
+        if rule.unseen and not len(database):
+            return
         relevance = rule.relevance(task, queries, database)
         if self.scores is not None:
             for name in self.personal or [GLOBAL]:
@@ -338,14 +365,17 @@ class Evaluator:
         values[np.isin(rows, self.asked(rule, task))] = np.mean(counted, axis=0)
         return values
 
-    def _row(self, evaluation: Evaluation, task: Task, measure: Measure, parts: Sequence[PerQuery]) -> ResultRow:
+    def _row(
+        self, rule: Rule, evaluation: Evaluation, task: Task, measure: Measure, parts: Sequence[PerQuery]
+    ) -> ResultRow:
         config, archive = self.run.config, self.run.archive
-        [rule] = [rule for rule in self.rules if rule.by == measure.by]
         ignored = self.settings.ignore_labels if measure.by == "labels" else ()
         return ResultRow(
             run=self.run.name,
             dataset=archive.card.name,
-            protocol=archive.card.protocol + "".join(f", without {name}" for name in ignored),
+            protocol=archive.card.protocol
+            + "".join(f", without {name}" for name in ignored)
+            + (UNSEEN if rule.unseen else ""),
             partition=f"{self.run.partition.kind}-{len(self.run.partition.silos)}",
             local=config.local.name,
             federated=config.federated.name,
@@ -381,6 +411,15 @@ class Evaluator:
         views = ONE_VIEW if len(database_modalities(task)) == 1 else several
         views += "" if rule.by == "labels" else OF_QUERIES
         return views + LABELS_USED[self.codes.label_sides]
+
+
+def trained_rows(run: Run) -> Rows:
+    """Return the archive rows that some silo trained on, sorted. Those it held back chose the round, so they count."""
+    archive = run.archive
+    none = np.zeros(0, np.int64)
+    if "train" not in archive.splits:
+        return none
+    return np.unique(np.concatenate([none, *(silo.split(archive, "train") for silo in run.partition.silos)]))
 
 
 def _scores_of(run: Run, ensemble: Sequence[Run]) -> ArchiveScores | EnsembleScores | None:

@@ -8,6 +8,7 @@ partner of the other modality (`PairRule`). By scores, those are relevant that t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -38,12 +39,14 @@ class LabelRule:
     Attributes:
         queries: ``(Q,)`` archive rows of the queries.
         database: ``(N,)`` archive rows of the items that are searched.
+        unseen: Whether items that silos trained on are left out of the database.
 
     Raises:
         UserError: If the archive lacks labels, queries or database items.
     """
 
     by: By = "labels"
+    unseen = False
 
     def __init__(self, archive: Archive, settings: EvaluateConfig) -> None:
         self._archive, self._settings = archive, settings
@@ -52,6 +55,15 @@ class LabelRule:
         )
         self._ignored = ignored_labels(archive, settings)
         self.queries, self.database = counted_items(archive, self._labels, self._ignored)
+
+    def without(self, trained: Rows) -> LabelRule:
+        """Return the rule with a database without the given rows, or the rule itself if the database has none of them."""
+        rest = np.setdiff1d(self.database, trained)
+        if len(rest) == len(self.database):
+            return self
+        narrow = copy(self)
+        narrow.database, narrow.unseen = rest, True
+        return narrow
 
     def tasks(self, modalities: Sequence[Modality]) -> list[Task]:
         """Return the configured tasks that the model can perform."""
@@ -94,6 +106,7 @@ class PairRule:
     """
 
     by: By = "pairs"
+    unseen = False
 
     def __init__(self, archive: Archive, settings: EvaluateConfig) -> None:
         self._tasks = [task for task in settings.tasks if task in PAIR_TASKS]
@@ -106,6 +119,10 @@ class PairRule:
         if not len(self.queries):
             raise PairsNeeded(_without_pairs(archive))
         self._pictures = picture_numbers(archive)
+
+    def without(self, trained: Rows) -> PairRule:
+        """Return the rule itself, because its items are those of the split ``query``."""
+        return self
 
     def tasks(self, modalities: Sequence[Modality]) -> list[Task]:
         """Return the configured tasks across modalities, if the model encodes both."""

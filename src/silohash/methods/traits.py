@@ -76,6 +76,7 @@ class Traits:
         item_bits: Local. Number of bits that tell items of a class apart instead of classes.
         coarse_column: Local. Column of the archive with coarser labels; empty if none is used.
         epochs: Local. How a silo trains for an epoch.
+        remarks: Approximations that the method makes in this run, as sentences.
 
         needs_scores: Federated. Whether silos must hold queries back for validation.
         min_modalities: Federated. Minimum number of modalities of the model.
@@ -116,7 +117,6 @@ class Traits:
         encode_extras: Federated. Names of the extras that encoding needs.
         adds: Federated. Overridden hooks that leave parameters, weights and phases as in FedAvg, each with the parameter
             values for which this holds. With these values the method can be composed with others.
-        remarks: Federated. Approximations that the method makes in this run, as sentences.
     """
 
     needs_labels: bool = False
@@ -132,6 +132,7 @@ class Traits:
     item_bits: int = 0
     coarse_column: str = ""
     epochs: EpochRules = EpochRules()
+    remarks: tuple[str, ...] = ()
 
     needs_scores: bool = False
     min_modalities: int = 1
@@ -159,4 +160,3 @@ class Traits:
     personalized: bool = False
     encode_extras: tuple[str, ...] = ()
     adds: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    remarks: tuple[str, ...] = ()

@@ -6,7 +6,8 @@ and encoders rebuild a tower from its spec alone, without the user's files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,13 @@ from silohash.models.specs import TowerSpec
 COMMON_OPTIONS: Mapping[str, Any] = {"backbone": "", "freeze": False}
 
 
+def rectified_layers(widths: Sequence[int]) -> list[nn.Module]:
+    """Return a linear layer with a ReLU for each width after the first, which is that of the inputs."""
+    return [layer for pair in pairwise(widths) for layer in (nn.Linear(*pair), nn.ReLU())]
+
+
 class PublishedTower(nn.Module):
-    """A published network on standardized inputs, followed by a layer to the width of the features if that differs.
+    """A published network on standardized inputs, followed by layers to the width of the features if that differs.
 
     A frozen network keeps the published weights: it has no gradients, is always in evaluation mode, and is not sent by
     silos.
@@ -36,10 +42,9 @@ class PublishedTower(nn.Module):
         settings = spec.settings
         self.network: nn.Module = network_module(settings["kind"]).build(settings)
         self.frozen = bool(settings["freeze"])
-        same = settings["width"] == spec.hidden
-        self.head = nn.Sequential(
-            *(() if same else (nn.Linear(settings["width"], spec.hidden), nn.ReLU())), nn.Dropout(spec.dropout)
-        )
+        same = not spec.layers and settings["width"] == spec.hidden
+        widths = () if same else (settings["width"], *spec.layers, spec.hidden)
+        self.head = nn.Sequential(*rectified_layers(widths), nn.Dropout(spec.dropout))
         self.fixed_buffers: tuple[str, ...] = ()
         if self.frozen:
             self.network.requires_grad_(requires_grad=False)

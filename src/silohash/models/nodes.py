@@ -150,10 +150,41 @@ class RegionEncoder(nn.Module):
         return Nodes(_nodes(self.project(self.dropout(features)), mask, normalize=self.normalize), mask, boxes)
 
 
+class WordTable(nn.Embedding):
+    """The vectors of words by their numbers, learned ones, fixed ones of a file, or both side by side.
+
+    Fixed vectors are buffers that silos do not send back. They are stored with the model, which then does not need the file.
+    """
+
+    def __init__(self, spec: TowerSpec, width: int) -> None:
+        words, use = int(spec.settings["words"]), spec.settings.get("vectors", "start")
+        super().__init__(words, width)
+        self.fixed_buffers: tuple[str, ...] = () if use == "start" else ("given",)
+        self.learned = use != "fixed"
+        self.width = 2 * width if use == "beside" else width
+        if use == "beside":
+            self.register_buffer("given", torch.zeros(words, width))
+        elif use == "fixed":
+            self.register_buffer("given", INITIAL_WORD * (2 * torch.rand(words, width) - 1))
+            del self.weight
+
+    @property
+    def filled(self) -> Tensor:
+        """What the vectors of a file are written to, ``(words, width)``."""
+        return self.get_buffer("given") if self.fixed_buffers else self.weight
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        """Return the vectors of words ``(...)`` int64, ``(..., width)``, fixed ones before learned ones."""
+        if not self.fixed_buffers:
+            return super().forward(numbers)
+        given = F.embedding(numbers, self.filled)
+        return torch.cat([given, super().forward(numbers)], -1) if self.learned else given
+
+
 class WordEncoder(nn.Module):
     """Map each word in its context to a vector of length 1, ``(B, W)`` or ``(B, 2, W)`` integers to `Nodes`.
 
-    A GRU reads the learned vectors of the words in both directions, and the mean of its two states is the vector of the
+    A GRU reads the vectors of the words in both directions, and the mean of its two states is the vector of the
     word, which has any length if not normalized. The dropout of the spec applies to the vectors of words.
     """
 
@@ -161,9 +192,10 @@ class WordEncoder(nn.Module):
         super().__init__()
         self.normalize = normalize
         self.dropout = nn.Dropout(spec.dropout)
-        self.words = nn.Embedding(int(spec.settings["words"]), word_width)
-        nn.init.uniform_(self.words.weight, -INITIAL_WORD, INITIAL_WORD)
-        self.gru = nn.GRU(word_width, spec.hidden, batch_first=True, bidirectional=True)
+        self.words = WordTable(spec, word_width)
+        if self.words.learned:
+            nn.init.uniform_(self.words.weight, -INITIAL_WORD, INITIAL_WORD)
+        self.gru = nn.GRU(self.words.width, spec.hidden, batch_first=True, bidirectional=True)
 
     def forward(self, words: Tensor) -> Nodes:
         """Return the nodes of some texts. Places after the longest of them are left out."""
@@ -185,10 +217,9 @@ class WordEncoder(nn.Module):
         return mean
 
 
-def word_tables(model: nn.Module) -> list[nn.Embedding]:
+def word_tables(model: nn.Module) -> list[WordTable]:
     """Return the layers of a model's encoder of texts that hold the vectors of words."""
-    named = model.get_submodule("text").named_modules()
-    return [layer for name, layer in named if isinstance(layer, nn.Embedding) and name.split(".")[-1] == "words"]
+    return [layer for layer in model.get_submodule("text").modules() if isinstance(layer, WordTable)]
 
 
 def xavier_linear(width: int, out: int) -> nn.Linear:

@@ -27,7 +27,8 @@ class TowerSpec:
         scale: Factor on the inputs, so that sparse unit-length texts and standardized features start with the same
             norm.
         settings: What a published network is built from, as a JSON value (`silohash.models.backbones`); for ``words``
-            their number.
+            their number, and what the given ``vectors`` of words are unless they are the first values of learned ones.
+        layers: Widths of the layers before the feature layer; empty for one layer.
     """
 
     kind: TowerKind
@@ -36,6 +37,7 @@ class TowerSpec:
     dropout: float = 0.0
     scale: float = 1.0
     settings: Mapping[str, Any] = field(default_factory=dict)
+    layers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the numbers, which can come from a damaged file.
@@ -43,8 +45,9 @@ class TowerSpec:
         Raises:
             ValueError: If a size is not positive, the dropout is not a probability below 1, or the scale is not finite.
         """
-        if self.hidden < 1 or min(self.shape, default=1) < 1:
-            raise ValueError(f"hidden is {self.hidden} and shape is {self.shape}, and sizes are at least 1")
+        if min(self.hidden, *self.shape, *self.layers) < 1:
+            sizes = f"hidden is {self.hidden}, layers are {self.layers} and shape is {self.shape}"
+            raise ValueError(f"{sizes}, and sizes are at least 1")
         if not 0 <= self.dropout < 1 or not math.isfinite(self.scale):
             raise ValueError(
                 f"dropout is {self.dropout} (at least 0, below 1) and scale is {self.scale} (a finite number)"
@@ -73,7 +76,10 @@ class ModelSpec:
         return any(tower.kind == "regions" for tower in self.towers.values())
 
     def to_json(self) -> dict[str, Any]:
-        """Return the spec as a JSON value. A coarser level is left out if there is none."""
-        towers = {name: asdict(spec) for name, spec in self.towers.items()}
+        """Return the spec as a JSON value. A coarser level and further layers are left out if there are none."""
+        towers = {
+            name: {key: value for key, value in asdict(spec).items() if key != "layers" or value}
+            for name, spec in self.towers.items()
+        }
         coarse = {"coarse_classes": self.coarse_classes} if self.coarse_classes else {}
         return {"towers": towers, "classes": self.classes, "class_head": self.class_head, **coarse}

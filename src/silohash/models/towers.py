@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from silohash.base.errors import UnsuitableFeatures
 from silohash.base.types import MODALITIES, Modality, Outputs, PairBatch, ReadArrays
-from silohash.models.backbones import PublishedTower
+from silohash.models.backbones import PublishedTower, rectified_layers
 from silohash.models.specs import ModelSpec, TowerKind, TowerSpec
 
 Part: TypeAlias = Literal["feature", "logit", "code"]
@@ -23,8 +23,9 @@ Part: TypeAlias = Literal["feature", "logit", "code"]
 
 
 def mlp(spec: TowerSpec) -> nn.Module:
-    """Return a network with one hidden layer, ``(B, D) -> (B, hidden)``."""
-    return nn.Sequential(nn.Linear(spec.shape[0], spec.hidden), nn.ReLU(), nn.Dropout(spec.dropout))
+    """Return a network with one hidden layer, or with further ones before it, ``(B, D) -> (B, hidden)``."""
+    layers = rectified_layers((spec.shape[0], *spec.layers, spec.hidden))
+    return nn.Sequential(*layers, nn.Dropout(spec.dropout))
 
 
 def conv(spec: TowerSpec) -> nn.Module:

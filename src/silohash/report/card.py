@@ -70,6 +70,7 @@ def card_text(run: Run) -> str:
         data=data_facts(run, known),
         cards=measured.cards,
         figures=Markup(markdown(measured.rows, percent=True)) if measured.rows else "",  # noqa: S704  a table
+        unseen=Markup(markdown(measured.unseen, percent=True)) if measured.unseen else "",  # noqa: S704  a table
         unmeasured=unmeasured(run.archive),
         evaluations={name: words for name, words in EVALUATION_WORDS.items() if name in evaluations},
         choices=choices(measured.rows[0]) if measured.rows else "not recorded",

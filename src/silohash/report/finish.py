@@ -35,6 +35,9 @@ def measure_run(run: Run) -> Figures:
         figures = Figures(rows=[], curves=[]) if evaluator is None else evaluator.figures()
         write_json(run.curves_path, [curve.to_json() for curve in figures.curves])
         write_per_query(run.per_query_path, figures)
+        unseen = figures.unseen or figures
+        write_per_query(run.unseen_per_query_path, unseen)
+        write_results(run.unseen_results_path, unseen.rows)
         if evaluator is not None and evaluator.scores is None:
             write_examples(run.examples_path, draw_examples(evaluator))
         write_results(run.results_path, figures.rows)

@@ -14,7 +14,7 @@ from silohash.base.files import read_json
 from silohash.base.types import MethodCard, ResultRow
 from silohash.data.partitions.drift import drift_of
 from silohash.evaluate.measures import by_pairs
-from silohash.measure.evaluation import RadiusCurve, or_nan
+from silohash.measure.evaluation import UNSEEN, RadiusCurve, or_nan, trained_rows
 from silohash.measure.measurable import unmeasured
 from silohash.report.examples import MEASURE_AGAIN, Examples, read_examples, released
 from silohash.report.plots import LabelTable, RoundCurve
@@ -66,13 +66,22 @@ class MethodRun:
     """One run of one method, under its name in tables and legends, which is `ResultRow.run` of its rows.
 
     The cards are those of the local and the federated method.
+
+    Attributes:
+        unseen: The figures over the items that no silo trained on, where these are not all items and there are some.
     """
 
     name: str
     rows: tuple[ResultRow, ...] = ()
+    unseen: tuple[ResultRow, ...] = ()
     curve: RoundCurve | None = None
     radius_curves: tuple[RadiusCurve, ...] = ()
     cards: tuple[MethodCard, ...] = ()
+
+    def unseen_row(self, row: ResultRow) -> ResultRow | None:
+        """Return the figure over unseen items that belongs to a figure over all items, if there is one."""
+        wanted = (row.evaluation, row.task, row.measure)
+        return next((one for one in self.unseen if (one.evaluation, one.task, one.measure) == wanted), None)
 
     @property
     def needs_label_at_query(self) -> bool:
@@ -117,6 +126,12 @@ class ReportData:
     def fair_rows(self) -> list[ResultRow]:
         """The figures of the runs whose method does not use the label of the query."""
         return [row for run in self.runs if not run.needs_label_at_query for row in run.rows]
+
+    @property
+    def fair_unseen(self) -> list[ResultRow]:
+        """The same over the items that no silo trained on; empty if a run does not have any of its own."""
+        fair = [run for run in self.runs if run.rows and not run.needs_label_at_query]
+        return [row for run in fair for row in run.unseen] if all(run.unseen for run in fair) else []
 
 
 def report_data(runs: Sequence[Run], *, title: str = "", examples: bool = True) -> ReportData:
@@ -177,6 +192,7 @@ def facts(run: Run) -> dict[str, str]:
         else "not measured"
         if unmeasured(run.archive)
         else "not recorded",
+        "searched items": _searched(run),
         "license of the data": card.license,
         "partition": f"{run.partition.kind} over {len(run.partition.silos)} silos{f' ({parameters})' if parameters else ''}",
         "local method": f"{config.local.name}, preset {config.local.preset}{_given(config.local)}",
@@ -190,6 +206,14 @@ def facts(run: Run) -> dict[str, str]:
         "machine": f"{environment.device}, {environment.machine}, torch {environment.packages.get('torch', 'unknown')}",
         "silohash": environment.silohash,
     }
+
+
+def _searched(run: Run) -> str:
+    """Return the number of items of the database, and how many of them silos trained on."""
+    database = run.archive.splits.get("database", np.zeros(0, np.int64))
+    known = np.intersect1d(database, trained_rows(run))
+    number = "all" if len(known) == len(database) else f"{len(known):,}" if len(known) else "none"
+    return f"{len(database):,} in the database, {number} of which silos trained on"
 
 
 def _given(section: LocalConfig | FederatedConfig) -> str:
@@ -229,10 +253,13 @@ def _privacy(run: Run) -> dict[str, str]:
 def method_run(run: Run) -> MethodRun:
     """Return the figures and the curves of one run. Its name says so if they depend on the labels of the queries."""
     rows = read_results(run.results_path)
+    # A run that an earlier version measured has no figures over unseen items.
+    unseen = read_results(run.unseen_results_path) if run.unseen_results_path.exists() else []
     name = f"{run.name} (oracle)" if any(row.oracle for row in rows) else run.name
     return MethodRun(
         name=name,
         rows=tuple(replace(row, run=name) for row in rows),
+        unseen=tuple(replace(row, run=name) for row in unseen if row.protocol.endswith(UNSEEN)),
         curve=replace(round_curve(run), name=name),
         radius_curves=tuple(replace(curve, name=name) for curve in radius_curves(run)),
         cards=cards_of(run.config),

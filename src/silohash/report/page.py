@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -90,7 +91,9 @@ def _headline(data: ReportData) -> Headline:
             sentence="These are oracle figures: queries were encoded with their true labels.",
             explanation="The relevance of results is computed from the same labels, and a real search does not have them.",
         )
-    return headline(data.fair_rows)
+    found, unseen = headline(data.fair_rows), headline(data.fair_unseen)
+    note = f"Without the items that silos trained on: {unseen.sentence}"
+    return replace(found, notes=(*found.notes, note)) if found.groups and unseen.groups else found
 
 
 def _drawings(data: ReportData) -> dict[str, object]:

@@ -73,6 +73,10 @@ class Run:
     """The measured figures, one row per evaluation, task and measure."""
     per_query_path = _Inside("per_query.safetensors")
     """The measures per query."""
+    unseen_results_path = _Inside("results-unseen.csv")
+    """The same figures over the items that no silo trained on."""
+    unseen_per_query_path = _Inside("per_query-unseen.safetensors")
+    """The measures per query over the items that no silo trained on."""
     curves_path = _Inside("curves.json")
     """Precision and recall by Hamming radius, one curve per task."""
     memory_path = _Inside("memory.json")

@@ -28,8 +28,8 @@ from silohash.run.config.load import absolute_path, read_override, similar_file
 from silohash.run.config.sections import Section
 from silohash.run.config.toml import toml_value
 from silohash.run.config.wrong_types import wrong_type
+from silohash.study.figures import KINDS, AnyFigure, CurveName, OverAxis
 
-CurveName: TypeAlias = Literal["loss", "relative loss", "validation"]
 Over: TypeAlias = Literal["rounds", "seconds"]
 
 RESULT_FIELDS = ("task", "evaluation", "measure")
@@ -145,6 +145,8 @@ class Table(Section):
     """Further measures, each with tables and plots of its own. Then tables and plots without any figure are left out."""
     evaluations: tuple[Evaluation, ...] = ("GG", "PG", "XS")
     """The evaluations to show. GG and PG share a column, which shows the one that a method has."""
+    database: Literal["all", "unseen"] = "all"
+    """`all`: figures over all items of the database. `unseen`: over those that no silo trained on. Every run has both."""
     against: dict[str, tuple[str, ...]] = Field(default={}, max_length=1)
     """An axis of the rows or columns with some of its choices, such as ``{ method = ["FedAvg"] }``. For each of these
     choices, a table shows the differences of all others from it, paired by seed."""
@@ -270,6 +272,8 @@ class StudyConfig(Section):
     where: tuple[Where, ...] = ()
     table: Table = Table()
     plots: Plots = Plots()
+    figures: tuple[AnyFigure, ...] = ()
+    """What is drawn, each a table with its ``kind``."""
     tune: Tune | None = None
     tuned: TunedBefore | None = None
     set: Settings = Field(default_factory=dict)
@@ -306,12 +310,36 @@ class StudyConfig(Section):
                 _check_name("tuned.of: there is no axis", name, self.axis_names)
         return self
 
+    @model_validator(mode="after")
+    def _figures_are_possible(self) -> StudyConfig:
+        for number, figure in enumerate(self.figures, 1):
+            self._check_figure(f"figures {number} ({figure.kind})", figure)
+        return self
+
     def _check_references(self, table: Table) -> None:
         shown = (*table.rows, *table.columns) or self.axis_names
         for axis, names in table.against.items():
             for name in names:
                 self.check_choices("table.against", {axis: name})
             _check_name("table.against: neither rows nor columns name the axis", axis, shown)
+
+    def _check_figure(self, where: str, figure: AnyFigure) -> None:
+        for axis, names in figure.only.items():
+            _check_name(f"{where}.only: there is no axis", axis, self.axis_names)
+            for name in names:
+                self.check_choices(f"{where}.only", {axis: name})
+        for axis in figure.axes_shown:
+            _check_name(f"{where}: there is no axis", axis, self.axis_names)
+            shown = self.shown_choices(figure, axis)
+            if len(shown) < 2:
+                raise ValueError(f'{where}: a figure over "{axis}" needs at least two of its choices, not {len(shown)}')
+            if isinstance(figure, OverAxis) and not all(map(is_number, shown)):
+                raise ValueError(f'{where}: the choices of "{axis}" are not numbers: {", ".join(shown)}')
+
+    def shown_choices(self, figure: AnyFigure, axis: str) -> list[str]:
+        """Return the choices of an axis that a figure shows."""
+        names = [choice.name for choice in self.axis(axis).choices]
+        return [name for name in names if name in figure.only.get(axis, names)]
 
     def _check_tuning(self, tune: Tune) -> None:
         for name in tune.of:
@@ -401,6 +429,14 @@ def make_study(
     return config.model_copy(update={"set": {**config.set, **dict(read_override(text) for text in overrides)}})
 
 
+def is_number(text: str) -> bool:
+    """Return whether a choice's name is a finite number."""
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
 def _duplicate(names: Sequence[str]) -> str:
     """Return the first name that occurs twice, or an empty string."""
     return next((name for place, name in enumerate(names) if name in names[:place]), "")
@@ -413,11 +449,15 @@ def _check_name(what: str, name: str, known: Sequence[str]) -> None:
 
 def explain(error: ValidationError, value: Mapping[str, Any]) -> str:
     """Return the first error as a sentence that names the axis and the choice."""
-    first = error.errors()[0]
-    places, keys = _location(first["loc"], value)
+    first: dict[str, Any] = {**error.errors()[0]}
     model: type[BaseModel] = StudyConfig
-    for part in first["loc"]:
-        model = MODELS.get(part, model)
+    if first["loc"][:1] == ("figures",) and first["loc"][2:]:
+        list_name, number, kind, *rest = first["loc"]  # pydantic adds the kind, which is not in the file
+        model, first["loc"] = KINDS[kind], (list_name, number, *rest)
+    else:
+        for part in first["loc"]:
+            model = MODELS.get(part, model)
+    places, keys = _location(first["loc"], value)
     key = ".".join(str(part) for part in keys)
     where = f"{', '.join(places)}: " if places else ""
     if first["type"] == "extra_forbidden":

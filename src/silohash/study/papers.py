@@ -1,4 +1,4 @@
-"""Tables of papers as studies: what is missing here to run them, and the published figures next to ours."""
+"""Tables and figures of papers as studies, read from one file per paper, and the published figures next to ours."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ import math
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
-from silohash.base.errors import NothingUsable, UnknownName, UserError
+from pydantic import Field, field_validator
+
+from silohash.base.errors import MissingFile, UnknownName
 from silohash.base.files import write_text
 from silohash.base.forms import of_value, reading
 from silohash.base.registry import suggestion
 from silohash.base.visible import csv_cell
 from silohash.base.visible import markdown as markdown_of
-from silohash.data.benchmarks.dataset import AUTO, benchmark, folder_of
-from silohash.methods.federated import FEDERATED_METHODS
-from silohash.methods.local import LOCAL_METHODS
 from silohash.report.tables import csv_table, markdown_table, number, span
-from silohash.study.config import StudyConfig, load_study
+from silohash.run.config.sections import Section
+from silohash.study.config import Choice, StudyConfig, load_study
+from silohash.study.differences import Stated, differences, differences_table
 from silohash.study.pivot import Cell, field_values, figure_cell
 from silohash.study.results import StudyResults
 from silohash.study.tables import TABLES
@@ -31,118 +34,117 @@ PUBLISHED = "published"
 FOLDER = "papers"
 
 
+class _WithSettings(Section):
+    """A table of a paper's file that has ``settings``, each one statement or a list of them."""
+
+    settings: dict[str, tuple[Stated, ...]] = Field(default_factory=dict)
+    """What the paper states, by the key of a run's config. Keys that begin with ``paper.`` stand for what the config
+    cannot express."""
+
+    @field_validator("settings", mode="before")
+    @classmethod
+    def _as_lists(cls, value: Any) -> Any:  # noqa: ANN401  pydantic's
+        if not isinstance(value, dict):
+            return value
+        return {key: (stated,) if isinstance(stated, dict) else stated for key, stated in value.items()}
+
+
+class PaperItem(_WithSettings):
+    """``[items.NAME]``: tables or figures of a paper that one study makes together."""
+
+    title: str = Field(min_length=1)
+    """What they show."""
+    covers: tuple[str, ...] = Field(min_length=1)
+    """Their numbers, such as ``table 2``."""
+    study: str = ""
+    """File of the study. By default ``PAPER-NAME.toml``, if there is one."""
+    figure: str = ""
+    """Kind of the figure that shows the same."""
+    open: tuple[Choice, ...] = ()
+    """Data sets that anyone may use, in place of the paper's."""
+
+
+class Paper(_WithSettings):
+    """The file of a paper."""
+
+    title: str = Field(min_length=1)
+    notes: tuple[str, ...] = ()
+    """What no setting can express, one sentence each."""
+    items: dict[str, PaperItem]
+
+
 @dataclass(frozen=True)
 class PaperTable:
-    """A table of a paper that can be run, and why our figures cannot equal the paper's, whatever the methods do."""
+    """Tables or figures of a paper, and the study that makes them. Its ``key`` is PAPER/NAME, as on the command line."""
 
     key: str
-    title: str
-    differences: tuple[str, ...]
+    paper: Paper
+    item: PaperItem
+    folder: Path
 
-    def file(self, recipes: Path, suffix: str) -> Path:
-        """Return the path of the study (suffix ``.toml``) or of the published figures (``.csv``)."""
-        return recipes / FOLDER / f"{self.key.replace('/', '-')}{suffix}"
+    @property
+    def title(self) -> str:
+        """The paper, the numbers of its tables or figures, and what they show."""
+        return f"{self.paper.title}, {', '.join(self.item.covers)}: {self.item.title}"
 
-    def study(self, recipes: Path, overrides: Sequence[str] = ()) -> StudyConfig:
-        """Read the study. It may name methods that silohash does not have yet."""
-        return load_study(self.file(recipes, ".toml"), overrides)
+    @property
+    def settings(self) -> Mapping[str, tuple[Stated, ...]]:
+        """What the paper states about the study's settings."""
+        return {**self.paper.settings, **self.item.settings}
 
+    @property
+    def study_path(self) -> Path | None:
+        """The file of the study; None if there is none."""
+        path = self.folder / (self.item.study or f"{self.key.replace('/', '-')}.toml")
+        return path if self.item.study or path.exists() else None
 
-@dataclass(frozen=True)
-class _Paper:
-    """A paper in ``papers.toml``: its differences from our studies, and the titles of its tables by name."""
+    def study(self, overrides: Sequence[str] = ()) -> StudyConfig:
+        """Read the study. It may name methods that silohash does not have.
 
-    differences: tuple[str, ...]
-    tables: dict[str, str]
+        Raises:
+            UserError: If there is none, or its file is missing or wrong.
+        """
+        if self.study_path is None:
+            raise MissingFile(f"{self.key} is not run by silohash ({self.title}).")
+        return load_study(self.study_path, overrides)
+
+    @cached_property
+    def published(self) -> list[dict[str, str]]:
+        """The published figures; none if the paper shows them as a picture only."""
+        path = self.folder / f"{self.key.replace('/', '-')}.csv"
+        return read_published(path) if path.exists() else []
 
 
 def paper_tables(recipes: Path) -> dict[str, PaperTable]:
-    """Read the tables that can be run, by key.
+    """Read the tables and figures of all papers, by key.
 
     Raises:
-        UserError: If their file is missing or damaged.
+        UserError: If a paper's file is missing or damaged.
     """
-    path = recipes / FOLDER / "papers.toml"
-    with reading(path, remedy=REINSTALL, missing=REINSTALL):
-        papers = of_value(tomllib.loads(path.read_text(encoding="utf-8")), dict[str, _Paper])
+    folder = recipes / FOLDER
+    papers = {path.stem: _read_paper(path) for path in sorted(folder.glob("*.toml")) if "-" not in path.stem}
     return {
-        f"{name}/{table}": PaperTable(f"{name}/{table}", title, paper.differences)
+        f"{name}/{item}": PaperTable(f"{name}/{item}", paper, paper.items[item], folder)
         for name, paper in papers.items()
-        for table, title in paper.tables.items()
+        for item in paper.items
     }
 
 
-@dataclass(frozen=True)
-class MissingRequirement:
-    """Something that a choice of a study needs and that is missing here, with how to get it if silohash has it.
-
-    The axis and the choice are empty if the whole study needs it.
-    """
-
-    axis: str
-    choice: str
-    needs: str
-    remedy: str = ""
-
-    def __str__(self) -> str:
-        """Return the requirement as a phrase."""
-        return f"{self.choice or 'every run'} needs {self.needs}"
+def _read_paper(path: Path) -> Paper:
+    with reading(path, remedy=REINSTALL, missing=REINSTALL):
+        return of_value(tomllib.loads(path.read_text(encoding="utf-8")), Paper)
 
 
 def paper_table(recipes: Path, key: str) -> PaperTable:
-    """Return the table with a key.
+    """Return the tables or figures with a key.
 
     Raises:
-        UserError: If there is no such table; suggests the nearest key.
+        UserError: If there is no such key; suggests the nearest one.
     """
     tables = paper_tables(recipes)
     if key not in tables:
         raise UnknownName(f'There is no table "{key}"{suggestion(key, tables)}. Available: {", ".join(tables)}.')
     return tables[key]
-
-
-def missing_requirements(config: StudyConfig) -> list[MissingRequirement]:
-    """Return the methods and data sets that a study needs and that are missing here."""
-    found = _missing_for("", "", config.base.set, config)
-    for axis in config.axes:
-        for choice in axis.choices:
-            found += _missing_for(axis.name, choice.name, choice.set, config)
-    return found
-
-
-def without_missing(config: StudyConfig, missing: Sequence[MissingRequirement]) -> StudyConfig:
-    """Return a study without the choices that need something missing.
-
-    Raises:
-        UserError: If no run is left; names what is missing and how to get it.
-    """
-    removed = {(requirement.axis, requirement.choice) for requirement in missing}
-    axes = [
-        axis.model_copy(update={"choices": tuple(c for c in axis.choices if (axis.name, c.name) not in removed)})
-        for axis in config.axes
-    ]
-    empty = {"", *(axis.name for axis in axes if not axis.choices)}
-    preventing = [requirement for requirement in missing if requirement.axis in empty]
-    if preventing:
-        remedies = dict.fromkeys(requirement.remedy for requirement in preventing if requirement.remedy)
-        raise NothingUsable("\n".join([f"{config.title}: {'; '.join(map(str, preventing))}.", *remedies]))
-    return config.model_copy(update={"axes": tuple(axes)})
-
-
-def _missing_for(axis: str, name: str, values: Mapping[str, object], config: StudyConfig) -> list[MissingRequirement]:
-    found = []
-    for key, registry in (("local.name", LOCAL_METHODS), ("federated.name", FEDERATED_METHODS)):
-        method = values.get(key)
-        if isinstance(method, str) and method not in registry.names():
-            found.append(MissingRequirement(axis, name, f"{method} ({registry.family})"))
-    data = values.get("data.name")
-    if isinstance(data, str) and (dataset := benchmark(data)):
-        root = str(config.set.get("data.options.root", values.get("data.options.root", "")))
-        try:
-            dataset.layout(AUTO, folder_of(data, root))
-        except UserError as error:
-            found.append(MissingRequirement(axis, name, f"the files of {data}", str(error)))
-    return found
 
 
 def read_published(path: Path) -> list[dict[str, str]]:
@@ -158,22 +160,31 @@ def read_published(path: Path) -> list[dict[str, str]]:
         return lines
 
 
-def write_comparison(
-    table: PaperTable, study: StudyResults, published: Sequence[Mapping[str, str]], out: Path
-) -> list[Path]:
-    """Write the published figures with ours next to them in the study's ``tables/``, and return the paths of the files."""
-    fields = [name for name in published[0] if name != PUBLISHED]
-    shown = {"evaluation": field_values(study, ())["evaluation"][0], "measure": study.config.table.measure}
-    cells = [figure_cell(study, {**shown, **line}) for line in published]
+def write_comparison(table: PaperTable, study: StudyResults, out: Path, remarks: Sequence[str] = ()) -> list[Path]:
+    """Write what differs from the paper, and the published figures with ours next to them, into the study's ``tables/``.
+
+    The remarks come first. Returns the paths of the files. There is no CSV file without published figures.
+    """
     paths = [out / TABLES / f"{PUBLISHED}{suffix}" for suffix in (".md", ".csv")]
-    write_text(paths[0], _markdown(table, fields, published, cells))
-    write_text(paths[1], _csv(fields, published, cells))
-    return paths
+    differing = differences_table(differences(table.settings, study.config))
+    parts = [f"### {study.config.title or table.title}", *(f"**{remark}**" for remark in remarks), differing]
+    notes = list(table.paper.notes)
+    if published := table.published:
+        fields = [name for name in published[0] if name != PUBLISHED]
+        shown = {"evaluation": field_values(study, ())["evaluation"][0], "measure": study.config.table.measure}
+        cells = [figure_cell(study, {**shown, **line}) for line in published]
+        parts.append(_markdown(fields, published, cells))
+        notes += dict.fromkeys(f"Ours: {cell.conditions}." for cell in cells if cell.conditions)
+        write_text(paths[1], _csv(fields, published, cells))
+    write_text(paths[0], "\n\n".join(part.strip("\n") for part in (*parts, _listed(notes)) if part) + "\n")
+    return paths if published else paths[:1]
 
 
-def _markdown(
-    table: PaperTable, fields: Sequence[str], published: Sequence[Mapping[str, str]], cells: Sequence[Cell]
-) -> str:
+def _listed(notes: Sequence[str]) -> str:
+    return "\n".join(f"- {note}" for note in notes)
+
+
+def _markdown(fields: Sequence[str], published: Sequence[Mapping[str, str]], cells: Sequence[Cell]) -> str:
     lines = [
         [
             *(markdown_of(line[name]) for name in fields), number(float(line[PUBLISHED]), digits=4),
@@ -183,14 +194,12 @@ def _markdown(
         if cell.values
     ]  # fmt: skip
     over = "seeds" if any(cell.interval == "seeds" for cell in cells if cell.values) else "queries"
-    notes = [
-        f"{len(lines)} of {len(cells)} published figures have one of ours next to them. Intervals: 95 %, over {over}.",
-        *table.differences,
-        *dict.fromkeys(f"Ours: {cell.conditions}." for cell in cells if cell.conditions),
-    ]
+    counted = f"{len(lines)} of {len(cells)} published figures have one of ours next to them."
+    if not lines:
+        return counted
     headings = [*fields, "published", "ours", "95 % interval", "ours minus published"]
     text = markdown_table(headings, lines, numbers_from=len(fields))
-    return f"### {table.title}\n\n{text}\n{''.join(f'- {note}{chr(10)}' for note in notes)}"
+    return f"{counted} Intervals: 95 %, over {over}.\n\n{text}"
 
 
 def _csv(fields: Sequence[str], published: Sequence[Mapping[str, str]], cells: Sequence[Cell]) -> str:

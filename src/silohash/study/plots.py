@@ -26,7 +26,8 @@ from silohash.report.plots import TASK_WORDS
 from silohash.report.style import INK, SERIES, SOFT, drawing, legend, name_panel, save_figure, series, short
 from silohash.run.events import RoundRecord
 from silohash.run.folder import Run
-from silohash.study.config import CurveName, Over
+from silohash.study.config import Over, is_number
+from silohash.study.figures import CurveName
 from silohash.study.pivot import METHOD_AXIS, Cell, field_values, figure_cell, file_name
 from silohash.study.results import StudyResults
 
@@ -404,14 +405,6 @@ class StudyPlotter:
         text = several_seeds if len(self.config.seeds) > 1 else one_seed
         if text:
             figure.supxlabel(text, x=0.99, ha="right", fontsize=7.5, color=SOFT)
-
-
-def is_number(text: str) -> bool:
-    """Return whether a choice's name is a finite number."""
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
 
 
 def _suffix(chosen: Fields) -> str:

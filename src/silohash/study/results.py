@@ -84,11 +84,13 @@ def collect(config: StudyConfig, out: Path) -> StudyResults:
     for planned in planned_runs(config, tuned, refuse_equal=False):
         run = Run(out / RUNS / planned.name)
         if is_finished(run, planned) and (not config.tune or search_name(config, planned.choices) in tuned):
-            values, queries = read_per_query(run.per_query_path)
+            unseen = config.table.database == "unseen"
+            values, queries = read_per_query(run.unseen_per_query_path if unseen else run.per_query_path)
+            rows = read_results(run.unseen_results_path if unseen else run.results_path)
             found.append(
                 RunResult(
                     choices=planned.choices, seed=planned.seed, folder=run.folder,
-                    rows=tuple(read_results(run.results_path)), per_query=values, rounds=tuple(run.rounds()),
+                    rows=tuple(rows), per_query=values, rounds=tuple(run.rounds()),
                     queries=queries, peak_bytes=read_peak(run.memory_path),
                 )
             )  # fmt: skip

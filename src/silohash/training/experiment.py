@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,7 @@ from silohash.base.errors import (
     UnsuitableFeatures,
     ValidationNeeded,
 )
+from silohash.base.files import digest_file, read_json
 from silohash.base.locks import INPUTS
 from silohash.base.types import MODALITIES, Modality, Notify
 from silohash.data.archive import Archive
@@ -45,11 +47,11 @@ from silohash.run.config.load import ResolvedConfig, refuse
 from silohash.run.config.objections import objections_to_silos
 from silohash.run.config.sections import RunConfig
 from silohash.run.events import JsonLines, Observer, ProgressReporter
-from silohash.run.folder import Run, archive_of
+from silohash.run.folder import ENVIRONMENT, Run, archive_of
 from silohash.run.model.network_saving import save_networks
 from silohash.run.model.onnx_graph import COMPARED_ITEMS, onnx_files
 from silohash.run.model.trained import TrainedModel
-from silohash.run.model.word_start import start_from_word_vectors
+from silohash.run.model.word_start import VECTORS, install_word_vectors
 from silohash.training.checkpoint import RunState, has_checkpoint, load_checkpoint, save_checkpoint
 from silohash.training.checks import needs_labels
 from silohash.training.engines.port import WAIT_FOR_ALL, Engine, InProcess, Limits, SiloResult, SiloTask
@@ -203,6 +205,13 @@ def check_methods(archive: Archive, modalities: int, validation: int, resolved: 
         UserError: If labels, modalities or validation queries are missing, or the user does not allow what silos send.
     """
     config, federated = resolved.config, resolved.federated
+    if resolved.local.traits.scores_pairs and modalities < len(MODALITIES):
+        lacking = "image" if archive.image is None else "text"
+        note = f" (regions: {archive.card.notes['regions']})" if "regions" in archive.card.notes else ""
+        raise ModalityNeeded(
+            f'The local method "{config.local.name}" scores images against texts, and archive "{archive.card.name}" has no '
+            f"{lacking} column{note}. Use an archive that has both."
+        )
     labeled = archive.labels is not None and bool(archive.labels.any())
     if resolved.needs_labels and not labeled:
         raise LabelsNeeded(needs_labels(archive, resolved))
@@ -320,6 +329,11 @@ def train_rounds(
     """Run the remaining rounds of a run with an engine that has been started, and return the state after the last."""
     prepared = worker.prepared
     resolved, config = prepared.resolved, prepared.config
+    remarks = resolved.remarks
+    if config.features.text.get("vectors") and not has_checkpoint(run.checkpoint):
+        path, recorded = Path(str(config.features.text["vectors"])), run.folder / ENVIRONMENT
+        known = read_json(recorded, dict[str, Any]).get("files", {}).get(VECTORS)
+        remarks = (*remarks, install_word_vectors(worker.model, featurizers.get("text"), path, known))
     recipients = [JsonLines(run.rounds_path), *observers]
     settings = RoundSettings(
         rounds=config.federated.rounds,
@@ -328,15 +342,13 @@ def train_rounds(
         validate=any(validation for _, _, validation in prepared.silos),
         validation_by=resolved.validation_by,
         seed=config.seed,
-        remarks=resolved.remarks,
+        remarks=remarks,
         buffers=buffers_of(worker.model),
         folder=run.folder,
         limits=limits,
         chain=worker.chain,
         keep=received_updates(config, run.folder) if config.exchange.keep_updates else None,
     )
-    if getattr(featurizers.get("text"), "vectors", None) is not None and not has_checkpoint(run.checkpoint):
-        start_from_word_vectors(worker.model, featurizers.get("text"))
     state = first_state(run, prepared, worker)
     for observer in recipients:
         observer.start(name=config.federated.name, total_rounds=settings.rounds, first_round=state.round)
@@ -365,14 +377,17 @@ def save_model(run: Run, trained: TrainedModel, prepared: Prepared, notify: Noti
 def samples(prepared: Prepared, modality: Modality) -> npt.NDArray[np.generic]:
     """Return the vectors of some training items that have a modality, ``(n, *shape)``, at least one.
 
-    If no item has it here, as where the items are on other machines, the vectors are random.
+    If no item has it here, as where the items are on other machines, the vectors are random. Ids of word pieces are 0 or 1,
+    which every vocabulary has.
     """
     rows = np.flatnonzero(prepared.arrays.get(f"has_{modality}", ()))[:COMPARED_ITEMS]
     if not len(rows):
         tower, generator = prepared.spec.towers[modality], seeds.numpy_generator(prepared.config.seed, "samples")
         shape = (COMPARED_ITEMS, *tower.shape)
-        if tower.kind == "conv":
+        if len(tower.shape) == 3:
             return generator.integers(256, size=shape, dtype=np.uint8)
+        if tower.kind == "network":
+            return generator.integers(2, size=shape, dtype=np.int32)
         return generator.normal(size=shape).astype(np.float32)
     return np.asarray(prepared.arrays[modality][rows])
 
@@ -416,7 +431,8 @@ def deploy_tasks(state: RunState, prepared: Prepared, silos: Iterable[int]) -> I
 
 
 def environment(config: RunConfig) -> dict[str, object]:
-    """Return what the results depend on in addition to the config: software versions and machine."""
+    """Return what the results depend on in addition to the config: software versions, machine and the file of vectors."""
+    vectors = config.features.text.get("vectors")
     return {
         "silohash": __version__,
         "python": sys.version.split()[0],
@@ -426,4 +442,5 @@ def environment(config: RunConfig) -> dict[str, object]:
         "device": str(choose_device(config.train.device)),
         "threads": torch.get_num_threads(),
         "config_digest": config.digest(),
+        **({"files": {VECTORS: digest_file(Path(str(vectors)))}} if vectors and Path(str(vectors)).is_file() else {}),
     }

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ import torch
 from numpy.lib.format import open_memmap
 
 from silohash.base import seeds
-from silohash.base.errors import ConflictingOptions, ModalityNeeded, NothingUsable, UnknownName, UnsuitableFeatures
+from silohash.base.errors import ConflictingOptions, ModalityNeeded, NothingUsable, UnknownName
 from silohash.base.files import (
     explaining_disk_errors,
     read_arrays,
@@ -34,19 +34,16 @@ from silohash.data.partitions.columns import values_of
 from silohash.data.partitions.training import SiloItems, TrainingSilo, held_back_pairs, parts_of
 from silohash.features.base import Featurizer, add_statistics
 from silohash.features.image import PixelFeatures
-from silohash.features.nodes.regions import RegionFeatures
-from silohash.features.nodes.word_ids import WordSequences
 from silohash.features.text import BagOfWords
 from silohash.features.vectors import pixel_statistics, vectors
-from silohash.features.word_pieces import TokenFeatures
 from silohash.measure.measurable import ignored_labels
 from silohash.methods.federated.base import FederationInfo, ServerState
 from silohash.methods.local.base import ClosedForm, SiloData
 from silohash.methods.local.label_counts import federation_labels, label_sums
-from silohash.models.backbones import network_settings, published_weights
-from silohash.models.specs import ModelSpec, TowerKind, TowerSpec
+from silohash.models.backbones import published_weights
+from silohash.models.specs import ModelSpec
 from silohash.run.config.load import ResolvedConfig, load_resolved
-from silohash.run.config.sections import ModelConfig, RunConfig
+from silohash.run.config.sections import RunConfig
 from silohash.run.model.trained import TrainedModel, deployed_weights
 from silohash.training.checks import (
     SiloSizes,
@@ -55,6 +52,7 @@ from silohash.training.checks import (
     towers_of_few_silos,
     unreleased_classes,
 )
+from silohash.training.model_spec import model_spec, networks_of
 from silohash.training.updates.chain import Chain, Link, Screening
 from silohash.training.updates.compression import Compression
 from silohash.training.updates.encryption import KEY, SiloKey
@@ -146,58 +144,6 @@ def fit_featurizers(
             )
         fitted[modality] = featurizer.fitted(add_statistics(parts))
     return fitted
-
-
-def input_scale(featurizer: Featurizer) -> float:
-    """Return the input scale that gives bag-of-words rows the same norm as standardized features."""
-    return math.sqrt(featurizer.shape[0]) / 4 if isinstance(featurizer, BagOfWords) else 1.0
-
-
-KIND_BY_DIMENSIONS: Mapping[int, TowerKind] = {1: "mlp", 2: "tokens", 3: "conv"}
-"""Number of dimensions of an item's array -> kind of the tower."""
-
-
-def tower_kind(featurizer: Featurizer) -> TowerKind:
-    """Return the kind of the tower for a featurizer's vectors, if it is trained from scratch."""
-    if isinstance(featurizer, RegionFeatures | WordSequences):
-        return "regions" if isinstance(featurizer, RegionFeatures) else "words"
-    return KIND_BY_DIMENSIONS[len(featurizer.shape)]
-
-
-def tower_spec(modality: Modality, featurizer: Featurizer, model: ModelConfig) -> TowerSpec:
-    """Return the specification of the tower for a modality's vectors.
-
-    Raises:
-        UserError: If the vectors require a published network and none is configured, or its files do not match.
-    """
-    shape = tuple(featurizer.shape)
-    backbone = model.of(modality)
-    if isinstance(featurizer, TokenFeatures) and not backbone:
-        raise UnsuitableFeatures(
-            'features.text kind "tokens" requires a text tower that is fine-tuned from a published network. Set '
-            'model.text = { backbone = "huggingface", model = ... }, or another kind of features.'
-        )
-    of_words = {"words": featurizer.size} if isinstance(featurizer, WordSequences) else {}
-    return TowerSpec(
-        kind="network" if backbone else tower_kind(featurizer),
-        shape=shape,
-        hidden=model.hidden,
-        dropout=model.dropout,
-        scale=input_scale(featurizer),
-        settings=network_settings(modality, featurizer, backbone) if backbone else of_words,
-    )
-
-
-def model_spec(
-    featurizers: Mapping[Modality, Featurizer], resolved: ResolvedConfig, labels: int, arrays: Arrays
-) -> ModelSpec:
-    """Return the structure of a model, given the number of labels, and the inputs, if they are here."""
-    return ModelSpec(
-        towers={m: tower_spec(m, featurizer, resolved.config.model) for m, featurizer in featurizers.items()},
-        classes=labels if resolved.needs_labels else 0,
-        class_head=resolved.federated.traits.class_head,
-        coarse_classes=arrays["coarse_labels"].shape[1] if "coarse_labels" in arrays else 0,
-    )
 
 
 @dataclass(frozen=True)
@@ -367,8 +313,10 @@ def prepare(
     silos: list[TrainingSilo],
     featurizers: Mapping[Modality, Featurizer],
     resolved: ResolvedConfig,
+    *,
+    networks: Mapping[Modality, Mapping[str, Any]] | None = None,
 ) -> Prepared:
-    """Turn the silos' items into vectors, and specify the towers for them.
+    """Turn the silos' items into vectors, and specify the towers for them, some of which may be known `networks`.
 
     Raises:
         UserError: If the archive lacks labels or modalities that the methods require, or no silo holds back the
@@ -381,11 +329,11 @@ def prepare(
     arrays |= label_arrays(archive, parts, rows, resolved)
     if resolved.validation_by == "pairs":
         arrays["pictures"] = picture_numbers(archive)[rows]
-    spec = model_spec(featurizers, resolved, len(archive.label_names), arrays)
+    spec = model_spec(featurizers, resolved, len(archive.label_names), arrays, networks)
     sizes = [(silo.name, len(train), len(held)) for silo, (train, held) in zip(silos, parts, strict=True)]
     remarks = () if resolved.federated.traits.pooled else _remarks_on_silos(resolved, sizes, arrays)
     remarks += _remarks_on_bits(resolved, spec)
-    fine_tuned = {modality: tower for modality, tower in spec.towers.items() if tower.kind == "network"}
+    fine_tuned = {} if networks else networks_of(spec)
     return Prepared(
         resolved=replace(resolved, remarks=(*resolved.remarks, *remarks)),
         spec=spec,

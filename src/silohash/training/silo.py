@@ -178,7 +178,7 @@ def _run_epochs(
     settings = config.train
     model = phase.model.train()
     steps = context.local.steps(model)
-    rate = learning_rate(settings, context.round, context.total_rounds)
+    rate = learning_rate(settings, context.round, context.total_rounds, context.epochs)
     make = partial(make_optimizer, settings=settings, rate=rate)
     new_optimizers = partial(_optimizers, model, steps, pool, make, rate)
     optimizers = new_optimizers()
@@ -228,7 +228,7 @@ def _run_private_epochs(
     settings, model, data = config.train, phase.model.train(), context.data
     adapted = Adapted(model, federated.adapter, context.payload.extras)
     context.local.init_state(adapted, data, context.state)
-    rate = learning_rate(settings, context.round, context.total_rounds)
+    rate = learning_rate(settings, context.round, context.total_rounds, context.epochs)
     optimizer = make_optimizer([p for p in model.parameters() if p.requires_grad], settings, rate)
     expected = sampling(len(data), settings.batch)[0] * len(data)
     steps = context.local.steps(model)
@@ -321,19 +321,30 @@ def batches(context: SiloContext, phase: Phase, config: RunConfig, epoch: int) -
         yield order[number * size : None if last else (number + 1) * size]
 
 
-def learning_rate(settings: TrainConfig, round: int, total_rounds: int) -> float:  # noqa: A002  the field's word
-    """Return the learning rate of a round. With decay, it follows a half cosine down to a tenth of the first round's.
+def learning_rate(
+    settings: TrainConfig,
+    round: int,  # noqa: A002  the field's word
+    total_rounds: int,
+    local_epochs: int = 1,
+) -> float:
+    """Return the learning rate of a round, which `silohash.run.config.sections.TrainConfig.decay` determines.
 
     Example:
-        >>> learning_rate(TrainConfig(learning_rate=1.0, decay=True), 0, 10)
+        >>> learning_rate(TrainConfig(learning_rate=1.0, decay="cosine"), 0, 10)
         1.0
-        >>> round(learning_rate(TrainConfig(learning_rate=1.0, decay=True), 9, 10), 6)
+        >>> round(learning_rate(TrainConfig(learning_rate=1.0, decay="cosine"), 9, 10), 6)
         0.1
+        >>> [round(learning_rate(TrainConfig(learning_rate=1.0, decay="steps"), r, 4, 5), 6) for r in range(4)]
+        [1.0, 1.0, 0.1, 0.1]
     """
-    if not settings.decay or total_rounds < 2:
-        return settings.learning_rate
-    share = round / (total_rounds - 1)
-    return settings.learning_rate * (0.1 + 0.9 * 0.5 * (1.0 + math.cos(math.pi * share)))
+    first, share = settings.learning_rate, round / max(total_rounds - 1, 1)
+    if settings.decay == "steps":
+        return float(first * settings.decay_factor ** (round * local_epochs // settings.decay_epochs))
+    if settings.decay == "none" or total_rounds < 2:
+        return first
+    if settings.decay == "geometric":
+        return float(first * (settings.final_learning_rate / first) ** share)
+    return first * (0.1 + 0.9 * 0.5 * (1.0 + math.cos(math.pi * share)))
 
 
 def make_optimizer(parameters: list[nn.Parameter], settings: TrainConfig, rate: float) -> Optimizer:
@@ -408,7 +419,7 @@ def make_context(
 ) -> SiloContext:
     """Return the context that the method's hooks receive for one silo in one round."""
     broadcast, total_rounds = task.broadcast, config.federated.rounds
-    rate = learning_rate(config.train, broadcast.round, total_rounds)
+    rate = learning_rate(config.train, broadcast.round, total_rounds, config.federated.local_epochs)
     restarts = config.federated.local_epochs if local.traits.epochs.fresh_optimizers else 1
     state = silo_state(task.kept, data.has_image.device)
     state.epochs_before = broadcast.round * config.federated.local_epochs

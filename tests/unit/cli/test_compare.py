@@ -48,13 +48,44 @@ def test_a_run_is_not_compared_with_itself_alone(runs: list[Path]) -> None:
     assert "nothing to compare it with" in said.err
 
 
-def test_papers_tables_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder without any data."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("SILOHASH_DATA", raising=False)
+    return tmp_path
+
+
+def test_papers_tables_are_listed(empty: Path) -> None:
     listed = silohash("reproduce", "--list", "--json").document()["tables"]
-    assert "fedcafe/table2" in {table["key"] for table in listed}
-    assert all(table["needs"] and table["differs"] for table in listed)
+    by_key = {table["key"]: table for table in listed}
+    assert by_key["fedcafe/table2"]["needs"]
+    assert by_key["fedcafe/table2"]["status"] in {"missing", "open"}
+    assert list(empty.iterdir()) == []
+    said = silohash("reproduce")
+    assert said.code == 0
+    assert all(f"{key}: " in said.out for key in by_key)
+    said = silohash("reproduce", "fedcafe/table2", "--list")
+    assert "mirflickr25k-iall.mat" in said.out
+
+
+def test_missing_files_are_named(empty: Path) -> None:
     said = silohash("reproduce", "fedcafe/table2", "--smoke")
     assert said.code == 2
     assert "The files of mirflickr25k are missing" in said.err
-    assert list(tmp_path.iterdir()) == []
+    assert list(empty.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key"),
+    [
+        (("fedcafe/tabel2",), "[unknown-name]"),
+        (("fedcafe/table2", "--all"), "[conflicting-options]"),
+        (("fedcafe/table2", "--set", "x"), "[wrong-form]"),
+    ],
+)
+def test_wrong_options_are_refused(empty: Path, arguments: tuple[str, ...], key: str) -> None:
+    said = silohash("reproduce", *arguments)
+    assert said.code == 2
+    assert said.err.splitlines()[-1].strip() == key
+    assert list(empty.iterdir()) == []

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from silohash.api.runs import TrainedRun
 from silohash.base.errors import UserError
 from silohash.base.types import Modality
 from silohash.cli.train import _example_query, seed_numbers
@@ -225,6 +226,44 @@ def test_evaluate_without_options_writes_the_figures_again(run: Run) -> None:
     assert said.code == 0, said.err
     assert "mAP@all" in said.out
     assert (run.results_path.read_bytes(), run.examples_path.read_bytes()) == before
+
+
+@pytest.mark.whole_run
+def test_items_that_nobody_trained_on_have_figures_of_their_own(folder: Path) -> None:
+    archive = write_archive(folder / "partly", count=60, text="words")
+    lines = (archive / "metadata.csv").read_text(encoding="utf-8").splitlines()
+    half = [line.replace(",train,", ",database,") if number % 2 else line for number, line in enumerate(lines)]
+    (archive / "metadata.csv").write_text("\n".join(half) + "\n", encoding="utf-8")
+    trained = train(archive, folder / "partly-trained", federated={"rounds": 1, "local_epochs": 1})
+    finish_run(trained)
+    said = silohash("evaluate", trained.folder).out
+    assert said.index("All items") < said.index("Only items that no silo trained on")
+    document = silohash("evaluate", trained.folder, "--measure", "mAP@all", "--json").document()
+    assert [row["protocol"] for row in document["unseen"]] == [
+        f"{row['protocol']}, without items that silos trained on" for row in document["results"]
+    ]
+    page, card = trained.report_path.read_text(encoding="utf-8"), trained.card_path.read_text(encoding="utf-8")
+    assert "unseen items only</th>" in page
+    known = len(trained.archive.split("train"))
+    assert 0 < known < 50
+    assert f"50 in the database, {known} of which silos trained on" in page
+    assert "Without the items that silos trained on (same queries):" in card
+    whole, unseen = (read_results(path) for path in (trained.results_path, trained.unseen_results_path))
+    assert {row.protocol for row in whole} == {trained.archive.card.protocol}
+    assert len(unseen) == len(whole)
+    chosen = TrainedRun(trained.folder).evaluate("mAP@all", tasks="i2t", evaluations="GG", database="unseen")
+    assert [row.value for row in chosen] == [
+        row.value for row in unseen if (row.evaluation, row.task, row.measure) == ("GG", "i2t", "mAP@all")
+    ]
+
+
+@pytest.mark.whole_run
+def test_where_silos_trained_on_all_items_there_is_one_table(run: Run) -> None:
+    assert "no silo trained on" not in silohash("evaluate", run.folder).out
+    assert read_results(run.unseen_results_path) == []
+    page = run.report_path.read_text(encoding="utf-8")
+    assert "unseen items only" not in page
+    assert "in the database, all of which silos trained on" in page
 
 
 @pytest.mark.whole_run

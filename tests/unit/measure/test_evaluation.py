@@ -16,7 +16,7 @@ from silohash.evaluate.measures import PAIR_MEASURES, Measure, PerQuery
 from silohash.features.vectors import vectors
 from silohash.index.codes import unpack
 from silohash.measure import evaluation
-from silohash.measure.evaluation import Evaluator, evaluate_run
+from silohash.measure.evaluation import Evaluator, evaluate_run, trained_rows
 from silohash.run.folder import Run
 from tests.runs import BITS, train, write_archive
 
@@ -506,13 +506,80 @@ def test_silos_without_a_counted_query_do_not_lower_the_mean(shared: Run) -> Non
         return PerQuery(array, array, array, np.ones(len(values), bool), 0, 0.5)
 
     settings = shared.config.evaluate
-    row = Evaluator(shared, settings)._row(
-        "GL", "i2t", Measure.parse("mAP@all"), [part([0.5, 0.7]), part([]), part([0.2])]
-    )
+    evaluator = Evaluator(shared, settings)
+    of_silos = [part([0.5, 0.7]), part([]), part([0.2])]
+    row = evaluator._row(evaluator.rules[0], "GL", "i2t", Measure.parse("mAP@all"), of_silos)
     assert row.value == pytest.approx((0.6 + 0.2) / 2)
-    none = Evaluator(shared, settings)._row("GL", "i2t", Measure.parse("mAP@all"), [part([])])
+    none = evaluator._row(evaluator.rules[0], "GL", "i2t", Measure.parse("mAP@all"), [part([])])
     assert math.isnan(none.value)
     assert none.queries == 0
+
+
+def with_train(run: Run, rows: np.ndarray) -> Run:
+    """The same run, as if only these items had been trained on."""
+    changed = Run(run.folder)
+    splits = {**run.archive.splits, "train": rows}
+    changed.__dict__.update(partition=run.partition, archive=replace(run.archive, splits=splits))
+    return changed
+
+
+@pytest.mark.parametrize("kind", ["GG", "GL", "XS"])
+def test_unseen_items_are_those_that_no_silo_trained_on(shared: Run, kind) -> None:
+    queries, items = shared.archive.split("query"), shared.archive.split("database")
+    run = with_train(shared, items[::3])
+    rest = np.setdiff1d(items, items[::3])
+    figures = evaluate_run(run, evaluations=[kind], tasks=["i2t"], measures=["mAP@all"])
+    assert figures.rows == evaluate_run(shared, evaluations=[kind], tasks=["i2t"], measures=["mAP@all"]).rows
+    (row,) = figures.unseen.rows
+    assert row.protocol == f"{shared.archive.card.protocol}, without items that silos trained on"
+    assert row.queries == len(queries)
+    parts = [(queries, rest)]
+    if kind == "GL":
+        parts = [(silo.split(run.archive, "query"), np.intersect1d(rest, silo.rows)) for silo in shared.partition.silos]
+    expected = [
+        mean_precision(shared, of, where, signs(shared, "global", "image", of), signs(shared, "global", "text", where))
+        for of, where in parts
+    ]
+    assert row.value == pytest.approx(np.mean(expected), abs=1e-9)
+    assert row.value != figures.rows[0].value
+    assert figures.unseen.curves == []
+    assert figures.unseen.queries == figures.queries
+    if kind != "GL":
+        assert np.nanmean(figures.unseen.per_query[kind, "i2t", "mAP@all"]) == pytest.approx(row.value)
+
+
+def test_personal_models_are_measured_on_unseen_items(alone: Run) -> None:
+    queries, items = alone.archive.split("query"), alone.archive.split("database")
+    rest = items[1::2]
+    run = with_train(alone, items[::2])
+    (row,) = evaluate_run(run, evaluations=["PG"], tasks=["t2i"], measures=["mAP@all"]).unseen.rows
+    expected = [
+        mean_precision(
+            alone, queries, rest, signs(alone, silo.name, "text", queries), signs(alone, silo.name, "image", rest)
+        )
+        for silo in alone.partition.silos
+    ]
+    assert row.value == pytest.approx(np.mean(expected), abs=1e-9)
+
+
+def test_all_items_or_none_can_be_unseen(shared: Run) -> None:
+    every = evaluate_run(with_train(shared, shared.archive.split("database")[:0]))
+    assert every.unseen.rows == every.rows
+    assert every.unseen.per_query.keys() == every.per_query.keys()
+    none = evaluate_run(shared)  # silos trained on the whole database
+    assert none.rows == every.rows
+    assert none.unseen.rows == []
+    assert trained_rows(shared).tolist() == shared.archive.split("train").tolist()
+    without = Run(shared.folder)
+    rest = {name: rows for name, rows in shared.archive.splits.items() if name != "train"}
+    without.__dict__.update(partition=shared.partition, archive=replace(shared.archive, splits=rest))
+    assert trained_rows(without).tolist() == []
+
+
+def test_items_that_only_some_silos_trained_on_are_not_unseen(nested: Run) -> None:
+    """The silos hold all, two thirds and a third of the items, so one silo trained on all of them."""
+    assert trained_rows(nested).tolist() == nested.archive.split("train").tolist()
+    assert evaluate_run(nested, evaluations=["PG"]).unseen.rows == []
 
 
 def test_refusals(shared: Run, folder) -> None:

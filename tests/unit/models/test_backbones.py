@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ pytest.importorskip("transformers")
 
 from silohash.base.forms import of_json
 from silohash.features import featurizer
-from silohash.models.backbones import install_published, network_settings, published_weights
+from silohash.models.backbones import PublishedTower, install_published, network_settings, published_weights
 from silohash.models.huggingface import read_backbone
 from silohash.models.parameters import fixed_buffers
 from silohash.models.specs import ModelSpec, TowerSpec
@@ -52,6 +53,19 @@ def standardised(features, column) -> torch.Tensor:
     return torch.from_numpy(
         ((values - features.mean.reshape(shape)) / features.deviation.reshape(shape)).astype(np.float32)
     )
+
+
+def test_the_head_has_the_layers_of_the_spec() -> None:
+    settings = {"kind": "cnnf", "width": 4096, "lrn": "matconvnet", "freeze": False}
+
+    def widths(**values: Any) -> list[tuple[int, int]]:
+        with torch.device("meta"):
+            head = PublishedTower(TowerSpec("network", (3, 224, 224), settings=settings, **values)).head
+        return [(layer.in_features, layer.out_features) for layer in head if isinstance(layer, torch.nn.Linear)]
+
+    assert widths(hidden=4096) == []
+    assert widths(hidden=24) == [(4096, 24)]
+    assert widths(hidden=4096, layers=(24,)) == [(4096, 24), (24, 4096)]
 
 
 @pytest.mark.parametrize("name", list(backbones.IMAGE_MODELS))

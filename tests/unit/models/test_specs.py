@@ -32,6 +32,15 @@ def test_a_coarser_level_is_stored_only_if_there_is_one() -> None:
     assert of_json(json.dumps(levels.to_json()), ModelSpec) == levels
 
 
+def test_further_layers_are_stored_only_if_there_are_any() -> None:
+    spec = ModelSpec(
+        {"text": TowerSpec("mlp", (5,), 8), "image": TowerSpec("mlp", (5,), 8, layers=(16, 12))}, classes=7
+    )
+    value = spec.to_json()
+    assert "layers" not in value["towers"]["text"]
+    assert of_json(json.dumps(value), ModelSpec) == spec
+
+
 def test_one_modality_and_defaults() -> None:
     value = {"towers": {"text": {"kind": "mlp", "shape": [9]}}, "classes": 2}
     read = of_value(value, ModelSpec)
@@ -68,6 +77,7 @@ def test_specs_are_frozen_and_towers_do_not_share_settings() -> None:
     ("change", "says"),
     [
         ({"hidden": 0}, "hidden is 0"), ({"shape": (0,)}, r"shape is \(0,\)"), ({"shape": (3, -1)}, "sizes are at least 1"),
+        ({"layers": (5, 0)}, r"layers are \(5, 0\)"),
         ({"dropout": 1.0}, "dropout is 1.0"), ({"dropout": -0.1}, "dropout is -0.1"),
         ({"dropout": float("nan")}, "dropout is nan"), ({"scale": float("nan")}, "scale is nan"),
         ({"scale": float("inf")}, "scale is inf"),

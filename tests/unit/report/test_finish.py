@@ -14,7 +14,10 @@ from tests import runs
 
 pytestmark = pytest.mark.whole_run
 
-FILES = ("results_path", "curves_path", "per_query_path", "examples_path", "card_path", "report_path")
+FILES = (
+    "results_path", "curves_path", "per_query_path", "unseen_results_path", "unseen_per_query_path", "examples_path",
+    "card_path", "report_path",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import pytest
 
 from silohash.base.templates import html_environment
 from silohash.base.types import ORACLE
+from silohash.measure.evaluation import UNSEEN
 from silohash.report import plots
 from silohash.report.examples import OWN_PARTNER, ExampleHit, Examples, ExampleSearch
 from silohash.report.gather import MethodRun, ReportData, ReportWarning, SiloSummary
@@ -254,6 +255,27 @@ def test_leader_is_tinted_and_an_overlap_is_said():
     assert page.count('<td class="best">') == 4
     assert page.count("overlaps</small>") == 4
     assert "overlaps</small>" not in render(made_up_report(runs=(made_up_run("a"), made_up_run("b", 0.1))))
+
+
+def test_figures_over_unseen_items_are_beside_those_over_all_items():
+    run = made_up_run("fedcafe")
+    unseen = tuple(replace(one, value=0.4, low=0.38, high=0.42, protocol=f"{one.protocol}{UNSEEN}") for one in run.rows)
+    page = render(made_up_report(runs=(replace(run, unseen=unseen[1:]),)))
+    table = page[page.index('id="results"') :]
+    assert table.count("unseen items only</th>") == 1
+    assert table.count('<span class="figure">40.0</span> <span class="soft">38.0–42.0</span>') == len(unseen) - 1
+    whole = render(made_up_report(runs=(replace(run, unseen=unseen),)))
+    note = "<p>Without the items that silos trained on: Training together with fedcafe finds relevant items with 40\u00a0% "
+    assert note in whole
+    assert whole.index("60\u00a0%") < whole.index(note)  # the headline is about all items
+
+
+def test_figures_over_unseen_items_are_left_out_where_they_are_the_same():
+    page = render(made_up_report())
+    assert "unseen" not in page
+    assert "Without the items" not in page
+    several = (made_up_run("a"), made_up_run("b", unseen=(row(run="b", protocol=f"default{UNSEEN}"),)))
+    assert "Without the items" not in render(made_up_report(runs=several))  # one of the runs has no such figures
 
 
 def test_queries_without_a_relevant_item_are_counted_per_evaluation():

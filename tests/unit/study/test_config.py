@@ -180,7 +180,7 @@ def test_the_config_of_a_run_is_not_a_study(tmp_path: Path) -> None:
         (
             {"axis": [AXIS], "table": {"row": ["method"]}},
             's.toml: unknown key "table.row" (did you mean "rows"?); known: rows, columns, measure, further_measures, '
-            "evaluations, against.",
+            "evaluations, database, against.",
         ),
         (
             {"axis": [{**AXIS, "choice": [{"name": "a"}, {"name": "b", "sets": {}}]}]},

@@ -1,34 +1,46 @@
-"""Papers' tables: that every file loads and fits its printed figures, what is left out and why, ours beside theirs."""
+"""Papers' tables: that every file loads and fits its printed figures, what the papers have, ours beside theirs."""
 
 from __future__ import annotations
 
 import csv
 import io
-from itertools import product
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from silohash.base.errors import DamagedFile, UnknownName, UserError
-from silohash.base.registry import Registry
+from silohash.base.errors import DamagedFile, MissingFile, UnknownName, UserError
 from silohash.data.benchmarks.dataset import benchmarks
 from silohash.run.config.load import resolve
-from silohash.study import papers
+from silohash.study.config import make_study
+from silohash.study.differences import Stated, unused_statements
 from silohash.study.papers import (
     PUBLISHED,
-    MissingRequirement,
-    missing_requirements,
+    Paper,
+    PaperTable,
     paper_table,
     paper_tables,
     read_published,
-    without_missing,
     write_comparison,
 )
 from silohash.study.plan import planned_runs
+from silohash.study.reproduction import missing_requirements, on_open_data, without_missing
 from tests.synthetic_studies import axis, synthetic_study
 
 METHODS = axis("method", "Local", "FedAvg")
 PAPER_TABLES = paper_tables(Path(__file__).parents[3] / "recipes")
+STUDIES = {key: table for key, table in PAPER_TABLES.items() if table.study_path}
+PRINTED = {key: table for key, table in STUDIES.items() if table.published}
+
+COVERED = {
+    "fedcafe": {"table": range(2, 6), "figure": (2, 3)},
+    "fedhap": {"table": range(2, 8), "figure": (1, 5, 6)},
+    "feduch": {"table": range(2, 16), "figure": range(4, 9)},
+    "dlffh": {"table": (1, 3), "figure": range(3, 7)},
+    "fedbignns": {"table": (2, 3), "figure": (3, 4)},
+}
+"""The tables and figures of each paper that measure something."""
 
 
 @pytest.fixture
@@ -36,31 +48,71 @@ def recipes(repository):
     return repository / "recipes"
 
 
-@pytest.mark.parametrize("table", PAPER_TABLES.values(), ids=PAPER_TABLES)
-def test_printed_figures_are_those_of_the_studys_choices(table, recipes):
-    config = table.study(recipes)
-    printed = read_published(table.file(recipes, ".csv"))
-    tasks = sorted({line["task"] for line in printed})
-    places = [tuple(line[name] for name in (*config.axis_names, "task")) for line in printed]
+def built(table):
+    """Return the study of a table without the methods that silohash does not have."""
+    config = table.study()
+    return without_missing(config, [need for need in missing_requirements(config) if need.is_method])
+
+
+def test_every_table_and_figure_of_the_papers_is_there_once():
+    found = {
+        paper: Counter(number for key, table in PAPER_TABLES.items() if key.startswith(f"{paper}/")
+                       for number in table.item.covers)
+        for paper in COVERED
+    }  # fmt: skip
+    assert {key.partition("/")[0] for key in PAPER_TABLES} == set(COVERED)
+    for paper, kinds in COVERED.items():
+        wanted = {f"{kind} {number}" for kind, numbers in kinds.items() for number in numbers}
+        assert wanted <= found[paper].keys()
+        assert set(found[paper].values()) == {1}
+
+
+def test_every_file_beside_the_papers_belongs_to_an_item(recipes):
+    studies = {table.study_path.name for table in STUDIES.values()}
+    figures = {f"{key.replace('/', '-')}.csv" for key in PRINTED}
+    papers = {f"{paper}.toml" for paper in COVERED}
+    assert {path.name for path in (recipes / "papers").iterdir()} == studies | figures | papers
+
+
+@pytest.mark.parametrize("table", PRINTED.values(), ids=PRINTED)
+def test_printed_figures_are_those_of_the_studys_choices(table):
+    config = table.study()
+    places = [tuple(sorted(line.items() - {(PUBLISHED, line[PUBLISHED])})) for line in table.published]
     assert len(set(places)) == len(places)
-    assert set(places) == set(product(*([choice.name for choice in a.choices] for a in config.axes), tasks))
-    assert all(0 < float(line[PUBLISHED]) < 1 for line in printed)
+    for line in table.published:
+        config.check_choices(table.key, {name: line[name] for name in config.axis_names})
+        assert 0 < float(line[PUBLISHED]) < 1
 
 
-@pytest.mark.parametrize("table", PAPER_TABLES.values(), ids=PAPER_TABLES)
-def test_protocols_and_settings_are_known(table, recipes):
-    config = table.study(recipes)
+@pytest.mark.parametrize("table", STUDIES.values(), ids=STUDIES)
+def test_protocols_are_known(table):
+    config = table.study()
     sets = [config.base.set, *(choice.set for a in config.axes for choice in a.choices)]
-    named = [values for values in sets if "data.name" in values]
-    assert named
-    for values in named:
-        assert values["data.protocol"] in benchmarks()[values["data.name"]].protocols
-    assert config.table.measure == ("mAP@50[denominator=retrieved]" if table.key.startswith("feduch") else "mAP@all")
+    for values in sets:
+        if "data.protocol" in values:
+            assert values["data.protocol"] in benchmarks()[values["data.name"]].protocols
+
+
+@pytest.mark.parametrize("table", STUDIES.values(), ids=STUDIES)
+def test_every_run_has_a_config_also_on_open_data(table):
+    config = built(table)
+    assert planned_runs(config)
+    if table.item.open:
+        assert planned_runs(on_open_data(config, table.item.open), refuse_equal=False)
+
+
+@pytest.mark.parametrize("paper", COVERED)
+def test_every_statement_is_about_some_run(paper):
+    tables = [table for key, table in STUDIES.items() if key.startswith(f"{paper}/")]
+    configs = [built(table) for table in tables]
+    assert not tables or unused_statements(tables[0].paper.settings, configs) == []
+    for table, config in zip(tables, configs, strict=True):
+        assert unused_statements(table.item.settings, [config]) == []
 
 
 def test_some_figures_as_they_are_printed(recipes):
     def of(key, **wanted):
-        lines = read_published(paper_table(recipes, key).file(recipes, ".csv"))
+        lines = paper_table(recipes, key).published
         (line,) = [line for line in lines if wanted.items() <= line.items()]
         return line[PUBLISHED]
 
@@ -82,7 +134,7 @@ def test_some_figures_as_they_are_printed(recipes):
 
 def test_rows_without_the_terms_of_feduch_are_those_of_fedavg(recipes):
     def figures(key, method):
-        lines = read_published(paper_table(recipes, key).file(recipes, ".csv"))
+        lines = paper_table(recipes, key).published
         return {
             (line["data"], line["bits"], line["task"]): line[PUBLISHED] for line in lines if line["method"] == method
         }
@@ -100,7 +152,7 @@ def test_weights_of_feduch_are_those_that_the_paper_selects(recipes):
     }  # fmt: skip
     off = {"FedUCH-1": (0, 0), "FedUCH-2": (1, 0), "FedUCH-3": (0, 1)}
     for key in ("feduch/table2", "feduch/table7", "feduch/table12"):
-        config = paper_table(recipes, key).study(recipes)
+        config = paper_table(recipes, key).study()
         runs = planned_runs(config.model_copy(update={"seeds": (0,)}))
         assert {run.choices["data"] for run in runs} <= selected.keys()
         for run in runs:
@@ -111,41 +163,6 @@ def test_weights_of_feduch_are_those_that_the_paper_selects(recipes):
                 found = resolve(run.config).federated.params.model_dump()
                 assert found["contrast_weight"] == on[0] * contrast
                 assert found["distillation_weight"] == on[1] * distillation
-
-
-def test_methods_and_data_that_are_not_there_are_named(recipes, monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("SILOHASH_DATA", raising=False)
-    monkeypatch.setattr(
-        papers, "FEDERATED_METHODS", Registry("federated method", "none", {"fedavg": "m:A", "local": "m:B"})
-    )
-    found = missing_requirements(paper_table(recipes, "fedcafe/table2").study(recipes))
-    said = {(lack.axis, lack.choice): str(lack) for lack in found}
-    assert said["method", "FedCAFE"] == "FedCAFE needs fedcafe (federated method)"
-    assert ("method", "FedAvg") not in said
-    assert said["data", "NUS-WIDE"] == "NUS-WIDE needs the files of nus-wide"
-    assert "nus-wide-tc21-iall.mat" in next(lack.remedy for lack in found if lack.choice == "NUS-WIDE")
-
-
-def test_methods_of_a_table_that_cannot_be_built_are_named(recipes):
-    found = missing_requirements(paper_table(recipes, "dlffh/table1").study(recipes))
-    assert {lack.choice for lack in found if lack.axis == "method"} == {"MSDH", "MMACH"}
-
-
-def test_what_lacks_something_is_left_out(recipes):
-    config = paper_table(recipes, "fedcafe/table2").study(recipes)
-    left = without_missing(
-        config, [MissingRequirement("method", "FedCAFE", "fedcafe"), MissingRequirement("data", "NUS-WIDE", "files")]
-    )
-    assert [choice.name for choice in left.axis("data").choices] == ["MIRFlickr-25K"]
-    assert "FedCAFE" not in [choice.name for choice in left.axis("method").choices]
-    with pytest.raises(UserError, match=r"MIRFlickr-25K needs files.*\nput them there"):
-        without_missing(
-            config,
-            [MissingRequirement("data", name, "files", "put them there") for name in ("MIRFlickr-25K", "NUS-WIDE")],
-        )
-    with pytest.raises(UserError, match="every run needs shdch"):
-        without_missing(config, [MissingRequirement("", "", "shdch (local method)")])
 
 
 def test_unknown_tables_have_a_suggestion(recipes):
@@ -160,21 +177,82 @@ def test_ours_beside_the_printed(tmp_path):
         missing=lambda choices, seed: choices["method"] == "Local",
         evaluations=("GG",),
     )
-    printed = [
-        {"method": method, "task": task, PUBLISHED: "0.5000"}
-        for method in ("Local", "FedAvg")
-        for task in ("i2t", "t2i")
-    ]
-    table = papers.PaperTable("some/table1", "A paper's", ("They trained longer.",))
-    paths = write_comparison(table, study, printed, tmp_path)
+    study = replace(study, config=real_config())
+    lines = [f"{method},{task},0.5000" for method in ("Local", "FedAvg") for task in ("i2t", "t2i")]
+    (tmp_path / "some-table1.csv").write_text("\n".join(["method,task,published", *lines]), encoding="utf-8")
+    paths = write_comparison(made_up(tmp_path), study, tmp_path, ["All is different."])
     text = paths[0].read_text(encoding="utf-8")
     assert "| FedAvg | i2t | 0.5000 | 0.5100 | 0.383–0.637 | +0.0100 |" in text
     assert "| Local" not in text
-    assert "- 2 of 4 published figures have one of ours next to them." in text
+    assert "2 of 4 published figures have one of ours next to them." in text
     assert "- They trained longer." in text
+    # What differs stands before the first figure.
+    assert text.index("**All is different.**") < text.index("| `train.batch` | 12 |") < text.index("| FedAvg")
     lines = list(csv.DictReader(io.StringIO(paths[1].read_text(encoding="utf-8"))))
     assert [line["ours"] for line in lines] == ["", "", "0.51", "0.51"]
     assert [line["seeds"] for line in lines] == ["0", "0", "2", "2"]
+
+
+def test_differences_are_written_without_published_figures(tmp_path):
+    study = replace(synthetic_study(METHODS, evaluations=("GG",)), config=real_config())
+    (path,) = write_comparison(made_up(tmp_path), study, tmp_path)
+    assert "| `train.batch` | 12 | p. 3 | 128 | all |" in path.read_text(encoding="utf-8")
+
+
+def real_config():
+    """Return a study on glyphs with the choices of `METHODS`."""
+    choices = [{"name": name, "set": {"federated.name": name.lower()}} for name in ("Local", "FedAvg")]
+    return make_study(
+        {"title": "Made up", "seeds": [0, 1], "base": {"set": {"data.name": "glyphs"}},
+         "axis": [{"name": "method", "choice": choices}]}, where="a study",
+    )  # fmt: skip
+
+
+def made_up(folder):
+    """Return a table of a paper that is made up."""
+    paper = Paper.model_validate({
+        "title": "A paper", "notes": ["They trained longer."],
+        "settings": {"train.batch": {"value": 12, "source": "p. 3"}},
+        "items": {"table1": {"title": "all", "covers": ["table 1"]}},
+    })  # fmt: skip
+    return PaperTable("some/table1", paper, paper.items["table1"], folder)
+
+
+def test_settings_of_an_item_replace_those_of_the_paper(tmp_path):
+    table = made_up(tmp_path)
+    item = table.item.model_copy(update={"settings": {"train.batch": (Stated(value=7, source="table 1"),)}})
+    assert [one.value for one in table.settings["train.batch"]] == [12]
+    assert [one.value for one in PaperTable("some/table1", table.paper, item, tmp_path).settings["train.batch"]] == [7]
+
+
+def test_what_has_no_study_is_not_run(tmp_path):
+    with pytest.raises(MissingFile, match="A paper, table 1"):
+        made_up(tmp_path).study()
+    named = made_up(tmp_path).item.model_copy(update={"study": "none.toml"})
+    with pytest.raises(MissingFile, match=r"none\.toml"):
+        PaperTable("some/table1", made_up(tmp_path).paper, named, tmp_path).study()
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("titel = 1", "titel"),
+        ('settings = { "train.batch" = 3 }', "train.batch"),
+        ('settings = { "train.batch" = { value = 3 } }', "source"),
+        ("covers = []", "covers"),
+        ('open = [{ set = { "data.name" = "coco18" } }]', "name"),
+    ],
+)
+def test_damaged_papers_are_named(tmp_path, line, place):
+    (tmp_path / "papers").mkdir()
+    given = {"title": 'title = "a"', "covers": 'covers = ["table 1"]'} | {line.split(" ")[0]: line}
+    (tmp_path / "papers" / "some.toml").write_text(
+        'title = "A paper"\n[items.table1]\n' + "\n".join(given.values()), encoding="utf-8"
+    )
+    with pytest.raises(DamagedFile) as caught:
+        paper_tables(tmp_path)
+    assert "some.toml" in str(caught.value)
+    assert place in str(caught.value)
 
 
 def test_damaged_figures_are_named(tmp_path):

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from silohash.base.errors import MissingFile
 from silohash.base.files import write_arrays
 from silohash.base.memory import write_peak
 from silohash.report.tables import read_results, write_results
@@ -44,6 +46,21 @@ def test_finished_runs_come_in_the_order_of_the_plan(tmp_path: Path) -> None:
     assert (found.runs[0].choices, found.runs[0].seed, found.runs[0].queries) == (planned[1].choices, 1, "digest")
     path = write_summary(found, tmp_path)
     assert [line.run for line in read_results(path)] == [planned[1].name, planned[6].name]
+
+
+def test_the_table_chooses_the_database(tmp_path: Path) -> None:
+    value = tiny_study(tmp_path / "archive")
+    config = study_of(value)
+    narrow = study_of({**value, "table": {**value["table"], "database": "unseen"}})
+    run = finish(tmp_path, planned_runs(config)[0])
+    with pytest.raises(MissingFile, match="silohash evaluate"):  # measured by an earlier version
+        collect(narrow, tmp_path)
+    write_results(run.unseen_results_path, [row(run="planned", value=0.25)])
+    write_arrays(run.unseen_per_query_path, {"GG/t2i/mAP@all": np.array([0.25])}, {"queries": "digest"})
+    (found,) = collect(narrow, tmp_path).runs
+    assert ([line.value for line in found.rows], list(found.per_query)) == ([0.25], [("GG", "t2i", "mAP@all")])
+    (every,) = collect(config, tmp_path).runs
+    assert ([line.value for line in every.rows], list(every.per_query)) == ([row().value], [])
 
 
 @pytest.mark.parametrize("name", ["config_path", "results_path", "per_query_path"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,9 +23,7 @@ from silohash.training.experiment import check_methods, prepare_run
 from silohash.training.prepared import (
     Prepared,
     fit_featurizers,
-    input_scale,
     remarks_on,
-    tower_spec,
     training_silos,
 )
 from tests.archives import made_up_archive
@@ -254,13 +251,6 @@ def test_towers_fit_the_vectors(tmp_path) -> None:
     given = made_up_archive(100, text=None)
     assert list(inputs(given, tmp_path)[0].spec.towers) == ["image"]
     assert pixel_statistics({}) == {}
-    assert input_scale(featurizer("image", given.image, {})) == 1.0
-
-
-def test_vectors_of_tokens_have_a_tower_of_their_own(tmp_path) -> None:
-    features: Any = SimpleNamespace(shape=(4, 10))
-    spec = tower_spec("text", features, config(tmp_path).config.model)
-    assert (spec.kind, spec.shape, spec.scale) == ("tokens", (4, 10), 1.0)
 
 
 def test_vectors_of_rows_that_lack_the_modality_are_zero(tmp_path) -> None:

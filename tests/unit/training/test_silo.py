@@ -159,6 +159,35 @@ def test_learning_rate_falls_to_a_tenth_on_a_half_cosine() -> None:
     assert learning_rate(settings, 0, 1) == 2.0
 
 
+def test_geometric_learning_rates_have_a_common_factor() -> None:
+    settings = TrainConfig(learning_rate=1e-2, decay="geometric", final_learning_rate=1e-6)
+    assert [learning_rate(settings, number, 5) for number in range(5)] == pytest.approx([1e-2, 1e-3, 1e-4, 1e-5, 1e-6])
+    assert learning_rate(settings, 0, 1) == 1e-2
+
+
+@pytest.mark.parametrize(
+    ("epochs", "steps"), [(1, [0] * 10 + [1] * 10 + [2]), (5, [0, 0, 1, 1, 2]), (4, [0, 0, 0, 1, 1, 2])]
+)
+def test_learning_rates_fall_in_steps_of_local_epochs(epochs: int, steps: list[int]) -> None:
+    settings = TrainConfig(learning_rate=3.0, decay="steps", decay_factor=0.9, decay_epochs=10)
+    rates = [learning_rate(settings, number, len(steps), epochs) for number in range(len(steps))]
+    assert rates == pytest.approx([3.0 * 0.9**step for step in steps])
+
+
+def test_a_silo_trains_at_the_rate_of_the_round_and_the_context_knows_it() -> None:
+    pool = OptimizerPool()
+    config = loop_config(epochs=2, optimizer="sgd", momentum=0.0, learning_rate=0.5, decay="steps", decay_factor=0.5)
+    config = config.model_copy(update={"train": config.train.model_copy(update={"decay_epochs": 2})})
+    for number in (0, 1, 2):
+        here = context(round=number)
+        train_silo(here, FederatedMethod(None), config, optimizers=pool)
+        rates = {made.learning_rate for made in pool._made[here.model].values()}
+        assert rates == {0.5 * 0.5**number}
+        task = SiloTask("train", 0, here.payload)
+        again = make_context(task, config, model=here.model, local=here.local, data=here.data)
+        assert again.step_norm(2, 0.4) == pytest.approx(1 + (1 - 0.5 * 0.5**number * 0.4))
+
+
 @pytest.mark.parametrize("kind", ["adam", "adamw", "sgd"])
 def test_optimizers_get_their_settings(kind: str) -> None:
     weight = torch.nn.Parameter(torch.ones(3))

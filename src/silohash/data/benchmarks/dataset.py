@@ -25,6 +25,7 @@ from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.apply import DEFAULT, Choice, apply, choose, with_default
 from silohash.data.protocols.contents import Contents
 from silohash.data.protocols.rule import SplitProtocol
+from silohash.data.regions import Regions
 
 VARIABLE = "SILOHASH_DATA"
 CHECKSUMS = "checksums.json"
@@ -217,10 +218,10 @@ class SelectedPictures:
         return digest_json([self.column.digest(), digest_arrays({"rows": self.rows})])
 
 
-def _select(column: Pictures | Features | None, rows: Rows) -> Pictures | Features | None:
+def _select(column: Pictures | Features | Regions | None, rows: Rows) -> Pictures | Features | Regions | None:
     if column is None:
         return None
-    if isinstance(column, PictureFiles):
+    if isinstance(column, PictureFiles | Regions):
         return column.taken(rows)
     return column[rows] if isinstance(column, np.ndarray) else SelectedPictures(column, rows)
 

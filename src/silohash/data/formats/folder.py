@@ -62,7 +62,7 @@ class _Given:
     def taken(self, kept: Sequence[int]) -> _Given:
         """Return the features or regions of some rows."""
         if isinstance(self.values, Regions):
-            return replace(self, values=replace(self.values, pictures=self.values.pictures[kept]))
+            return replace(self, values=self.values.taken(kept))
         return replace(self, values=self.values[kept])
 
 

@@ -15,6 +15,7 @@ from silohash.base.types import Modality, Rows
 from silohash.data.archive import Features, Pictures, Texts, as_texts, is_features
 from silohash.data.pictures.reading import PictureFiles
 from silohash.data.protocols.rule import SplitProtocol
+from silohash.data.regions import Regions
 
 Labels: TypeAlias = npt.NDArray[np.uint8]
 
@@ -34,7 +35,7 @@ class Contents:
 
     Attributes:
         ids: ``(N,)`` unique strings.
-        image: Pictures (decoded on demand), ``(N, D)`` given features, or None.
+        image: Pictures (decoded on demand), ``(N, D)`` given features, regions of pictures, or None.
         text: ``(N,)`` strings, ``(N, V)`` given features, or None.
         labels: ``(N, C)`` uint8 multi-hot, or None.
         label_names: C names; ``class 0`` ... if the files do not name the classes.
@@ -45,7 +46,7 @@ class Contents:
     """
 
     ids: npt.NDArray[np.str_]
-    image: Pictures | Features | None
+    image: Pictures | Features | Regions | None
     text: Texts | Features | None
     labels: Labels | None
     label_names: tuple[str, ...]

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from silohash.base.errors import OutOfRange, UnknownWords, WrongType
+from silohash.base.errors import OutOfRange, SettingNeeded, UnknownWords, WrongChoice, WrongType
 from silohash.base.types import Arrays, Modality, Rows
 from silohash.data.archive import Column
 from silohash.features.base import Value, blocks
@@ -25,6 +25,9 @@ SPECIAL = 3
 """Number of the first word; the numbers before it are the start and the end of a text, and a word of no training text."""
 
 PADDING = -1
+
+USES = ("start", "fixed", "beside")
+"""What the vectors of a file are: first values of learned ones, fixed, or fixed beside learned ones of the same width."""
 
 UNPARSED = -2
 """Head of all places of a text without a parse."""
@@ -44,8 +47,9 @@ class WordSequences:
     Attributes:
         bag: Splits texts into words, and decides which words are known.
         length: Number of places, with those of start and end.
-        vectors: File with the pretrained vectors of words that a training starts from; None for random ones. It is not part
+        vectors: File with pretrained vectors of words, which the training reads once; None for random ones. It is not part
             of what is stored.
+        vectors_as: What these vectors are, one of `USES`.
         parses: File of dependency parses, which is read when texts of an archive are transformed; None for no heads.
     """
 
@@ -53,12 +57,13 @@ class WordSequences:
     length: int = 32
     vectors: Path | None = None
     parses: Path | None = None
+    vectors_as: str = "start"
 
     kind: ClassVar[str] = "words"
     unit: ClassVar[str] = "words"
     modality: ClassVar[Modality] = "text"
     options: ClassVar[Mapping[str, Any]] = {
-        "length": 32, "vocabulary": None, "min_texts": 1, "vectors": None, "parses": None,
+        "length": 32, "vocabulary": None, "min_texts": 1, "vectors": None, "vectors_as": "start", "parses": None,
     }  # fmt: skip
 
     @classmethod
@@ -76,7 +81,14 @@ class WordSequences:
         every = dict.fromkeys(BagOfWords.switches, True)
         given = {name: options[name] for name in ("vocabulary", "min_texts")}
         bag = BagOfWords.make("count", modality, column, {**BagOfWords.options, **every, "buckets": 1 << 14, **given})
-        return cls(bag, options["length"], *(_path(name, options[name]) for name in ("vectors", "parses")))
+        use, files = options["vectors_as"], [_path(name, options[name]) for name in ("vectors", "parses")]
+        if use not in USES:
+            raise WrongChoice(f"[features] vectors_as is {use!r}; it must be one of: {', '.join(USES)}.")
+        if use != "start" and files[0] is None:
+            raise SettingNeeded(
+                f'[features] vectors_as = "{use}" needs the file of word vectors. Set vectors to its path.'
+            )
+        return cls(bag, options["length"], files[0], files[1], use)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -130,15 +142,17 @@ class WordSequences:
     def state(self) -> tuple[Arrays, dict[str, Any]]:
         """Return the sums and the settings."""
         arrays, about = self.bag.state()
-        parses = {} if self.parses is None else {"parses": str(self.parses)}
-        return arrays, {"kind": self.kind, "modality": self.modality, "length": self.length, "bag": about, **parses}
+        more = {} if self.parses is None else {"parses": str(self.parses)}
+        more |= {} if self.vectors_as == "start" else {"vectors_as": self.vectors_as}
+        return arrays, {"kind": self.kind, "modality": self.modality, "length": self.length, "bag": about, **more}
 
     @classmethod
     def from_state(cls, arrays: Arrays, about: Mapping[str, Any]) -> WordSequences:
         """Return the featurizer with a given state."""
         parses = about.get("parses")
         bag = BagOfWords.from_state(arrays, about["bag"])
-        return cls(bag, about["length"], parses=None if parses is None else Path(parses))
+        parses = None if parses is None else Path(parses)
+        return cls(bag, about["length"], parses=parses, vectors_as=about.get("vectors_as", "start"))
 
     @cached_property
     def _parses(self) -> Parses | None:

@@ -21,6 +21,7 @@ FEDERATED_METHODS = Registry(
         "fedala": "silohash.methods.federated.hashing.fedala:FedALA",
         "fedcmr": "silohash.methods.federated.hashing.fedcmr:FedCMR",
         "plfedcmh": "silohash.methods.federated.hashing.plfedcmh:PLFedCMH",
+        "pepfch": "silohash.methods.federated.hashing.pepfch:PEPFCH",
         "fedcafe": "silohash.methods.federated.hashing.fedcafe:FedCAFE",
         "fedhap": "silohash.methods.federated.hashing.fedhap:FedHAP",
         "fedbignns": "silohash.methods.federated.hashing.fedbignns:FedBiGNNs",

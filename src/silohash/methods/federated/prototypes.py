@@ -1,4 +1,4 @@
-"""Class prototypes, as used by FedProto, FedProc and PLFedCMH: computed in the silos, merged and sent by the server.
+"""Class prototypes, as used by FedProto, FedProc, PLFedCMH and PEPFCH: computed in the silos, merged and sent by the server.
 
 Prototypes are means of relaxed codes, which are bounded, so that a single item cannot dominate a sum.
 """

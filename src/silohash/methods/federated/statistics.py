@@ -1,7 +1,7 @@
 """Class statistics: additive sums and counts per class, the rules for releasing them, and the means derived from them.
 
-Used by FedProto, FedProc, FedHAP, FedCAFE and PLFedCMH. A silo releases a class's row only if enough of its items have
-the class, limits the contribution of each item, and sends zeros otherwise. A sum over silos therefore does not reveal
+Used by FedProto, FedProc, FedHAP, FedCAFE, PLFedCMH and PEPFCH. A silo releases a class's row only if enough of its items
+have the class, limits the contribution of each item, and sends zeros otherwise. A sum over silos therefore does not reveal
 which silo holds which class. The papers release every class.
 """
 

@@ -10,6 +10,7 @@ import json
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -70,8 +71,8 @@ class ResolvedConfig:
         config: The config.
         local: The local method with its parameters.
         federated: The federated method with its parameters, robust rule and server-side optimizer.
-        remarks: In what respects the federated method only approximates the paper under the run's optimizer, and which
-            methods of other packages are not used because their names are taken.
+        remarks: In what respects the methods only approximate their papers in this run, and which methods of other
+            packages are not used because their names are taken.
     """
 
     config: RunConfig
@@ -97,12 +98,18 @@ class ResolvedConfig:
             return chosen
         return "labels" if self.needs_labels else "pairs"
 
-    def value_of(self, key: str) -> Any:  # noqa: ANN401  as the config holds it
-        """Return the value of a dotted key, including defaults and presets of the methods; None for an unknown key."""
-        value: Any = self.config.to_json()
+    @cached_property
+    def values(self) -> dict[str, Any]:
+        """All values as a JSON value, including defaults and presets of the methods."""
+        value = self.config.to_json()
         methods: dict[str, Any] = {"local": self.local, "federated": self.federated}
         for section, method in methods.items():
             value[section] = {**method.params.model_dump(mode="json"), **value[section]}
+        return value
+
+    def value_of(self, key: str) -> Any:  # noqa: ANN401  as the config holds it
+        """Return the value of a dotted key, including defaults and presets of the methods; None for an unknown key."""
+        value: Any = self.values
         for part in key.split("."):
             value = value.get(part) if isinstance(value, dict) else None
         return value
@@ -205,6 +212,7 @@ def _resolve(config: RunConfig) -> ResolvedConfig:
     refuse(_objections(config, local, federated))
     remarks = (
         *remarks_on_methods(config, local, federated),
+        *local.traits.remarks,
         *federated.traits.remarks,
         *remarks_on_settings(config, federated),
         *_conflicts(config, federated),

@@ -1,4 +1,4 @@
-"""Settings of ``[federated]`` that have no effect beside others or with too few silos, and methods that do not fit together.
+"""Settings that have no effect beside others or with too few silos, and methods that do not fit together.
 
 A value that equals its default is not objected to, because the config of a run spells out every value.
 """
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from silohash.base.types import PAIR_TASKS
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
-from silohash.run.config.sections import FederatedConfig, RobustConfig, RunConfig, ServerConfig
+from silohash.run.config.sections import DECAY_KEYS, FederatedConfig, RobustConfig, RunConfig, ServerConfig, TrainConfig
 from silohash.run.config.toml import toml_value
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def objections(config: RunConfig, federated: FederatedMethod) -> Iterator[Object
     """Yield the settings that have no effect, as far as this can be told from the config alone."""
     settings = config.federated
     yield from _beside_the_method(settings, federated)
+    yield from _beside_the_decay(config.train)
     if settings.robust is not None:
         yield from _beside_the_rule(settings, settings.robust, federated)
     if settings.server is not None:
@@ -115,6 +116,15 @@ def _beside_the_optimizer(server: ServerConfig) -> Iterator[Objection]:
         if _differs(server, key):
             dotted = f"federated.server.{key}"
             yield dotted, f'{dotted} has no effect: "fedavgm" does not use it. Remove {dotted}.'
+
+
+def _beside_the_decay(train: TrainConfig) -> Iterator[Objection]:
+    """Yield the settings that only other choices of ``train.decay`` use."""
+    for decay, keys in DECAY_KEYS.items():
+        for key in keys if decay != train.decay else ():
+            if _differs(train, key):
+                remedy = f'Remove it, or set train.decay = "{decay}".'
+                yield f"train.{key}", f'train.{key} has no effect with train.decay = "{train.decay}". {remedy}'
 
 
 def objections_to_silos(settings: FederatedConfig, silos: int) -> Iterator[Objection]:

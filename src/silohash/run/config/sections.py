@@ -6,8 +6,9 @@ The docstring under each key becomes its comment in the files that ``silohash ne
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -18,6 +19,14 @@ from silohash.run.config.toml import to_toml
 
 EXECUTION_KEYS = ("workers", "threads", "device")
 """Keys of ``[train]`` that change how a run is computed, but not what it is; the digest leaves them out."""
+
+
+Width = Annotated[int, Field(ge=8, le=16384)]
+
+DECAY_KEYS: Mapping[str, tuple[str, ...]] = {
+    "none": (), "cosine": (), "geometric": ("final_learning_rate",), "steps": ("decay_factor", "decay_epochs"),
+}  # fmt: skip
+"""Value of ``train.decay`` -> the keys of ``[train]`` that only it uses."""
 
 
 class Section(BaseModel):
@@ -90,6 +99,10 @@ class ModelConfig(Section):
 
     hidden: int = Field(default=512, ge=8, le=16384)
     """Width of the feature layer before the hash layer, from 8 to 16384."""
+    widths: dict[Modality, Annotated[tuple[Width, ...], Field(min_length=1)]] = Field(default_factory=dict)
+    """Widths of the layers of a tower in place of hidden, from its input to its feature layer, each from 8 to 16384. For
+    example { image = [4096], text = [8192, 4096] }. Several layers need vectors as input. A modality that is not named has
+    one layer of the width hidden."""
     dropout: float = Field(default=0.5, ge=0, lt=1)
     """Dropout probability on the feature layer during training, at least 0 and less than 1."""
     image: dict[str, Any] = Field(default_factory=dict)
@@ -205,8 +218,17 @@ class TrainConfig(Section):
     """Momentum of `sgd`, at least 0 and less than 1. At 0 it is plain SGD. The other optimizers ignore it."""
     learning_rate: float = Field(default=1e-3, gt=0)
     """Learning rate of the first round, greater than 0."""
-    decay: bool = False
-    """Decay the learning rate to a tenth over the rounds, along a half cosine."""
+    decay: Literal["none", "cosine", "geometric", "steps"] = "none"
+    """How the learning rate changes from round to round: `none`, `cosine` (down to a tenth over the rounds, along a half
+    cosine), `geometric` (by the same factor from each round to the next, down to final_learning_rate in the last round), or
+    `steps` (by decay_factor after every decay_epochs local epochs). `true` stands for `cosine`, and `false` for `none`."""
+    final_learning_rate: float = Field(default=1e-6, gt=0)
+    """Learning rate of the last round with decay = "geometric", greater than 0. The other choices do not use it."""
+    decay_factor: float = Field(default=0.1, gt=0, le=1)
+    """Factor on the learning rate with decay = "steps", greater than 0 and at most 1. The other choices do not use it."""
+    decay_epochs: int = Field(default=10, ge=1)
+    """Local epochs between two steps with decay = "steps", at least 1, counted over all rounds. The rate changes at the
+    start of a round, so a step within a round takes effect in the next one. The other choices do not use it."""
     weight_decay: float = Field(default=1e-2, ge=0)
     """Weight decay, at least 0. At 0 it is off. In each step `adamw` multiplies all parameters by
     1 - learning_rate * weight_decay, so common values lie between 0.01 and 1. `adam` and `sgd` add weight_decay times
@@ -226,6 +248,12 @@ class TrainConfig(Section):
     threads: int = Field(default=0, ge=0, le=256)
     """Threads per worker, up to 256. At 0 the workers share the cores, or the number of threads in OMP_NUM_THREADS if
     that is set. The same number of threads gives bitwise identical results."""
+
+    @field_validator("decay", mode="before")
+    @classmethod
+    def _named(cls, value: object) -> object:
+        names: Mapping[object, str] = {True: "cosine", False: "none"}
+        return names[value] if isinstance(value, bool) else value
 
 
 class CompressionConfig(Section):
@@ -379,6 +407,11 @@ class RunConfig(Section):
             value["train"].pop(name)
         if not self.data.follow_links:
             value["data"].pop("follow_links")
+        value["train"]["decay"] = {"none": False, "cosine": True}.get(self.train.decay, self.train.decay)
+        for name in {key for keys in DECAY_KEYS.values() for key in keys} - {*DECAY_KEYS[self.train.decay]}:
+            value["train"].pop(name)
+        if not self.model.widths:
+            value["model"].pop("widths")
         if self.evaluate.validation_by == "auto":  # a config that does not set it has the same results
             value["evaluate"].pop("validation_by")
         value["exchange"].pop("keep_updates")  # it does not change the results

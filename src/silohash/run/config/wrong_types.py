@@ -90,6 +90,7 @@ TABLES: Mapping[str, TableForm] = {
     "where": TableForm("choices", {"method": "FedAvg"}),
     "choices": TableForm("method", "FedAvg"),
     "table": TableForm("rows", ["method"]),
+    "figures": TableForm("kind", "rounds"),
     "tune": TableForm("trials", 4),
     "tune.parameters.*": TableForm("values", [0.001, 0.01]),
     "tune.parameters": TableForm("train.learning_rate", {"low": 0.0001, "high": 0.01}),

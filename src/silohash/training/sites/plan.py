@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,12 +28,14 @@ from silohash.methods.federated.base import entries_under
 from silohash.methods.federated.screening import LARGEST_COUNT, infinite_array
 from silohash.methods.local.label_counts import label_sums
 from silohash.methods.message import Message
+from silohash.models.backbones import published_weights
 from silohash.run.config.exchange import objections_to_private_silos
 from silohash.run.config.load import ResolvedConfig, refuse
 from silohash.run.config.objections import objections_to_silos
 from silohash.training.checks import no_statistics
 from silohash.training.experiment import check_methods, check_tokens, unfitted_featurizers
-from silohash.training.prepared import Prepared, model_spec, prepare, training_silos
+from silohash.training.model_spec import model_spec, networks_of
+from silohash.training.prepared import Prepared, prepare, training_silos
 
 LABEL_SUMS = ("label_counts", "label_items")
 
@@ -55,18 +58,12 @@ def check_separable(resolved: ResolvedConfig) -> None:
     """Check that a method can be trained where no machine sees the items of several silos.
 
     Raises:
-        UserError: If it needs pooled items, fine-tunes published networks, or uses labels of a coarser level, whose names
-            are not exchanged.
+        UserError: If it needs pooled items, or uses labels of a coarser level, whose names are not exchanged.
     """
     if resolved.federated.traits.pooled:
         raise NotSupported(
             f'federated.name = "{resolved.config.federated.name}" pools the items of all silos, and they are on different '
             "machines. Choose another federated method."
-        )
-    if resolved.config.model.image or resolved.config.model.text:
-        raise NotSupported(
-            "Published networks cannot be fine-tuned yet where silos are on different machines. Remove model.image and "
-            "model.text, and take the features of such a network instead."
         )
     if resolved.local.traits.coarse_column:
         raise NotSupported(
@@ -148,12 +145,16 @@ class Plan:
             (`silohash.base.names`).
         sums: The sums of `silohash.methods.local.label_counts.label_sums` over all silos; empty without labels.
         sizes: Name, number of training items and number of validation items of each silo.
+        networks: The settings of each tower that is a published network, whose files only the server reads.
+        published: The initial weights of these towers; see `Prepared`.
     """
 
     featurizers: Mapping[Modality, Featurizer]
     labels: tuple[str, ...]
     sums: Arrays
     sizes: list[tuple[str, int, int]]
+    networks: Mapping[Modality, Mapping[str, Any]] = field(default_factory=dict)
+    published: Arrays = field(default_factory=dict)
 
     @classmethod
     def merged(cls, descriptions: Sequence[Message], silos: Sequence[str]) -> Plan:
@@ -177,9 +178,22 @@ class Plan:
             sizes=[(name, *sizes.get(name, (0, 0))) for name in silos],
         )
 
+    def with_networks(self, resolved: ResolvedConfig) -> Plan:
+        """Return the plan with the published networks of a config, if it has any, from their files on this machine.
+
+        Raises:
+            UserError: If the files are not here, or do not match the features.
+        """
+        towers = networks_of(model_spec(self.featurizers, resolved, len(self.labels), {}))
+        published = published_weights(towers) if towers else {}
+        return replace(self, networks={m: tower.settings for m, tower in towers.items()}, published=published)
+
     def encode(self) -> Message:
         """Return the plan as a message."""
         extras, notes = {f"labels/{name}": array for name, array in self.sums.items()}, {}
+        if self.networks:
+            extras.update({f"published/{name}": array for name, array in self.published.items()})
+            notes["networks"] = json.dumps(self.networks)
         for modality, featurizer in self.featurizers.items():
             arrays, about = featurizer.state()
             extras.update({f"{modality}/{name}": array for name, array in arrays.items()})
@@ -200,6 +214,8 @@ class Plan:
             labels=tuple(json.loads(notes["labels"])),
             sums=entries_under("labels", extras),
             sizes=[(str(name), int(train), int(held)) for name, train, held in json.loads(notes["sizes"])],
+            networks=json.loads(notes.get("networks", "{}")),
+            published=entries_under("published", extras),
         )
 
     def server_inputs(self, resolved: ResolvedConfig) -> Prepared:
@@ -213,9 +229,10 @@ class Plan:
         refuse(objections_to_private_silos(resolved.config, len(self.sizes)))
         return Prepared(
             resolved=resolved,
-            spec=model_spec(self.featurizers, resolved, len(self.labels), {}),
+            spec=model_spec(self.featurizers, resolved, len(self.labels), {}, self.networks),
             silos=list(self.sizes),
             arrays=dict(self.sums) if resolved.needs_labels else {},
+            published=self.published,
         )
 
     def silo_inputs(self, archive: Archive, resolved: ResolvedConfig, number: int) -> Prepared:
@@ -228,9 +245,9 @@ class Plan:
         parts = rows_of_site(own, number, [name for name, _, _ in self.sizes], resolved.config.seed)
         silos = training_silos(own, parts, resolved)
         check_methods(own, len(self.featurizers), len(silos[number].validation), resolved)
-        prepared = prepare(own, silos, self.featurizers, resolved)
+        prepared = prepare(own, silos, self.featurizers, resolved, networks=self.networks)
         merged = {name: array for name, array in self.sums.items() if name in prepared.arrays}
-        return replace(prepared, arrays={**prepared.arrays, **merged})
+        return replace(prepared, arrays={**prepared.arrays, **merged}, published=self.published)
 
     def _with_labels(self, archive: Archive) -> Archive:
         """Return the archive with the labels of the plan, in their order. Those that only a later silo has are left out."""

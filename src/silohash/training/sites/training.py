@@ -123,7 +123,7 @@ def agree(run: Run, engine: Engine, silos: Sequence[str], limits: Limits, notify
         message = read_message(path)
         plan = Plan.decode(message)
     else:
-        plan = _merged(descriptions, silos, notify)
+        plan = _merged(descriptions, silos, notify).with_networks(run.resolved)
         message = plan.encode()
         write_bytes(path, message.encode())
     present = [silo for silo in range(len(silos)) if silo not in asked.absent]

@@ -296,7 +296,7 @@ def test_years_of_the_papers() -> None:
     years = {name: FEDERATED_METHODS.card(name).year for name in METHODS}
     assert years == {
         "local": 2026, "fedavg": 2017, "centralized": 2026, "fedprox": 2020, "moon": 2021, "fednova": 2020, "fedproto": 2022,
-        "fedproc": 2023, "fedala": 2023, "fedcmr": 2021, "plfedcmh": 2023, "fedcafe": 2024, "fedhap": 2022,
+        "fedproc": 2023, "fedala": 2023, "fedcmr": 2021, "plfedcmh": 2023, "pepfch": 2024, "fedcafe": 2024, "fedhap": 2022,
         "fedbignns": 2025, "feduch": 2023, "ptfuch": 2023,
         "fedridge": 2026, "fedcca": 2026, "fedsums": 2026, "compose": 2026, "separate": 2026, "personal": 2026,
     }  # fmt: skip

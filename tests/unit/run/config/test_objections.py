@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from silohash.base.errors import UserError
+from silohash.base.errors import UserError, WrongValue
 from silohash.methods.federated import FEDERATED_METHODS
 from silohash.methods.local import LOCAL_METHODS
 from silohash.methods.traits import Traits
-from silohash.run.config.load import ResolvedConfig, load_resolved
+from silohash.run.config.load import ResolvedConfig, load_config, load_resolved
 from silohash.run.config.objections import KEYS_OF_RULES, cap_is_too_low, objections_to_silos
-from silohash.run.config.sections import FederatedConfig, RobustConfig
+from silohash.run.config.sections import FederatedConfig, RobustConfig, TrainConfig
 
 
 def error_of(*, silos: int = 5, kind: str = "iid", **federated: Any) -> str:
@@ -152,6 +152,21 @@ def test_silos_that_the_archive_counts_are_checked_once_they_are_known() -> None
     ((key, message),) = objections_to_silos(settings, 8)
     assert key == "federated.robust"
     assert "needs at least 9 silos per round to withstand 3 faulty ones, but 8 of 8 take part" in message
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "decay"),
+    [("final_learning_rate", 1e-5, "geometric"), ("decay_factor", 0.5, "steps"), ("decay_epochs", 3, "steps")],
+)
+def test_keys_that_another_decay_uses(key: str, value: float, decay: str) -> None:
+    def given(decay: str, value: float) -> dict[str, Any]:
+        return {"data": {"name": "glyphs"}, "train": {"decay": decay, key: value}}
+
+    with pytest.raises(WrongValue) as error:
+        load_config(given("cosine", value))
+    assert error.value.setting == f"train.{key}"
+    load_config(given(decay, value))
+    load_config(given("cosine", TrainConfig.model_fields[key].default))
 
 
 @pytest.mark.parametrize("key", ["square_decay", "floor"])

@@ -53,6 +53,9 @@ BOUNDS: list[tuple[type[Section], str, list[float], list[float]]] = [
     (TrainConfig, "momentum", [0, BELOW_ONE], [-SMALLEST, 1]),
     (TrainConfig, "learning_rate", [SMALLEST, HUGE], [0]),
     (TrainConfig, "weight_decay", [0, HUGE], [-SMALLEST]),
+    (TrainConfig, "final_learning_rate", [SMALLEST, HUGE], [0]),
+    (TrainConfig, "decay_factor", [SMALLEST, 1], [0, ABOVE_ONE]),
+    (TrainConfig, "decay_epochs", [1, 1000], [0]),
     (TrainConfig, "clip_norm", [0, HUGE], [-SMALLEST]),
     (TrainConfig, "workers", [1, 64], [0, 65]),
     (TrainConfig, "threads", [0, 256], [-1, 257]),
@@ -225,7 +228,7 @@ FULL: dict[str, Any] = {
         "robust": {"rule": "clip", "clip_factor": 2.0},
         "server": {"optimizer": "fedyogi", "floor": 0.01},
     },
-    "train": {"batch": 32, "optimizer": "sgd", "decay": True, "workers": 2, "threads": 1, "device": "cpu"},
+    "train": {"batch": 32, "optimizer": "sgd", "decay": "cosine", "workers": 2, "threads": 1, "device": "cpu"},
     "evaluate": {"measures": ["P@10"], "evaluations": ["PL"], "tasks": ["i2i"], "own_item": "count"},
 }
 
@@ -252,7 +255,7 @@ def test_defaults_without_none_values() -> None:
         "seed": 0,
         "data": {"name": "glyphs", "follow_links": False, "options": {}},
         "features": {"image": {}, "text": {}},
-        "model": {"hidden": 512, "dropout": 0.5, "image": {}, "text": {}},
+        "model": {"hidden": 512, "widths": {}, "dropout": 0.5, "image": {}, "text": {}},
         "partition": {"kind": "iid", "silos": 5},
         "local": {"name": "dcmh", "bits": 64, "preset": "recommended"},
         "federated": {
@@ -268,7 +271,10 @@ def test_defaults_without_none_values() -> None:
             "optimizer": "adamw",
             "momentum": 0.9,
             "learning_rate": 0.001,
-            "decay": False,
+            "decay": "none",
+            "final_learning_rate": 1e-6,
+            "decay_factor": 0.1,
+            "decay_epochs": 10,
             "weight_decay": 0.01,
             "clip_norm": 0.0,
             "device": "auto",
@@ -322,6 +328,27 @@ def test_digest_covers_all_but_three_keys() -> None:
     assert len(digests) == len(changes) + 2
 
 
+@pytest.mark.parametrize(("earlier", "now", "other"), [(False, "none", "steps"), (True, "cosine", "geometric")])
+def test_digests_of_earlier_runs_hold_without_the_choices_of_decay_and_widths(
+    earlier: bool, now: str, other: str
+) -> None:
+    plain = RunConfig.model_validate({**FULL, "train": {**FULL["train"], "decay": earlier}})
+    assert plain.train.decay == now
+    deciding = plain._deciding()
+    assert deciding["train"]["decay"] is earlier
+    assert not {"final_learning_rate", "decay_factor", "decay_epochs"} & deciding["train"].keys()
+    assert "widths" not in deciding["model"]
+    values: list[dict[str, Any]] = [
+        {"train": {**FULL["train"], "decay": other}},
+        {"train": {**FULL["train"], "decay": "geometric", "final_learning_rate": 1e-5}},
+        {"train": {**FULL["train"], "decay": "steps", "decay_epochs": 3}},
+        {"model": {**FULL["model"], "widths": {"image": [64, 64]}}},
+        {"model": {**FULL["model"], "widths": {"image": [64]}}},
+    ]
+    digests = {plain.digest(), *(RunConfig.model_validate({**FULL, **value}).digest() for value in values)}
+    assert len(digests) == len(values) + 1
+
+
 def test_digests_of_earlier_runs_hold_without_the_key_of_the_validation() -> None:
     plain = RunConfig.model_validate(FULL)
     assert "validation_by" not in plain._deciding()["evaluate"]
@@ -372,5 +399,8 @@ def test_a_config_without_a_path_has_the_digest_of_earlier_versions() -> None:
         del value["train"][key]
     del value["data"]["follow_links"]
     del value["evaluate"]["validation_by"]
-    del value["exchange"]
+    del value["exchange"], value["model"]["widths"]
+    for key in ("final_learning_rate", "decay_factor", "decay_epochs"):
+        del value["train"][key]
+    value["train"]["decay"] = False
     assert config.digest() == config.located_digest() == digest_json(value)[:12]

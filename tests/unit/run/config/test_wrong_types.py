@@ -50,7 +50,6 @@ def error_of(section: str, value: object) -> str:
         ("partition", "kind", ["iid"], 'a string (got ["iid"]). Write kind = "iid".'),
         ("partition", "silos", 2.5, "a whole number (got 2.5). Write silos = 5."),
         ("local", "bits", {"x": 1}, "a whole number (got {x = 1}). Write bits = 64."),
-        ("train", "decay", "often", 'true or false (got "often"). Write decay = false.'),
         ("train", "learning_rate", "low", 'a number (got "low"). Write learning_rate = 0.001.'),
         ("evaluate", "tasks", "i2t, t2i", 'a list (got "i2t, t2i"). Write tasks = ["i2t", "t2i"].'),
         ("evaluate", "tasks", 3, 'a list (got 3). Write tasks = ["i2t", "t2i"].'),

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from silohash.base.types import Arrays, MethodCard, Phase
 from silohash.methods.federated.base import FederatedMethod, SiloContext
-from silohash.methods.federated.hashing.plfedcmh import layers_of
+from silohash.methods.federated.hashing.layer_mixtures import layers_of
 from silohash.methods.local.base import MethodParams
 from silohash.methods.message import Message
 from silohash.methods.traits import Traits

@@ -81,7 +81,7 @@ class JointWords(WordConvolutions):
 
     def __init__(self, spec: TowerSpec, params: JointParams) -> None:
         super().__init__(spec, params)
-        self.project = nn.Linear(params.word_width, spec.hidden)
+        self.project = nn.Linear(self.words.width, spec.hidden)
 
     def forward(self, words: Tensor) -> Nodes:
         """Return the words, with the vector of the whole ``(B, D)`` of length 1."""

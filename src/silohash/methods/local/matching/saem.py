@@ -36,7 +36,7 @@ from silohash.methods.local.matching.base import (
     towers_of,
 )
 from silohash.models.matching_net import MatchingNet
-from silohash.models.nodes import Nodes, RegionEncoder, split_words
+from silohash.models.nodes import Nodes, RegionEncoder, WordTable, split_words
 from silohash.models.specs import ModelSpec, TowerSpec
 
 CONVOLUTIONS = (1, 2, 3)
@@ -170,8 +170,8 @@ class WordConvolutions(nn.Module):
     def __init__(self, spec: TowerSpec, params: VectorParams) -> None:
         super().__init__()
         self.dropout = nn.Dropout(spec.dropout)
-        self.words = nn.Embedding(int(spec.settings["words"]), params.word_width)
-        self.convolutions = Convolutions(params.word_width, params.channels, spec.hidden, spec.dropout)
+        self.words = WordTable(spec, params.word_width)
+        self.convolutions = Convolutions(self.words.width, params.channels, spec.hidden, spec.dropout)
 
     def vectors(self, words: Tensor) -> tuple[Tensor, Tensor]:
         """Return the vectors of words, ``(B, W, width)``, zero for padding, and which words there are, ``(B, W)`` bool."""

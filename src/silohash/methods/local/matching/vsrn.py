@@ -27,7 +27,7 @@ from silohash.base.types import MethodCard, Outputs, PairBatch, Terms
 from silohash.methods.local.base import SiloState
 from silohash.methods.local.matching.base import Matching, MatchingParams, VectorNet, one_node, towers_of
 from silohash.models.matching_net import MatchingNet
-from silohash.models.nodes import Nodes, RegionEncoder, split_words
+from silohash.models.nodes import Nodes, RegionEncoder, WordTable, split_words
 from silohash.models.specs import ModelSpec, TowerSpec
 
 CARD = MethodCard(
@@ -112,8 +112,8 @@ class LastWord(nn.Module):
     def __init__(self, spec: TowerSpec, word_width: int) -> None:
         super().__init__()
         self.dropout = nn.Dropout(spec.dropout)
-        self.words = nn.Embedding(int(spec.settings["words"]), word_width)
-        self.gru = nn.GRU(word_width, spec.hidden, batch_first=True)
+        self.words = WordTable(spec, word_width)
+        self.gru = nn.GRU(self.words.width, spec.hidden, batch_first=True)
 
     def forward(self, words: Tensor) -> Nodes:
         """Return one node per text."""

@@ -94,9 +94,10 @@ class SHDCHParams(MethodParams):
 
     coarse_column: str = ""
     """Column of the archive that holds the coarse class of each item, such as `sub_category`. If empty, there is one
-    level of labels."""
+    level of labels, of which the run warns unless coarse_weight is 0."""
     coarse_weight: float = Field(default=0.3, ge=0)
-    """Weight of the coarse level (alpha in the paper), at least 0. Without effect if there is one level."""
+    """Weight of the coarse level (alpha in the paper), at least 0. Without effect if there is one level. At 0 without a
+    coarse_column, the run is meant to have one level, and does not warn."""
     fine_weight: float = Field(default=0.7, ge=0)
     """Weight of the fine level, which is the level of the labels by which items are relevant (beta in the paper), at
     least 0."""
@@ -235,6 +236,13 @@ def class_codes_of(model: nn.Module) -> tuple[Tensor, Tensor]:
 PAPER: Mapping[str, Any] = {"quantization_weight": 10.0, "hierarchy_weight": 100.0, "normalization": "paper"}
 
 
+NO_HIERARCHY = (
+    'local.name = "shdch" runs without its hierarchy, on one level of labels. Set local.coarse_column to the column of the '
+    "archive with the coarse classes, or local.coarse_weight = 0 if one level is what you want."
+)
+"""Remark on a run without a coarser level of labels."""
+
+
 class SHDCH(LocalMethod):
     """Supervised hierarchical deep hashing, for one or two modalities and levels of labels."""
 
@@ -250,7 +258,8 @@ class SHDCH(LocalMethod):
 
     def __init__(self, params: SHDCHParams) -> None:
         self.params = params
-        self.traits = replace(self.traits, coarse_column=params.coarse_column)
+        flat = not params.coarse_column and params.coarse_weight > 0
+        self.traits = replace(self.traits, coarse_column=params.coarse_column, remarks=(NO_HIERARCHY,) if flat else ())
 
     def build(self, spec: ModelSpec, bits: int) -> nn.Module:
         """Build towers that end in a tanh, with class codes that are far apart."""

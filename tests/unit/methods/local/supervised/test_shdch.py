@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from silohash.methods.local.base import SiloData, SiloState, outputs_of, signs
 from silohash.methods.local.label_counts import FederationLabels
 from silohash.methods.local.supervised.shdch import (
     CARD,
+    NO_HIERARCHY,
     SHDCH,
     HierarchyNet,
     SHDCHParams,
@@ -28,6 +30,7 @@ from silohash.methods.local.supervised.shdch import (
 from silohash.models.parameters import fixed_buffers, params_of
 from silohash.models.specs import ModelSpec, TowerSpec
 from silohash.models.towers import Adapted
+from silohash.run.config.load import load_resolved
 from silohash.testing.inputs import prepared_inputs
 from silohash.testing.loop import first_state, run_loop
 from silohash.training.worker import Worker
@@ -244,6 +247,15 @@ def test_one_level_leaves_the_coarse_term_out() -> None:
     assert set(method.terms(IMAGE, model(batch, ("image",)), batch, state)) == {"fine", "quantization"}
     none = replace(data, has_image=torch.zeros(12, dtype=torch.bool)).batch(torch.arange(12))
     assert method.terms(IMAGE, model(none, ("image",)), none, state) == {}
+
+
+def test_a_run_without_the_hierarchy_says_so() -> None:
+    def remarks(**local: Any) -> tuple[str, ...]:
+        return load_resolved({"data": {"name": "glyphs"}, "local": {"name": "shdch", **local}}).remarks
+
+    assert remarks() == (NO_HIERARCHY,)
+    assert remarks(preset="paper") == (NO_HIERARCHY,)
+    assert remarks(coarse_column="kind") == remarks(coarse_weight=0.0) == ()
 
 
 def test_targets_are_the_joint_signs_and_are_renewed_each_epoch() -> None:
