@@ -317,6 +317,8 @@ def _narrowed(values: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in values.items():
         if key.startswith("model.") and isinstance(value, int) and value > SMOKE_WIDTH:
             found[key] = SMOKE_WIDTH
+        if key == "model.widths":
+            found[key] = {modality: [SMOKE_WIDTH] * len(widths) for modality, widths in value.items()}
         if key == "data.protocol" and SCALED not in (parts := str(value).split("/")) and parts[0] != DEFAULT:
             found[key] = f"{value}/{SCALED}"
     return found
