@@ -38,6 +38,7 @@ against = { data = ["Wiki"] }
 "local.name" = "dcmh"
 "data.modality" = "image"
 "model.hidden" = 4096
+"model.widths" = { text = [8192, 4096] }
 [[axis]]
 name = "method"
 choice = [{ name = "FedAvg" }, { name = "Local", set = { "federated.name" = "local" } }]
@@ -202,7 +203,7 @@ def test_a_smoke_test_is_cut_short(table):
     assert [dict(rule.choices) for rule in short.where] == [{"data": "Wiki", "method": "FedAvg"}]
     for run in planned_runs(short):
         assert (run.config.federated.rounds, run.config.federated.local_epochs) == (2, 1)
-        assert run.config.model.hidden == 32
+        assert (run.config.model.hidden, run.config.model.widths) == (32, {"text": (32, 32)})
         assert run.config.data.protocol in {"feduch/scaled", "fedcafe/drawn/scaled"}
         assert run.config.data.options == {"sample": 400}
     assert cut_short(short).axis("data") == short.axis("data")  # a protocol is scaled once
