@@ -11,8 +11,12 @@ import os
 import shutil
 import sys
 import traceback
+<<<<<<< HEAD
+from collections.abc import Mapping
+=======
 from collections.abc import Mapping, Sequence
 from functools import cache
+>>>>>>> figures
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +93,6 @@ def train_or_resume(
         from silohash.training import experiment
 
         run = Run(folder)
-        load_optimizers()
         is_measured = start_measuring()
         observers = [ConsoleProgress(Console(stderr=True, highlight=False, width=160))]
         if run.config_path.exists():
@@ -106,16 +109,6 @@ def train_or_resume(
             shutil.rmtree(run.checkpoint, ignore_errors=True)
         if is_measured and (peak := peak_bytes()) is not None:
             write_peak(run.memory_path, peak)
-
-
-@cache
-def load_optimizers() -> None:
-    """Load what the first step of an optimizer loads, so that the first run of a process is not charged with its time."""
-    import torch
-
-    parameter = torch.nn.Parameter(torch.zeros(1))
-    parameter.grad = torch.zeros(1)
-    torch.optim.AdamW([parameter]).step()
 
 
 def _print(text: str) -> None:

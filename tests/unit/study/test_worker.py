@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from silohash.base.errors import InUse, UserError, WrongValue
 from silohash.base.memory import read_peak
@@ -123,26 +122,6 @@ def test_a_finished_run_keeps_its_model_and_figures_without_a_checkpoint(tmp_pat
     assert run.results_path.read_bytes() == figures
     assert run.rounds_path.read_bytes() == rounds
     assert (run.model_folder / "model.json").stat().st_mtime_ns == model, "it is evaluated again, not trained again"
-
-
-@pytest.mark.whole_run
-def test_optimizers_are_loaded_before_the_training_and_draw_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = torch.get_rng_state()
-    worker.load_optimizers.__wrapped__()
-    assert torch.equal(torch.get_rng_state(), before)
-    calls: list[str] = []
-    monkeypatch.setattr(worker, "load_optimizers", lambda: calls.append("load"))
-    monkeypatch.setattr("silohash.run.config.load.load_resolved", lambda config: config)
-
-    def train(config: Mapping[str, Any], folder: Path, **options: Any) -> Run:
-        calls.append("train")
-        return Run(folder)
-
-    monkeypatch.setattr("silohash.training.experiment.train", train)
-    worker.train_or_resume(tmp_path, {}, figures=False)
-    assert calls == ["load", "train"]
 
 
 @pytest.mark.whole_run
