@@ -87,8 +87,8 @@ class FeaturesConfig(Section):
     """``[features]``: how images and texts become vectors."""
 
     image: dict[str, Any] = Field(default_factory=dict)
-    """Image features: kind = "auto", "pixels", "given", "regions", "huggingface" or "cnnf", and the options of the kind
-    (size, channels; model)."""
+    """Image features: kind = "auto", "pixels", "given", "regions", "picture_regions", "huggingface" or "cnnf", and the
+    options of the kind (size, channels; model)."""
     text: dict[str, Any] = Field(default_factory=dict)
     """Text features: kind = "auto", "tfidf", "count", "binary", "given", "words", "huggingface" or "tokens", and the
     options of the kind (buckets; model)."""
