@@ -90,7 +90,7 @@ def test_protocols_are_known(table):
     sets = [config.base.set, *(choice.set for a in config.axes for choice in a.choices)]
     for values in sets:
         if "data.protocol" in values:
-            benchmarks()[values["data.name"]].protocol(values["data.protocol"])  # raises if there is none
+            assert benchmarks()[values["data.name"]].protocol(values["data.protocol"]).name
 
 
 @pytest.mark.parametrize("table", STUDIES.values(), ids=STUDIES)
