@@ -64,9 +64,7 @@ def tower_spec(
         )
     if backbone and network is None:
         network = network_settings(modality, featurizer, backbone)
-    of_words: dict[str, Any] = {"words": featurizer.size} if isinstance(featurizer, WordSequences) else {}
-    if isinstance(featurizer, WordSequences) and featurizer.vectors_as != "start":
-        of_words["vectors"] = featurizer.vectors_as
+    of_words = featurizer.tower if isinstance(featurizer, WordSequences) else {}
     return TowerSpec(
         kind=kind,
         shape=tuple(featurizer.shape),
