@@ -109,11 +109,6 @@ class WordSequences:
         """The number of different numbers, with those of start, end and unknown words."""
         return SPECIAL + len(self._numbers)
 
-    @property
-    def tower(self) -> dict[str, Any]:
-        """The settings of the tower that takes the numbers."""
-        return {"words": self.size} | ({} if self.vectors_as == "start" else {"vectors": self.vectors_as})
-
     def statistics(self, column: Column, rows: Rows) -> Arrays:
         """Return sums over the texts of the rows; see `BagOfWords.statistics`."""
         return self.bag.statistics(column, rows)
