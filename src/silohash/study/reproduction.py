@@ -9,7 +9,7 @@ from typing import Any
 
 from silohash.base.errors import NothingUsable, UserError
 from silohash.data import ARCHIVES
-from silohash.data.benchmarks.dataset import AUTO, Dataset, folder_of
+from silohash.data.benchmarks.dataset import AUTO, Dataset, folder_of, text_features_path
 from silohash.data.packed.reader import PackedSet
 from silohash.data.protocols.apply import DEFAULT, SCALED
 from silohash.methods.federated import FEDERATED_METHODS
@@ -251,6 +251,8 @@ def missing_of_data(data: DataConfig) -> Need | None:
     try:
         if isinstance(opener, Dataset):
             opener.layout(str(data.options.get("layout", AUTO)), folder)
+            if texts := str(data.options.get("text_features", "")):
+                text_features_path(opener.key, folder, texts)
         if isinstance(opener, PackedSet):
             opener.file("")
     except UserError as error:

@@ -183,7 +183,7 @@ def check_tokens(featurizers: Mapping[Modality, Featurizer], resolved: ResolvedC
         if isinstance(found, NODE_FEATURES) != scores:
             raise UnsuitableFeatures(
                 f'The local method "{name}" matches regions with words, and features.{modality} are "{found.kind}". Use an '
-                'archive with regions, and set features.text = { kind = "words" }.'
+                'archive with regions or set features.image.kind = "picture_regions", and set features.text.kind = "words".'
                 if scores
                 else f'[features.{modality}] kind "{found.kind}" gives several nodes per item, and the local method '
                 f'"{name}" takes one vector. Choose another kind of features, or a local method that matches nodes.'
