@@ -17,7 +17,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import NullLocator
 from PIL import Image
 
 from silohash.base.visible import visible
@@ -95,8 +95,7 @@ def mark_places(axes: Axes, places: Values, names: Sequence[str]) -> None:
 
 def scale_axis(axes: Axes, places: Values | None, *, whole: bool = False) -> None:
     """Make an axis logarithmic if its values span a wide range in growing steps, or give it ticks at whole numbers only."""
-    if whole:
-        axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
+    axes.locator_params("x", integer=whole)
     if places is None or places.min() <= 0 or places.max() < LOGARITHMIC_FROM * places.min():
         return
     linear, logarithmic = (np.diff(values).min() / np.ptp(values) for values in (places, np.log(places)))
